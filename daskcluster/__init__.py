@@ -1,0 +1,70 @@
+"""Clustering of data larger than memory, on one machine or on a Dask cluster, to the same bits.
+
+Public names are looked up when they are first used (PEP 562), so that importing the package
+imports none of dask, scikit-learn, numba, zarr, scipy or matplotlib.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from daskcluster import errors, events
+    from daskcluster.data.open import open_dataset
+    from daskcluster.engine.dask import DaskEngine
+    from daskcluster.engine.local import LocalEngine
+    from daskcluster.estimators.base import load_model
+    from daskcluster.estimators.functions import (
+        kmeans_parallel,
+        kmeans_plusplus,
+        quantization_error,
+    )
+    from daskcluster.estimators.kmeans import KMeans
+    from daskcluster.typing import Dataset
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DaskEngine",
+    "Dataset",
+    "KMeans",
+    "LocalEngine",
+    "__version__",
+    "errors",
+    "events",
+    "kmeans_parallel",
+    "kmeans_plusplus",
+    "load_model",
+    "open_dataset",
+    "quantization_error",
+]
+
+_MODULES = frozenset({"errors", "events"})
+
+_HOMES = {
+    "DaskEngine": "daskcluster.engine.dask",
+    "Dataset": "daskcluster.typing",
+    "KMeans": "daskcluster.estimators.kmeans",
+    "LocalEngine": "daskcluster.engine.local",
+    "kmeans_parallel": "daskcluster.estimators.functions",
+    "kmeans_plusplus": "daskcluster.estimators.functions",
+    "load_model": "daskcluster.estimators.base",
+    "open_dataset": "daskcluster.data.open",
+    "quantization_error": "daskcluster.estimators.functions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"daskcluster.{name}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'daskcluster' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value  # the next look-up is a plain attribute
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,51 @@
+"""When a loop ends: fixed point, tolerance, iterations, time, or a callback's wish."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from daskcluster.events import Callback, Event, StopFit, StopReason, publish
+
+
+class Stopping:
+    """Collects the stopping rules of one fit.
+
+    Parameters
+    ----------
+    max_iter : int
+    max_time : float or None
+        Seconds; the iteration that exceeds them is the last.
+    callbacks : sequence of callables
+    """
+
+    def __init__(
+        self, max_iter: int, max_time: float | None = None, callbacks: Sequence[Callback] = ()
+    ) -> None:
+        self._max_iter = max_iter
+        self._deadline = None if max_time is None else time.monotonic() + max_time
+        self._callbacks = callbacks
+        self._asked = False
+
+    def tell(self, event: Event) -> None:
+        """Publish `event`; a callback may raise `StopFit`."""
+        try:
+            publish(self._callbacks, event)
+        except StopFit:
+            self._asked = True
+
+    def reason(
+        self, n_iter: int, *, moved: bool, shift: float, threshold: float
+    ) -> StopReason | None:
+        """Return why to stop after `n_iter` iterations, or None to go on."""
+        if not moved:
+            return StopReason.CONVERGED
+        if shift <= threshold:
+            return StopReason.TOLERANCE
+        if self._asked:
+            return StopReason.CALLBACK
+        if n_iter >= self._max_iter:
+            return StopReason.MAX_ITER
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            return StopReason.MAX_TIME
+        return None

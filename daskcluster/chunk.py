@@ -1,0 +1,102 @@
+"""A chunk: contiguous rows in memory, their weights, and where they stand in the dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+BLOCK_BYTES = 1 << 20
+"""Rows that must be converted are converted in blocks of about this many bytes (they stay in L2)."""
+
+CACHE_BYTES = 1 << 20
+"""Several kernels in a row see the same block of about this many bytes while it is in the L2 cache."""
+_LEAST_BLOCK_ROWS = 256
+
+_EXACT_IN_FLOAT32 = frozenset("float32 float16 int8 uint8 int16 uint16 bool".split())
+
+
+def compute_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the floating dtype in which rows of `dtype` are computed.
+
+    Types whose every value is exact in float32 are computed in float32, all others in float64.
+    """
+    name = np.dtype(dtype).name
+    return np.dtype(np.float32 if name in _EXACT_IN_FLOAT32 else np.float64)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Contiguous rows of a dataset, in memory.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n, d)
+        In the dtype of the source; `blocks` yields them ready for the kernels.
+    start : int
+        Global index of the first row.
+    weights : ndarray of shape (n,), float64, or None
+        Row weights; None stands for ones.
+    """
+
+    rows: np.ndarray
+    start: int = 0
+    weights: np.ndarray | None = None
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.rows.shape[0])
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.n_rows
+
+    def slice(self, first: int, last: int) -> Chunk:
+        """Return rows `first` to `last` of this chunk, without a copy."""
+        weights = None if self.weights is None else self.weights[first:last]
+        return Chunk(self.rows[first:last], self.start + first, weights)
+
+    def blocks(self, *, unit: bool = False) -> Iterator[Chunk]:
+        """Yield the chunk as C-contiguous float32 or float64 rows.
+
+        The chunk itself when nothing has to change; otherwise converted copies of about
+        ``BLOCK_BYTES``, so that an 8-bit chunk is never blown up as a whole.
+
+        Parameters
+        ----------
+        unit : bool
+            Scale every row to Euclidean length one (cosine metric); a zero row stays zero.
+        """
+        dtype = compute_dtype(self.rows.dtype)
+        if not unit and self.rows.dtype == dtype and self.rows.flags.c_contiguous:
+            yield self
+            return
+        step = max(1, BLOCK_BYTES // max(1, dtype.itemsize * self.rows.shape[1]))
+        for first in range(0, self.n_rows, step):
+            block = self.slice(first, first + step)
+            rows = np.ascontiguousarray(block.rows, dtype=dtype)
+            yield replace(block, rows=_unit_rows(rows) if unit else rows)
+
+    def pieces(self) -> Iterator[Chunk]:
+        """Yield the chunk as it is, cut into pieces that stay in the cache."""
+        row_bytes = max(1, self.rows.shape[1] * self.rows.dtype.itemsize)
+        step = max(_LEAST_BLOCK_ROWS, CACHE_BYTES // row_bytes // 32 * 32)
+        for first in range(0, self.n_rows, step):
+            yield self.slice(first, first + step)
+
+    def cache_blocks(self, *, unit: bool = False) -> Iterator[Chunk]:
+        """Yield `blocks` cut further, so that rows stay in the cache from one kernel to the next."""
+        for block in self.blocks(unit=unit):
+            step = max(_LEAST_BLOCK_ROWS, CACHE_BYTES // max(1, block.rows.strides[0]) // 32 * 32)
+            for first in range(0, block.n_rows, step):
+                yield block.slice(first, first + step)
+
+
+def _unit_rows(rows: np.ndarray) -> np.ndarray:
+    # Row by row in float64, so that the result does not depend on where blocks are cut.
+    wide = rows.astype(np.float64, copy=False)
+    length = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+    length[length == 0.0] = 1.0
+    return (wide / length[:, None]).astype(rows.dtype)

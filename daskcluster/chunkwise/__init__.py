@@ -1,0 +1,1 @@
+"""Pure functions from a chunk and parameters to mergeable statistics."""

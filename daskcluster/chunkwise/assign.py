@@ -1,0 +1,312 @@
+"""Chunkwise assignment: nearest centres, and the statistics, distances and labels they give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.exact_sum import Scale, residual_shift
+from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.chunkwise.statistics import FarthestRows, KMeansStatistics
+from daskcluster.chunkwise.survey import refuse_bad
+from daskcluster.kernels.accumulate import accumulate_values, accumulate_weighted
+from daskcluster.kernels.distance import sqdist_all, sqdist_to_assigned
+from daskcluster.kernels.tile import Panels, nearest, nearest_and_sum, pack
+
+
+@dataclass(frozen=True)
+class AssignParams:
+    """Centres to assign to, and the scale of the sums.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+    scale : Scale
+    unit : bool
+        Cosine metric: rows are scaled to length one first.
+    labels : ndarray of shape (n,), int32, or None
+        Where labels are kept, by global row index (only within one process).
+    labelled : bool
+        `labels` are those of `centres` already: rows need not be labelled again.
+    most : int
+        How many farthest rows to find, where that is asked.
+    """
+
+    centres: np.ndarray
+    scale: Scale
+    unit: bool = False
+    labels: np.ndarray | None = None
+    labelled: bool = False
+    most: int = 0
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    params: AssignParams
+    panels: Panels
+    shift: np.ndarray
+    low_shift: np.ndarray
+    weight_shift: float
+    weight_low_shift: float
+    distance_shift: float
+    distance_low_shift: float
+
+
+def _prepare(params: AssignParams) -> _Prepared:
+    scale, n = params.scale, params.scale.n_rows
+    shift, weight, distance = scale.sums, scale.weights, scale.distances(params.centres)
+    return _Prepared(
+        params,
+        pack(params.centres),
+        shift,
+        residual_shift(shift, n),
+        float(weight),
+        float(residual_shift(weight, n)),
+        float(distance),
+        float(residual_shift(distance, n)),
+    )
+
+
+def _room(block: Chunk, params: AssignParams) -> np.ndarray:
+    """Return where the labels of `block` go."""
+    if params.labels is None:
+        return np.empty(block.n_rows, np.int32)
+    return params.labels[block.start : block.stop]
+
+
+def _label(block: Chunk, prepared: _Prepared) -> np.ndarray:
+    labels = _room(block, prepared.params)
+    if not prepared.params.labelled:
+        nearest(block.rows, prepared.panels, labels)
+    return labels
+
+
+def _add(block: Chunk, labels: np.ndarray, prepared: _Prepared, into: KMeansStatistics) -> None:
+    assert into.sums_low is not None
+    accumulate_weighted(
+        block.rows,
+        labels,
+        block.weights,
+        prepared.shift,
+        prepared.low_shift,
+        into.sums,
+        into.sums_low,
+        prepared.weight_shift,
+        prepared.weight_low_shift,
+        into.counts,
+        into.counts_low,
+    )
+
+
+# -- S and v of the nearest centres: one Lloyd pass -------------------------------------------------
+
+
+def _zero_statistics(prepared: _Prepared) -> KMeansStatistics:
+    k, d = prepared.params.centres.shape
+    scale = prepared.params.scale
+    return KMeansStatistics.zero(k, d, weighted=scale.weighted, two_grids=scale.two_grids)
+
+
+def _assign_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> None:
+    if into.sums_low is None:
+        for block in chunk.blocks(unit=prepared.params.unit):
+            labels = _room(block, prepared.params)
+            nearest_and_sum(
+                block.rows, prepared.panels, labels, prepared.shift, into.sums, into.counts
+            )
+        return
+    for block in chunk.cache_blocks(unit=prepared.params.unit):
+        _add(block, _label(block, prepared), prepared, into)
+
+
+ASSIGN = Reduction(
+    name="assign",
+    prepare=_prepare,
+    zero=_zero_statistics,
+    chunk=_assign_chunk,
+    combine=KMeansStatistics.combine,
+)
+"""`AssignParams` -> `KMeansStatistics` of the nearest centres."""
+
+
+# -- labels and inertia, by direct differences ------------------------------------------------------
+
+
+@dataclass
+class ScoreStatistics:
+    """Size, weight and cost of every cluster under given centres, exact on two grids.
+
+    Attributes
+    ----------
+    sizes : ndarray of shape (k,), int64
+        Rows nearest to each centre.
+    weights, costs : ndarray of shape (2, k)
+        Their weight, and their weighted sum of squared distances: high and low part.
+    """
+
+    sizes: np.ndarray
+    weights: np.ndarray
+    costs: np.ndarray
+
+    def combine(self, other: ScoreStatistics) -> ScoreStatistics:
+        self.sizes += other.sizes
+        self.weights += other.weights
+        self.costs += other.costs
+        return self
+
+    @property
+    def inertia(self) -> float:
+        return float(self.costs[0].sum() + self.costs[1].sum())
+
+
+def _zero_score(prepared: _Prepared) -> ScoreStatistics:
+    k = len(prepared.params.centres)
+    return ScoreStatistics(np.zeros(k, np.int64), np.zeros((2, k)), np.zeros((2, k)))
+
+
+def _distances(block: Chunk, labels: np.ndarray, prepared: _Prepared) -> np.ndarray:
+    distances = np.empty(block.n_rows)
+    sqdist_to_assigned(block.rows, prepared.params.centres, labels, distances)
+    return distances
+
+
+def _score_chunk(chunk: Chunk, prepared: _Prepared, into: ScoreStatistics) -> None:
+    for block in chunk.cache_blocks(unit=prepared.params.unit):
+        labels = _label(block, prepared)
+        costs = _distances(block, labels, prepared)
+        into.sizes += np.bincount(labels, minlength=len(into.sizes))
+        if block.weights is not None:
+            costs *= block.weights
+            shifts = prepared.weight_shift, prepared.weight_low_shift
+            accumulate_values(block.weights, labels, *shifts, *into.weights)
+        shifts = prepared.distance_shift, prepared.distance_low_shift
+        accumulate_values(costs, labels, *shifts, *into.costs)
+
+
+SCORE = Reduction(
+    name="score",
+    prepare=_prepare,
+    zero=_zero_score,
+    chunk=_score_chunk,
+    combine=ScoreStatistics.combine,
+)
+"""`AssignParams` -> `ScoreStatistics`."""
+
+
+# -- the farthest rows, for empty clusters ----------------------------------------------------------
+
+
+def _zero_farthest(prepared: _Prepared) -> FarthestRows:
+    centres = prepared.params.centres
+    return FarthestRows.zero(prepared.params.most, centres.shape[1], centres.dtype)
+
+
+def _farthest_chunk(chunk: Chunk, prepared: _Prepared, into: FarthestRows) -> None:
+    most = prepared.params.most
+    for block in chunk.cache_blocks(unit=prepared.params.unit):
+        labels = _label(block, prepared)
+        distances = _distances(block, labels, prepared)
+        weights = np.ones(block.n_rows) if block.weights is None else block.weights
+        kept = np.flatnonzero(weights > 0.0)  # a row without weight is never a centre
+        kept = kept[np.argsort(-distances[kept], kind="stable")[:most]]
+        into.combine(
+            FarthestRows(
+                most,
+                distances[kept],
+                block.start + kept,
+                labels[kept],
+                weights[kept],
+                block.rows[kept],
+            )
+        )
+
+
+FARTHEST = Reduction(
+    name="farthest rows",
+    prepare=_prepare,
+    zero=_zero_farthest,
+    chunk=_farthest_chunk,
+    combine=FarthestRows.combine,
+)
+"""`AssignParams` -> the `most` `FarthestRows` from their nearest centres."""
+
+
+# -- per-row results ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowParams:
+    """Centres for per-row results; see `label_rows` and its siblings.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+    unit : bool
+    most : int
+        How many nearest centres `nearest_rows` returns.
+    squared : bool
+        Leave distances squared.
+    """
+
+    centres: np.ndarray
+    unit: bool = False
+    most: int = 1
+    squared: bool = False
+
+
+def prepare_rows(params: RowParams) -> tuple[RowParams, Panels]:
+    """Pack the centres once per task."""
+    return params, pack(params.centres)
+
+
+def label_rows(chunk: Chunk, prepared: tuple[RowParams, Panels]) -> np.ndarray:
+    """Return the index of the nearest centre of every row, int32 (n,)."""
+    params, panels = prepared
+    labels = np.empty(chunk.n_rows, np.int32)
+    for block in chunk.cache_blocks(unit=params.unit):
+        refuse_bad(block)
+        nearest(block.rows, panels, labels[block.start - chunk.start : block.stop - chunk.start])
+    return labels
+
+
+def distance_rows(chunk: Chunk, prepared: tuple[RowParams, Panels]) -> np.ndarray:
+    """Return Euclidean distances to all centres in the rows' dtype, (n, k)."""
+    params, _ = prepared
+    parts = [
+        np.sqrt(_all_distances(block, params.centres)).astype(params.centres.dtype)
+        for block in chunk.cache_blocks(unit=params.unit)
+    ]
+    return np.concatenate(parts)
+
+
+def nearest_rows(chunk: Chunk, prepared: tuple[RowParams, Panels]) -> np.ndarray:
+    """Return the `most` nearest centres of every row, ascending, as a structured array (n, most).
+
+    Fields are ``label`` (int32) and ``distance`` (Euclidean, in the rows' dtype). The first label is
+    that of `label_rows`; ties go to the lowest index.
+    """
+    params, panels = prepared
+    dtype = np.dtype([("label", np.int32), ("distance", params.centres.dtype)])
+    found = np.empty((chunk.n_rows, params.most), dtype)
+    for block in chunk.cache_blocks(unit=params.unit):
+        out = found[block.start - chunk.start : block.stop - chunk.start]
+        distances = _all_distances(block, params.centres)
+        # The label of a row is decided by the canonical score, also where rounding makes
+        # another centre look as near: it goes first.
+        first = np.empty(block.n_rows, np.int32)
+        nearest(block.rows, panels, first)
+        order_by = distances.copy()
+        order_by[np.arange(block.n_rows), first] = -1.0
+        order = np.argsort(order_by, axis=1, kind="stable")[:, : params.most]
+        out["label"] = order
+        out["distance"] = np.sqrt(np.take_along_axis(distances, order, axis=1))
+    return found
+
+
+def _all_distances(block: Chunk, centres: np.ndarray) -> np.ndarray:
+    refuse_bad(block)
+    distances = np.empty((block.n_rows, len(centres)))
+    sqdist_all(block.rows, centres, distances)
+    return distances

@@ -1,0 +1,322 @@
+"""Chunkwise steps of seeding: D^2 potentials for k-means++, oversampling rounds for k-means||."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.exact_sum import residual_shift, round_to_grid
+from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
+from daskcluster.chunkwise.statistics import ExactScalar
+from daskcluster.kernels.accumulate import sum_on_grid
+from daskcluster.kernels.distance import sqdist_to_assigned
+from daskcluster.kernels.sampling import cumulative_pick, lower, potentials
+from daskcluster.kernels.tile import Panels, nearest, pack
+from daskcluster.randomness import Key
+
+# -- k-means++ ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PotentialParams:
+    """One step of greedy k-means++.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (c, d)
+        Chosen so far; the state of the step before knows all but the last.
+    candidates : ndarray of shape (t, d)
+    shift : float
+        Grid of the masses w * min d^2.
+    unit : bool
+    """
+
+    centres: np.ndarray
+    candidates: np.ndarray
+    shift: float
+    unit: bool = False
+
+
+@dataclass
+class Potentials:
+    """Potential of every candidate, chunk by chunk, so that prefix sums over rows can be formed.
+
+    Attributes
+    ----------
+    parts : dict
+        First row of a chunk -> masses (t,), exact on one grid.
+    """
+
+    parts: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def combine(self, other: Potentials) -> Potentials:
+        self.parts.update(other.parts)
+        return self
+
+    def ordered(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return first rows (c,) in order, and masses (c, t)."""
+        starts = sorted(self.parts)
+        return np.array(starts, np.int64), np.array([self.parts[start] for start in starts])
+
+
+def _zero_potentials(params: PotentialParams) -> Potentials:
+    return Potentials()
+
+
+def _far(n_rows: int, params: PotentialParams) -> np.ndarray:
+    return np.full(n_rows, np.inf)
+
+
+def _rebuild_nearest(chunk: Chunk, params: PotentialParams, mind2: np.ndarray) -> None:
+    for block in chunk.cache_blocks(unit=params.unit):
+        part = mind2[block.start - chunk.start : block.stop - chunk.start]
+        for centre in params.centres[:-1]:
+            lower(block.rows, centre, part)
+
+
+def _potential_chunk(
+    chunk: Chunk, params: PotentialParams, into: Potentials, mind2: np.ndarray
+) -> None:
+    high, low = np.zeros((2, len(params.candidates)))
+    for block in chunk.cache_blocks(unit=params.unit):
+        part = mind2[block.start - chunk.start : block.stop - chunk.start]
+        lower(block.rows, params.centres[-1], part)
+        potentials(
+            block.rows,
+            params.candidates,
+            part,
+            block.weights,
+            params.shift,
+            params.shift,
+            high,
+            low,
+        )
+    into.parts[chunk.start] = high
+
+
+POTENTIALS = StatefulReduction(
+    name="k-means++",
+    row_bytes=8,
+    zero=_zero_potentials,
+    fresh=_far,
+    rebuild=_rebuild_nearest,
+    chunk=_potential_chunk,
+    combine=Potentials.combine,
+)
+"""`PotentialParams` -> `Potentials`; the state is each row's squared distance to its nearest centre."""
+
+
+@dataclass(frozen=True)
+class Pick:
+    """Finds the row at which the prefix sum of masses from row `start` on exceeds each target.
+
+    Called with a unit's chunk, the parameters of the next step, and the state they will find.
+    """
+
+    start: int
+    stop: int
+    targets: tuple[float, ...]
+
+    def __call__(
+        self, chunk: Chunk, params: PotentialParams, mind2: np.ndarray
+    ) -> list[tuple[int, np.ndarray]]:
+        part = chunk.slice(self.start - chunk.start, self.stop - chunk.start)
+        masses = mind2[self.start - chunk.start : self.stop - chunk.start].copy()
+        rows = np.concatenate([block.rows for block in part.blocks(unit=params.unit)])
+        lower(rows, params.centres[-1], masses)
+        found = [
+            cumulative_pick(masses, part.weights, params.shift, target) for target in self.targets
+        ]
+        return [(self.start + index, rows[index].copy()) for index in found]
+
+
+# -- k-means|| ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RoundParams:
+    """One round of k-means||.
+
+    Attributes
+    ----------
+    candidates : ndarray of shape (m, d)
+        All so far.
+    known : int
+        The first `known` of them are in the state of the round before.
+    key : Key
+        Stream of this round's random numbers.
+    most : int
+        How many sampled rows are kept at most; 0 samples nothing.
+    shift : float
+        Grid of the masses w * d^2.
+    weight_shift : float
+        Grid of the row weights.
+    unit : bool
+    """
+
+    candidates: np.ndarray
+    known: int
+    key: Key
+    most: int
+    shift: float
+    weight_shift: float
+    n_rows: int
+    unit: bool = False
+
+
+@dataclass
+class RoundStatistics:
+    """What a round of k-means|| needs to know.
+
+    Attributes
+    ----------
+    cost : ExactScalar
+        phi, the weighted sum of squared distances to the nearest candidate.
+    weights : ndarray of shape (m,)
+        Weight of the rows nearest to each candidate, on one grid.
+    ratios : ndarray
+        u / (w d^2) of the kept rows, ascending: row i belongs to the sample of a round with
+        oversampling l if its ratio is below l / phi.
+    indices, rows : ndarrays
+        Of the kept rows.
+    """
+
+    most: int
+    cost: ExactScalar
+    weights: np.ndarray
+    ratios: np.ndarray
+    indices: np.ndarray
+    rows: np.ndarray
+
+    def combine(self, other: RoundStatistics) -> RoundStatistics:
+        self.cost.combine(other.cost)
+        self.weights += other.weights
+        self.keep(other.ratios, other.indices, other.rows)
+        return self
+
+    def keep(self, ratios: np.ndarray, indices: np.ndarray, rows: np.ndarray) -> None:
+        """Merge more rows in, keeping the `most` smallest ratios (ties by the lowest row)."""
+        if len(ratios) == 0:
+            return
+        ratios = np.concatenate([self.ratios, ratios])
+        indices = np.concatenate([self.indices, indices])
+        kept = np.lexsort((indices, ratios))[: self.most]
+        self.ratios, self.indices = ratios[kept], indices[kept]
+        self.rows = np.concatenate([self.rows, rows])[kept]
+
+    @property
+    def worst(self) -> float:
+        """Ratios from here on can no longer be kept."""
+        return float(self.ratios[-1]) if len(self.ratios) >= self.most > 0 else np.inf
+
+
+@dataclass(frozen=True)
+class _PreparedRound:
+    params: RoundParams
+    panels: Panels
+    low_shift: float
+
+
+def _prepare_round(params: RoundParams) -> _PreparedRound:
+    new = params.candidates[params.known :]
+    return _PreparedRound(params, pack(new), float(residual_shift(params.shift, params.n_rows)))
+
+
+def _zero_round(prepared: _PreparedRound) -> RoundStatistics:
+    params = prepared.params
+    m, d = params.candidates.shape
+    return RoundStatistics(
+        params.most,
+        ExactScalar(),
+        np.zeros(m),
+        np.empty(0),
+        np.empty(0, np.int64),
+        np.empty((0, d), params.candidates.dtype),
+    )
+
+
+def _no_candidate(n_rows: int, prepared: _PreparedRound) -> np.ndarray:
+    return np.zeros(n_rows, np.int32)
+
+
+def _rebuild_candidates(chunk: Chunk, prepared: _PreparedRound, labels: np.ndarray) -> None:
+    params = prepared.params
+    if params.known == 0:
+        return
+    panels = pack(params.candidates[: params.known])
+    for block in chunk.blocks(unit=params.unit):
+        nearest(block.rows, panels, labels[block.start - chunk.start : block.stop - chunk.start])
+
+
+def _round_chunk(
+    chunk: Chunk, prepared: _PreparedRound, into: RoundStatistics, labels: np.ndarray
+) -> None:
+    params = prepared.params
+    for block in chunk.cache_blocks(unit=params.unit):
+        part = labels[block.start - chunk.start : block.stop - chunk.start]
+        masses = _join_new(block, prepared, part)
+        weights = block.weights
+        if weights is not None:
+            masses = masses * weights
+        into.cost.add(*sum_on_grid(masses, params.shift, prepared.low_shift))
+        on_grid = None if weights is None else round_to_grid(weights, params.weight_shift)
+        into.weights += np.bincount(part, weights=on_grid, minlength=len(params.candidates))
+        if params.most:
+            _sample(block, masses, params, into)
+
+
+def _join_new(block: Chunk, prepared: _PreparedRound, labels: np.ndarray) -> np.ndarray:
+    """Let rows join nearer new candidates; return squared distances to the nearest."""
+    params = prepared.params
+    new = np.empty(block.n_rows, np.int32)
+    nearest(block.rows, prepared.panels, new)
+    new += np.int32(params.known)
+    distances = np.empty(block.n_rows)
+    sqdist_to_assigned(block.rows, params.candidates, new, distances)
+    if params.known == 0:
+        labels[:] = new
+        return distances
+    old = np.empty(block.n_rows)
+    sqdist_to_assigned(block.rows, params.candidates, labels, old)
+    nearer = distances < old
+    np.copyto(labels, new, where=nearer)
+    return np.where(nearer, distances, old)
+
+
+def _sample(block: Chunk, masses: np.ndarray, params: RoundParams, into: RoundStatistics) -> None:
+    uniforms = params.key.uniforms(block.start, block.stop)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratios = np.where(masses > 0.0, uniforms / masses, np.inf)
+    kept = np.flatnonzero(ratios < into.worst)
+    if len(kept) > params.most:
+        kept = kept[np.argsort(ratios[kept], kind="stable")[: params.most]]
+    into.keep(ratios[kept], block.start + kept, block.rows[kept])
+
+
+ROUND = StatefulReduction(
+    name="k-means||",
+    row_bytes=4,
+    prepare=_prepare_round,
+    zero=_zero_round,
+    fresh=_no_candidate,
+    rebuild=_rebuild_candidates,
+    chunk=_round_chunk,
+    combine=RoundStatistics.combine,
+)
+"""`RoundParams` -> `RoundStatistics`; the state is the index of each row's nearest candidate."""
+
+
+def _first_round_chunk(chunk: Chunk, prepared: _PreparedRound, into: RoundStatistics) -> None:
+    _round_chunk(chunk, prepared, into, np.zeros(chunk.n_rows, np.int32))
+
+
+FIRST_ROUND = Reduction(
+    name="k-means||",
+    prepare=_prepare_round,
+    zero=_zero_round,
+    chunk=_first_round_chunk,
+    combine=RoundStatistics.combine,
+)
+"""`ROUND` for the very first candidate: no state yet, so it can carry the survey."""

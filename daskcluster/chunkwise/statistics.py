@@ -1,0 +1,217 @@
+"""Mergeable values: what a pass over rows leaves behind.
+
+All of them obey the monoid laws to the bit, because sums live on grids (`exact_sum`) and the
+rest are minima, maxima and counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from daskcluster.kernels.arrays import aligned_zeros
+
+
+@dataclass
+class ExactScalar:
+    """A sum of per-row scalars on two grids."""
+
+    high: float = 0.0
+    low: float = 0.0
+
+    def add(self, high: float, low: float) -> None:
+        self.high += high
+        self.low += low
+
+    def combine(self, other: ExactScalar) -> Self:
+        self.add(other.high, other.low)
+        return self
+
+    @property
+    def value(self) -> float:
+        return self.high + self.low
+
+
+@dataclass
+class KMeansStatistics:
+    """Sums and weights of the rows of each cluster.
+
+    Attributes
+    ----------
+    sums : ndarray of shape (k, d), float64
+        S(j), the weighted sum of the rows of cluster j, rounded to the first grid.
+    counts : ndarray of shape (k,)
+        v(j), their weight: int64 counts, or float64 on the first grid.
+    sums_low, counts_low : ndarray or None
+        The residuals on the second grid, where there is one.
+    """
+
+    sums: np.ndarray
+    counts: np.ndarray
+    sums_low: np.ndarray | None = None
+    counts_low: np.ndarray | None = None
+
+    @classmethod
+    def zero(cls, k: int, d: int, *, weighted: bool, two_grids: bool) -> KMeansStatistics:
+        return cls(
+            aligned_zeros(k, d),
+            np.zeros(k, np.float64 if weighted else np.int64),
+            aligned_zeros(k, d) if two_grids else None,
+            np.zeros(k) if weighted else None,
+        )
+
+    def combine(self, other: KMeansStatistics) -> KMeansStatistics:
+        self.sums += other.sums
+        self.counts += other.counts
+        if self.sums_low is not None and other.sums_low is not None:
+            self.sums_low += other.sums_low
+        if self.counts_low is not None and other.counts_low is not None:
+            self.counts_low += other.counts_low
+        return self
+
+    def subtract(self, other: KMeansStatistics) -> KMeansStatistics:
+        """Undo `combine`, to the bit."""
+        self.sums -= other.sums
+        self.counts -= other.counts
+        if self.sums_low is not None and other.sums_low is not None:
+            self.sums_low -= other.sums_low
+        if self.counts_low is not None and other.counts_low is not None:
+            self.counts_low -= other.counts_low
+        return self
+
+    @property
+    def nbytes(self) -> int:
+        parts = (self.sums, self.counts, self.sums_low, self.counts_low)
+        return sum(part.nbytes for part in parts if part is not None)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Weight of each cluster, float64."""
+        counts = self.counts.astype(np.float64)
+        return counts if self.counts_low is None else counts + self.counts_low
+
+    @property
+    def totals(self) -> np.ndarray:
+        """Weighted sum of each cluster's rows, float64."""
+        return self.sums if self.sums_low is None else self.sums + self.sums_low
+
+    def means(self, default: np.ndarray) -> np.ndarray:
+        """Return the clusters' means, float64; a cluster without weight keeps its `default` row."""
+        weights = self.weights
+        filled = weights > 0.0
+        divisor = np.where(filled, weights, 1.0)[:, None]
+        return np.where(filled[:, None], self.totals / divisor, default.astype(np.float64))
+
+
+@dataclass
+class FarthestRows:
+    """The rows with the largest squared distances, ties by the lowest index.
+
+    Attributes
+    ----------
+    most : int
+        How many are kept.
+    distances, indices, labels, weights : ndarray of shape (<= most,)
+    rows : ndarray of shape (<= most, d)
+    """
+
+    most: int
+    distances: np.ndarray
+    indices: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+    rows: np.ndarray
+
+    @classmethod
+    def zero(cls, most: int, d: int, dtype: np.dtype) -> FarthestRows:
+        return cls(
+            most,
+            np.empty(0),
+            np.empty(0, np.int64),
+            np.empty(0, np.int32),
+            np.empty(0),
+            np.empty((0, d), dtype),
+        )
+
+    def combine(self, other: FarthestRows) -> FarthestRows:
+        distances = np.concatenate([self.distances, other.distances])
+        indices = np.concatenate([self.indices, other.indices])
+        kept = np.lexsort((indices, -distances))[: self.most]
+        self.distances, self.indices = distances[kept], indices[kept]
+        self.labels = np.concatenate([self.labels, other.labels])[kept]
+        self.weights = np.concatenate([self.weights, other.weights])[kept]
+        self.rows = np.concatenate([self.rows, other.rows])[kept]
+        return self
+
+
+@dataclass
+class SurveyStatistics:
+    """What the first pass learns about the rows.
+
+    Attributes
+    ----------
+    origin : ndarray of shape (d,)
+        What distances are taken from.
+    max_abs : ndarray of shape (d,)
+    sums : ndarray of shape (d,)
+        Exact sum of the rows, unweighted.
+    spread, weighted_spread : ExactScalar
+        Sum of |x - origin|**2, and the same times the row weights, where there are any.
+    weight : ExactScalar
+        Sum of the row weights, where there are any.
+    n_rows : int
+    bad_row : int
+        Lowest index of a row that holds NaN or infinity; -1 if there is none.
+    bad_is_nan : bool
+    """
+
+    origin: np.ndarray
+    max_abs: np.ndarray
+    sums: np.ndarray
+    spread: ExactScalar
+    weighted_spread: ExactScalar
+    weight: ExactScalar
+    n_rows: int = 0
+    bad_row: int = -1
+    bad_is_nan: bool = False
+
+    @classmethod
+    def zero(cls, origin: np.ndarray) -> SurveyStatistics:
+        d = len(origin)
+        return cls(
+            origin,
+            np.zeros(d),
+            aligned_zeros(d),
+            ExactScalar(),
+            ExactScalar(),
+            ExactScalar(),
+        )
+
+    def combine(self, other: SurveyStatistics) -> SurveyStatistics:
+        np.maximum(self.max_abs, other.max_abs, out=self.max_abs)
+        self.sums += other.sums
+        self.n_rows += other.n_rows
+        self.spread.combine(other.spread)
+        self.weighted_spread.combine(other.weighted_spread)
+        self.weight.combine(other.weight)
+        self.note_bad(other.bad_row, other.bad_is_nan)
+        return self
+
+    def note_bad(self, row: int, is_nan: bool) -> None:
+        """Remember a row that is not finite, if it is the first one so far."""
+        if row >= 0 and (self.bad_row < 0 or row < self.bad_row):
+            self.bad_row, self.bad_is_nan = row, is_nan
+
+    @property
+    def mean_variance(self) -> float:
+        """Mean over the features of their (unweighted) variance: the unit of `tol`."""
+        n = max(1, self.n_rows)
+        offset = self.sums / n - self.origin
+        return max(0.0, (self.spread.value / n - float((offset * offset).sum())) / len(offset))
+
+    @property
+    def total_spread(self) -> float:
+        """Weighted sum of |x - origin|**2."""
+        return self.weighted_spread.value or self.spread.value

@@ -1,0 +1,52 @@
+"""``daskcluster convert``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from daskcluster.cli.options import (
+    flatten_option,
+    output_options,
+    overwrite_option,
+    storage_option,
+)
+from daskcluster.cli.output import emit, watching
+
+
+@click.command("convert")
+@click.argument("source")
+@click.argument("output")
+@click.option("--array", metavar="NAME", help="Which array of an .npz or a Zarr group.")
+@click.option("--weights", metavar="NAME", help="Column or array of the row weights.")
+@click.option(
+    "--dtype", metavar="DTYPE", help="Of the output, e.g. float32. Default: the source's."
+)
+@click.option(
+    "--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 8 MB."
+)
+@click.option("--shard-rows", type=click.IntRange(min=1), help="Rows of a shard of many chunks.")
+@flatten_option
+@overwrite_option
+@storage_option
+@output_options
+def command(source: str, output: str, as_json: bool, progress: bool | None, **options: Any) -> None:
+    """Write the rows of SOURCE to OUTPUT as Zarr with good chunks, in bounded memory.
+
+    SOURCE is an .npy, .npz, .csv, .tsv or .parquet file, or anything that fit takes.
+    """
+    from daskcluster.data.convert import convert
+    from daskcluster.reports.tables import format_seconds
+
+    with watching(progress) as callbacks:
+        done = convert(source, output, callbacks=callbacks, **options)
+    arrays = "" if done.array is None else f" (rows in {done.array}, weights in {done.weights})"
+    rows = [
+        ("output", f"{done.url}{arrays}"),
+        ("rows", f"{done.n_rows:,} x {done.n_features:,} {done.dtype}"),
+        ("chunks", f"{done.chunk_rows:,} rows"),
+        ("time", format_seconds(done.seconds)),
+    ]
+    emit(asdict(done), rows, as_json=as_json)

@@ -1,0 +1,82 @@
+"""From the flags of the command line to an engine, for the length of one command."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from daskcluster.engine.dask import DaskEngine
+    from daskcluster.engine.local import LocalEngine
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a command runs: ``--scheduler --workers --threads --memory-limit --timeout``."""
+
+    scheduler: str = "local"
+    workers: int | None = None
+    threads: int | None = None
+    memory_limit: int | None = None
+    timeout: float = 10.0
+
+    def check(self) -> None:
+        """Refuse flags that contradict each other."""
+        if self.is_remote and self.workers is not None:
+            raise click.UsageError(
+                "--workers starts a cluster of its own and --scheduler names one; give one of the two."
+            )
+        if self.is_remote and self.threads is not None:
+            raise click.UsageError(
+                "--threads is a setting of the workers behind --scheduler; leave it out."
+            )
+
+    @property
+    def is_remote(self) -> bool:
+        return self.scheduler != "local"
+
+    @contextmanager
+    def open(self) -> Iterator[LocalEngine | DaskEngine]:
+        """Yield the engine; what was started for it is stopped again."""
+        self.check()
+        if not self.is_remote and self.workers is None:
+            from daskcluster.engine.local import LocalEngine
+
+            yield LocalEngine(self.threads, memory_limit=self.memory_limit)
+            return
+        from daskcluster.engine.connect import connect, local_cluster
+        from daskcluster.engine.dask import DaskEngine
+
+        # What goes wrong is told once, by us; an interrupt would also be logged by the event loop.
+        # After the imports, because distributed sets up logging of its own.
+        logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
+        if self.workers is not None:
+            with ExitStack() as stack:
+                cluster = local_cluster(self.workers, self.threads or 1, self.memory_limit)
+                with _children_ignore_interrupts():
+                    client = stack.enter_context(cluster)
+                yield DaskEngine(client, memory_limit=self.memory_limit, timeout=self.timeout)
+            return
+        with connect(self.scheduler, self.timeout) as client:
+            yield DaskEngine(client, memory_limit=self.memory_limit, timeout=self.timeout)
+
+
+@contextmanager
+def _children_ignore_interrupts() -> Iterator[None]:
+    # Control-C on a terminal reaches the worker processes too. They are stopped by this process
+    # anyway; without this each of them would print a traceback first.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

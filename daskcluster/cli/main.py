@@ -1,0 +1,102 @@
+"""The command ``daskcluster``: finds commands when they are called, turns errors into exit codes.
+
+0 done, 1 failed, 2 bad usage, 130 interrupted, 143 terminated. Failures that we know are one line on
+stderr; ``--debug`` shows where they came from.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import signal
+import threading
+import warnings
+from importlib import import_module
+from typing import Any
+
+import click
+
+from daskcluster import __version__
+from daskcluster.errors import DaskClusterError
+
+INTERRUPTED = 130
+TERMINATED = 143
+DEBUG = "daskcluster.debug"
+
+COMMANDS = {
+    "demo": "Make a data set, cluster it on a local Dask cluster, write a report.",
+    "convert": "Convert npy, npz, csv or parquet files to Zarr.",
+    "info": "Describe a data set or a model.",
+    "fit": "Cluster a data set and save the model.",
+    "predict": "Write the label of every row to Zarr.",
+    "score": "Sum of squared distances of a data set under a model.",
+    "report": "Write a page about a model.",
+}
+"""Commands and what they do; each has a module of its own name."""
+
+
+class Failure(click.ClickException):
+    """A known failure, shown as one line."""
+
+    def __init__(self, error: BaseException) -> None:
+        text = " ".join(str(error).split())
+        # Library texts name arguments; here the same thing is a flag.
+        text = re.sub(r"overwrite=True( \(--overwrite\))?", "--overwrite", text)
+        super().__init__(text or type(error).__name__)
+
+
+class Commands(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"daskcluster.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # From the table above: help imports no command.
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        _listen_for_termination()
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt:
+                click.echo("\nInterrupted; no half-written output was left.", err=True)
+                ctx.exit(INTERRUPTED)
+            except (DaskClusterError, OSError, MemoryError) as error:
+                if ctx.meta.get(DEBUG) or getattr(error, "errno", None) == errno.EPIPE:
+                    raise
+                raise Failure(error) from error
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(f"Warning: {' '.join(str(message).split())}", err=True)
+
+
+def _listen_for_termination() -> None:
+    # A container is stopped with SIGTERM: leave through the same doors as after an error, so that
+    # partial outputs are removed and worker processes stopped.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(number: int, frame: Any) -> None:
+    raise SystemExit(TERMINATED)
+
+
+@click.group("daskcluster", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="daskcluster")
+def main() -> None:
+    """Cluster data larger than memory, on one machine or on a Dask cluster.
+
+    Sources and outputs are paths or URLs (s3://, gs://, abfs://, memory://). Begin with
+    "daskcluster demo".
+    """

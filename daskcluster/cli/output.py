@@ -1,0 +1,48 @@
+"""What commands write: a short table for people, one JSON object for programs, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from daskcluster.events import Callback
+
+
+def emit(record: dict[str, Any], rows: Sequence[tuple[str, str]], *, as_json: bool) -> None:
+    """Write `rows` for people, or `record` as the last line of stdout."""
+    if as_json:
+        click.echo(json.dumps(record, allow_nan=False))
+        return
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        click.echo(f"{name:<{width}}  {value}")
+
+
+@contextmanager
+def watching(progress: bool | None) -> Iterator[tuple[Callback, ...]]:
+    """Yield the callbacks that show progress on stderr, if it is wanted."""
+    terminal = sys.stderr.isatty()
+    if not (terminal if progress is None else progress):
+        yield ()
+        return
+    if not terminal:
+        from daskcluster.reports.lines import ProgressLines
+
+        yield (ProgressLines(_to_stderr),)
+        return
+    from daskcluster.reports.progress import ProgressDisplay
+
+    with ProgressDisplay() as display:
+        yield (display,)
+
+
+def _to_stderr(text: str) -> None:
+    click.echo(text, err=True)
+
+
+Write = Callable[[str], None]

@@ -1,0 +1,254 @@
+"""Rows of an array in memory (views, never copies) and of a mapped .npy file."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.data.dataset import OnRead, RowDataset, check_rows
+from daskcluster.data.opened import open_once
+from daskcluster.data.partitions import cut_rows, read_spans
+from daskcluster.data.process_local import ProcessLocal
+from daskcluster.data.readahead import WINDOW_BYTES
+from daskcluster.data.zarr import write_scratch
+from daskcluster.errors import DatasetNotFoundError, InvalidDataError, ReachError
+from daskcluster.typing import Range, Reach, Recipe
+
+
+class ArrayDataset(RowDataset):
+    """Rows of a numpy array, handed over as views.
+
+    Parameters
+    ----------
+    array : ndarray of shape (n, d)
+        Any real dtype, C or Fortran order.
+    held : ProcessLocal, optional
+        The same array, if it has been given a token before.
+    """
+
+    def __init__(self, array: np.ndarray, held: ProcessLocal[np.ndarray] | None = None) -> None:
+        row_bytes = array.shape[1] * array.dtype.itemsize
+        super().__init__(array.shape[1], array.dtype, cut_rows(array.shape[0], row_bytes))
+        self.array = array
+        self._held = held or ProcessLocal(array, f"array of shape {array.shape}")
+
+    @property
+    def source(self) -> str:
+        return "array in memory"
+
+    @property
+    def in_memory(self) -> bool:
+        return True
+
+    @property
+    def own_reach(self) -> Reach:
+        return Reach.PROCESS
+
+    def own_recipe(self) -> Recipe:
+        return ArrayRecipe(self._held)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A pickled array dataset carries its rows; only its recipe is bound to the process.
+        return {"array": self.array, "weights": self.own_weights}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        ArrayDataset.__init__(self, state["array"])
+        self.own_weights = state["weights"]
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        return self.array[start:stop]
+
+    def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
+        """Yield one view per range; nothing is read, so `on_read` hears nothing."""
+        return (self.read(span) for span in ranges if span[1] > span[0])
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return a copy of the given rows."""
+        return self.array[check_rows(rows, self.n_rows)]
+
+    def to_scratch(self, folder: str) -> RowDataset:
+        """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
+        return write_scratch(self, folder)
+
+
+@dataclass(frozen=True)
+class ArrayRecipe:
+    """Finds an array again in the process that holds it."""
+
+    held: ProcessLocal[np.ndarray]
+
+    def open(self) -> ArrayDataset:
+        """Return the dataset in the process of the array.
+
+        Raises
+        ------
+        ReachError
+            In any other process.
+        """
+        if self.held.value is None:
+            raise ReachError(
+                f"The {self.held.what} lives in the memory of another process and cannot be read "
+                "here; write it to Zarr on a disk or bucket that the workers see, or run locally."
+            )
+        return ArrayDataset(self.held.value, self.held)
+
+
+class MappedDataset(RowDataset):
+    """Rows of a .npy file or another raw array on a local disk, mapped into memory.
+
+    Chunks are views of the mapping. Pages are asked for ahead of the reader and given back behind
+    it, so that the resident memory stays bounded however large the file is.
+
+    Parameters
+    ----------
+    file : MappedFile
+    """
+
+    def __init__(self, file: MappedFile) -> None:
+        row_bytes = file.shape[1] * np.dtype(file.dtype).itemsize
+        super().__init__(file.shape[1], file.dtype, cut_rows(file.shape[0], row_bytes))
+        self.file = file
+        self._map, self._array = file.map()
+
+    @property
+    def source(self) -> str:
+        return repr(self.file.path)
+
+    @property
+    def own_reach(self) -> Reach:
+        return Reach.HOST
+
+    def own_recipe(self) -> Recipe:
+        return self.file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_reopen, (self.recipe(),))
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        return self._array[start:stop]
+
+    def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
+        """Yield views of about 8 MB; see `RowDataset.chunks`."""
+        spans = (part for span in ranges for part in read_spans(span, self._edges, self.row_bytes))
+        for span in spans:
+            self._advise(span[0], span[1] + WINDOW_BYTES // self.row_bytes, mmap.MADV_WILLNEED)
+            if on_read is not None:
+                on_read(self._span_bytes(span))
+            yield self.read(span)
+            self._advise(*span, mmap.MADV_DONTNEED)
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return a copy of the given rows."""
+        return self._array[check_rows(rows, self.n_rows)]
+
+    def to_scratch(self, folder: str) -> RowDataset:
+        """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
+        return write_scratch(self, folder)
+
+    def _advise(self, start: int, stop: int, advice: int) -> None:
+        if self.file.order != "C":
+            return
+        # Whole pages inside the rows: a neighbour's page is not taken away.
+        page = mmap.PAGESIZE
+        first = self.file.offset + start * self.row_bytes
+        last = min(self.file.offset + stop * self.row_bytes, len(self._map))
+        first = -(-first // page) * page
+        if last - first >= page:
+            self._map.madvise(advice, first, (last - first) // page * page)
+
+
+@dataclass(frozen=True)
+class MappedFile:
+    """A raw array in a local file: its own recipe.
+
+    ``stamp`` is the file's size, inode and time of change, so that a file written anew is another one.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    order: str
+    offset: int
+    stamp: tuple[int, int, int]
+
+    def map(self) -> tuple[mmap.mmap, np.ndarray]:
+        """Map the file (copy on write: the file cannot be changed through it)."""
+        try:
+            with open(self.path, "rb") as file:
+                self._check_size(os.fstat(file.fileno()).st_size)
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        except FileNotFoundError as error:
+            raise DatasetNotFoundError(
+                f"There is no file {self.path!r} on this host; put it where every worker can read it, "
+                "or give a bucket's URL."
+            ) from error
+        order: Any = self.order
+        array: np.ndarray = np.ndarray(
+            self.shape, np.dtype(self.dtype), buffer=mapped, offset=self.offset, order=order
+        )
+        return mapped, array
+
+    def _check_size(self, size: int) -> None:
+        if size != self.stamp[0]:  # reading past the end of a mapping would kill the process
+            raise InvalidDataError(
+                f"The file {self.path!r} was replaced since the dataset was opened ({size} bytes, not "
+                f"{self.stamp[0]}); open it again and restart."
+            )
+
+    def open(self) -> MappedDataset:
+        """Open the dataset in this process (once)."""
+        return open_once(self, lambda: MappedDataset(self))
+
+
+def _reopen(recipe: Recipe) -> Any:
+    return recipe.open()
+
+
+def mapped_npy(path: str, check: Callable[[np.ndarray], None]) -> MappedFile:
+    """Return the rows of a .npy file, after ``check(array)``.
+
+    Raises
+    ------
+    DatasetNotFoundError
+        No such file, or no permission to read it.
+    InvalidDataError
+        Damaged, cut short, pickled, or more than two axes in Fortran order.
+    """
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise DatasetNotFoundError(
+            f"There is no file {path!r}; check the path (a relative one starts at the current folder)."
+        ) from error
+    except PermissionError as error:
+        raise DatasetNotFoundError(
+            f"No permission to read {path!r}; ask for read access."
+        ) from error
+    except (ValueError, EOFError, OSError) as error:
+        raise InvalidDataError(
+            f"{path!r} is no readable .npy file ({error}); write it again with numpy.save, without objects."
+        ) from error
+    check(array)
+    return mapped_file(array, path)
+
+
+def mapped_file(array: np.memmap, path: str) -> MappedFile:
+    """Describe a memmap that is the whole of its mapping; axes before the last become rows."""
+    shape = array.shape
+    if len(shape) > 2:
+        if not array.flags.c_contiguous:
+            raise InvalidDataError(
+                f"{path!r} has shape={shape} in Fortran order, whose axes cannot be flattened without "
+                "a copy; write it in C order with numpy.ascontiguousarray."
+            )
+        shape = (int(np.prod(shape[:-1])), shape[-1])
+    order = "C" if array.flags.c_contiguous else "F"
+    facts = os.stat(path)
+    stamp = (facts.st_size, facts.st_ino, facts.st_mtime_ns)
+    return MappedFile(os.path.abspath(path), shape, array.dtype.str, order, array.offset, stamp)

@@ -1,0 +1,92 @@
+"""What rows may look like: shapes and dtypes, refused with texts that teach.
+
+Where scikit-learn has a text for the same fault, ours begins with it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from daskcluster.errors import InvalidDataError
+
+
+def check_shape(shape: tuple[int, ...], *, flatten: bool, what: str = "array") -> None:
+    """Refuse shapes that are not rows by features.
+
+    Raises
+    ------
+    InvalidDataError
+        Fewer than two axes; more than two without `flatten`; no rows; no features.
+    """
+    if len(shape) < 2:
+        kind = "scalar array" if not shape else "1D array"
+        raise InvalidDataError(
+            f"Expected 2D array, got {kind} instead: the {what} has shape={shape}.\n"
+            "Reshape your data either using array.reshape(-1, 1) if your data has a single feature "
+            "or array.reshape(1, -1) if it contains a single sample."
+        )
+    if len(shape) > 2 and not flatten:
+        raise InvalidDataError(
+            f"Found array with dim {len(shape)}. daskcluster expected <= 2: the {what} has "
+            f"shape={shape}, rows by features is needed. {_how_to_reshape(shape)}"
+        )
+    if 0 in shape[:-1]:
+        raise InvalidDataError(
+            f"Found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required: the {what} "
+            "has no rows; check that the right array was opened and that it was written."
+        )
+    if shape[-1] == 0:
+        raise InvalidDataError(
+            f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required: the {what} "
+            "has no columns; check that the right array was opened."
+        )
+
+
+def _how_to_reshape(shape: tuple[int, ...]) -> str:
+    pixels = (math.prod(shape[:-1]), shape[-1])
+    samples = (shape[0], math.prod(shape[1:]))
+    return (
+        f"Use array.reshape({samples[0]}, {samples[1]}) if the first axis counts the samples, or "
+        f"flatten=True (rows {pixels[0]} x features {pixels[1]}) if the last axis holds the features, "
+        "as the bands of a raster do."
+    )
+
+
+def check_dtype(dtype: Any, *, what: str = "array") -> None:
+    """Refuse dtypes that are not real numbers of at most 64 bits.
+
+    Raises
+    ------
+    InvalidDataError
+        Complex, object, string, datetime, structured and extended-precision dtypes.
+    """
+    dtype = np.dtype(dtype)
+    if dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8):
+        return
+    raise InvalidDataError(
+        f"{_fault(dtype)}\nThe {what} has dtype={dtype}; float16, float32, float64, integers and bool "
+        f"are accepted. {_remedy(dtype)}"
+    )
+
+
+def _fault(dtype: np.dtype[Any]) -> str:
+    if dtype.kind == "c":
+        return "Complex data not supported"
+    if dtype.kind in "SUT":
+        return "dtype='numeric' is not compatible with arrays of bytes/strings."
+    return f"Rows of dtype={dtype} cannot be clustered."
+
+
+def _remedy(dtype: np.dtype[Any]) -> str:
+    if dtype.kind == "c":
+        return "Use the real and the imaginary part as features of their own."
+    if dtype.kind in "SUTO":
+        return "Convert your data to numeric values explicitly, e.g. array.astype('float64')."
+    if dtype.kind in "mM":
+        return "Turn times into numbers first, e.g. array.astype('int64')."
+    if dtype.kind == "V":
+        return "Pick the fields and stack them as columns, or cast the rows to float32."
+    return "Cast the rows with array.astype('float64')."

@@ -1,0 +1,254 @@
+"""Turns files of rows into Zarr with good chunks: streamed, in bounded memory, whole or absent."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.checks import check_dtype
+from daskcluster.data.staging import Staging
+from daskcluster.data.stores import locate
+from daskcluster.data.table import Block, Table
+from daskcluster.data.tables import open_table
+from daskcluster.data.weighted import check_block, refuse_all_zero
+from daskcluster.data.writer import (
+    RowWriter,
+    StagedArray,
+    array_metadata,
+    good_chunk_rows,
+    group_metadata,
+)
+from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publish
+
+_UNKNOWN_ROWS = 1 << 46  # a length that no file reaches; the metadata gets the true one at the end
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a conversion wrote.
+
+    Attributes
+    ----------
+    url : str
+    array, weights : str or None
+        Names within the group at `url`; None if the rows are the array at `url` itself.
+    n_rows, n_features : int
+    dtype : str
+    chunk_rows : int
+    shard_rows : int or None
+    seconds : float
+    """
+
+    url: str
+    array: str | None
+    weights: str | None
+    n_rows: int
+    n_features: int
+    dtype: str
+    chunk_rows: int
+    shard_rows: int | None
+    seconds: float
+
+
+def convert(
+    source: Any,
+    output: Any,
+    *,
+    array: str | None = None,
+    weights: Any = None,
+    dtype: Any = None,
+    chunk_rows: int | None = None,
+    shard_rows: int | None = None,
+    flatten: bool = False,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    callbacks: Sequence[Callable[[Event], None]] = (),
+) -> Conversion:
+    """Write the rows of `source` to Zarr (format 3, chunks of about 8 MB, blosc-zstd with bit shuffle).
+
+    Parameters
+    ----------
+    source : str or array
+        ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.parquet``, or anything that `open_dataset` takes.
+    output : str
+        Path or URL. An array (n, d) at its root; with weights, a group of ``X`` and ``weights``.
+    array : str, optional
+        Which array of a ``.npz`` or Zarr group.
+    weights : str, optional
+        Column (csv, parquet) or array (npz, Zarr) of the row weights.
+    dtype : dtype, optional
+        Of the output; the source's by default, float64 for text.
+    chunk_rows : int, optional
+        Rows of a chunk; about 8 MB by default.
+    shard_rows : int, optional
+        Rows of a shard (one object of many chunks), a multiple of `chunk_rows`.
+    flatten : bool
+        Accept rasters; see `open_dataset`.
+    overwrite : bool
+        Replace a Zarr array or group at `output`.
+    storage_options : dict, optional
+        For source and output.
+    callbacks : sequence of callable
+        Hear `PassStarted`, `PassProgress` and `PassEnded`.
+
+    Returns
+    -------
+    Conversion
+
+    Raises
+    ------
+    OutputExistsError, DatasetNotFoundError, InvalidDataError, InvalidParameterError
+
+    Notes
+    -----
+    Cost: one pass over the source; memory is about four chunks (or shards) and one block of the source.
+    """
+    begun = time.monotonic()
+    target = locate(output, storage_options)
+    if isinstance(source, str) and locate(source, storage_options).url == target.url:
+        raise InvalidParameterError(
+            f"source and output are both {target.url!r}; write somewhere else."
+        )
+    table = open_table(
+        source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+    )
+    wanted = _checked_dtype(dtype, table.dtype)
+    staging = Staging.begin(
+        output, overwrite=overwrite, storage_options=storage_options, kinds=("array", "group")
+    )
+    try:
+        publish(callbacks, PassStarted("convert", table.n_rows or 0))
+        rows, row_weights, n_rows = _write(
+            table, staging, wanted, chunk_rows, shard_rows, callbacks
+        )
+        staging.commit(_documents(rows, row_weights, n_rows))
+    except BaseException:
+        staging.abort()
+        raise
+    seconds = time.monotonic() - begun
+    publish(callbacks, PassEnded("convert", seconds, n_rows * table.n_features * wanted.itemsize))
+    name, weights_name = (rows.name, row_weights.name) if row_weights else (None, None)
+    step = int(rows.open().chunks[0])
+    shard = rows.block_rows if rows.block_rows != step else None
+    return Conversion(
+        target.url, name, weights_name, n_rows, table.n_features, str(wanted), step, shard, seconds
+    )
+
+
+def _checked_dtype(wanted: Any, source: np.dtype[Any]) -> np.dtype[Any]:
+    if wanted is None:
+        return source.newbyteorder("=")
+    try:
+        dtype = np.dtype(wanted)
+    except TypeError as error:
+        raise InvalidParameterError(f"dtype={wanted!r} is no numpy dtype; e.g. float32.") from error
+    check_dtype(dtype, what="output")
+    if not np.can_cast(source, dtype, casting="same_kind"):
+        raise InvalidParameterError(
+            f"dtype={dtype} cannot hold rows of dtype={source} without changing their kind; use a floating "
+            "dtype."
+        )
+    return dtype
+
+
+def _documents(rows: StagedArray, weights: StagedArray | None, n_rows: int) -> dict[str, bytes]:
+    if weights is None:
+        return rows.document(n_rows)
+    # The group last: until it is there, nothing is found at the URL.
+    return rows.document(n_rows) | weights.document(n_rows) | {"zarr.json": group_metadata({})}
+
+
+def _write(
+    table: Table,
+    staging: Staging,
+    dtype: np.dtype[Any],
+    chunk_rows: int | None,
+    shard_rows: int | None,
+    callbacks: Sequence[Callable[[Event], None]],
+) -> tuple[StagedArray, StagedArray | None, int]:
+    row_bytes = table.n_features * dtype.itemsize
+    step = chunk_rows or good_chunk_rows(row_bytes)
+    blocks, known = _peek(table, step)
+    step = min(step, known) if chunk_rows is None else step
+    _check_chunking(step, shard_rows)
+    name = "X" if table.weighted else ""
+    length = table.n_rows or _UNKNOWN_ROWS
+    rows = _staged(staging, name, (length, table.n_features), step, shard_rows, dtype)
+    weights = (
+        _staged(staging, "weights", (length,), step, shard_rows, np.dtype(float)) if name else None
+    )
+    with ExitStack() as stack:
+        writer = stack.enter_context(RowWriter(rows))
+        beside = stack.enter_context(RowWriter(weights)) if weights else None
+        positive = False
+        for block, part in blocks:
+            writer.append(_cast(block, dtype, writer.n_rows))
+            if beside is not None and part is not None:
+                check_block(part, beside.n_rows)
+                positive = positive or bool(part.any())
+                beside.append(part)
+            publish(callbacks, PassProgress(len(block)))
+    if weights and not positive:
+        refuse_all_zero(writer.n_rows)
+    return rows, weights, writer.n_rows
+
+
+def _staged(
+    staging: Staging,
+    name: str,
+    shape: tuple[int, ...],
+    step: int,
+    shard_rows: int | None,
+    dtype: np.dtype[Any],
+) -> StagedArray:
+    metadata = array_metadata(shape, step, dtype, shard_rows=shard_rows)
+    return StagedArray(staging.work, name, metadata, shard_rows or step)
+
+
+def _peek(table: Table, step: int) -> tuple[Iterator[Block], int]:
+    """Return all blocks, and how many rows are known to come (at least `step`, if there are)."""
+    blocks = table.blocks()
+    if table.n_rows is not None:
+        return blocks, table.n_rows
+    head: deque[Block] = deque()
+    known = 0
+    while known < step and (block := next(blocks, None)) is not None:
+        head.append(block)
+        known += len(block[0])
+    return chain(_drained(head), blocks), known
+
+
+def _drained(head: deque[Block]) -> Iterator[Block]:
+    while head:
+        yield head.popleft()
+
+
+def _check_chunking(step: int, shard_rows: int | None) -> None:
+    if step < 1:
+        raise InvalidParameterError(f"chunk_rows={step} should be >= 1.")
+    if shard_rows is not None and (shard_rows < step or shard_rows % step):
+        raise InvalidParameterError(
+            f"shard_rows={shard_rows} should be a multiple of chunk_rows={step}."
+        )
+
+
+def _cast(block: np.ndarray, dtype: np.dtype[Any], start: int) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        cast = block.astype(dtype, copy=False)
+    if dtype.kind == block.dtype.kind == "f" and dtype.itemsize < block.dtype.itemsize:
+        lost = np.isinf(cast) & np.isfinite(block)
+        if lost.any():
+            row, column = (int(i) for i in np.argwhere(lost)[0])
+            raise InvalidDataError(
+                f"Row {start + row}, column {column}: {block[row, column]} is too large for dtype={dtype}; "
+                "keep float64 or scale the column."
+            )
+    return cast

@@ -1,0 +1,190 @@
+"""Rows of dask arrays and frames, computed block by block in this process.
+
+The graph never travels: on a cluster the rows are written to scratch Zarr first (`to_scratch`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from daskcluster.data.checks import check_dtype, check_shape
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.frame import check_columns, frame_dtype
+from daskcluster.data.process_local import ProcessLocal
+from daskcluster.data.zarr import write_scratch
+from daskcluster.errors import InvalidDataError, ReachError
+from daskcluster.typing import Reach, Recipe
+
+
+class DaskDataset(RowDataset):
+    """Rows of a dask array of shape (n, d) whose row chunks are known.
+
+    A block is computed with dask's threads when a pass comes to it, and again in the next pass unless
+    the engine keeps it; blocks without rows are skipped.
+
+    Parameters
+    ----------
+    array : dask.array.Array
+        One chunk along the columns.
+    sizes : tuple of int
+        Rows of each block, zeros included.
+    """
+
+    def __init__(self, array: Any, sizes: tuple[int, ...]) -> None:
+        edges = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        keep = np.append(np.diff(edges) > 0, True)
+        super().__init__(array.shape[1], array.dtype, edges[keep].astype(np.int64))
+        self.array = array
+        self._block_of = np.flatnonzero(keep[:-1])
+        self._scheduler = _scheduler_for(array)
+        self._held = ProcessLocal(array, f"dask array of shape {(self.n_rows, self.n_features)}")
+
+    @property
+    def source(self) -> str:
+        return "dask array"
+
+    @property
+    def own_reach(self) -> Reach:
+        return Reach.PROCESS
+
+    def own_recipe(self) -> Recipe:
+        return DaskRecipe(self._held, tuple(self.chunk_sizes), tuple(self._block_of.tolist()))
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        first = int(np.searchsorted(self._edges, start, side="right")) - 1
+        last = int(np.searchsorted(self._edges, stop, side="left"))
+        blocks = [self.array.blocks[int(i)] for i in self._block_of[first:last]]
+        computed = dask.compute(*blocks, **self._scheduler)
+        rows = [_as_rows(block) for block in computed]
+        self._check_blocks(rows, first)
+        whole = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        origin = int(self._edges[first])
+        return whole[start - origin : stop - origin].astype(self.dtype, copy=False)
+
+    def _check_blocks(self, blocks: list[np.ndarray], first: int) -> None:
+        for i, block in enumerate(blocks, first):
+            expected = (int(self._edges[i + 1] - self._edges[i]), self.n_features)
+            if block.shape != expected:
+                raise InvalidDataError(
+                    f"Block {i} of the dask array has shape={block.shape} where its metadata says "
+                    f"{expected}; correct its chunks, e.g. with array.compute_chunk_sizes()."
+                )
+
+    def to_scratch(self, folder: str) -> RowDataset:
+        """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
+        return write_scratch(self, folder)
+
+
+class DaskRecipe:
+    """Finds a dask array again in the process that holds it."""
+
+    def __init__(
+        self, held: ProcessLocal[Any], sizes: tuple[int, ...], blocks: tuple[int, ...]
+    ) -> None:
+        self._held = held
+        self._sizes = sizes
+        self._blocks = blocks
+
+    def open(self) -> DaskDataset:
+        """Return the dataset in the process of the array.
+
+        Raises
+        ------
+        ReachError
+            In any other process.
+        """
+        if self._held.value is None:
+            raise ReachError(
+                f"The {self._held.what} belongs to another process and its graph does not travel; write "
+                "it to Zarr on a disk or bucket that the workers see."
+            )
+        sizes = [0] * (max(self._blocks) + 1)
+        for block, size in zip(self._blocks, self._sizes, strict=True):
+            sizes[block] = size
+        return DaskDataset(self._held.value, tuple(sizes))
+
+
+def rows_of(source: Any) -> Any:
+    """Return a dask array or frame as a dask array (n, d) with one chunk along the columns.
+
+    Nothing is computed: row chunks of a frame stay unknown.
+    """
+    if not isinstance(source, da.Array):
+        source = _frame_array(source)
+    if source.ndim == 2 and source.numblocks[1] > 1:
+        source = source.rechunk({1: -1})
+    return source
+
+
+def _frame_array(frame: Any) -> Any:
+    if getattr(frame, "ndim", 0) != 2 or not hasattr(frame, "to_dask_array"):
+        raise InvalidDataError(
+            f"source is a dask {type(frame).__name__}; a dask array of shape (n, d) or a dask DataFrame is "
+            "needed, e.g. series.to_frame()."
+        )
+    check_columns(frame.dtypes)
+    names = {str(dtype) for dtype in frame.dtypes}
+    array = frame.to_dask_array()
+    if len(names) == 1 and array.dtype != object:
+        return array
+    # Mixed and nullable columns are converted where the rows are, partition by partition.
+    wanted = frame_dtype(frame.dtypes)
+    return frame.astype(wanted).to_dask_array()
+
+
+def open_dask(source: Any, *, flatten: bool = False) -> DaskDataset:
+    """Open a dask array or frame; unknown chunk lengths are computed once, block by block.
+
+    Raises
+    ------
+    InvalidDataError
+        Wrong shape or dtype.
+    """
+    array = rows_of(source)
+    if array.ndim != 2 or not np.isnan(array.shape[0]):
+        check_shape(_known(array.shape), flatten=flatten, what="dask array")
+    check_dtype(array.dtype, what="dask array")
+    if flatten and array.ndim > 2:
+        array = array.reshape(-1, array.shape[-1]).rechunk({1: -1})
+    sizes = array.chunks[0]
+    if np.isnan(sizes).any():
+        sizes = _count_rows(array)
+    check_shape((sum(sizes), array.shape[1]), flatten=False, what="dask array")
+    return DaskDataset(array, tuple(int(size) for size in sizes))
+
+
+def _as_rows(block: Any) -> np.ndarray:
+    if not hasattr(block, "__array__") or hasattr(block, "toarray"):
+        raise InvalidDataError(
+            f"The blocks of the dask array are {type(block).__name__}, numpy arrays are needed; convert "
+            "them, e.g. with array.map_blocks(lambda block: block.toarray())."
+        )
+    return np.asarray(block)
+
+
+def _known(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(-1 if np.isnan(size) else int(size) for size in shape)
+
+
+def _count_rows(array: Any) -> tuple[int, ...]:
+    lengths = [dask.delayed(len)(block) for block in array.to_delayed(optimize_graph=True).ravel()]
+    return tuple(dask.compute(*lengths, **_scheduler_for(array)))
+
+
+def _scheduler_for(array: Any) -> dict[str, Any]:
+    """Return dask's threads, unless blocks are already on a cluster (persisted): then its client."""
+    graph = array.__dask_graph__()
+    for layer in getattr(graph, "layers", {"": graph}).values():
+        # A persisted layer holds futures alone, so one value tells.
+        value = next(iter(layer.values()), None) if _is_plain_layer(layer) else None
+        if type(value).__module__.startswith("distributed"):
+            return {}
+    return {"scheduler": "threads"}
+
+
+def _is_plain_layer(layer: Any) -> bool:
+    return type(layer).__name__ in ("MaterializedLayer", "dict")

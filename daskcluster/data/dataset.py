@@ -1,0 +1,261 @@
+"""What all datasets share: partitions, reading in blocks, weights, taking rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.data.partitions import MOST_BYTES, READ_BYTES, group_chunks, read_spans
+from daskcluster.data.readahead import read_ahead
+from daskcluster.errors import InvalidParameterError
+from daskcluster.typing import Range, Reach, Recipe
+
+OnRead = Callable[[int], None]
+
+
+class RowWeights(Protocol):
+    """Weights beside the rows: sliced like an array, wherever they live."""
+
+    @property
+    def reach(self) -> Reach: ...
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes per row that a read fetches from a store (0 in memory)."""
+        ...
+
+    def values(self) -> Any:
+        """What `Dataset.weights` shows: an array, or something `numpy.asarray` takes."""
+        ...
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Return the weights of rows `start` to `stop` as float64."""
+        ...
+
+    def recipe(self) -> Any: ...
+
+
+class RowDataset(ABC):
+    """Rows read block by block from a store, with read-ahead.
+
+    A subclass says how to `fetch` rows; everything else follows from the chunk edges.
+
+    Parameters
+    ----------
+    n_features : int
+    dtype : dtype
+        Of the rows as stored.
+    edges : ndarray of int64, shape (n_chunks + 1,)
+        Row indices at which chunks begin, and n; strictly increasing, from 0.
+    """
+
+    n_readers = 1
+    """Blocks fetched at the same time; more than one hides the latency of a remote store."""
+
+    def __init__(self, n_features: int, dtype: Any, edges: np.ndarray) -> None:
+        self.n_features = int(n_features)
+        self.dtype = np.dtype(dtype)
+        self._edges = edges
+        self.own_weights: RowWeights | None = None
+
+    # -- what a subclass provides ----------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def source(self) -> str:
+        """Where the rows come from, for people; never a credential."""
+
+    @property
+    @abstractmethod
+    def own_reach(self) -> Reach:
+        """Who can read the rows, the weights aside."""
+
+    @abstractmethod
+    def own_recipe(self) -> Recipe:
+        """Return the recipe of the rows, the weights aside."""
+
+    @abstractmethod
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        """Return rows `start` to `stop` as an array (stop - start, d)."""
+
+    @abstractmethod
+    def to_scratch(self, folder: str) -> RowDataset:
+        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
+
+    # -- facts -----------------------------------------------------------------------------
+
+    @property
+    def n_rows(self) -> int:
+        return int(self._edges[-1])
+
+    @property
+    def row_bytes(self) -> int:
+        """Decoded bytes of one row."""
+        return self.n_features * self.dtype.itemsize
+
+    @cached_property
+    def chunk_sizes(self) -> tuple[int, ...]:
+        """Rows of every storage chunk, in order."""
+        return tuple(np.diff(self._edges).tolist())
+
+    @cached_property
+    def partitions(self) -> tuple[Range, ...]:
+        """Consecutive whole chunks of clamp(total bytes / 1024, 1 MB, 64 MB), at least 1,024 rows."""
+        return group_chunks(self._edges, self.row_bytes)
+
+    @property
+    def in_memory(self) -> bool:
+        return False
+
+    @property
+    def weights(self) -> Any:
+        """Row weights (n,), or None; those kept in a store are read when made an array."""
+        return None if self.own_weights is None else self.own_weights.values()
+
+    @property
+    def reach(self) -> Reach:
+        """Who can read the dataset: the narrower of the rows' reach and the weights'."""
+        if self.own_weights is None:
+            return self.own_reach
+        return min(self.own_reach, self.own_weights.reach)
+
+    def recipe(self) -> Recipe:
+        """Return what travels to a task in place of this dataset; free of credentials."""
+        recipe = self.own_recipe()
+        return (
+            recipe
+            if self.own_weights is None
+            else WeightedRecipe(recipe, self.own_weights.recipe())
+        )
+
+    def with_weights(self, weights: RowWeights) -> Self:
+        """Return the same rows with other weights (checked by the caller)."""
+        # Not copy.copy: the pickled form of a dataset is its recipe, which opens the weights again.
+        weighted = object.__new__(type(self))
+        vars(weighted).update(vars(self))
+        weighted.own_weights = weights
+        return weighted
+
+    def __repr__(self) -> str:
+        weighted = ", weighted" if self.own_weights is not None else ""
+        return (
+            f"{type(self).__name__}({self.source}, {self.n_rows} x {self.n_features} {self.dtype}, "
+            f"{len(self._edges) - 1} chunks{weighted})"
+        )
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def read(self, span: Range) -> Chunk:
+        """Return the rows and weights of one span; runs in a reading thread."""
+        start, stop = span
+        weights = None if self.own_weights is None else self.own_weights.read(start, stop)
+        return Chunk(self.fetch(start, stop), start, weights)
+
+    def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
+        """Yield the rows of `ranges` in order, reading ahead of the caller.
+
+        Small storage chunks are read together up to about 8 MB; one larger than 64 MB is read once
+        and handed over in blocks of that size.
+
+        Parameters
+        ----------
+        ranges : iterable of (start, stop)
+            Drawn lazily, in the caller's thread.
+        on_read : callable (int) -> None
+            Hears the decoded bytes of every block fetched from the store.
+        """
+        spans = (part for span in ranges for part in read_spans(span, self._edges, self.row_bytes))
+        stored = self.row_bytes + (0 if self.own_weights is None else self.own_weights.stored_bytes)
+        for chunk in read_ahead(spans, self.read, self._span_bytes, n_threads=self.n_readers):
+            if on_read is not None:
+                on_read(chunk.n_rows * stored)
+            yield from self._hand_over(chunk)
+            del chunk  # not kept while the next one is awaited
+
+    def _span_bytes(self, span: Range) -> int:
+        return (span[1] - span[0]) * self.row_bytes
+
+    def _hand_over(self, chunk: Chunk) -> Iterator[Chunk]:
+        if chunk.n_rows * self.row_bytes <= MOST_BYTES:
+            yield chunk
+            return
+        step = max(1, READ_BYTES // self.row_bytes)
+        for first in range(0, chunk.n_rows, step):
+            yield chunk.slice(first, min(first + step, chunk.n_rows))
+
+    def load(self, span: Range, *, on_read: OnRead | None = None) -> Chunk:
+        """Return the rows of one range as one chunk that owns its memory."""
+        start, stop = span
+        rows = np.empty((stop - start, self.n_features), self.dtype)
+        weights = None if self.own_weights is None else np.empty(stop - start)
+        for chunk in self.chunks([span], on_read=on_read):
+            place = slice(chunk.start - start, chunk.stop - start)
+            rows[place] = chunk.rows
+            if weights is not None:
+                weights[place] = chunk.weights
+        return Chunk(rows, start, weights)
+
+    def to_numpy(self) -> np.ndarray:
+        """Return all rows as one array (n, d) in the source dtype; mind the memory."""
+        return self.load((0, self.n_rows)).rows
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return the given rows, in the given order; every chunk concerned is read once.
+
+        Parameters
+        ----------
+        rows : ndarray of int, shape (m,)
+            Global row indices, sorted or not, repeats allowed.
+
+        Returns
+        -------
+        ndarray of shape (m, d)
+
+        Raises
+        ------
+        InvalidParameterError
+            An index is outside 0 to n - 1.
+        """
+        rows = check_rows(rows, self.n_rows)
+        taken = np.empty((len(rows), self.n_features), self.dtype)
+        order = np.argsort(rows, kind="stable")
+        ordered = rows[order]
+        home = np.searchsorted(self._edges, ordered, side="right")
+        cuts = np.flatnonzero(np.diff(home, prepend=-1, append=-1))
+        groups = [(int(a), int(b)) for a, b in pairwise(cuts)]
+        spans = [(int(ordered[a]), int(ordered[b - 1]) + 1) for a, b in groups]
+        fetched = read_ahead(
+            spans, lambda span: self.fetch(*span), self._span_bytes, n_threads=self.n_readers
+        )
+        for (a, b), (start, _), block in zip(groups, spans, fetched, strict=True):
+            taken[order[a:b]] = block[ordered[a:b] - start]
+        return taken
+
+
+class WeightedRecipe:
+    """The recipe of rows and of the weights beside them."""
+
+    def __init__(self, rows: Recipe, weights: Any) -> None:
+        self._rows = rows
+        self._weights = weights
+
+    def open(self) -> Any:
+        """Open rows and weights in this process."""
+        dataset: Any = self._rows.open()
+        return dataset.with_weights(self._weights.open())
+
+
+def check_rows(rows: Any, n_rows: int) -> np.ndarray:
+    """Return row indices as int64 (m,), refusing those outside the dataset."""
+    rows = np.asarray(rows, dtype=np.int64).ravel()
+    if len(rows) and (rows.min() < 0 or rows.max() >= n_rows):
+        bad = int(rows.min() if rows.min() < 0 else rows.max())
+        raise InvalidParameterError(
+            f"row {bad} should be in 0 to {n_rows - 1}; the dataset has n_samples={n_rows}."
+        )
+    return rows

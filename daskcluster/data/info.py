@@ -1,0 +1,69 @@
+"""What is known of a dataset without reading its rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daskcluster.chunk import compute_dtype
+from daskcluster.data.zarr import ZarrDataset
+from daskcluster.typing import Dataset
+
+
+def describe(dataset: Dataset) -> dict[str, Any]:
+    """Return facts about a dataset, plain enough for JSON.
+
+    Parameters
+    ----------
+    dataset : Dataset
+
+    Returns
+    -------
+    dict
+        ``rows, features, dtype, computed_in, weighted, bytes, chunks, chunk_rows, partitions,
+        partition_rows, reach, in_memory``; of a Zarr array also ``source, format, array_shape,
+        array_chunks, shards, codecs, bytes_stored`` (None where the store cannot be listed).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster.data.open import open_dataset
+    >>> facts = describe(open_dataset(np.zeros((2000, 4), np.uint8)))
+    >>> facts["rows"], facts["bytes"], facts["computed_in"], facts["reach"]
+    (2000, 8000, 'float32', 'process')
+    """
+    sizes, parts = dataset.chunk_sizes, dataset.partitions
+    facts: dict[str, Any] = {
+        "rows": dataset.n_rows,
+        "features": dataset.n_features,
+        "dtype": str(dataset.dtype),
+        "computed_in": str(compute_dtype(dataset.dtype)),
+        "weighted": dataset.weights is not None,
+        "bytes": dataset.n_rows * dataset.n_features * dataset.dtype.itemsize,
+        "chunks": len(sizes),
+        "chunk_rows": max(sizes),
+        "partitions": len(parts),
+        "partition_rows": max(stop - start for start, stop in parts),
+        "reach": dataset.reach.name.lower(),
+        "in_memory": dataset.in_memory,
+    }
+    return facts | _zarr_facts(dataset) if isinstance(dataset, ZarrDataset) else facts
+
+
+def _zarr_facts(dataset: ZarrDataset) -> dict[str, Any]:
+    array = dataset.array
+    return {
+        "source": dataset.source,
+        "format": array.metadata.zarr_format,
+        "array_shape": list(array.shape),
+        "array_chunks": list(array.chunks),
+        "shards": list(array.shards) if array.shards else None,
+        "codecs": [type(codec).__name__ for codec in (*array.filters, *array.compressors)],
+        "bytes_stored": _bytes_stored(array),
+    }
+
+
+def _bytes_stored(array: Any) -> int | None:
+    try:
+        return int(array.nbytes_stored())
+    except Exception:  # a store that cannot be listed; the other facts stand
+        return None

@@ -1,0 +1,200 @@
+"""Zarr arrays and groups: opened with errors that say what is there instead."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from daskcluster.data.stores import Location, explain, open_store
+from daskcluster.errors import DatasetNotFoundError, InvalidDataError
+from daskcluster.typing import Reach
+
+if TYPE_CHECKING:
+    import zarr
+
+PARTIAL_MARK = "daskcluster.partial"
+"""Object beside a half-written output in a store without rename."""
+
+_MOST_LISTED = 10_000
+
+
+def open_array(location: Location, name: str = "") -> zarr.Array[Any]:
+    """Open a Zarr array (v2 or v3) for reading.
+
+    Parameters
+    ----------
+    location : Location
+        Of an array, or of the group that holds it.
+    name : str
+        Path of the array within the group; empty for an array at the location itself.
+
+    Raises
+    ------
+    DatasetNotFoundError
+        Nothing there, no such array in the group, or no permission.
+    InvalidDataError
+        A group where an array is needed, or damaged metadata.
+    """
+    import zarr
+
+    node = _open_node(location)
+    if isinstance(node, zarr.Array):
+        if name:
+            raise InvalidDataError(
+                f"array={name!r} was given, but {location.url!r} is itself an array; leave array= out."
+            )
+        return node
+    if not name:
+        raise InvalidDataError(
+            f"{location.url!r} is a Zarr group, not an array; say which with array=. {_arrays_in(node)}"
+        )
+    found = _member(node, location, name)
+    if not isinstance(found, zarr.Array):
+        raise DatasetNotFoundError(
+            f"There is no array {name!r} in {location.url!r}. {_arrays_in(node)}"
+        )
+    return found
+
+
+def _open_node(location: Location) -> Any:
+    import zarr
+
+    if location.is_local and not os.path.exists(location.url):
+        raise explain(FileNotFoundError(location.url), location)
+    store = open_store(location)
+    try:
+        with warnings.catch_warnings():
+            # Foreign objects beside the metadata are not our business.
+            warnings.simplefilter("ignore")
+            return zarr.open(store=store, mode="r")
+    except (FileNotFoundError, zarr.errors.NodeNotFoundError) as error:
+        raise _no_metadata(location) from error
+    except (KeyError, ValueError, TypeError) as error:
+        raise InvalidDataError(
+            f"The Zarr metadata at {location.url!r} is damaged or half-written "
+            f"({type(error).__name__}: {error}); write the array again."
+        ) from error
+    except Exception as error:
+        raise explain(error, location) from error
+
+
+def _no_metadata(location: Location) -> DatasetNotFoundError:
+    if location.is_local and not os.path.isdir(location.url):
+        return DatasetNotFoundError(
+            f"{location.url!r} is a file, not a Zarr array. .npy files are read directly; turn .npz, .csv "
+            "and .parquet into Zarr with: daskcluster convert SOURCE OUTPUT."
+        )
+    if _is_partial(location):
+        return DatasetNotFoundError(
+            f"The dataset at {location.url!r} is half-written: its writer has not finished or was "
+            "stopped. Wait for it, or write it again with overwrite."
+        )
+    where = "the folder exists" if location.is_local else "nothing is stored there"
+    return DatasetNotFoundError(
+        f"There is no Zarr array at {location.url!r}: {where}"
+        f"{', but has neither zarr.json nor .zarray' if location.is_local else ''}. Check the spelling; "
+        "if a writer was stopped half-way, run it again."
+    )
+
+
+def _is_partial(location: Location) -> bool:
+    try:
+        fs, path = location.filesystem()
+        return bool(fs.exists(f"{path.rstrip('/')}/{PARTIAL_MARK}"))
+    except Exception:  # a hint for a better text must not hide the error it is for
+        return False
+
+
+def _member(group: Any, location: Location, name: str) -> Any:
+    try:
+        return group[name.strip("/")]
+    except KeyError:
+        return None
+    except (ValueError, TypeError) as error:
+        raise InvalidDataError(
+            f"The metadata of array {name!r} in {location.url!r} is damaged ({error}); write it again."
+        ) from error
+    except Exception as error:
+        raise explain(error, location) from error
+
+
+def _arrays_in(group: Any) -> str:
+    try:
+        names = [f"{name} {array.shape}" for name, array in sorted(group.arrays())]
+    except Exception:  # some stores cannot be listed; the error at hand matters more
+        return "Its arrays could not be listed."
+    return f"Arrays there: {', '.join(names)}." if names else "It holds no arrays."
+
+
+def metadata_digest(array: zarr.Array[Any]) -> str:
+    """Return a digest of what decides how an array is decoded: shape, chunks, dtype, codecs.
+
+    Attributes are left out: a note added to an array does not make it another one.
+    """
+    facts = dict(array.metadata.to_dict())
+    facts.pop("attributes", None)
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def read_chunk(array: zarr.Array[Any], index: Any, where: str) -> Any:
+    """Return ``array[index]``, with an error that names the place of a chunk that cannot be read."""
+    try:
+        return array[index]
+    except (OSError, MemoryError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        raise InvalidDataError(
+            f"Rows {index} of {where} cannot be read ({type(error).__name__}: {error}); unless the "
+            "store failed, a chunk is damaged or half-written: write it again."
+        ) from error
+
+
+def warn_of_missing_chunks(array: zarr.Array[Any], location: Location) -> None:
+    """Refuse an array without a single chunk; warn of one that lacks some.
+
+    Zarr reads a chunk that is not there as the fill value, which is how a writer that died looks like
+    rows of zeros. A large remote array is not listed for that.
+
+    Raises
+    ------
+    InvalidDataError
+        No chunk was ever written.
+    """
+    stored = array.shards or array.chunks
+    expected = math.prod(
+        -(-length // step) for length, step in zip(array.shape, stored, strict=True)
+    )
+    if location.reach == Reach.EVERYONE and expected > _MOST_LISTED:
+        return
+    present = _count_objects(location)
+    if present is None or present >= expected:
+        return
+    unit = "shards" if array.shards else "chunks"
+    if present == 0:
+        raise InvalidDataError(
+            f"The array at {location.url!r} has none of its {expected} {unit}: it was created but not "
+            "written. Run its writer to the end."
+        )
+    warnings.warn(
+        f"The array at {location.url!r} lacks {expected - present} of {expected} {unit}, which read as its "
+        f"fill value {array.fill_value}. If its writer was stopped, write it again.",
+        UserWarning,
+        stacklevel=5,
+    )
+
+
+def _count_objects(location: Location) -> int | None:
+    """Return how many chunks (or shards) are stored; None if the store cannot be listed."""
+    if location.is_local:
+        names = [name for _, _, files in os.walk(location.url) for name in files]
+    else:
+        try:
+            fs, path = location.filesystem()
+            names = [name.rsplit("/", 1)[-1] for name in fs.find(path)]
+        except Exception:  # listing needs a permission that reading does not
+            return None
+    return sum(not name.startswith((".z", "zarr.json", PARTIAL_MARK)) for name in names)

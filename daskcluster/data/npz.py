@@ -1,0 +1,122 @@
+"""Arrays of a .npz file, streamed out of the zip without unpacking it."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.checks import check_dtype, check_shape
+from daskcluster.data.partitions import READ_BYTES
+from daskcluster.data.stores import Location
+from daskcluster.data.table import Block, Table, open_binary
+from daskcluster.errors import InvalidDataError, InvalidParameterError
+
+
+def npz_table(location: Location, name: str | None, weights: str | None, *, flatten: bool) -> Table:
+    """Open an array of a .npz file; without `name`, its only matrix or the one called X.
+
+    Raises
+    ------
+    InvalidDataError
+        No zip file, no such array, wrong shape or dtype.
+    InvalidParameterError
+        Weights that do not match the rows.
+    """
+    heads = _heads(location)
+    name = name or _only_matrix(heads, location)
+    _expect_member(heads, name, location)
+    shape, fortran, dtype = heads[name]
+    check_shape(shape, flatten=flatten, what=f"array {name!r} in {location.url!r}")
+    check_dtype(dtype, what=f"array {name!r} in {location.url!r}")
+    n_rows, width = int(np.prod(shape[:-1])), shape[-1]
+    row_weights = None
+    if weights is not None:
+        _expect_member(heads, weights, location)
+        row_weights = _whole(location, weights)
+
+    def blocks() -> Iterator[Block]:
+        start = 0
+        for rows in _blocks(location, name, width, dtype, fortran):
+            part = None if row_weights is None else row_weights[start : start + len(rows)]
+            yield rows, part
+            start += len(rows)
+
+    if row_weights is not None and row_weights.shape != (n_rows,):
+        raise InvalidParameterError(
+            f"sample_weight.shape == {row_weights.shape}, expected {(n_rows,)}! The array {weights!r} "
+            "should hold one weight for every row."
+        )
+    return Table(n_rows, width, dtype, row_weights is not None, blocks)
+
+
+def _heads(location: Location) -> dict[str, tuple[tuple[int, ...], bool, np.dtype[Any]]]:
+    heads = {}
+    try:
+        with open_binary(location) as file, zipfile.ZipFile(file) as archive:
+            for member in archive.namelist():
+                with archive.open(member) as stream:
+                    heads[member.removesuffix(".npy")] = _npy_head(stream)
+    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+        raise InvalidDataError(
+            f"{location.url!r} is no readable .npz file ({error}); write it again with numpy.savez."
+        ) from error
+    return heads
+
+
+def _npy_head(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    return np.lib.format.read_array_header_2_0(stream)
+
+
+def _only_matrix(heads: Mapping[str, Any], location: Location) -> str:
+    matrices = [
+        name
+        for name, (shape, _, dtype) in heads.items()
+        if len(shape) >= 2 and dtype.kind in "biuf"
+    ]
+    if len(matrices) == 1 or "X" in matrices:
+        return "X" if "X" in matrices else matrices[0]
+    raise InvalidDataError(
+        f"{location.url!r} holds {len(matrices)} matrices; say which with array=. {_listed(heads)}"
+    )
+
+
+def _expect_member(heads: Mapping[str, Any], name: str, location: Location) -> None:
+    if name not in heads:
+        raise InvalidDataError(f"There is no array {name!r} in {location.url!r}. {_listed(heads)}")
+
+
+def _listed(heads: Mapping[str, Any]) -> str:
+    return (
+        "Arrays there: "
+        + ", ".join(f"{name} {shape}" for name, (shape, _, _) in heads.items())
+        + "."
+    )
+
+
+def _whole(location: Location, name: str) -> np.ndarray:
+    with open_binary(location) as file:
+        return np.asarray(np.load(file, allow_pickle=False)[name])
+
+
+def _blocks(
+    location: Location, name: str, width: int, dtype: np.dtype[Any], fortran: bool
+) -> Iterator[np.ndarray]:
+    if fortran:  # its rows are spread over the whole stream
+        yield _whole(location, name).reshape(-1, width)
+        return
+    row_bytes = width * dtype.itemsize
+    block_bytes = max(1, READ_BYTES // row_bytes) * row_bytes
+    with (
+        open_binary(location) as file,
+        zipfile.ZipFile(file) as archive,
+        archive.open(f"{name}.npy") as stream,
+    ):
+        _npy_head(stream)
+        while content := stream.read(block_bytes):
+            yield np.frombuffer(content, dtype).reshape(-1, width)

@@ -1,0 +1,68 @@
+"""Values that never leave their process: an array in memory, a credential.
+
+What travels in their place is a token. Unpickled in the process where the value lives, the token
+turns back into the same object; anywhere else it is an empty holder that still says what it was.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import weakref
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+_live: weakref.WeakValueDictionary[str, ProcessLocal[Any]] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+class ProcessLocal(Generic[T]):
+    """Holds a value that pickling replaces by a token.
+
+    Parameters
+    ----------
+    value : object
+    what : str
+        What the value is, for `repr` and error messages; never the value itself.
+
+    Examples
+    --------
+    >>> import pickle
+    >>> held = ProcessLocal({"secret": "hunter2"}, "storage options")
+    >>> b"hunter2" in pickle.dumps(held)
+    False
+    >>> pickle.loads(pickle.dumps(held)) is held
+    True
+    """
+
+    def __init__(self, value: T | None, what: str, token: str | None = None) -> None:
+        self.value = value
+        self.what = what
+        self._token = token or uuid.uuid4().hex
+        if value is not None:
+            with _lock:
+                _live[self._token] = self
+
+    @property
+    def is_here(self) -> bool:
+        """True in the process that holds the value."""
+        return self.value is not None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_revive, (self._token, self.what))
+
+    def __repr__(self) -> str:
+        return f"<{self.what}, held by its process>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProcessLocal) and self._token == other._token
+
+    def __hash__(self) -> int:
+        return hash(self._token)
+
+
+def _revive(token: str, what: str) -> ProcessLocal[Any]:
+    with _lock:
+        held = _live.get(token)
+    return ProcessLocal(None, what, token) if held is None else held

@@ -1,0 +1,232 @@
+"""Outputs that are whole or absent.
+
+On a local file system an output grows in ``<target>.partial-<token>`` and is renamed when it is whole.
+An object store has no rename: there the chunks go to their final place and the metadata, without which
+nothing can be opened, is written last; a mark names the half-written output until then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from daskcluster.data.nodes import PARTIAL_MARK
+from daskcluster.data.stores import Location, explain, locate
+from daskcluster.errors import DaskClusterError, DatasetNotFoundError, OutputExistsError
+
+_METADATA = ("zarr.json", ".zarray", ".zgroup")
+
+
+@dataclass(frozen=True)
+class Staging:
+    """One output under way.
+
+    Attributes
+    ----------
+    target : Location
+        Where the output will be.
+    work : Location
+        Where its chunks are written.
+    overwrite : bool
+    """
+
+    target: Location
+    work: Location
+    overwrite: bool
+
+    @classmethod
+    def begin(
+        cls,
+        url: Any,
+        *,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+        kinds: tuple[str, ...] = ("array",),
+    ) -> Staging:
+        """Make ready to write to `url`.
+
+        An existing output stays readable until `commit` on a local file system; on an object store it is
+        removed here, since its chunks are about to be replaced.
+
+        Parameters
+        ----------
+        kinds : tuple of {"array", "group"}
+            What `overwrite` may replace; anything else that is there is never touched.
+
+        Raises
+        ------
+        OutputExistsError
+            Something is there, and `overwrite` is False or it is not of these kinds.
+        """
+        target = locate(url, storage_options)
+        if target.is_local:
+            return cls._begin_local(target, overwrite, kinds)
+        try:
+            return cls._begin_remote(target, overwrite, kinds)
+        except DaskClusterError:
+            raise
+        except Exception as error:
+            raise explain(error, target, "output") from error
+
+    @classmethod
+    def _begin_local(cls, target: Location, overwrite: bool, kinds: tuple[str, ...]) -> Staging:
+        target = replace(target, url=os.path.realpath(target.url))
+        _check_local(target, overwrite, kinds)
+        work = replace(target, url=f"{target.url}.partial-{uuid.uuid4().hex[:8]}")
+        try:
+            os.makedirs(work.url)
+        except OSError as error:
+            raise DatasetNotFoundError(
+                f"The output {target.url!r} cannot be written ({error}); choose a folder that you may "
+                "write to."
+            ) from error
+        return cls(target, work, overwrite)
+
+    @classmethod
+    def _begin_remote(cls, target: Location, overwrite: bool, kinds: tuple[str, ...]) -> Staging:
+        fs, path = target.filesystem()
+        if _check_remote(target, overwrite, kinds):
+            for name in _METADATA:  # the old output stops being readable before it is touched
+                if fs.exists(f"{path}/{name}"):
+                    fs.rm_file(f"{path}/{name}")
+        if fs.exists(path):  # the old output, or what a stopped writer left behind
+            fs.rm(path, recursive=True)
+        fs.pipe_file(f"{path}/{PARTIAL_MARK}", b"")
+        return cls(target, target, overwrite)
+
+    def commit(self, documents: Mapping[str, bytes]) -> None:
+        """Publish the output: `documents` (metadata by relative path) are written last, in order.
+
+        Raises
+        ------
+        OutputExistsError
+            Somebody else wrote there in the meantime.
+        """
+        if not self.target.is_local:
+            fs, path = self.target.filesystem()
+            for name, content in documents.items():
+                fs.pipe_file(f"{path}/{name}", content)
+            fs.rm_file(f"{path}/{PARTIAL_MARK}")
+            fs.invalidate_cache()
+            return
+        for name, content in documents.items():
+            file = os.path.join(self.work.url, name)
+            os.makedirs(os.path.dirname(file), exist_ok=True)
+            with open(file, "wb") as out:
+                out.write(content)
+        self._rename()
+
+    def _rename(self) -> None:
+        target, work = self.target.url, self.work.url
+        replaced = f"{work}.replaced"
+        if self.overwrite and os.path.isdir(target):
+            os.rename(target, replaced)
+        try:
+            os.rename(work, target)
+        except OSError as error:
+            raise OutputExistsError(
+                f"The output {target!r} appeared while it was being written ({error}); nothing was "
+                "replaced. Choose another name or pass overwrite=True."
+            ) from error
+        shutil.rmtree(replaced, ignore_errors=True)
+
+    def abort(self) -> None:
+        """Remove what has been written; the target stays absent, or as it was."""
+        if self.target.is_local:
+            shutil.rmtree(self.work.url, ignore_errors=True)
+            return
+        fs, path = self.target.filesystem()
+        fs.invalidate_cache()
+        if fs.exists(path):
+            fs.rm(path, recursive=True)
+
+
+def check_free(
+    url: Any,
+    *,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    kinds: tuple[str, ...] = ("array",),
+) -> None:
+    """Refuse now what `Staging.begin` would refuse later; nothing is touched.
+
+    Raises
+    ------
+    OutputExistsError
+        Something is there, and `overwrite` is False or it is not of these kinds.
+    """
+    target = locate(url, storage_options)
+    if target.is_local:
+        _check_local(replace(target, url=os.path.realpath(target.url)), overwrite, kinds)
+        return
+    try:
+        _check_remote(target, overwrite, kinds)
+    except DaskClusterError:
+        raise
+    except Exception as error:
+        raise explain(error, target, "output") from error
+
+
+def _check_remote(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> bool:
+    """Return True if something readable is there that may be replaced."""
+    fs, path = target.filesystem()
+    fs.invalidate_cache()
+    kind = _kind_of({name: _read(fs, f"{path}/{name}") for name in _METADATA})
+    if kind is not None:
+        _refuse(target, overwrite, kind in kinds)
+    elif not fs.exists(f"{path}/{PARTIAL_MARK}") and fs.exists(path):
+        _refuse(target, overwrite, False)
+    return kind is not None
+
+
+def _check_local(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> None:
+    path = target.url
+    if not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path)):
+        return
+    documents = {}
+    for name in _METADATA:
+        file = os.path.join(path, name)
+        if os.path.isfile(file):
+            with open(file, "rb") as stream:
+                documents[name] = stream.read()
+    _refuse(target, overwrite, _kind_of(documents) in kinds)
+
+
+def _refuse(target: Location, overwrite: bool, replaceable: bool) -> None:
+    if overwrite and replaceable:
+        return
+    if overwrite:
+        raise OutputExistsError(
+            f"The output {target.url!r} exists and is not what this would replace, so overwrite=True does "
+            "not touch it; choose another name, or remove it yourself."
+        )
+    raise OutputExistsError(
+        f"The output {target.url!r} exists already; pass overwrite=True to replace it, or choose "
+        "another name."
+    )
+
+
+def _kind_of(documents: Mapping[str, bytes | None]) -> str | None:
+    if documents.get(".zarray") is not None:
+        return "array"
+    if documents.get(".zgroup") is not None:
+        return "group"
+    content = documents.get("zarr.json")
+    if content is None:
+        return None
+    try:
+        return str(json.loads(content).get("node_type"))
+    except ValueError:
+        return "array"  # half-written metadata of ours or another's: replaceable as one
+
+
+def _read(fs: Any, path: str) -> bytes | None:
+    try:
+        return bytes(fs.cat_file(path))
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,254 @@
+"""Where data lives: URLs, their reach, their options, and what goes wrong on the way there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from daskcluster.data.process_local import ProcessLocal
+from daskcluster.data.secrets import secret_values, split_options
+from daskcluster.errors import (
+    DaskClusterError,
+    DatasetNotFoundError,
+    InvalidDataError,
+    InvalidParameterError,
+    MissingExtraError,
+)
+from daskcluster.typing import Reach
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)(://|::)")
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"} | dict.fromkeys(
+    ("abfs", "abfss", "az", "adl"), "azure"
+)
+_ENVIRONMENT = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the files under ~/.aws",
+    "gcs": "GOOGLE_APPLICATION_CREDENTIALS, or the cloud's own metadata service",
+    "azure": "AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME with ..._ACCOUNT_KEY",
+}
+
+
+@dataclass(frozen=True)
+class Location:
+    """A URL or local path with its storage options, safe to pickle and to print.
+
+    Attributes
+    ----------
+    url : str
+        Normalised: an absolute path for local files, else ``scheme://...`` without a trailing slash.
+    options : tuple of (name, value)
+        The options that may travel, nested mappings as tuples.
+    withheld : tuple of str
+        Names of the options that stayed behind.
+    held : ProcessLocal or None
+        All options, in the process that was given them.
+    """
+
+    url: str
+    options: tuple[Any, ...] = ()
+    withheld: tuple[str, ...] = ()
+    held: ProcessLocal[dict[str, Any]] | None = None
+
+    @property
+    def scheme(self) -> str:
+        """The scheme that says where the bytes are (the last one of a chained URL)."""
+        match = _SCHEME.match(self.url.rsplit("::", 1)[-1])
+        return match.group(1).lower() if match else "file"
+
+    @property
+    def is_local(self) -> bool:
+        return not _SCHEME.match(self.url)
+
+    @property
+    def reach(self) -> Reach:
+        """Who can read what is there."""
+        return {"file": Reach.HOST, "local": Reach.HOST, "memory": Reach.PROCESS}.get(
+            self.scheme, Reach.EVERYONE
+        )
+
+    def storage_options(self) -> dict[str, Any]:
+        """Return all options known to this process; a credential only where it was given."""
+        if self.held is not None and self.held.value is not None:
+            return dict(self.held.value)
+        return _thaw(self.options)
+
+    def child(self, name: str) -> Location:
+        """Return the location of something below this one."""
+        return replace(self, url=f"{self.url.rstrip('/')}/{name.strip('/')}")
+
+    def filesystem(self) -> tuple[Any, str]:
+        """Return the fsspec file system and the path in it (synchronous)."""
+        import fsspec
+
+        try:
+            fs, path = fsspec.core.url_to_fs(self.url, **self.storage_options())
+        except (ImportError, ValueError, TypeError) as error:
+            raise explain(error, self) from error
+        return fs, str(path)
+
+    def __repr__(self) -> str:
+        return repr(self.url)
+
+
+def locate(url: Any, storage_options: Mapping[str, Any] | None = None) -> Location:
+    """Normalise a URL or path and part its options into those that travel and those that do not.
+
+    Raises
+    ------
+    InvalidParameterError
+        The URL is empty or carries a password or a signature.
+
+    Examples
+    --------
+    >>> locate("s3://bucket/rows.zarr/", {"anon": True})
+    's3://bucket/rows.zarr'
+    >>> locate("memory://rows").reach
+    <Reach.PROCESS: 0>
+    """
+    url = os.fspath(url)
+    if not url.strip():
+        raise InvalidParameterError(
+            "The URL is empty; give a path or a URL such as s3://bucket/rows.zarr."
+        )
+    _refuse_credentials(url)
+    options = dict(storage_options or {})
+    public, withheld = split_options(options)
+    held = ProcessLocal(options, "storage options") if withheld else None
+    return Location(_normalise(url), _freeze(public), tuple(withheld), held)
+
+
+def _normalise(url: str) -> str:
+    for scheme in ("file://", "local://"):
+        if url.startswith(scheme):
+            url = url[len(scheme) :]
+    match = _SCHEME.match(url)
+    if not match:
+        return os.path.abspath(os.path.expanduser(url))
+    if match.group(2) == "::":
+        return url
+    scheme, rest = match.group(1).lower(), url[match.end() :]
+    return f"{'gs' if scheme == 'gcs' else scheme}://{rest.rstrip('/')}"
+
+
+def _refuse_credentials(url: str) -> None:
+    # The URL travels in recipes, models and logs, so it must not carry what opens the store.
+    match = _SCHEME.match(url)
+    if not match or match.group(2) == "::":
+        return
+    authority, _, query = url[match.end() :].partition("?")
+    user_info = authority.split("/", 1)[0].rpartition("@")[0]
+    is_container = match.group(1).lower() in ("abfs", "abfss") and ":" not in user_info
+    signed = re.search(r"(^|&)(sig|[^&=]*(signature|token|secret|key|credential))=", query, re.I)
+    if (user_info and not is_container) or signed:
+        shown = match.group(0) + authority.split("/", 1)[0].rpartition("@")[2]
+        raise InvalidParameterError(
+            f"The URL under {shown} carries a credential, which would travel with it; leave it out and "
+            "give credentials through the environment or the cloud's own files."
+        )
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return tuple(sorted((str(name), ("map", _freeze(v)) if isinstance(v, Mapping) else _freeze(v))
+                            for name, v in value.items()))  # fmt: skip
+    if isinstance(value, (list, tuple)):
+        return ("list", *value)
+    return value
+
+
+def _thaw(options: tuple[Any, ...]) -> dict[str, Any]:
+    thawed: dict[str, Any] = {}
+    for name, value in options:
+        if isinstance(value, tuple) and value[:1] == ("map",):
+            value = _thaw(value[1])
+        elif isinstance(value, tuple) and value[:1] == ("list",):
+            value = list(value[1:])
+        thawed[name] = value
+    return thawed
+
+
+def open_store(location: Location, *, read_only: bool = True) -> Any:
+    """Return the Zarr store at a location."""
+    from zarr.storage import FsspecStore, LocalStore
+
+    if location.is_local:
+        return LocalStore(location.url, read_only=read_only)
+    try:
+        return FsspecStore.from_url(
+            location.url, storage_options=location.storage_options(), read_only=read_only
+        )
+    except (ImportError, ValueError, TypeError) as error:
+        raise explain(error, location) from error
+
+
+def explain(error: BaseException, location: Location, what: str = "dataset") -> DaskClusterError:
+    """Turn what a store raised into an error that says what, where, and what to do.
+
+    Texts never contain the value of a secret option.
+    """
+    extra = _EXTRAS.get(location.scheme)
+    text = _scrubbed(f"{type(error).__name__}: {error}", location)
+    if isinstance(error, DaskClusterError):
+        return error
+    if isinstance(error, ImportError):
+        remedy = f'pip install "daskcluster[{extra}]"' if extra else "install the client it names"
+        return MissingExtraError(
+            f"{location.url!r} needs a cloud client: {text}. Remedy: {remedy}."
+        )
+    if isinstance(error, PermissionError) or "credential" in text.lower():
+        return DatasetNotFoundError(
+            f"No permission to reach the {what} at {location.url!r} ({text}). "
+            f"{_credentials(location, extra)}"
+        )
+    if isinstance(error, FileNotFoundError):
+        return DatasetNotFoundError(
+            f"There is no {what} at {location.url!r}: {_where_it_is_not(location)}"
+        )
+    if "Protocol not known" in text:
+        return InvalidParameterError(
+            f"The scheme of {location.url!r} is not known; use a path, file://, memory://, s3://, gs:// or "
+            "abfs://."
+        )
+    if isinstance(error, OSError) or "Connect" in type(error).__name__:
+        return DatasetNotFoundError(
+            f"The {what} at {location.url!r} cannot be reached ({text}); check the network and, in "
+            "storage_options, the endpoint."
+        )
+    return InvalidDataError(
+        f"The {what} at {location.url!r} cannot be read ({text}); check the URL, the storage options "
+        "and that it was written to its end."
+    )
+
+
+def _scrubbed(text: str, location: Location) -> str:
+    for secret in secret_values(location.storage_options()):
+        text = text.replace(secret, "***")
+    return text
+
+
+def _credentials(location: Location, extra: str | None) -> str:
+    where = _ENVIRONMENT.get(extra or "", "the environment of the process")
+    if location.withheld and location.held is not None and not location.held.is_here:
+        names = ", ".join(location.withheld)
+        return (
+            f"The storage options {names} stay in the process that was given them and do not travel to "
+            f"workers; give the workers credentials of their own: {where}."
+        )
+    if extra is None:
+        return "Ask for read access, or check the owner and mode of the files."
+    return f"Give credentials with storage_options, or through {where}."
+
+
+def _where_it_is_not(location: Location) -> str:
+    if location.is_local:
+        return (
+            "the path does not exist on this host. Check the spelling; a relative path starts at the "
+            "current folder, and workers on other hosts need a shared path or a bucket's URL."
+        )
+    if location.scheme == "memory":
+        return (
+            "nothing was written there in this process; memory:// is not shared between processes."
+        )
+    return "nothing is stored there. Check bucket, path and, in storage_options, the endpoint."

@@ -1,0 +1,242 @@
+"""Row weights: beside the rows in memory, or in a Zarr array of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from daskcluster.data.nodes import metadata_digest, open_array, read_chunk
+from daskcluster.data.opened import open_once
+from daskcluster.data.process_local import ProcessLocal
+from daskcluster.data.stores import Location
+from daskcluster.errors import InvalidDataError, InvalidParameterError, ReachError
+from daskcluster.typing import Reach
+
+if TYPE_CHECKING:
+    import zarr
+
+INLINE_BYTES = 1 << 20
+"""Weights up to this size travel inside a recipe; larger ones are bound to their process."""
+
+_CHECK_ROWS = 1 << 20
+
+
+class ArrayWeights:
+    """Weights in memory, float64 (n,)."""
+
+    stored_bytes = 0
+
+    def __init__(self, array: np.ndarray, held: ProcessLocal[np.ndarray] | None = None) -> None:
+        array = np.ascontiguousarray(array, dtype=np.float64)
+        # Compiled code treats read-only arrays as another type; a copy of n numbers is cheap.
+        self.array = array if array.flags.writeable else array.copy()
+        self._held = held or ProcessLocal(self.array, f"row weights of shape {array.shape}")
+
+    @property
+    def reach(self) -> Reach:
+        return Reach.EVERYONE if self.array.nbytes <= INLINE_BYTES else Reach.PROCESS
+
+    def values(self) -> np.ndarray:
+        return self.array
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return self.array[start:stop]
+
+    def recipe(self) -> InlineWeights | HeldWeights:
+        if self.array.nbytes <= INLINE_BYTES:
+            return InlineWeights(self.array.tobytes())
+        return HeldWeights(self._held)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ArrayWeights, (self.array,))
+
+
+@dataclass(frozen=True)
+class InlineWeights:
+    """Few weights, carried by the recipe itself."""
+
+    content: bytes
+
+    def open(self) -> ArrayWeights:
+        return ArrayWeights(np.frombuffer(self.content))
+
+
+@dataclass(frozen=True)
+class HeldWeights:
+    """Finds many weights again in the process that holds them."""
+
+    held: ProcessLocal[np.ndarray]
+
+    def open(self) -> ArrayWeights:
+        """Return the weights in their process; ReachError in any other."""
+        if self.held.value is None:
+            raise ReachError(
+                f"The {self.held.what} live in the memory of another process; write them to Zarr beside "
+                "the rows and give their URL as weights."
+            )
+        return ArrayWeights(self.held.value, self.held)
+
+
+class StoredWeights:
+    """Weights in a 1-D Zarr array, read with the rows; `numpy.asarray` loads them all."""
+
+    def __init__(self, array: zarr.Array[Any], source: ZarrWeights) -> None:
+        self._array = array
+        self._source = source
+        self.shape = array.shape
+        self.dtype = np.dtype(np.float64)
+
+    @property
+    def stored_bytes(self) -> int:
+        return self._array.dtype.itemsize
+
+    @property
+    def reach(self) -> Reach:
+        return self._source.location.reach
+
+    def values(self) -> StoredWeights:
+        return self
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        values = read_chunk(self._array, slice(start, stop), f"weights {self._source.location!r}")
+        return np.asarray(values, dtype=np.float64)
+
+    def recipe(self) -> ZarrWeights:
+        return self._source
+
+    def max(self) -> float:
+        """Return the largest weight, block by block."""
+        return max(float(block.max()) for block in _blocks(self, len(self)))
+
+    def sum(self) -> float:
+        """Return the total weight, block by block."""
+        return float(sum(float(block.sum()) for block in _blocks(self, len(self))))
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, span: slice) -> np.ndarray:
+        start, stop, step = span.indices(len(self))
+        return self.read(start, stop)[::step]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.read(0, len(self)).astype(dtype or np.float64, copy=False)
+
+    def __repr__(self) -> str:
+        return f"<row weights {self.shape} in {self._source.location!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_reopen, (self._source,))
+
+
+@dataclass(frozen=True)
+class ZarrWeights:
+    """How to open stored weights anywhere."""
+
+    location: Location
+    name: str = ""
+    digest: str = ""
+
+    def open(self) -> StoredWeights:
+        """Open the weights in this process (once)."""
+        return open_once(self, self._open)
+
+    def _open(self) -> StoredWeights:
+        array = open_array(self.location, self.name)
+        if self.digest and metadata_digest(array) != self.digest:
+            raise InvalidDataError(
+                f"The weights at {self.location!r} were replaced since they were opened; open again."
+            )
+        return StoredWeights(array, self)
+
+
+def _reopen(source: ZarrWeights) -> StoredWeights:
+    return source.open()
+
+
+def stored_weights(location: Location, name: str, n_rows: int) -> StoredWeights:
+    """Open and check weights in a Zarr array; reads them once."""
+    array = open_array(location, name)
+    _check_shape(array.shape, n_rows)
+    _check_dtype(array.dtype)
+    weights = StoredWeights(array, ZarrWeights(location, name, metadata_digest(array)))
+    check_weights(weights, n_rows)
+    return weights
+
+
+def array_weights(values: Any, n_rows: int) -> ArrayWeights:
+    """Check weights given as an array-like or a number; a dask array is computed.
+
+    Raises
+    ------
+    InvalidParameterError
+        Not one finite weight >= 0 for every row, or all zero.
+    """
+    array = np.asarray(values)
+    if array.ndim == 0 and array.dtype.kind in "biuf":
+        array = np.full(n_rows, float(array))
+    _check_shape(array.shape, n_rows)
+    _check_dtype(array.dtype)
+    weights = ArrayWeights(array)
+    check_weights(weights, n_rows)
+    return weights
+
+
+def _check_shape(shape: tuple[int, ...], n_rows: int) -> None:
+    if len(shape) != 1:
+        raise InvalidParameterError(
+            f"Sample weights must be 1D array or scalar, got {len(shape)}D array of shape {shape}; give "
+            "one weight for every row."
+        )
+    if shape != (n_rows,):
+        raise InvalidParameterError(
+            f"sample_weight.shape == {shape}, expected {(n_rows,)}! Give one weight for every row."
+        )
+
+
+def _check_dtype(dtype: Any) -> None:
+    if np.dtype(dtype).kind not in "biuf":
+        raise InvalidParameterError(
+            f"Sample weights have dtype={dtype}; they must be real numbers, e.g. float64."
+        )
+
+
+def check_weights(weights: ArrayWeights | StoredWeights, n_rows: int) -> None:
+    """Refuse weights that are NaN, infinite, negative, or all zero; one pass over them."""
+    start, positive = 0, False
+    for block in _blocks(weights, n_rows):
+        check_block(block, start)
+        positive = positive or bool(block.any())
+        start += len(block)
+    if not positive:
+        refuse_all_zero(n_rows)
+
+
+def check_block(block: np.ndarray, start: int) -> None:
+    """Refuse weights of rows from `start` on that are NaN, infinite or negative."""
+    for bad, text in (
+        (np.isnan(block), "Input sample_weight contains NaN"),
+        (np.isinf(block), "Input sample_weight contains infinity or a value too large for float64"),
+        (block < 0, "Negative values in data passed to `sample_weight`"),
+    ):
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise InvalidParameterError(
+                f"{text}: weight {block[row]} of row {start + row}; weights must be finite and >= 0."
+            )
+
+
+def refuse_all_zero(n_rows: int) -> NoReturn:
+    """Say that not all weights may be zero."""
+    raise InvalidParameterError(
+        f"Sample weights must contain at least one non-zero number: all {n_rows} are zero."
+    )
+
+
+def _blocks(weights: ArrayWeights | StoredWeights, n_rows: int) -> Any:
+    return (
+        weights.read(start, min(start + _CHECK_ROWS, n_rows))
+        for start in range(0, n_rows, _CHECK_ROWS)
+    )

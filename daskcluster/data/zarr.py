@@ -1,0 +1,208 @@
+"""Rows of a Zarr array: v2 or v3, sharded or not, in a group or not, chunked along columns too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.layout import RowLayout
+from daskcluster.data.nodes import metadata_digest, open_array, read_chunk
+from daskcluster.data.opened import open_once
+from daskcluster.data.process_local import ProcessLocal
+from daskcluster.data.stores import Location, locate
+from daskcluster.data.weighted import ZarrWeights
+from daskcluster.data.writer import write_array
+from daskcluster.errors import InvalidDataError, ReachError
+from daskcluster.typing import Reach, Recipe
+
+if TYPE_CHECKING:
+    import zarr
+
+REMOTE_READERS = 4
+
+
+class ZarrDataset(RowDataset):
+    """Rows of a Zarr array of shape (..., d); all axes before the last are rows, in C order.
+
+    Parameters
+    ----------
+    array : zarr.Array
+    recipe : ZarrRecipe or HeldZarrRecipe
+    """
+
+    def __init__(self, array: zarr.Array[Any], recipe: ZarrRecipe | HeldZarrRecipe) -> None:
+        self.array = array
+        self._recipe = recipe
+        self._layout = RowLayout(array.shape, array.chunks, array.dtype.itemsize)
+        super().__init__(array.shape[-1], array.dtype, self._layout.edges)
+        if self.own_reach == Reach.EVERYONE:
+            self.n_readers = REMOTE_READERS
+
+    @property
+    def source(self) -> str:
+        return self._recipe.source
+
+    @property
+    def own_reach(self) -> Reach:
+        return self._recipe.reach
+
+    def own_recipe(self) -> Recipe:
+        return self._recipe
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Never the opened array: its store would carry the credentials along.
+        return (_reopen, (self.recipe(),))
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        blocks = []
+        for index, first, last in self._layout.pieces(start, stop):
+            block = np.asarray(read_chunk(self.array, index, self.source))
+            blocks.append(block.reshape(-1, self.n_features)[first:last])
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
+    def to_scratch(self, folder: str) -> RowDataset:
+        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
+        return write_scratch(self, folder)
+
+
+def write_scratch(dataset: RowDataset, folder: str) -> RowDataset:
+    """Write what only this process can read, rows or weights, to Zarr in `folder`, once.
+
+    Parameters
+    ----------
+    dataset : RowDataset
+    folder : str
+        Path or URL that the workers can read.
+
+    Returns
+    -------
+    RowDataset
+        The dataset itself if other processes can read it already.
+
+    Notes
+    -----
+    Cost: one pass over what is written, in bounded memory.
+    """
+    place = locate(folder)
+    weights, rows = dataset.own_weights, dataset
+    if dataset.own_reach == Reach.PROCESS:
+        url = place.child("rows.zarr").url
+        spans = dataset.chunks(dataset.partitions)
+        write_array(url, (chunk.rows for chunk in spans), dataset.n_rows, dataset.dtype)
+        rows = open_zarr(locate(url))
+    if weights is None:
+        return rows
+    if weights.reach == Reach.PROCESS:
+        url = place.child("weights.zarr").url
+        blocks = (weights.read(*span) for span in dataset.partitions)
+        write_array(url, blocks, dataset.n_rows, np.dtype(np.float64))
+        weights = ZarrWeights(locate(url)).open()
+    return rows.with_weights(weights)
+
+
+def open_zarr(location: Location, name: str = "") -> ZarrDataset:
+    """Open rows in a Zarr array whose shape and dtype need no check."""
+    array = open_array(location, name)
+    return ZarrDataset(array, ZarrRecipe(location, name, metadata_digest(array)))
+
+
+def _reopen(recipe: Recipe) -> Any:
+    return recipe.open()
+
+
+@dataclass(frozen=True)
+class ZarrRecipe:
+    """How to open a Zarr array anywhere: URL, options that are no secrets, digest of the metadata."""
+
+    location: Location
+    name: str = ""
+    digest: str = ""
+
+    @property
+    def reach(self) -> Reach:
+        return self.location.reach
+
+    @property
+    def source(self) -> str:
+        return f"{self.location!r}, array={self.name!r}" if self.name else repr(self.location)
+
+    def open(self) -> ZarrDataset:
+        """Open the dataset in this process (once).
+
+        Raises
+        ------
+        DatasetNotFoundError
+            It cannot be reached from here.
+        InvalidDataError
+            The array was replaced since the recipe was made.
+        """
+        return open_once(self, self._open)
+
+    def _open(self) -> ZarrDataset:
+        array = open_array(self.location, self.name)
+        if metadata_digest(array) != self.digest:
+            raise InvalidDataError(
+                f"The array at {self.source} was replaced since the dataset was opened (now shape="
+                f"{array.shape}, dtype={array.dtype}); open it again and restart."
+            )
+        return ZarrDataset(array, self)
+
+
+@dataclass(frozen=True)
+class HeldZarrRecipe:
+    """A Zarr array in a store that only this process can name, such as a dictionary in memory."""
+
+    held: ProcessLocal[Any]
+
+    @property
+    def reach(self) -> Reach:
+        return Reach.PROCESS
+
+    @property
+    def source(self) -> str:
+        return self.held.what
+
+    def open(self) -> ZarrDataset:
+        """Return the dataset in the process of the array.
+
+        Raises
+        ------
+        ReachError
+            In any other process.
+        """
+        if self.held.value is None:
+            raise ReachError(
+                f"The {self.held.what} belongs to another process and cannot be read here; put it on a "
+                "disk or bucket that the workers see and open it by URL."
+            )
+        return ZarrDataset(self.held.value, self)
+
+
+def recipe_of(array: zarr.Array[Any]) -> ZarrRecipe | HeldZarrRecipe:
+    """Return the recipe of an array that was opened elsewhere, by the URL of its store if it has one."""
+    location = _location_of(array)
+    if location is None:
+        store = type(array.store).__name__
+        return HeldZarrRecipe(
+            ProcessLocal(array, f"Zarr array in a {store} of shape {array.shape}")
+        )
+    return ZarrRecipe(location, "", metadata_digest(array))
+
+
+def _location_of(array: zarr.Array[Any]) -> Location | None:
+    from zarr.storage import FsspecStore, LocalStore
+
+    store = array.store
+    if isinstance(store, LocalStore):
+        location = locate(str(store.root))
+    elif type(store) is FsspecStore:
+        fs, path = store.fs, store.path
+        fs = getattr(fs, "sync_fs", fs)  # a wrapper around a file system without async calls
+        options = {k: v for k, v in fs.storage_options.items() if k != "asynchronous"}
+        location = locate(fs.unstrip_protocol(path), options)
+    else:
+        return None
+    return location.child(array.path) if array.path else location

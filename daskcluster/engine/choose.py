@@ -1,0 +1,113 @@
+"""Which engine runs the work, from what a caller gave for `engine`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.local import LocalEngine
+from daskcluster.errors import EngineError, WrongTypeError
+from daskcluster.typing import Dataset, Reach
+
+if TYPE_CHECKING:
+    from daskcluster.engine.dask import DaskEngine
+
+_connected: dict[str, DaskEngine] = {}
+
+
+def choose_engine(engine: Any, dataset: Dataset) -> Engine:
+    """Return the engine to use for work on `dataset`.
+
+    Parameters
+    ----------
+    engine : None, Engine, distributed.Client or str
+        A string is ``"local"`` or the address of a scheduler. None means: inside a Dask task, one thread of
+        this process; otherwise the current Dask client, if there is one and its workers can read the
+        dataset; otherwise the threads of this process.
+    dataset : Dataset
+
+    Raises
+    ------
+    EngineError
+        A cluster is asked for inside a Dask task that still occupies its thread: the task would wait
+        for tasks that wait for its thread.
+    SchedulerUnreachableError
+        No scheduler answered at the address.
+    WrongTypeError
+        `engine` is none of these.
+
+    Examples
+    --------
+    >>> from daskcluster.engine.choose import choose_engine
+    >>> choose_engine("local", None)
+    LocalEngine(n_threads=...)
+    """
+    if engine is None:
+        return _default(dataset)
+    if isinstance(engine, str):
+        return LocalEngine() if engine == "local" else _at(engine)
+    if isinstance(engine, Engine):
+        if engine.name == "dask":
+            _refuse_unseceded()
+        return engine
+    if "distributed" in sys.modules:
+        from daskcluster.engine.connect import Client
+
+        if isinstance(engine, Client):
+            return _dask(engine)
+    raise WrongTypeError(
+        f"engine={engine!r} should be None, 'local', the address of a scheduler, a distributed.Client "
+        "or an Engine."
+    )
+
+
+def _default(dataset: Dataset) -> Engine:
+    # Who has not imported distributed has no client, and is not made to wait for the import.
+    if "distributed" not in sys.modules:
+        return LocalEngine()
+    from daskcluster.engine.connect import current_client, in_task
+
+    if in_task():
+        return LocalEngine(n_threads=1)
+    client = current_client()
+    if client is None or client.asynchronous or client.status != "running":
+        return LocalEngine()
+    engine = _dask(client)
+    return engine if _can_read(engine, dataset) else LocalEngine()
+
+
+def _can_read(engine: DaskEngine, dataset: Dataset) -> bool:
+    if dataset.reach is Reach.EVERYONE:
+        return True
+    # Rows of this process stay here unless a cluster is asked for by name.
+    return dataset.reach is Reach.HOST and engine.is_on_this_host()
+
+
+def _dask(client: Any) -> DaskEngine:
+    from daskcluster.engine.dask import DaskEngine
+
+    _refuse_unseceded()
+    return DaskEngine(client)
+
+
+def _at(address: str) -> DaskEngine:
+    """Return the engine of an address; one connection a process, however many fits use it."""
+    from daskcluster.engine.dask import DaskEngine
+
+    _refuse_unseceded()
+    engine = _connected.get(address)
+    if engine is None or engine.client.status != "running":
+        engine = _connected[address] = DaskEngine(address)
+    return engine
+
+
+def _refuse_unseceded() -> None:
+    from daskcluster.engine.connect import in_task, seceded
+
+    if in_task() and not seceded():
+        raise EngineError(
+            "a Dask cluster cannot be driven from inside a task that occupies one of its threads: the "
+            "task could wait for itself; leave engine=None there (one thread of the worker), call "
+            "distributed.secede() first, or use daskcluster.jobs."
+        )

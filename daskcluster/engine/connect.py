@@ -1,0 +1,214 @@
+"""Connections to Dask: a client within a stated time, a cluster on this machine, equal versions."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import dask
+from distributed import Client, KilledWorker, LocalCluster, get_worker
+from distributed.protocol.pickle import dumps
+from distributed.threadpoolexecutor import thread_state
+
+from daskcluster.errors import EngineError, InvalidParameterError, SchedulerUnreachableError
+
+__all__ = [
+    "Client",
+    "KilledWorker",
+    "check_versions",
+    "connect",
+    "current_client",
+    "dumps",
+    "in_task",
+    "local_cluster",
+    "seceded",
+]
+
+TIMEOUT = 10.0
+"""Seconds to wait for a scheduler, and for a first worker, unless told otherwise."""
+
+_EXACT = ("dask", "distributed", "daskcluster")
+_TWO_PARTS = ("python", "numpy")
+# Dask lets glibc return every freed page, which makes each read of a chunk fault its pages in
+# again: decoding is 2 to 3 times slower (measured). Buffers up to 32 MiB come from the heap instead,
+# and the heap keeps a part of the worker's limit.
+_MMAP_THRESHOLD = 32 * 1024**2
+_TRIM_MOST = 256 * 1024**2
+_TRIM_SHARE = 1 / 8
+_NANNY_DEFAULT = {"MALLOC_TRIM_THRESHOLD_": "65536"}
+
+
+def connect(address: str, timeout: float = TIMEOUT) -> Client:
+    """Return a client of the scheduler at `address`.
+
+    Parameters
+    ----------
+    address : str
+        As Dask writes it, e.g. ``"tcp://10.0.0.5:8786"``.
+    timeout : float
+        Seconds until the attempt is given up.
+
+    Raises
+    ------
+    SchedulerUnreachableError
+        No scheduler answered in time.
+    InvalidParameterError
+        `address` is no address.
+    """
+    try:
+        return _create_within(address, timeout)
+    except ValueError as error:
+        raise InvalidParameterError(
+            f"scheduler={address!r} should be an address such as 'tcp://host:8786' ({error})."
+        ) from error
+    except Exception as error:  # whatever is not a scheduler may answer with anything
+        raise SchedulerUnreachableError(
+            f"no Dask scheduler answered at {address} within {timeout:g} s ({type(error).__name__}: "
+            f"{error}); check the address, that the scheduler runs, and that nothing blocks the port."
+        ) from error
+
+
+def _create_within(address: str, timeout: float) -> Client:
+    # A thread, because Client waits for ever for a port that accepts and then says nothing.
+    answer: queue.SimpleQueue[Client | Exception] = queue.SimpleQueue()
+
+    def create() -> None:
+        try:
+            answer.put(Client(address, timeout=0.9 * timeout, set_as_default=False))
+        except Exception as error:  # handed over to the caller's thread
+            answer.put(error)
+
+    threading.Thread(target=create, name="daskcluster-connect", daemon=True).start()
+    try:
+        found = answer.get(timeout=timeout)
+    except queue.Empty:
+        raise TimeoutError("the port is open but does not speak Dask") from None
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+@contextmanager
+def local_cluster(
+    n_workers: int, threads_per_worker: int = 1, memory_limit: int | None = None
+) -> Iterator[Client]:
+    """Start worker processes on this machine, yield a client, and stop them again.
+
+    Scheduler, workers and their pages listen on loopback only.
+
+    Parameters
+    ----------
+    n_workers, threads_per_worker : int
+    memory_limit : int, optional
+        Bytes that all workers may use together. Default: the machine's memory.
+
+    Examples
+    --------
+    >>> from daskcluster.engine.connect import local_cluster
+    >>> with local_cluster(2) as client:  # doctest: +SKIP
+    ...     KMeans(n_clusters=8, engine=client).fit("rows.zarr")
+    """
+    for name, value in (("n_workers", n_workers), ("threads_per_worker", threads_per_worker)):
+        if value < 1:
+            raise InvalidParameterError(f"{name}={value} should be >= 1; give at least one.")
+    share = None if memory_limit is None else max(1, memory_limit // n_workers)
+    with (
+        _malloc_settings(share),
+        LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=threads_per_worker,
+            memory_limit="auto" if share is None else share,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=40,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def _malloc_settings(limit: int | None) -> Iterator[None]:
+    # Workers inherit the environment when they are spawned; Dask lets variables that are set already
+    # win, and leaves its own behind in this process, so those are put aside first.
+    trim = _TRIM_MOST if limit is None else min(_TRIM_MOST, int(limit * _TRIM_SHARE))
+    wanted = {"MALLOC_TRIM_THRESHOLD_": trim, "MALLOC_MMAP_THRESHOLD_": min(trim, _MMAP_THRESHOLD)}
+    before = {name: os.environ.get(name) for name in wanted}
+    for name, left in _NANNY_DEFAULT.items():
+        if os.environ.get(name) == left:
+            del os.environ[name]
+    key = "distributed.nanny.pre-spawn-environ"
+    try:
+        with dask.config.set({key: {**dask.config.get(key, {}), **wanted}}):
+            yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def check_versions(client: Client) -> None:
+    """Compare Python and the packages that matter between client, scheduler and workers.
+
+    Raises
+    ------
+    EngineError
+        Naming every difference.
+    """
+    found = client.get_versions(packages=["daskcluster", "numpy"])
+    here = found["client"]["packages"]
+    places = {"scheduler": found["scheduler"], **found["workers"]}
+    wrong = [
+        f"{package} {_shown(there, package)} on {place}, {_shown(here, package)} here"
+        for place, report in places.items()
+        if report
+        for there in (report["packages"],)
+        for package in (*_EXACT, *_TWO_PARTS)
+        if _differs(here.get(package), there.get(package), exact=package in _EXACT)
+    ]
+    if wrong:
+        raise EngineError(
+            f"client, scheduler and workers should run the same software: {'; '.join(wrong)}; install "
+            "the same versions everywhere (use the same image)."
+        )
+
+
+def _shown(packages: Mapping[str, str | None], name: str) -> str:
+    return packages.get(name) or "none"
+
+
+def _differs(here: str | None, there: str | None, *, exact: bool) -> bool:
+    # A checkout on PYTHONPATH has no version; a scheduler needs neither numpy nor this package.
+    if here is None or there is None:
+        return False
+    return here != there if exact else here.split(".")[:2] != there.split(".")[:2]
+
+
+def in_task() -> bool:
+    """Return True inside a task that runs on a Dask worker."""
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+def seceded() -> bool:
+    """Return True if the task that runs here has given its thread back to the worker."""
+    return not getattr(thread_state, "proceed", True)
+
+
+def current_client() -> Client | None:
+    """Return the client that `distributed` would use here, or None."""
+    if in_task():
+        return None
+    try:
+        return Client.current()
+    except ValueError:
+        return None

@@ -1,0 +1,268 @@
+"""The workers of a cluster as a driver sees them, refreshed before every pass."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from daskcluster.engine.memory import BASELINE_BYTES, host_memory
+from daskcluster.engine.worker import make_ready
+from daskcluster.errors import EngineError, ReachError, SchedulerUnreachableError
+from daskcluster.typing import Recipe
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+LEAST_BASELINE = BASELINE_BYTES // 2
+"""A worker that has not imported the libraries yet will."""
+_STEP_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a worker's process says of itself.
+
+    Attributes
+    ----------
+    host : str
+        Name of the machine, and its boot: two containers of one name are two machines.
+    pid : int
+    resident : int
+        Bytes of memory the process has.
+    host_bytes : int
+        Bytes of memory the process may have if Dask sets no limit.
+    trouble : str
+        Why the worker cannot take part; empty if it can.
+    """
+
+    host: str
+    pid: int
+    resident: int
+    host_bytes: int
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A worker that can take part.
+
+    Attributes
+    ----------
+    n_threads : int
+    limit : int
+        Bytes it may use.
+    resident : int
+        Bytes its process had when it was first looked at.
+    host : str
+    pid : int
+    """
+
+    n_threads: int
+    limit: int
+    resident: int
+    host: str
+    pid: int
+
+    @property
+    def baseline(self) -> int:
+        """Bytes its process has before the work: what it holds for other runs is not counted."""
+        return max(LEAST_BASELINE, min(self.resident, BASELINE_BYTES))
+
+
+def this_host() -> str:
+    """Name the machine (and its boot) that this process runs on."""
+    boot = ""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+    except OSError:
+        pass
+    return f"{platform.node()}/{boot}"
+
+
+async def look(recipe: Recipe | None, driver_pid: int, dask_worker: Any = None) -> Look:
+    """Open the dataset, load the kernels and report; runs on a worker, beside its tasks."""
+    n_threads = dask_worker.state.nthreads if dask_worker is not None else 1
+    return await asyncio.to_thread(_look, recipe, driver_pid, n_threads)
+
+
+def _look(recipe: Recipe | None, driver_pid: int, n_threads: int) -> Look:
+    make_ready(driver_pid, n_threads)
+    trouble = "" if recipe is None else _trouble(recipe)
+    if recipe is not None and not trouble:
+        # Not at import: the driver may never need them.
+        from daskcluster.kernels.warm_up import warm_up
+
+        warm_up()
+    return Look(
+        host=this_host(),
+        pid=os.getpid(),
+        resident=psutil.Process().memory_info().rss,
+        host_bytes=host_memory(),
+        trouble=trouble,
+    )
+
+
+def _trouble(recipe: Recipe) -> str:
+    try:
+        recipe.open()
+    except Exception as error:  # whatever it is, the driver should name the worker
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+class Crew:
+    """Knows the workers that can take part, and looks at each new one once.
+
+    Parameters
+    ----------
+    client : Client
+    timeout : float
+        Seconds to wait for a first worker, and for a lost scheduler.
+    memory_limit : int, optional
+        Bytes for all workers together, if that is less than their own limits.
+    """
+
+    def __init__(self, client: Client, timeout: float, memory_limit: int | None = None) -> None:
+        self._client = client
+        self._timeout = timeout
+        self._memory_limit = memory_limit
+        self._recipe: Recipe | None = None
+        self._looks: dict[str, Look] = {}
+        self._address = client.scheduler.address
+        self._alone_since: float | None = None
+
+    def open(self, recipe: Recipe) -> None:
+        """Let every worker open the dataset; from now on only workers that can take part.
+
+        Raises
+        ------
+        ReachError
+            Naming a worker that cannot, and why.
+        """
+        self._recipe = recipe
+        self._looks.clear()
+        self.refresh()
+        self._refuse_trouble()
+
+    def refresh(self) -> dict[str, Member]:
+        """Return the workers that take part in the next pass, by address.
+
+        Raises
+        ------
+        EngineError
+            No worker has come within the timeout.
+        SchedulerUnreachableError
+            The scheduler is gone.
+        """
+        deadline = time.monotonic() + self._timeout
+        errand = None
+        while True:
+            there = self._running()
+            self._meet([address for address in there if address not in self._looks])
+            self._looks = {a: found for a, found in self._looks.items() if a in there}
+            members = self._members(there)
+            if members:
+                return members
+            self._refuse_trouble()
+            if time.monotonic() > deadline:
+                raise EngineError(self._nobody())
+            # An adaptive cluster starts workers only for tasks that wait.
+            errand = errand or self._client.submit(os.getpid, pure=False)
+            time.sleep(_STEP_SECONDS)
+
+    def present(self) -> set[str]:
+        """Return the addresses of the workers that take tasks, at least one of them lately.
+
+        Raises
+        ------
+        EngineError
+            There has been none for the length of the timeout.
+        """
+        found = set(self._running())
+        now = time.monotonic()
+        if found:
+            self._alone_since = None
+        elif self._alone_since is None:
+            self._alone_since = now
+        elif now - self._alone_since > self._timeout:
+            raise EngineError(self._nobody())
+        return found
+
+    def _running(self) -> dict[str, Mapping[str, Any]]:
+        """Return what the scheduler says of every worker that takes tasks."""
+        deadline = time.monotonic() + self._timeout
+        while self._client.status != "running":
+            if self._client.status == "closed" or time.monotonic() > deadline:
+                raise SchedulerUnreachableError(
+                    f"the scheduler {self._address} does not answer any more (the client is "
+                    f"{self._client.status}); start it again and repeat the work."
+                )
+            time.sleep(_STEP_SECONDS)
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        return {
+            a: info for a, info in workers.items() if info.get("status", "running") == "running"
+        }
+
+    def _meet(self, addresses: list[str]) -> None:
+        if not addresses:
+            return
+        found = self._client.run(
+            look, self._recipe, os.getpid(), workers=addresses, on_error="return"
+        )
+        for address, result in found.items():
+            if isinstance(result, Look):
+                self._looks[address] = result
+            elif not isinstance(result, OSError):  # which says that the worker has just left
+                self._looks[address] = Look(
+                    host="",
+                    pid=0,
+                    resident=0,
+                    host_bytes=0,
+                    trouble=f"worker {address} cannot take part ({result}); install the same versions "
+                    "of daskcluster and its dependencies on every worker (use the same image).",
+                )
+
+    def _members(self, there: Mapping[str, Mapping[str, Any]]) -> dict[str, Member]:
+        ready = {a: found for a, found in self._looks.items() if not found.trouble}
+        neighbours = [found.host for found in ready.values()]
+        members = {}
+        for address, found in ready.items():
+            info = there[address]
+            limit = int(
+                info.get("memory_limit") or found.host_bytes // neighbours.count(found.host)
+            )
+            if self._memory_limit is not None:
+                limit = min(limit, self._memory_limit // len(ready))
+            members[address] = Member(
+                n_threads=int(info["nthreads"]),
+                limit=limit,
+                resident=found.resident,
+                host=found.host,
+                pid=found.pid,
+            )
+        return members
+
+    def _refuse_trouble(self) -> None:
+        for address, found in self._looks.items():
+            if found.trouble and not found.pid:
+                raise EngineError(found.trouble)
+            if found.trouble:
+                raise ReachError(
+                    f"worker {address} on {found.host.partition('/')[0]} cannot open the dataset "
+                    f"({found.trouble}); put the data where every worker can read it (a bucket, a "
+                    "shared disk), give the workers its credentials, or run locally with engine='local'."
+                )
+
+    def _nobody(self) -> str:
+        return (
+            f"no Dask worker has come within {self._timeout:g} s; start workers (`dask worker ADDRESS`), "
+            "scale the cluster up, or run locally with engine='local'."
+        )

@@ -1,0 +1,208 @@
+"""The Dask engine: passes over a dataset on the workers of a cluster.
+
+Each pass is one batched task per worker thread and a few small ones for balance; the totals come
+back, nothing else does. Tasks of one pass never depend on those of another, so a worker that is
+lost costs the time to redo its share of one pass.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from distributed import wait
+
+from daskcluster.engine.connect import TIMEOUT, Client, KilledWorker, check_versions, connect
+from daskcluster.engine.crew import Crew, Member
+from daskcluster.engine.dispatch import POLL_SECONDS
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.memory import Footprint, MemoryPlan, project
+from daskcluster.engine.placed import DaskPlacement
+from daskcluster.engine.reach import bring_near, on_this_host
+from daskcluster.errors import EngineError, WrongTypeError
+from daskcluster.events import Callback
+from daskcluster.typing import Dataset
+
+if TYPE_CHECKING:
+    from distributed import Future
+
+T = TypeVar("T")
+
+
+class DaskEngine(Engine):
+    """Run on the workers of a Dask cluster.
+
+    Results are the same bits as on local threads, whatever workers there are, come or go.
+
+    Parameters
+    ----------
+    client_or_address : distributed.Client or str
+        A connected client, or the address of a scheduler.
+    memory_limit : int, optional
+        Bytes that all workers may use together, if that is less than their own limits.
+    timeout : float
+        Seconds to wait for the scheduler, and for a worker when there is none.
+
+    Raises
+    ------
+    SchedulerUnreachableError
+        No scheduler answered in time.
+    WrongTypeError
+        Neither a synchronous client nor an address.
+
+    Examples
+    --------
+    >>> from daskcluster.engine.dask import DaskEngine
+    >>> with DaskEngine("tcp://127.0.0.1:8786") as engine:  # doctest: +SKIP
+    ...     KMeans(n_clusters=8, engine=engine).fit("s3://bucket/rows.zarr")
+    """
+
+    name = "dask"
+
+    def __init__(
+        self,
+        client_or_address: Client | str,
+        *,
+        memory_limit: int | None = None,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        self._owns_client = isinstance(client_or_address, str)
+        self._timeout = timeout
+        self._memory_limit = memory_limit
+        self.client: Client
+        if isinstance(client_or_address, str):
+            self.client = connect(client_or_address, timeout)
+        elif isinstance(client_or_address, Client) and not client_or_address.asynchronous:
+            self.client = client_or_address
+        else:
+            raise WrongTypeError(
+                f"engine={client_or_address!r} should be a synchronous distributed.Client or the "
+                "address of a scheduler; create it with Client(address)."
+            )
+        self._crew = Crew(self.client, timeout, memory_limit)
+
+    def __repr__(self) -> str:
+        return f"DaskEngine({self.client.scheduler_info(n_workers=0)['address']!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the client, if this engine connected it."""
+        if self._owns_client:
+            self.client.close()
+
+    def is_on_this_host(self) -> bool:
+        """Return True if all workers run on the machine of this process."""
+        return on_this_host(self._crew.refresh().values())
+
+    @property
+    def n_threads(self) -> int:
+        """Threads of all workers that are there now."""
+        return sum(member.n_threads for member in self._crew.refresh().values())
+
+    def plan(self, dataset: Dataset, footprint: Footprint | None = None) -> MemoryPlan:
+        """Project the memory of work on `dataset`; see `daskcluster.engine.memory.project`.
+
+        Raises
+        ------
+        MemoryLimitError
+            The work does not fit the workers' limits, or not that of the smallest worker.
+        """
+        return _plan(dataset, footprint or Footprint(), self._crew.refresh())
+
+    def place(
+        self,
+        dataset: Dataset,
+        *,
+        footprint: Footprint | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> DaskPlacement:
+        check_versions(self.client)
+        crew = Crew(self.client, self._timeout, self._memory_limit)
+        cleanup = ExitStack()
+        try:
+            near, travels = bring_near(dataset, crew.refresh(), cleanup)
+            if not travels:
+                crew.open(near.recipe())
+            _plan(near, footprint or Footprint(), crew.refresh())
+        except BaseException:
+            cleanup.close()
+            raise
+        return DaskPlacement(
+            self.client,
+            crew,
+            dataset,
+            near,
+            travels=travels,
+            footprint=footprint or Footprint(),
+            callbacks=callbacks,
+            cleanup=cleanup,
+        )
+
+    def run(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
+        """Run independent picklable calls on the workers and return their results in order.
+
+        Raises
+        ------
+        EngineError
+            A call killed every worker that ran it.
+        """
+        self._crew.refresh()
+        futures = [
+            self.client.submit(_call, task, key=f"daskcluster-run-{uuid.uuid4().hex}", pure=False)
+            for task in tasks
+        ]
+        try:
+            self._wait(futures)
+            return list(self.client.gather(futures))
+        except KilledWorker as error:
+            raise EngineError(
+                f"one of {len(futures)} tasks ended every worker that ran it; most often the memory of a "
+                "worker is too small: give workers more memory, or use fewer threads."
+            ) from error
+        finally:
+            # An error keeps this frame alive, and with it what the futures stand for.
+            self.client.cancel(futures, force=True)
+            futures.clear()
+
+    def _wait(self, futures: list[Future]) -> None:
+        """Wait for all calls or the first that fails, as long as there are workers."""
+        while True:
+            try:
+                with self.client.as_current():
+                    wait(futures, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED")
+            except TimeoutError:
+                self._crew.present()
+            if all(f.done() for f in futures) or any(f.status == "error" for f in futures):
+                return
+            futures = [future for future in futures if not future.done()]
+
+
+def _call(task: Callable[[], T]) -> T:
+    return task()
+
+
+def _plan(dataset: Dataset, footprint: Footprint, crew: Mapping[str, Member]) -> MemoryPlan:
+    members = list(crew.values())
+    for member in members:
+        project(
+            dataset,
+            Footprint(footprint.thread_bytes),
+            limit=member.limit,
+            n_threads=member.n_threads,
+            baseline=member.baseline,
+        )
+    return project(
+        dataset,
+        footprint,
+        limit=sum(member.limit for member in members),
+        n_threads=sum(member.n_threads for member in members),
+        n_processes=len(members),
+        baseline=max(member.baseline for member in members),
+    )

@@ -1,0 +1,155 @@
+"""What an engine is: the place where passes over a dataset run.
+
+An engine knows no algorithm. It *places* a dataset (admits partitions to memory, assigns homes to
+them, counts passes and bytes) and maps reductions over the placement.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
+from daskcluster.engine.memory import Footprint
+from daskcluster.events import Callback
+from daskcluster.typing import Dataset, Range, Sink
+
+T = TypeVar("T")
+
+
+@dataclass
+class Traffic:
+    """Passes over the data and decoded bytes fetched from the store."""
+
+    passes: int = 0
+    bytes_read: int = 0
+
+
+class Placement(ABC):
+    """A dataset made ready on an engine, for the length of one fit or predict.
+
+    Use as a context manager: leaving it frees resident partitions and state.
+
+    Attributes
+    ----------
+    dataset : Dataset
+    traffic : Traffic
+        Counted over the placement's life.
+    callbacks : sequence of callables
+        Hear `PassStarted`, `PassProgress` and `PassEnded`, in the driver's thread.
+    """
+
+    dataset: Dataset
+    traffic: Traffic
+    callbacks: Sequence[Callback]
+    shares_memory: bool = False
+    """Tasks see this process's arrays, so a chunkwise function may write into one."""
+
+    @abstractmethod
+    def reduce(self, reduction: Reduction, params: Any) -> Any:
+        """Map `reduction` over all rows and return the combined statistics. One pass."""
+
+    @abstractmethod
+    def map_state(self, reduction: StatefulReduction, params: Any) -> Any:
+        """Like `reduce`, with per-row state that stays where it is between calls.
+
+        State belongs to the placement and to ``reduction.name``. Each call stamps the state of every
+        partition with the number of the call; state that does not carry the stamp of the call
+        before (never made, lost, or left half-way by a task that died) is made anew: `fresh`, then
+        `rebuild` from `params`. The result is the same either way.
+        """
+
+    @abstractmethod
+    def state_of(
+        self,
+        reduction: StatefulReduction,
+        params: Any,
+        row: int,
+        fn: Callable[[Chunk, Any, Any], T],
+    ) -> T:
+        """Return ``fn(chunk, prepared, state)`` for the work unit that holds `row`.
+
+        `params` are those of a next `map_state` call: where the state is missing it is rebuilt.
+        """
+
+    @property
+    @abstractmethod
+    def units(self) -> Sequence[Range]:
+        """Ranges of rows in which state is kept; they cover the dataset in order."""
+
+    @abstractmethod
+    def map_rows(
+        self,
+        fn: Callable[[Chunk, Any], np.ndarray],
+        sink: Sink,
+        params: Any,
+        *,
+        prepare: Callable[[Any], Any] | None = None,
+        name: str = "rows",
+    ) -> None:
+        """Write ``fn(chunk, prepared)`` (first axis: the chunk's rows) to `sink`. One pass."""
+
+    @abstractmethod
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return the given rows, source dtype, shape (len(rows), d)."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Engine(ABC):
+    """Runs passes: on local threads, or on a Dask cluster."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def n_threads(self) -> int:
+        """Threads that compute at the same time, over all workers."""
+
+    @abstractmethod
+    def place(
+        self,
+        dataset: Dataset,
+        *,
+        footprint: Footprint | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> Placement:
+        """Make `dataset` ready for passes.
+
+        Parameters
+        ----------
+        dataset : Dataset
+        footprint : Footprint, optional
+            What the work will need per thread and per row, for the memory projection.
+        callbacks : sequence of callables
+            Hear the progress of passes.
+
+        Raises
+        ------
+        MemoryLimitError
+            Even without resident partitions the work does not fit the engine's memory limit.
+        ReachError
+            The workers cannot read the dataset.
+        """
+
+    @abstractmethod
+    def run(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
+        """Run independent picklable calls (restarts, sweeps) and return their results in order."""

@@ -1,0 +1,264 @@
+"""What stays on workers between passes: resident rows and per-row state, one handle a partition.
+
+A `Held` is the result of a Dask task, so Dask knows its size, keeps it, and frees it when the
+client goes. Its copies are empty: whatever Dask does with it (spill, move, steal the task that
+needs it) costs a miss and nothing else. A stamp says whether the state inside is that of the call before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from distributed import Lock, get_worker, wait
+
+from daskcluster.chunk import Chunk
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+PREFIX = "daskcluster-held"
+_LOCK = "daskcluster-admission"
+_PATIENCE_SECONDS = 10.0
+
+
+class Held:
+    """A place on one worker for the rows, or for the state, of one partition.
+
+    Parameters
+    ----------
+    n_bytes : int
+        What it will hold when full; reported to Dask from the start. A copy is of size 0 and keeps
+        nothing.
+    """
+
+    def __init__(self, n_bytes: int = 0) -> None:
+        self._n_bytes = n_bytes
+        self._rows: list[Chunk] | None = None
+        self._state: tuple[str, int, Any] = ("", -1, None)
+        self._lock = threading.Lock()
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self._n_bytes
+
+    def __reduce__(self) -> tuple[type[Held], tuple[()]]:
+        return Held, ()
+
+    def rows(self) -> list[Chunk] | None:
+        """Return the resident chunks, or None."""
+        return self._rows
+
+    def keep_rows(self, chunks: Sequence[Chunk]) -> None:
+        if self._n_bytes and self._rows is None:
+            self._rows = [_owned(chunk) for chunk in chunks]
+
+    def pop_state(self, name: str) -> tuple[int, Any]:
+        """Take the state out with its stamp: a task that dies half-way leaves nothing behind."""
+        with self._lock:
+            found, self._state = self._state, ("", -1, None)
+        return found[1:] if found[0] == name else (-1, None)
+
+    def peek_state(self, name: str) -> tuple[int, Any]:
+        """Return the state and its stamp, and leave it there."""
+        found = self._state
+        return found[1:] if found[0] == name else (-1, None)
+
+    def keep_state(self, name: str, stamp: int, state: Any) -> None:
+        if self._n_bytes:
+            self._state = (name, stamp, state)
+
+
+def _owned(chunk: Chunk) -> Chunk:
+    # A view would keep the whole buffer alive that it was cut from.
+    base = chunk.rows.base
+    if base is None or getattr(base, "nbytes", 0) <= chunk.rows.nbytes:
+        return chunk
+    return replace(chunk, rows=chunk.rows.copy())
+
+
+def build(n_bytes: int, home: str) -> Held:
+    """Return the handle of a partition; runs on a worker.
+
+    Away from home (whose worker has died) it keeps nothing: no room was admitted there.
+    """
+    return Held(n_bytes if get_worker().address == home else 0)
+
+
+def admit(sizes: Mapping[int, int], room: int) -> dict[int, int]:
+    """Return the partitions (and their bytes) that fit, first come first kept.
+
+    A fixed subset, never LRU: a cyclic scan through an LRU cache has no hit at all.
+
+    Examples
+    --------
+    >>> admit({0: 50, 1: 60, 2: 40}, room=100)
+    {0: 50, 2: 40}
+    """
+    admitted = {}
+    for index, size in sizes.items():
+        if 0 < size <= room:
+            admitted[index] = size
+            room -= size
+    return admitted
+
+
+class Shelf:
+    """Handles of one kind (rows, or state), as futures, by the index of the partition.
+
+    Parameters
+    ----------
+    client : Client
+    n_rows : sequence of int
+        Rows of every partition.
+    bytes_per_row : int
+        0 keeps nothing.
+    """
+
+    def __init__(self, client: Client, n_rows: Sequence[int], bytes_per_row: int) -> None:
+        self.bytes_per_row = bytes_per_row
+        self._client = client
+        self._n_rows = n_rows
+        self._futures: dict[int, Future] = {}
+
+    def __contains__(self, index: int) -> bool:
+        return index in self._futures
+
+    def get(self, index: int) -> Future | None:
+        return self._futures.get(index)
+
+    def drop(self, indices: Iterable[int]) -> None:
+        for index in list(indices):
+            self._futures.pop(index, None)
+
+    def size(self, indices: Iterable[int]) -> int:
+        """Return the bytes of these partitions, held or not."""
+        return sum(self._n_rows[index] for index in indices) * self.bytes_per_row
+
+    def fill(self, worker: str, indices: Sequence[int], room: int) -> list[Future]:
+        """Have handles on `worker` for those partitions that fit; return the new ones."""
+        sizes = {i: self.size([i]) for i in indices if i not in self._futures}
+        admitted = admit(sizes, room)
+        if not admitted:
+            return []
+        futures: list[Future] = self._client.map(
+            build,
+            list(admitted.values()),
+            home=worker,
+            key=PREFIX,
+            workers=[worker],
+            allow_other_workers=True,
+            pure=False,
+        )
+        self._futures.update(zip(admitted, futures, strict=True))
+        return futures
+
+
+class Holdings:
+    """What one placement holds on the workers.
+
+    Parameters
+    ----------
+    client : Client
+    n_rows : sequence of int
+        Rows of every partition.
+    row_bytes : int
+        Bytes of a row to keep resident; 0 for rows that workers have in memory already.
+    state_bytes : int
+        Bytes of state per row.
+    """
+
+    def __init__(
+        self, client: Client, n_rows: Sequence[int], row_bytes: int, state_bytes: int
+    ) -> None:
+        self._client = client
+        self._rows = Shelf(client, n_rows, row_bytes)
+        self._state = Shelf(client, n_rows, state_bytes)
+        self._home: dict[int, str] = {}
+        self._is_arranged = False
+
+    def reserve_state(self, state_bytes: int) -> None:
+        """Make room for this much state per row; handles for less are given up."""
+        if state_bytes > self._state.bytes_per_row:
+            self._state.drop(self._home)
+            self._state.bytes_per_row = state_bytes
+            self._is_arranged = False
+
+    def arrange(
+        self, homes: Mapping[str, Sequence[int]], room_of: Callable[[], Mapping[str, int]]
+    ) -> None:
+        """Have a handle for every partition that fits on its home worker.
+
+        Parameters
+        ----------
+        homes : mapping of worker address to partitions
+        room_of : callable () -> mapping of worker address to bytes
+            What all runs together may fill there; asked while no other driver admits.
+        """
+        home = {index: worker for worker, indices in homes.items() for index in indices}
+        moved = [index for index in self._home if home.get(index) != self._home[index]]
+        if self._is_arranged and home == self._home:
+            return
+        for shelf in (self._rows, self._state):
+            shelf.drop(moved)
+        self._home, self._is_arranged = home, True
+        if not (self._rows.bytes_per_row or self._state.bytes_per_row):
+            return
+        # One driver at a time reads what is taken and takes its share of the rest.
+        lock = Lock(_LOCK, scheduler_rpc=self._client.scheduler, loop=self._client.loop)
+        locked = lock.acquire(timeout=_PATIENCE_SECONDS)
+        try:
+            room = room_of()
+            taken = held_bytes(self._client, room)
+            new: list[Future] = []
+            for worker, indices in homes.items():
+                new += self._fill(worker, indices, room.get(worker, 0) - taken.get(worker, 0))
+            with self._client.as_current():
+                wait(new, timeout=_PATIENCE_SECONDS)
+        except TimeoutError:
+            pass  # busy workers: the handles will come when a thread is free
+        finally:
+            if locked:
+                lock.release()
+
+    def _fill(self, worker: str, indices: Sequence[int], room: int) -> list[Future]:
+        """Fill the shelves of one worker: state first, for which rows may have to go."""
+        wanted = self._state.size(i for i in indices if i not in self._state)
+        for index in reversed(indices):
+            if room >= wanted:
+                break
+            if index in self._rows:
+                room += self._rows.size([index])
+                self._rows.drop([index])
+        new = self._state.fill(worker, indices, room)
+        room -= min(room, wanted)
+        return new + self._rows.fill(worker, indices, room)
+
+    def on(
+        self, worker: str, indices: Iterable[int]
+    ) -> tuple[list[Future | None], list[Future | None]]:
+        """Return the handles, of rows and of state, of partitions at home on `worker`.
+
+        None for all others: a handle that lives elsewhere would arrive empty.
+        """
+        here = [index if self._home.get(index) == worker else -1 for index in indices]
+        return [self._rows.get(i) for i in here], [self._state.get(i) for i in here]
+
+    def close(self) -> None:
+        """Let Dask free everything."""
+        for shelf in (self._rows, self._state):
+            shelf.drop(self._home)
+        self._home = {}
+
+
+def held_bytes(client: Client, workers: Iterable[str]) -> dict[str, int]:
+    """Return the bytes that handles of all runs on the cluster may fill, by worker."""
+    keys = client.has_what()
+    sizes = client.nbytes(summary=False)
+    return {
+        worker: sum(
+            sizes.get(key, 0) for key in keys.get(worker, ()) if str(key).startswith(PREFIX)
+        )
+        for worker in workers
+    }

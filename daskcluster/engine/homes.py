@@ -1,0 +1,192 @@
+"""Which thread of which worker a partition is at home with, and when homes move.
+
+A lane is one thread of one worker. Homes are contiguous at first; they move only when workers come
+or go, or when the measured rates of lanes differ by a fifth in two passes running, and then as few
+partitions as possible move: a partition that moves loses what is held for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+TAIL_SHARE = 10
+"""A lane is sent its list less a tenth; the rest is handed out when lanes finish."""
+LEAST_TAIL_SECONDS = 0.02
+"""Tails that take less are not worth a round trip to the scheduler."""
+LEAST_MEASURED_SECONDS = 0.1
+_UNEVEN = 1.2
+_PATIENCE = 2
+
+
+class Lane(NamedTuple):
+    """One thread of one worker (by address)."""
+
+    worker: str
+    slot: int
+
+
+class Homes:
+    """The home lists of a placement.
+
+    Parameters
+    ----------
+    n_rows : sequence of int
+        Rows of every partition.
+    """
+
+    def __init__(self, n_rows: Sequence[int]) -> None:
+        self._n_rows = n_rows
+        self._lists: dict[Lane, list[int]] = {}
+        self._rates: dict[Lane, float] = {}
+        self._trusted: dict[Lane, float] = {}
+        self._uneven_passes = 0
+
+    @property
+    def lists(self) -> Mapping[Lane, Sequence[int]]:
+        return self._lists
+
+    def by_worker(self) -> dict[str, list[int]]:
+        """Return the partitions at home on every worker, lane by lane."""
+        homes: dict[str, list[int]] = {}
+        for lane, indices in self._lists.items():
+            homes.setdefault(lane.worker, []).extend(indices)
+        return homes
+
+    def seconds(self, lane: Lane, indices: Sequence[int]) -> float | None:
+        """Estimate how long a lane takes for partitions; None before it was measured."""
+        rate = self._rates.get(lane)
+        return None if not rate else self._count(indices) / rate
+
+    def settle(self, threads: Mapping[str, int]) -> None:
+        """Give every partition a home on the workers that are there now.
+
+        Parameters
+        ----------
+        threads : mapping of worker address to number of threads
+        """
+        lanes = [
+            Lane(worker, slot) for worker in sorted(threads) for slot in range(threads[worker])
+        ]
+        if set(lanes) == set(self._lists):
+            return
+        orphans = [i for lane, own in self._lists.items() if lane not in lanes for i in own]
+        if not self._lists:
+            orphans = list(range(len(self._n_rows)))
+        self._lists = {lane: self._lists.get(lane, []) for lane in lanes}
+        for rates in (self._rates, self._trusted):
+            for lane in set(rates) - set(lanes):
+                del rates[lane]
+        self._uneven_passes = 0
+        self._level(sorted(orphans))
+
+    def learn(self, measured: Mapping[Lane, tuple[int, float]]) -> None:
+        """Take note of how fast lanes were in a pass; move homes if they are too uneven.
+
+        Parameters
+        ----------
+        measured : mapping of lane to (rows, seconds)
+        """
+        for lane, (rows, seconds) in measured.items():
+            if lane in self._lists and rows and seconds > 0:
+                self._rates[lane] = rows / seconds
+        slowest = max((seconds for _, seconds in measured.values()), default=0.0)
+        uneven = False
+        # The speed of very short tasks is noise.
+        if slowest > LEAST_MEASURED_SECONDS:
+            self._trusted = dict(self._rates)
+            uneven = max(self._trusted.values()) > _UNEVEN * min(self._trusted.values())
+        self._uneven_passes = self._uneven_passes + 1 if uneven else 0
+        if self._uneven_passes >= _PATIENCE:
+            self._uneven_passes = 0
+            self._level([])
+
+    def _count(self, indices: Sequence[int]) -> int:
+        return sum(self._n_rows[index] for index in indices)
+
+    def _targets(self) -> dict[Lane, float]:
+        """Return the rows each lane should have: in proportion to its rate."""
+        known = list(self._trusted.values())
+        mean = sum(known) / len(known) if known else 1.0
+        rates = {lane: self._trusted.get(lane, mean) for lane in self._lists}
+        share = sum(self._n_rows) / sum(rates.values())
+        return {lane: rate * share for lane, rate in rates.items()}
+
+    def _level(self, pool: list[int]) -> None:
+        """Move what exceeds a lane's target, and `pool`, to the lanes below theirs."""
+        targets = self._targets()
+        for lane, own in self._lists.items():
+            excess = self._count(own) - targets[lane]
+            while own and excess >= self._n_rows[own[-1]] / 2 > 0:
+                excess -= self._n_rows[own[-1]]
+                pool.append(own.pop())
+        pool.sort()
+        waiting = deque(pool)
+        missing = {lane: targets[lane] - self._count(own) for lane, own in self._lists.items()}
+        for lane, own in self._lists.items():
+            while waiting and missing[lane] >= self._n_rows[waiting[0]] / 2:
+                missing[lane] -= self._n_rows[waiting[0]]
+                own.append(waiting.popleft())
+        for index in waiting:
+            lane = max(missing, key=lambda lane: missing[lane])
+            missing[lane] -= self._n_rows[index]
+            self._lists[lane].append(index)
+        for own in self._lists.values():
+            own.sort()
+
+
+class Tails:
+    """The tasks of a pass: a head for every lane, and tails that are handed out as lanes finish.
+
+    Parameters
+    ----------
+    heads : mapping of lane to partitions
+    left : mapping of lane to partitions
+    """
+
+    def __init__(
+        self, heads: Mapping[Lane, Sequence[int]], left: Mapping[Lane, Sequence[int]]
+    ) -> None:
+        self.heads = {lane: tuple(head) for lane, head in heads.items()}
+        self._left = {lane: deque(tail) for lane, tail in left.items()}
+
+    @classmethod
+    def cut(cls, homes: Homes) -> Tails:
+        """Cut the home lists."""
+        cuts = {
+            lane: len(own) - _tail_length(homes, lane, own) for lane, own in homes.lists.items()
+        }
+        return cls(
+            {lane: own[: cuts[lane]] for lane, own in homes.lists.items()},
+            {lane: own[cuts[lane] :] for lane, own in homes.lists.items()},
+        )
+
+    @property
+    def n_tasks(self) -> int:
+        """About how many tasks there will be."""
+        left = sum(len(tail) for tail in self._left.values())
+        return len(self.heads) + min(left, 4 * len(self._left))
+
+    def again(self) -> Tails:
+        """Return the same tasks, none of them taken."""
+        return Tails(self.heads, self._left)
+
+    def take(self, lane: Lane) -> tuple[int, ...]:
+        """Return the next partitions for a lane that is idle: its own, else those of the longest tail.
+
+        Half of an even share each time, so that the last pieces are small.
+        """
+        left = sum(len(tail) for tail in self._left.values())
+        if not left:
+            return ()
+        own = self._left.get(lane)
+        tail = own or max(self._left.values(), key=len)
+        count = min(len(tail), -(-left // (2 * len(self._left))))
+        return tuple(tail.popleft() for _ in range(count))
+
+
+def _tail_length(homes: Homes, lane: Lane, own: Sequence[int]) -> int:
+    length = max(1, len(own) // TAIL_SHARE) if len(own) >= 4 else 0
+    seconds = homes.seconds(lane, own[len(own) - length :])
+    return 0 if seconds is not None and seconds < LEAST_TAIL_SECONDS else length

@@ -1,0 +1,153 @@
+"""Memory is projected before work starts, and refused when it cannot fit.
+
+A process needs: the imported libraries (`BASELINE_BYTES`), and for each thread the read-ahead
+window, two partitions, and the statistics and packed centres of the work. What is left of half
+of the limit may hold resident partitions; per-row state comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from daskcluster.errors import MemoryLimitError
+from daskcluster.typing import Dataset, Range
+
+BASELINE_BYTES = 285 * 1024**2
+"""Resident size of a worker process that has imported the libraries and compiled nothing yet."""
+READ_AHEAD_BYTES = 32 * 1024**2
+RESIDENT_SHARE = 0.5
+"""Share of the limit that baseline, state and resident partitions may fill together."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What an algorithm needs beyond the rows.
+
+    Attributes
+    ----------
+    thread_bytes : int
+        Statistics, packed centres and scratch of one thread.
+    row_bytes : int
+        State kept for every row.
+    """
+
+    thread_bytes: int = 0
+    row_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """A projection, all figures in bytes over all processes together.
+
+    Attributes
+    ----------
+    baseline, working, state, resident : int
+    residents : int
+        How many partitions stay in memory between passes (the first ones).
+    limit : int
+    """
+
+    baseline: int
+    working: int
+    state: int
+    resident: int
+    residents: int
+    limit: int
+
+    @property
+    def projected(self) -> int:
+        return self.baseline + self.working + self.state + self.resident
+
+
+def host_memory() -> int:
+    """Return the memory of this host in bytes, or of the control group that confines us."""
+    limits = [psutil.virtual_memory().total]
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(name).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            limits.append(int(text))
+    return min(limits)
+
+
+def project(
+    dataset: Dataset,
+    footprint: Footprint,
+    *,
+    limit: int,
+    n_threads: int,
+    n_processes: int = 1,
+    baseline: int = BASELINE_BYTES,
+) -> MemoryPlan:
+    """Project the memory of a fit and admit resident partitions.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Rows already in memory cost nothing more.
+    footprint : Footprint
+    limit : int
+        Bytes that all processes may use together.
+    n_threads, n_processes : int
+        Over all workers.
+    baseline : int
+        Resident bytes of one process before the work.
+
+    Raises
+    ------
+    MemoryLimitError
+        Not even the work without resident partitions fits.
+    """
+    base = baseline * n_processes
+    state = footprint.row_bytes * dataset.n_rows
+    if dataset.in_memory:
+        working = n_threads * footprint.thread_bytes
+        return MemoryPlan(base, working, state, 0, 0, limit)
+    row = dataset.n_features * dataset.dtype.itemsize
+    largest = max((stop - start for start, stop in dataset.partitions), default=0) * row
+    working = n_threads * (
+        footprint.thread_bytes + 2 * largest + max(READ_AHEAD_BYTES, 2 * largest)
+    )
+    if base + working + state > limit:
+        raise MemoryLimitError(
+            _refusal(base, working, state, limit, largest, n_threads, n_processes)
+        )
+    room = int(limit * RESIDENT_SHARE) - base - state
+    admitted = _admit(dataset.partitions, row, room)
+    resident = sum(stop - start for start, stop in dataset.partitions[:admitted]) * row
+    return MemoryPlan(base, working, state, resident, admitted, limit)
+
+
+def _admit(partitions: Sequence[Range], row_bytes: int, room: int) -> int:
+    # A fixed subset that fits, never LRU: a cyclic scan through an LRU cache has no hit at all.
+    for count, (_, stop) in enumerate(partitions):
+        if stop * row_bytes > room:
+            return count
+    return len(partitions)
+
+
+def format_bytes(count: float) -> str:
+    """Return a size for people, e.g. ``'1.5 GiB'``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def _refusal(
+    base: int, working: int, state: int, limit: int, largest: int, threads: int, processes: int
+) -> str:
+    return (
+        f"projected memory {format_bytes(base + working + state)} exceeds memory_limit="
+        f"{format_bytes(limit)}: {format_bytes(base)} for the libraries in {processes} process(es), "
+        f"{format_bytes(working)} for {threads} thread(s) with partitions of {format_bytes(largest)}, "
+        f"{format_bytes(state)} of per-row state; raise the limit, use fewer workers or threads, "
+        "or rewrite the data with smaller chunks (`daskcluster convert`)."
+    )

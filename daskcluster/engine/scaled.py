@@ -1,0 +1,142 @@
+"""A placement that knows how large its rows are, because its first pass carried a survey along.
+
+Exact sums need a bound of the addends before a pass. The first pass uses a guess from the first
+rows, with headroom, and surveys the rows on its way: true bounds, moments, NaN and infinity. If
+the guess was too small (rare), the pass is repeated. Later passes use the true bounds. No pass is
+made for the survey alone, and nothing depends on how the rows are chunked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.chunkwise.exact_sum import PROBE_ROWS, Scale
+from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.chunkwise.statistics import SurveyStatistics
+from daskcluster.chunkwise.survey import SURVEY, SurveyParams, bad_row_error
+from daskcluster.engine.engine import Placement
+
+
+class ScaledPlacement:
+    """Runs reductions whose parameters need a `Scale`.
+
+    Parameters
+    ----------
+    placement : Placement
+    unit : bool
+        Rows are scaled to length one before anything else (cosine metric).
+
+    Attributes
+    ----------
+    scale : Scale
+        Guessed until the first pass, true afterwards.
+    used : Scale
+        That of the last pass.
+    survey : SurveyStatistics or None
+        What the first pass learnt; None before it.
+    """
+
+    def __init__(self, placement: Placement, *, unit: bool = False) -> None:
+        self.placement = placement
+        self.unit = unit
+        self.survey: SurveyStatistics | None = None
+        dataset = placement.dataset
+        probe = placement.take(np.arange(min(PROBE_ROWS, dataset.n_rows)))
+        blocks = [block.rows for block in Chunk(probe).blocks(unit=unit)]
+        rows = np.concatenate(blocks)
+        self.origin = _origin(rows)
+        self.scale = Scale.probe(rows, dataset.n_rows, _largest(dataset.weights))
+        self.used = self.scale
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype in which rows and centres are computed."""
+        return compute_dtype(self.placement.dataset.dtype)
+
+    def known(self) -> SurveyStatistics:
+        """Return the survey, making a pass of its own if none has carried it yet."""
+        if self.survey is None:
+            self.reduce(_NOTHING, lambda scale: None)
+        assert self.survey is not None
+        return self.survey
+
+    def reduce(self, reduction: Reduction, params: Callable[[Scale], Any]) -> Any:
+        """Run one pass of `reduction` with ``params(scale)``; the first one carries the survey."""
+        self.used = self.scale
+        if self.survey is not None:
+            return self.placement.reduce(reduction, params(self.scale))
+        both = _joined(SURVEY, reduction)
+        while True:
+            wanted = SurveyParams(self.origin, self.scale, self.unit)
+            survey, statistics = self.placement.reduce(both, (wanted, params(self.scale)))
+            self.used = self.scale
+            self._refuse_bad(survey)
+            covered = self.scale.covers(survey.max_abs)
+            self.scale = self.scale.with_max(survey.max_abs)
+            if covered:
+                self.survey = survey
+                return statistics
+
+    def _refuse_bad(self, survey: SurveyStatistics) -> None:
+        if survey.bad_row < 0:
+            return
+        row, edges = survey.bad_row, np.cumsum(self.placement.dataset.chunk_sizes)
+        chunk = int(np.searchsorted(edges, row, side="right"))
+        raise bad_row_error(row, survey.bad_is_nan, f" (chunk {chunk})")
+
+
+def _origin(rows: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean = rows.mean(axis=0, dtype=np.float64) if len(rows) else np.zeros(rows.shape[1])
+    return np.where(np.isfinite(mean), mean, 0.0).astype(rows.dtype)
+
+
+def _largest(weights: Any) -> float | None:
+    return None if weights is None else float(weights.max())
+
+
+# -- two reductions in one pass (module-level and frozen, hence picklable) -------------------------
+
+
+@dataclass(frozen=True)
+class _JoinedFunction:
+    member: str
+    first: Reduction
+    second: Reduction
+
+    def __call__(self, *arguments: Any) -> Any:
+        one, two = getattr(self.first, self.member), getattr(self.second, self.member)
+        if self.member == "chunk":
+            chunk, prepared, statistics = arguments
+            for piece in chunk.pieces():  # the second finds the rows in the cache
+                one(piece, prepared[0], statistics[0])
+                two(piece, prepared[1], statistics[1])
+            return None
+        pairs = list(zip(*arguments, strict=True))
+        return (one(*pairs[0]), two(*pairs[1]))
+
+
+def _joined(first: Reduction, second: Reduction) -> Reduction:
+    members = ("zero", "chunk", "combine", "prepare")
+    functions = {member: _JoinedFunction(member, first, second) for member in members}
+    return Reduction(name=second.name, **functions)
+
+
+def _zero(prepared: Any) -> None:
+    return None
+
+
+def _ignore(chunk: Chunk, prepared: Any, statistics: Any) -> None:
+    return None
+
+
+def _neither(first: Any, second: Any) -> None:
+    return None
+
+
+_NOTHING = Reduction(name="survey", zero=_zero, chunk=_ignore, combine=_neither)

@@ -1,0 +1,59 @@
+"""Errors that say what is wrong, the value, the rule and the remedy.
+
+Every class also inherits the builtin that a caller would catch, so that code written for
+scikit-learn or for plain Python keeps working.
+"""
+
+from __future__ import annotations
+
+
+class DaskClusterError(Exception):
+    """Base of every error that daskcluster raises on purpose."""
+
+
+class InvalidParameterError(DaskClusterError, ValueError):
+    """A parameter has a value that the rule in the message does not allow."""
+
+
+class InvalidDataError(DaskClusterError, ValueError):
+    """The rows cannot be clustered as they are: wrong shape, dtype, NaN or infinity."""
+
+
+class WrongTypeError(DaskClusterError, TypeError):
+    """An argument is of a type that has no meaning here."""
+
+
+class DatasetNotFoundError(DaskClusterError, FileNotFoundError):
+    """There is no readable dataset under the given URL."""
+
+
+class OutputExistsError(DaskClusterError, FileExistsError):
+    """The output is already there and overwriting was not asked for."""
+
+
+class MemoryLimitError(DaskClusterError, MemoryError):
+    """The work does not fit the stated memory; the message has projected, allowed and remedy."""
+
+
+class ReachError(DaskClusterError, ValueError):
+    """The workers cannot read the dataset from where they are."""
+
+
+class SchedulerUnreachableError(DaskClusterError, ConnectionError):
+    """No Dask scheduler answered in time."""
+
+
+class ModelFormatError(DaskClusterError, ValueError):
+    """A saved model is damaged, of an unknown format version, or no model at all."""
+
+
+class ModelNotFoundError(ModelFormatError, FileNotFoundError):
+    """There is no readable model under the given URL."""
+
+
+class EngineError(DaskClusterError, RuntimeError):
+    """The engine cannot run the work here; the message says where it can."""
+
+
+class MissingExtraError(DaskClusterError, ImportError):
+    """An optional dependency is not installed; the message names the extra that brings it."""

@@ -1,0 +1,290 @@
+"""What every estimator with centres shares: predict, transform, score, save, clone and pickle."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
+from sklearn.utils.validation import check_is_fitted
+
+from daskcluster.chunk import compute_dtype
+from daskcluster.chunkwise.assign import (
+    SCORE,
+    AssignParams,
+    RowParams,
+    distance_rows,
+    label_rows,
+    nearest_rows,
+    prepare_rows,
+)
+from daskcluster.data.sink import ArraySink
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidParameterError, WrongTypeError
+from daskcluster.estimators.inputs import fit_dataset
+from daskcluster.estimators.labels import Labels, save_rows
+from daskcluster.estimators.lazy import map_blocks
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.persist import load_document, save_model
+from daskcluster.typing import Dataset
+
+_BY_REFERENCE = ("engine", "callbacks")
+
+
+class CentreEstimator(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
+):
+    """Base of estimators whose model is a set of centres.
+
+    Subclasses have the parameters ``engine``, ``callbacks`` and ``metric``, and learn
+    ``cluster_centers_``.
+    """
+
+    engine: Any
+    callbacks: Any
+    metric: str
+    cluster_centers_: np.ndarray
+
+    # -- results for rows ----------------------------------------------------------------------
+
+    def predict(
+        self,
+        X: Any,
+        *,
+        n_nearest: int | None = None,
+        return_distance: bool = False,
+        output: str | None = None,
+        overwrite: bool = False,
+        storage_options: dict[str, Any] | None = None,
+    ) -> Any:
+        """Return the nearest centre of every row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array or frame, Dataset, or URL
+        n_nearest : int, optional
+            Return that many nearest centres instead, nearest first.
+        return_distance : bool
+            Also return Euclidean distances.
+        output : str, optional
+            URL of a Zarr array to which labels are streamed chunk by chunk; whole or absent.
+        overwrite : bool
+            Replace an existing output.
+        storage_options : dict, optional
+            For the output's file system.
+
+        Returns
+        -------
+        labels : ndarray of int32, shape (n,) or (n, n_nearest)
+            A lazy dask array with X's row chunks for dask input; the output's URL with `output`.
+        distances : ndarray of the same shape
+            Only with `return_distance`.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        OutputExistsError
+            `output` is there and `overwrite` is False.
+
+        Notes
+        -----
+        Cost: one pass.
+        """
+        check_is_fitted(self)
+        most = self._checked_most(n_nearest, return_distance)
+        if output is not None:
+            if most:
+                raise InvalidParameterError(
+                    "output= streams labels only; leave out n_nearest and return_distance, or output."
+                )
+            dataset = fit_dataset(self, X, None, reset=False)
+            engine = choose_engine(self.engine, dataset)
+            save_rows(
+                dataset,
+                engine,
+                self._row_params(dataset),
+                output,
+                overwrite=overwrite,
+                storage_options=storage_options,
+            )
+            return output
+        if not most:
+            return self._map(X, label_rows, np.dtype(np.int32), 0, 1)
+        dtype = np.dtype([("label", np.int32), ("distance", self.cluster_centers_.dtype)])
+        found = self._map(X, nearest_rows, dtype, most, most)
+        if n_nearest is None:
+            found = found[:, 0]
+        return (found["label"], found["distance"]) if return_distance else found["label"]
+
+    def transform(self, X: Any) -> Any:
+        """Return Euclidean distances of every row to every centre, shape (n, k).
+
+        In the dtype of the centres; lazy for dask input.
+
+        Notes
+        -----
+        Cost: one pass; the result takes n k numbers.
+        """
+        check_is_fitted(self)
+        k = len(self.cluster_centers_)
+        return self._map(X, distance_rows, self.cluster_centers_.dtype, k, 1)
+
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Fit, and return the distances of every row to every centre; see `transform`."""
+        return self.fit(X, sample_weight=sample_weight).transform(X)
+
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Fit, and return the label of every row; see ``labels_``."""
+        return self.fit(X, sample_weight=sample_weight).labels_
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return minus the weighted sum of squared distances of the rows to their nearest centres.
+
+        Notes
+        -----
+        Cost: one pass.
+        """
+        check_is_fitted(self)
+        dataset = fit_dataset(self, X, sample_weight, reset=False)
+        engine = choose_engine(self.engine, dataset)
+        with engine.place(dataset) as placement:
+            rows = ScaledPlacement(placement, unit=self._unit)
+            centres = self._row_params(dataset).centres
+            found = rows.reduce(SCORE, lambda scale: AssignParams(centres, scale, self._unit))
+        return -float(found.inertia)
+
+    def _map(self, X: Any, fn: Any, dtype: np.dtype[Any], width: int, most: int) -> Any:
+        if hasattr(X, "__dask_graph__"):
+            self._check_lazy_features(X)
+            params = RowParams(self._centres_for(X), self._unit, most)
+            return map_blocks(X, fn, params, dtype, width)
+        dataset = fit_dataset(self, X, None, reset=False)
+        engine = choose_engine(self.engine, dataset)
+        shape = (dataset.n_rows, width) if width else (dataset.n_rows,)
+        sink = ArraySink(np.empty(shape, dtype))
+        params = self._row_params(dataset, most)
+        with engine.place(dataset) as placement:
+            placement.map_rows(fn, sink, params, prepare=prepare_rows)
+        return sink.array
+
+    def _checked_most(self, n_nearest: int | None, return_distance: bool) -> int:
+        """Return how many nearest centres to look for; 0 if labels alone will do."""
+        k = len(self.cluster_centers_)
+        if n_nearest is None:
+            return 1 if return_distance else 0
+        if not 1 <= n_nearest <= k:
+            raise InvalidParameterError(
+                f"n_nearest={n_nearest} should be in [1, {k}], the number of centres."
+            )
+        return int(n_nearest)
+
+    def _check_lazy_features(self, X: Any) -> None:
+        given = len(X.columns) if hasattr(X, "columns") else X.shape[1]
+        expected = self.cluster_centers_.shape[1]
+        if given != expected:
+            raise InvalidParameterError(
+                f"X has {given} features, but {type(self).__name__} is expecting {expected} features "
+                "as input; give it rows with the columns it was fitted on."
+            )
+
+    @property
+    def _unit(self) -> bool:
+        return self.metric == "cosine"
+
+    def _row_params(self, dataset: Dataset, most: int = 1) -> RowParams:
+        dtype = compute_dtype(dataset.dtype)
+        return RowParams(np.ascontiguousarray(self.cluster_centers_, dtype), self._unit, most)
+
+    def _centres_for(self, X: Any) -> np.ndarray:
+        dtypes = {np.dtype(dtype) for dtype in X.dtypes} if hasattr(X, "dtypes") else {X.dtype}
+        return np.ascontiguousarray(self.cluster_centers_, compute_dtype(np.result_type(*dtypes)))
+
+    # -- scikit-learn's ways --------------------------------------------------------------------
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.cluster_centers_.shape[0])
+
+    def __sklearn_clone__(self) -> Self:
+        values = self.get_params(deep=False)
+        kept = {name: values.pop(name) for name in _BY_REFERENCE if name in values}
+        return type(self)(**copy.deepcopy(values), **kept)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = self.__class__.__new__(self.__class__)
+        memo[id(self)] = twin
+        for name, value in vars(self).items():
+            # An engine is a connection, callbacks are somebody's objects: both are shared.
+            setattr(twin, name, value if name in _BY_REFERENCE else copy.deepcopy(value, memo))
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state["engine"] = None
+        if "callbacks" in state:
+            state["callbacks"] = ()
+        if isinstance(state.get("labels_"), Labels):
+            del state["labels_"]
+        return state
+
+    # -- the model ---------------------------------------------------------------------------------
+
+    def save(
+        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
+    ) -> None:
+        """Write the model to `url` (Zarr and JSON, no pickle): a few kB beyond the centres.
+
+        Raises
+        ------
+        OutputExistsError
+            There is something at `url` and `overwrite` is False.
+        """
+        check_is_fitted(self)
+        save_model(self.to_model(), url, overwrite=overwrite, storage_options=storage_options)
+
+    def to_model(self) -> KMeansModel:
+        """Return what was learnt as a plain, data-free value."""
+        raise WrongTypeError(f"{type(self).__name__} has no model to save.")
+
+    def summary(self) -> dict[str, np.ndarray]:
+        """Return ``size``, ``weight`` and ``cost`` of every cluster, as found by the fit."""
+        check_is_fitted(self)
+        return {
+            "size": self.cluster_sizes_.copy(),
+            "weight": self.cluster_weights_.copy(),
+            "cost": self.cluster_costs_.copy(),
+        }
+
+
+def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
+    """Return the parameters that are plain JSON values; of others, what kind they were."""
+    found: dict[str, Any] = {}
+    for name, value in estimator.get_params(deep=False).items():
+        if name in _BY_REFERENCE:
+            continue
+        if isinstance(value, np.generic):
+            value = value.item()
+        plain = value is None or isinstance(value, (bool, int, float, str))
+        found[name] = value if plain else f"<{type(value).__name__}>"
+    return found
+
+
+def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Any:
+    """Return the fitted estimator that was saved at `url`. Nothing in the file is executed.
+
+    Raises
+    ------
+    ModelFormatError
+        Damaged, of an unknown format version, or no model at all.
+    """
+    from daskcluster.estimators.kmeans import KMeans
+
+    return KMeans.from_model(load_document(url, storage_options=storage_options))

@@ -1,0 +1,114 @@
+"""From the public parameter ``init=`` to centres."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from daskcluster.algorithms.lloyd import lloyd
+from daskcluster.data.open import open_dataset
+from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.inputs import checked_centres
+from daskcluster.seeding.kmeans_parallel import kmeans_parallel
+from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus
+from daskcluster.seeding.uniform import random_rows
+
+METHODS = ("auto", "k-means++", "k-means||", "random")
+_REFINEMENTS = 30
+
+
+def is_method(init: Any) -> bool:
+    """Return True if `init` is the name of a seeding method (and not a URL of a model)."""
+    return isinstance(init, str) and init in METHODS
+
+
+def method_for(init: Any, *, in_memory: bool) -> str:
+    """Return the name of what will be done: ``auto`` is decided by where the rows are.
+
+    k-means++ takes a pass per centre, which is cheap in memory; elsewhere k-means|| takes six.
+    """
+    if is_method(init):
+        if init == "auto":
+            return "k-means++" if in_memory else "k-means||"
+        return str(init)
+    if isinstance(init, str):
+        return "model"
+    if hasattr(init, "cluster_centers_"):
+        return "model"
+    return "callable" if callable(init) else "array"
+
+
+def initial_centres(
+    init: Any, rows: ScaledPlacement, n_clusters: int, seed: int, *, source: Any, random_state: Any
+) -> np.ndarray:
+    """Return centres (k, d) in the compute dtype.
+
+    Parameters
+    ----------
+    init : str, array-like, callable, fitted estimator, or URL of a saved model
+    rows : ScaledPlacement
+    n_clusters : int
+    seed : int
+    source : object
+        What a callable is given as X.
+    random_state : object
+        What a callable is given as ``random_state``.
+    """
+    dataset = rows.placement.dataset
+    method = method_for(init, in_memory=dataset.in_memory)
+    if method == "random":
+        return random_rows(rows, n_clusters, seed)[0]
+    if method == "k-means++":
+        return kmeans_plusplus(rows, n_clusters, seed)[0]
+    if method == "k-means||":
+        return kmeans_parallel(
+            rows, n_clusters, seed, reduce_candidates=candidate_reducer(seed, rows)
+        )
+    if method == "callable":
+        init = init(source, n_clusters, random_state=random_state)
+    elif method == "model":
+        init = _model_centres(init)
+    centres = checked_centres(init, n_clusters, dataset, rows.dtype)
+    return unit_rows(centres) if rows.unit else centres
+
+
+def unit_rows(centres: np.ndarray) -> np.ndarray:
+    """Return `centres` scaled to length one; a zero row stays zero."""
+    length = np.sqrt((centres.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+    return (centres / np.where(length > 0.0, length, 1.0)).astype(centres.dtype)
+
+
+def candidate_reducer(
+    seed: int, rows: ScaledPlacement
+) -> Callable[[np.ndarray, np.ndarray, int], np.ndarray]:
+    """Return the reduction of k-means|| candidates: weighted k-means++, then Lloyd, in memory."""
+
+    def reduce_candidates(
+        candidates: np.ndarray, weights: np.ndarray, n_clusters: int
+    ) -> np.ndarray:
+        dataset = open_dataset(candidates, weights=weights)
+        with LocalEngine().place(dataset) as placement:
+            few = ScaledPlacement(placement, unit=rows.unit)
+            centres, _ = kmeans_plusplus(few, n_clusters, seed)
+            return lloyd(few, centres, max_iter=_REFINEMENTS, tol=0.0).centres
+
+    return reduce_candidates
+
+
+def _model_centres(init: Any) -> np.ndarray:
+    if hasattr(init, "cluster_centers_"):
+        return np.asarray(init.cluster_centers_)
+    from daskcluster.errors import ModelFormatError
+    from daskcluster.models.persist import load_document
+
+    try:
+        return load_document(init).centres
+    except (ModelFormatError, FileNotFoundError) as error:
+        raise InvalidParameterError(
+            f"init={init!r} should be one of {', '.join(METHODS)}, an array of centres, a callable, a "
+            f"fitted estimator, or the URL of a saved model, which it is not: {error}"
+        ) from error

@@ -1,0 +1,114 @@
+"""From what a caller hands over to a dataset, with scikit-learn's checks and texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from daskcluster.data.open import open_dataset
+from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
+from daskcluster.typing import Dataset
+
+
+def is_out_of_core(X: Any) -> bool:
+    """Return True for datasets, URLs, Zarr arrays and dask collections: what is read chunk by chunk."""
+    if isinstance(X, (str, np.memmap)) or hasattr(X, "__dask_graph__"):
+        return True
+    if hasattr(X, "__fspath__"):
+        return True
+    module = type(X).__module__.partition(".")[0]
+    return module == "zarr" or (hasattr(X, "partitions") and hasattr(X, "recipe"))
+
+
+def fit_dataset(
+    estimator: BaseEstimator, X: Any, sample_weight: Any, *, reset: bool = True
+) -> Dataset:
+    """Return `X` as a dataset, after the checks that need no pass over the rows.
+
+    Sets ``n_features_in_`` and ``feature_names_in_`` of `estimator` (with `reset`), or compares
+    with them.
+    """
+    if is_out_of_core(X):
+        dataset = open_dataset(X, weights=sample_weight)
+        _remember_features(estimator, X, dataset, reset)
+        return dataset
+    rows = validate_data(
+        estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False, order=None, copy=False
+    )
+    return open_dataset(rows, weights=sample_weight)
+
+
+def _remember_features(estimator: Any, X: Any, dataset: Dataset, reset: bool) -> None:
+    names = getattr(X, "columns", None)
+    if reset:
+        estimator.n_features_in_ = dataset.n_features
+        if names is not None and all(isinstance(name, str) for name in names):
+            estimator.feature_names_in_ = np.asarray(list(names), dtype=object)
+        elif hasattr(estimator, "feature_names_in_"):
+            del estimator.feature_names_in_
+        return
+    expected = estimator.n_features_in_
+    if dataset.n_features != expected:
+        raise InvalidDataError(
+            f"X has {dataset.n_features} features, but {type(estimator).__name__} is expecting "
+            f"{expected} features as input; give it rows with the columns it was fitted on."
+        )
+
+
+def checked_centres(init: Any, n_clusters: int, dataset: Dataset, dtype: Any) -> np.ndarray:
+    """Return initial centres (k, d) in `dtype`, after scikit-learn's checks of their shape."""
+    centres = np.array(init, dtype=dtype, order="C", copy=True)
+    if centres.ndim != 2 or centres.shape[0] != n_clusters:
+        raise InvalidParameterError(
+            f"The shape of the initial centers {centres.shape} does not match the number of clusters "
+            f"{n_clusters}."
+        )
+    if centres.shape[1] != dataset.n_features:
+        raise InvalidParameterError(
+            f"The shape of the initial centers {centres.shape} does not match the number of features "
+            f"of the data {dataset.n_features}."
+        )
+    if not np.isfinite(centres).all():
+        raise InvalidParameterError(
+            "The initial centers contain NaN or infinity; they must be finite."
+        )
+    return centres
+
+
+def check_whole(owner: str, name: str, value: Any, least: int) -> int:
+    """Return `value` if it is a whole number >= `least`."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise WrongTypeError(
+            f"The {name!r} parameter of {owner} must be an int in the range [{least}, inf). "
+            f"Got {value!r} instead."
+        )
+    if value < least:
+        raise InvalidParameterError(
+            f"The {name!r} parameter of {owner} must be an int in the range [{least}, inf). "
+            f"Got {value!r} instead."
+        )
+    return int(value)
+
+
+def check_number(owner: str, name: str, value: Any, *, positive: bool = False) -> float:
+    """Return `value` if it is a finite number >= 0 (> 0 with `positive`)."""
+    bound = "(0.0, inf)" if positive else "[0.0, inf)"
+    text = f"The {name!r} parameter of {owner} must be a float in the range {bound}. Got {value!r} instead."
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
+        raise WrongTypeError(text)
+    if not np.isfinite(value) or value < 0 or (positive and value == 0):
+        raise InvalidParameterError(text)
+    return float(value)
+
+
+def check_choice(owner: str, name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """Return `value` if it is one of `choices`."""
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidParameterError(
+            f"The {name!r} parameter of {owner} must be a str among {{{', '.join(map(repr, choices))}}}. "
+            f"Got {value!r} instead."
+        )
+    return value

@@ -1,0 +1,286 @@
+"""KMeans: Lloyd's algorithm on rows wherever they live, with scikit-learn's interface."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Engine
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.base import CentreEstimator, plain_parameters
+from daskcluster.estimators.initial import method_for
+from daskcluster.estimators.inputs import (
+    check_choice,
+    check_number,
+    check_whole,
+    fit_dataset,
+    is_out_of_core,
+)
+from daskcluster.estimators.kmeans_fit import KMeansFit, KMeansRun
+from daskcluster.estimators.labels import Labels
+from daskcluster.estimators.verbose import say
+from daskcluster.events import Callback
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.versions import created_with
+from daskcluster.typing import Dataset
+
+ALGORITHMS = ("auto", "lloyd")
+METRICS = ("euclidean", "cosine")
+
+
+class KMeans(CentreEstimator):
+    """K-means clustering of rows in memory, on disk or in a bucket.
+
+    The result is the same to the bit on any engine, for any chunking and any number of workers.
+
+    Parameters
+    ----------
+    n_clusters : int
+    init : {"auto", "k-means++", "k-means||", "random"}, array, callable, fitted estimator or URL
+        ``"auto"``: k-means++ for rows in memory, k-means|| elsewhere. A fitted estimator or the URL of
+        a saved model is a warm start.
+    n_init : int or "auto"
+        Restarts, the one with the lowest inertia wins. ``"auto"``: 1, but 10 for random rows in memory.
+    algorithm : {"auto", "lloyd"}
+    max_iter : int
+        Centre updates at most; 0 keeps the initial centres.
+    tol : float
+        Stop when the squared movement of all centres is at most this times the mean feature
+        variance; 0 waits until nothing moves.
+    metric : {"euclidean", "cosine"}
+        ``"cosine"`` is spherical k-means (Dhillon and Modha 2001): rows and centres of length one.
+    random_state : int, RandomState, Generator or None
+    engine : Engine, dask.distributed.Client, "local", address, or None
+        Where to run. None: the current Dask client if there is one that can read the rows, else
+        threads of this process.
+    callbacks : sequence of callables
+        Hear the events of `daskcluster.events`.
+    verbose : int
+        Above 0, iterations are printed as they end.
+    max_time : float, optional
+        Seconds for the whole fit; the iteration that exceeds them is the last.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (k, d)
+        float32 for rows of 32 bits or less that are exact in it, else float64.
+    labels_ : ndarray of shape (n,), int32, or Labels
+        An array for rows given in memory, else a handle that computes them when asked.
+    inertia_ : float
+        Weighted sum of squared distances of the rows to their nearest centres.
+    n_iter_, passes_, bytes_read_ : int
+        Centre updates; passes over the rows; decoded bytes fetched from the store.
+    stop_reason_, seeding_ : str
+    history_ : list of dict
+        A record per iteration.
+    cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
+        Rows, weight and inertia of each cluster.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Notes
+    -----
+    Cost: seeding (none for an array, k + 1 passes for k-means++, 6 for k-means||) plus one pass an
+    iteration plus one for the final inertia and labels, for each restart; no pass for validation.
+    Memory: two partitions, the read-ahead window, the packed centres and the statistics (8 k (d + 1)
+    bytes, twice that for float64 or weighted rows) per thread; nothing per row but k-means++'s 8
+    bytes and k-means||'s 4 while seeding, and labels of rows in memory.
+
+    Lloyd, "Least squares quantization in PCM" (1982). Clusters that run empty move to the
+    farthest rows, as in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> X = np.array([[1.0, 2], [1, 4], [1, 0], [10, 2], [10, 4], [10, 0]])
+    >>> model = dc.KMeans(n_clusters=2, random_state=0).fit(X)
+    >>> sorted(model.cluster_centers_.tolist())
+    [[1.0, 2.0], [10.0, 2.0]]
+    >>> int(model.predict([[0, 0]])[0]) == int(model.labels_[0])
+    True
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        init: Any = "auto",
+        n_init: int | str = "auto",
+        algorithm: str = "auto",
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        metric: str = "euclidean",
+        random_state: Any = None,
+        engine: Any = None,
+        callbacks: Any = (),
+        verbose: int = 0,
+        max_time: float | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.init = init
+        self.n_init = n_init
+        self.algorithm = algorithm
+        self.max_iter = max_iter
+        self.tol = tol
+        self.metric = metric
+        self.random_state = random_state
+        self.engine = engine
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.max_time = max_time
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Find centres.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+            Not together with a dataset that has weights of its own.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InvalidParameterError, InvalidDataError
+            Which say what, the value, the rule and the remedy.
+        MemoryLimitError
+            The engine's memory does not suffice.
+        """
+        self._check_parameters()
+        dataset = fit_dataset(self, X, sample_weight)
+        self._check_rows(dataset)
+        engine = choose_engine(self.engine, dataset)
+        callbacks = self._all_callbacks()
+        fit = KMeansFit(self, X, dataset, engine, callbacks, labelled=not is_out_of_core(X))
+        self._learn(fit.run(), dataset, engine, fit)
+        return self
+
+    # -- checks -----------------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        owner = type(self).__name__
+        check_whole(owner, "n_clusters", self.n_clusters, 1)
+        check_whole(owner, "max_iter", self.max_iter, 0)
+        check_number(owner, "tol", self.tol)
+        check_choice(owner, "algorithm", self.algorithm, ALGORITHMS)
+        check_choice(owner, "metric", self.metric, METRICS)
+        if self.n_init != "auto":
+            check_whole(owner, "n_init", self.n_init, 1)
+        if self.max_time is not None:
+            check_number(owner, "max_time", self.max_time, positive=True)
+
+    def _check_rows(self, dataset: Dataset) -> None:
+        if dataset.n_rows < self.n_clusters:
+            raise InvalidParameterError(
+                f"n_samples={dataset.n_rows} should be >= n_clusters={self.n_clusters}; "
+                f"pass n_clusters <= {dataset.n_rows} or add rows."
+            )
+
+    def restarts_for(self, dataset: Dataset) -> int:
+        """Return how many restarts `fit` makes on `dataset`."""
+        method = method_for(self.init, in_memory=dataset.in_memory)
+        if self.n_init == "auto":
+            return 10 if method == "random" and dataset.in_memory else 1
+        if method in ("array", "model") and self.n_init != 1:
+            warnings.warn(
+                "Explicit initial center position passed: performing only one init in "
+                f"{type(self).__name__} instead of n_init={self.n_init}.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+            return 1
+        return int(self.n_init)
+
+    def _all_callbacks(self) -> tuple[Callback, ...]:
+        if not self.verbose:
+            return tuple(self.callbacks)
+        return (*self.callbacks, say)
+
+    # -- what was learnt --------------------------------------------------------------------------
+
+    def _learn(self, best: KMeansRun, dataset: Dataset, engine: Engine, fit: KMeansFit) -> None:
+        self.cluster_centers_ = best.result.centres
+        self.inertia_ = best.found.inertia
+        self.n_iter_ = best.result.n_iter
+        self.stop_reason_ = str(best.result.stop_reason)
+        self.history_ = best.result.history
+        self.seeding_ = fit.method
+        self.passes_ = fit.passes
+        self.bytes_read_ = fit.bytes_read
+        self.cluster_sizes_ = best.found.sizes
+        weighted = dataset.weights is not None
+        self.cluster_weights_ = (
+            best.found.weights.sum(axis=0) if weighted else best.found.sizes.astype(np.float64)
+        )
+        self.cluster_costs_ = best.found.costs.sum(axis=0)
+        self.n_rows_ = dataset.n_rows
+        self._n_init = fit.restarts
+        self.labels_: Any = best.labels
+        if best.labels is None:
+            self.labels_ = Labels(dataset, self.cluster_centers_, engine, unit=self._unit)
+        distinct = int((best.found.sizes > 0).sum())
+        if distinct < self.n_clusters:
+            warnings.warn(
+                f"Number of distinct clusters ({distinct}) found smaller than n_clusters "
+                f"({self.n_clusters}). Possibly due to duplicate points in X.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def to_model(self) -> KMeansModel:
+        """Return what was learnt as a plain, data-free value."""
+        names = getattr(self, "feature_names_in_", None)
+        return KMeansModel(
+            centres=self.cluster_centers_,
+            weights=self.cluster_weights_,
+            sizes=self.cluster_sizes_,
+            costs=self.cluster_costs_,
+            metric=self.metric,
+            inertia=self.inertia_,
+            n_iter=self.n_iter_,
+            stop_reason=self.stop_reason_,
+            seeding=self.seeding_,
+            passes=self.passes_,
+            bytes_read=self.bytes_read_,
+            history=tuple(self.history_),
+            parameters=plain_parameters(self),
+            feature_names=None if names is None else tuple(map(str, names)),
+            n_rows=self.n_rows_,
+            created_with=created_with(),
+        )
+
+    @classmethod
+    def from_model(cls, model: KMeansModel) -> Self:
+        """Return the fitted estimator that a model describes (without ``labels_``)."""
+        names = cls._get_param_names()
+        plain = {
+            name: value
+            for name, value in model.parameters.items()
+            if name in names and not (isinstance(value, str) and value.startswith("<"))
+        }
+        self = cls(**{**plain, "n_clusters": model.n_clusters, "metric": model.metric})
+        self.cluster_centers_ = model.centres
+        self.cluster_weights_ = model.weights
+        self.cluster_sizes_ = model.sizes
+        self.cluster_costs_ = model.costs
+        self.inertia_ = model.inertia
+        self.n_iter_ = model.n_iter
+        self.stop_reason_ = model.stop_reason
+        self.history_ = list(model.history)
+        self.seeding_ = model.seeding
+        self.passes_ = model.passes
+        self.bytes_read_ = model.bytes_read
+        self.n_rows_ = model.n_rows
+        self.n_features_in_ = model.n_features
+        if model.feature_names is not None:
+            self.feature_names_in_ = np.asarray(model.feature_names, dtype=object)
+        return self

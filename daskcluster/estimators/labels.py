@@ -1,0 +1,105 @@
+"""Labels of rows that may not fit in memory: computed from rows and centres when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunkwise.assign import RowParams, label_rows, prepare_rows
+from daskcluster.data.sink import ArraySink, ZarrSink
+from daskcluster.engine.engine import Engine
+from daskcluster.events import Callback
+from daskcluster.typing import Dataset
+
+
+class Labels:
+    """The label of every row of a dataset, without a hidden pass in fit.
+
+    ``numpy.asarray(labels)`` computes them (one pass, then remembered), `save` streams them to Zarr,
+    `to_dask` gives a lazy dask array with the rows' chunks.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    centres : ndarray of shape (k, d)
+    engine : Engine
+    unit : bool
+        Cosine metric.
+    """
+
+    def __init__(
+        self, dataset: Dataset, centres: np.ndarray, engine: Engine, *, unit: bool = False
+    ) -> None:
+        self._dataset = dataset
+        self._params = RowParams(centres, unit)
+        self._engine = engine
+        self._array: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return self._dataset.n_rows
+
+    def __repr__(self) -> str:
+        return (
+            f"<Labels of {len(self)} rows, int32; numpy.asarray(...) or .save(url) computes them>"
+        )
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (len(self),)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.int32)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if self._array is None:
+            sink = ArraySink(np.empty(len(self), np.int32))
+            with self._engine.place(self._dataset) as placement:
+                placement.map_rows(
+                    label_rows, sink, self._params, prepare=prepare_rows, name="labels"
+                )
+            self._array = sink.array
+        array = self._array if dtype is None else self._array.astype(dtype, copy=False)
+        return array.copy() if copy else array
+
+    def save(self, url: str, *, overwrite: bool = False, storage_options: Any = None) -> None:
+        """Write the labels to `url`: a 1-D int32 Zarr array chunked like the rows, whole or absent."""
+        save_rows(
+            self._dataset,
+            self._engine,
+            self._params,
+            url,
+            overwrite=overwrite,
+            storage_options=storage_options,
+        )
+
+    def to_dask(self) -> Any:
+        """Return a lazy dask array, int32 (n,), with the rows' chunks."""
+        from daskcluster.estimators.lazy import lazy_rows
+
+        return lazy_rows(self._dataset, label_rows, self._params, np.dtype(np.int32))
+
+
+def save_rows(
+    dataset: Dataset,
+    engine: Engine,
+    params: RowParams,
+    url: str,
+    *,
+    overwrite: bool = False,
+    storage_options: Any = None,
+    callbacks: Sequence[Callback] = (),
+) -> None:
+    """Stream the labels of `dataset` to a Zarr array at `url`; nothing is left of a failed try."""
+    sink = ZarrSink.create(
+        url,
+        n_rows=dataset.n_rows,
+        chunk_rows=max(dataset.chunk_sizes),
+        dtype=np.int32,
+        overwrite=overwrite,
+        storage_options=storage_options,
+    )
+    with sink.transaction(), engine.place(dataset, callbacks=callbacks) as placement:
+        placement.map_rows(label_rows, sink, params, prepare=prepare_rows, name="labels")

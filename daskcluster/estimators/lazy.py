@@ -1,0 +1,92 @@
+"""Per-row results as lazy dask arrays, with the row chunks of their input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.assign import RowParams, prepare_rows
+from daskcluster.typing import Dataset, Recipe
+
+
+def lazy_block(
+    rows: np.ndarray, fn: Callable[..., np.ndarray], params: RowParams, dtype: Any, width: int
+) -> np.ndarray:
+    """Return ``fn`` of one block; the body of every lazy task."""
+    shape = (0, width) if width else (0,)
+    if len(rows) == 0:
+        return np.empty(shape, dtype)
+    return fn(Chunk(np.asarray(rows)), prepare_rows(params))
+
+
+def map_blocks(
+    X: Any, fn: Callable[..., np.ndarray], params: RowParams, dtype: Any, width: int = 0
+) -> Any:
+    """Map `fn` over the row blocks of a dask array or frame, without computing anything.
+
+    Parameters
+    ----------
+    X : dask.array.Array or dask DataFrame
+    fn : callable
+        Module-level, (chunk, prepared) -> rows.
+    params : RowParams
+    dtype : dtype
+    width : int
+        Columns of the result; 0 makes it 1-D.
+    """
+    # Imports dask, which only callers who hold a dask collection have paid for.
+    from daskcluster.data.dask_array import rows_of
+
+    rows = rows_of(X)
+    chunks = (rows.chunks[0], (width,)) if width else (rows.chunks[0],)
+    return rows.map_blocks(
+        lazy_block,
+        fn,
+        params,
+        dtype,
+        width,
+        dtype=dtype,
+        chunks=chunks,
+        drop_axis=None if width else 1,
+        meta=np.empty((0, 0) if width else (0,), dtype),
+    )
+
+
+def lazy_rows(
+    dataset: Dataset, fn: Callable[..., np.ndarray], params: RowParams, dtype: Any, width: int = 0
+) -> Any:
+    """Return ``fn`` of every chunk of a dataset as a lazy dask array; tasks open the dataset by recipe."""
+    own = getattr(dataset, "array", None)
+    if hasattr(own, "__dask_graph__"):
+        # The rows are lazy themselves, and readable wherever the caller computes them.
+        return map_blocks(own, fn, params, dtype, width)
+
+    import dask.array as da
+    from dask import delayed
+
+    recipe = dataset.recipe()
+    parts, start = [], 0
+    for size in dataset.chunk_sizes:
+        if size == 0:
+            continue
+        block = delayed(_read_and_map, pure=True)(
+            recipe, (start, start + size), fn, params, dtype, width
+        )
+        shape = (size, width) if width else (size,)
+        parts.append(da.from_delayed(block, shape=shape, dtype=dtype))
+        start += size
+    return da.concatenate(parts)
+
+
+def _read_and_map(
+    recipe: Recipe,
+    span: tuple[int, int],
+    fn: Callable[..., np.ndarray],
+    params: RowParams,
+    dtype: Any,
+    width: int,
+) -> np.ndarray:
+    return lazy_block(recipe.open().load(span).rows, fn, params, dtype, width)

@@ -1,0 +1,123 @@
+"""What a fit says of itself while it runs.
+
+Callbacks are callables that take one event. Return values are ignored; raise `StopFit` to end a
+fit early with the model it has.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class StopReason(enum.StrEnum):
+    """Why a fit ended."""
+
+    CONVERGED = "converged"
+    """No label changes any more: the centres are a fixed point."""
+    TOLERANCE = "tolerance"
+    """The centres moved less than `tol` allows."""
+    MAX_ITER = "max_iter"
+    MAX_TIME = "max_time"
+    CALLBACK = "callback"
+
+
+class StopFit(Exception):  # noqa: N818  (control flow, like StopIteration)
+    """Raised by a callback to end a fit after the current iteration."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base of all events."""
+
+
+@dataclass(frozen=True)
+class FitStarted(Event):
+    """Rows and parameters are checked; work begins."""
+
+    algorithm: str
+    n_rows: int
+    n_features: int
+    n_clusters: int
+    max_iter: int
+    engine: str
+
+
+@dataclass(frozen=True)
+class PassStarted(Event):
+    """A pass over the rows begins."""
+
+    name: str
+    n_rows: int
+
+
+@dataclass(frozen=True)
+class PassProgress(Event):
+    """`rows` more rows of the running pass are done."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class PassEnded(Event):
+    """All rows of a pass are done."""
+
+    name: str
+    seconds: float
+    bytes_read: int
+
+
+@dataclass(frozen=True)
+class SeedingEnded(Event):
+    """Initial centres are chosen."""
+
+    method: str
+    passes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class IterationEnded(Event):
+    """One centre update is done.
+
+    `inertia` belongs to the centres that the iteration started from; `shift` is the squared
+    Frobenius norm of the centres' movement.
+    """
+
+    iteration: int
+    inertia: float
+    shift: float
+    seconds: float
+    n_empty: int = 0
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True)
+class FitEnded(Event):
+    """The model is complete; figures are those of the whole fit."""
+
+    stop_reason: StopReason
+    inertia: float
+    n_iter: int
+    passes: int
+    bytes_read: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Notice(Event):
+    """A decision or an oddity that a person would want to know."""
+
+    text: str
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+Callback = Callable[[Event], None]
+
+
+def publish(callbacks: Sequence[Callback], event: Event) -> None:
+    """Hand one event to every callback, in order."""
+    for callback in callbacks:
+        callback(event)

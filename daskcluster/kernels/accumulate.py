@@ -1,0 +1,183 @@
+"""Exact sums: every addend is rounded once to a grid, (v + M) - M, hence order does not matter.
+
+With M = 1.5 * 2^52 * u every partial sum is a multiple of u that float64 can hold, so addition is
+associative and commutative, and subtraction undoes it, to the bit. The caller chooses M (`shift`)
+from the largest |v| and the number of addends. Where one grid is too coarse, the exact residual
+v - hi is rounded to a second one (`residual_shift`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from daskcluster.kernels.arrays import read_only, weights_or_none
+from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.row_ops import add_on_grid, add_on_grids
+
+
+def _build_add(stamp: int) -> Any:
+    def add(rows, labels, shift, sums, counts):  # type: ignore[no-untyped-def]
+        _ = stamp
+        n, d = rows.shape
+        x, s = rows.reshape(n * d), sums.reshape(sums.size)
+        for i in range(n):
+            counts[labels[i]] += 1
+            add_on_grid(x, i * d, shift, s, labels[i] * d, d)
+
+    return kernel(add)
+
+
+def _build_add_weighted(stamp: int) -> Any:
+    def add_weighted(rows, labels, weights, grids, sums, low_sums):  # type: ignore[no-untyped-def]
+        _ = stamp
+        n, d = rows.shape
+        x, s, low = rows.reshape(n * d), sums.reshape(sums.size), low_sums.reshape(sums.size)
+        for i in range(n):
+            w = weights[i] if weights.size else 1.0
+            add_on_grids(x, i * d, w, grids, s, low, labels[i] * d, d)
+
+    return kernel(add_weighted)
+
+
+_add = _build_add(STAMP)
+_add_weighted = _build_add_weighted(STAMP)
+
+
+@kernel
+def _count(labels, counts):  # type: ignore[no-untyped-def]
+    for i in range(labels.shape[0]):
+        counts[labels[i]] += 1
+
+
+@kernel
+def _add_values_by_label(values, labels, shift, residual_shift, high, low):  # type: ignore[no-untyped-def]
+    for i in range(labels.shape[0]):
+        h = (values[i] + shift) - shift
+        high[labels[i]] += h
+        low[labels[i]] += ((values[i] - h) + residual_shift) - residual_shift
+
+
+@kernel
+def _sum_on_grid(values, shift, residual_shift):  # type: ignore[no-untyped-def]
+    # Eight running sums: exact, so their order is free, and the loop is not one long chain.
+    high, low = np.zeros(8), np.zeros(8)
+    n = values.shape[0]
+    for i in range(0, n - 7, 8):
+        for u in range(8):
+            h = (values[i + u] + shift) - shift
+            high[u] += h
+            low[u] += ((values[i + u] - h) + residual_shift) - residual_shift
+    for i in range(n - n % 8, n):
+        h = (values[i] + shift) - shift
+        high[0] += h
+        low[0] += ((values[i] - h) + residual_shift) - residual_shift
+    return high.sum(), low.sum()
+
+
+def accumulate(
+    X: np.ndarray, labels: np.ndarray, shift: np.ndarray, sums: np.ndarray, counts: np.ndarray
+) -> None:
+    """Add rows to the sums of their clusters, on one grid; for float32 rows without weights.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), C-contiguous, float32 or float64
+    labels : ndarray of shape (n,), int32
+        In ``[0, k)``: not checked.
+    shift : ndarray of shape (d,), float64
+        M of the grid of each feature; no value may exceed what M was chosen for.
+    sums : ndarray of shape (k, d), float64, C-contiguous
+        IN/OUT.
+    counts : ndarray of shape (k,), int64
+        IN/OUT.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sums, counts = np.zeros((2, 1)), np.zeros(2, np.int64)
+    >>> rows = np.array([[1.0], [2.0], [4.0]], np.float32)
+    >>> accumulate(rows, np.array([0, 1, 1], np.int32), np.array([1.5 * 2.0**20]), sums, counts)
+    >>> sums.ravel(), counts
+    (array([1., 6.]), array([1, 2]))
+    """
+    _add(read_only(X), labels, shift, sums, counts)
+
+
+def accumulate_weighted(
+    X: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray | None,
+    shift: np.ndarray,
+    residual_shift: np.ndarray,
+    sums: np.ndarray,
+    residuals: np.ndarray,
+    weight_shift: float,
+    weight_residual_shift: float,
+    counts: np.ndarray,
+    count_residuals: np.ndarray | None = None,
+) -> None:
+    """Add (weighted) rows to the sums of their clusters, on two grids.
+
+    For float64 rows, for weights, and for more rows than one grid has room for.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), C-contiguous, float32 or float64
+    labels : ndarray of shape (n,), int32
+        In ``[0, k)``: not checked.
+    weights : ndarray of shape (n,), float64, or None
+    shift, residual_shift : ndarray of shape (d,), float64
+        M of the grid of w * x, and of the grid of what is left over.
+    sums, residuals : ndarray of shape (k, d), float64, C-contiguous
+        IN/OUT. High and low part of the sums.
+    weight_shift, weight_residual_shift : float
+        The same for the weights.
+    counts : ndarray of shape (k,)
+        IN/OUT. int64 without weights, else float64: the high part.
+    count_residuals : ndarray of shape (k,), float64, optional
+        IN/OUT. The low part; needed with weights.
+    """
+    grids = np.concatenate([shift, residual_shift])
+    _add_weighted(read_only(X), labels, weights_or_none(weights), grids, sums, residuals)
+    if weights is None or count_residuals is None:
+        _count(labels, counts)
+    else:
+        accumulate_values(
+            weights, labels, weight_shift, weight_residual_shift, counts, count_residuals
+        )
+
+
+def accumulate_values(
+    values: np.ndarray,
+    labels: np.ndarray,
+    shift: float,
+    residual_shift: float,
+    high: np.ndarray,
+    low: np.ndarray,
+) -> None:
+    """Add one value per row (a weight, a cost) to its cluster, on two grids.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,), float64
+    labels : ndarray of shape (n,), int32
+    shift, residual_shift : float
+    high, low : ndarray of shape (k,), float64
+        IN/OUT.
+    """
+    _add_values_by_label(read_only(values), labels, float(shift), float(residual_shift), high, low)
+
+
+def sum_on_grid(values: np.ndarray, shift: float, residual_shift: float) -> tuple[float, float]:
+    """Return the sum of scalars on two grids: high part and low part.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sum_on_grid(np.array([1.0, 2.0**-60]), 1.5 * 2.0**52, 1.5 * 2.0**-20)
+    (1.0, 8.673617379884035e-19)
+    """
+    high, low = _sum_on_grid(read_only(values), float(shift), float(residual_shift))
+    return high, low

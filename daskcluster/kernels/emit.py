@@ -1,0 +1,144 @@
+"""Small pieces of LLVM vector IR, of which the intrinsics of this package are built.
+
+Numba's loops cannot say "this vector, in this register"; an intrinsic that emits IR can. Everything
+here is exact about rounding: no flag lets LLVM reorder or fuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+I32 = ir.IntType(32)
+I64 = ir.IntType(64)
+F64 = ir.DoubleType()
+
+_ELEMENTS = {types.float32: ir.FloatType(), types.float64: F64, types.int32: I32}
+
+
+def vector_intrinsic(typing: Callable[..., Any]) -> Any:
+    """Make an intrinsic that is asked with literal arguments first."""
+    return intrinsic(prefer_literal=True)(typing)
+
+
+def element(array: Any) -> Any:
+    """LLVM type of the elements of a numba array type."""
+    return _ELEMENTS[array.dtype]
+
+
+def bits(kind: Any) -> int:
+    """Size of an LLVM element type."""
+    return 64 if isinstance(kind, ir.DoubleType) else 32
+
+
+def pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> Any:
+    """Address of element `offset` of a contiguous array."""
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.gep(data, [offset])
+
+
+def step(builder: Any, pointer: Any, offset: Any) -> Any:
+    """Address `offset` elements on."""
+    offset = ir.Constant(I64, offset) if isinstance(offset, int) else offset
+    return builder.gep(pointer, [offset])
+
+
+def load(builder: Any, pointer: Any, element: Any, lanes: int, align: int) -> Any:
+    """Load a vector that is aligned to `align` bytes."""
+    vector = ir.VectorType(element, lanes)
+    return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=align)
+
+
+def store(builder: Any, value: Any, pointer: Any, align: int) -> None:
+    """Store a vector at an address that is aligned to `align` bytes."""
+    builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=align)
+
+
+def shuffle(builder: Any, a: Any, b: Any, picks: Sequence[int]) -> Any:
+    """Pick lanes out of two vectors, numbered through."""
+    mask = ir.Constant(ir.VectorType(I32, len(picks)), list(picks))
+    return builder.shuffle_vector(a, b, mask)
+
+
+def splat(builder: Any, scalar: Any, lanes: int) -> Any:
+    """Repeat a scalar in every lane."""
+    vector = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
+    vector = builder.insert_element(vector, scalar, ir.Constant(I32, 0))
+    return shuffle(builder, vector, vector, [0] * lanes)
+
+
+def concatenate(builder: Any, parts: list[Any]) -> Any:
+    """Join vectors of one length, a power of two of them, into one."""
+    while len(parts) > 1:
+        lanes = parts[0].type.count
+        parts = [
+            shuffle(builder, parts[i], parts[i + 1], range(2 * lanes))
+            for i in range(0, len(parts), 2)
+        ]
+    return parts[0]
+
+
+def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """Return a * b + c, rounded once, of vectors or scalars."""
+    kind = a.type
+    vector = isinstance(kind, ir.VectorType)
+    size = bits(kind.element if vector else kind)
+    name = f"llvm.fma.v{kind.count}f{size}" if vector else f"llvm.fma.f{size}"
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
+    return builder.call(function, [a, b, c])
+
+
+def prefetch(builder: Any, place: Any) -> None:
+    """Ask for the cache line of an address, which may lie beyond the array."""
+    byte = ir.IntType(8).as_pointer()
+    name = "llvm.prefetch.p0"
+    function = builder.module.globals.get(name)
+    if function is None:
+        kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
+        function = ir.Function(builder.module, kind, name)
+    read, to_first_level, data = (ir.Constant(I32, value) for value in (0, 3, 1))
+    builder.call(function, [builder.bitcast(place, byte), read, to_first_level, data])
+
+
+def loop(
+    builder: Any,
+    stop: Any,
+    stride: int,
+    carried: list[Any],
+    body: Callable[[Any, list[Any]], list[Any]],
+) -> list[Any]:
+    """Emit ``for i in range(0, stop, stride)`` and return what the body carries at its end.
+
+    `body` gets the counter and the carried values, and returns the new ones.
+    """
+    before = builder.block
+    head = builder.append_basic_block("head")
+    inside = builder.append_basic_block("inside")
+    after = builder.append_basic_block("after")
+    builder.branch(head)
+    builder.position_at_end(head)
+    counter = builder.phi(I64)
+    counter.add_incoming(ir.Constant(I64, 0), before)
+    values = [builder.phi(value.type) for value in carried]
+    for phi, value in zip(values, carried, strict=True):
+        phi.add_incoming(value, before)
+    builder.cbranch(builder.icmp_signed("<", counter, stop), inside, after)
+    builder.position_at_end(inside)
+    grown = body(counter, values)
+    counter.add_incoming(builder.add(counter, ir.Constant(I64, stride)), builder.block)
+    for phi, value in zip(values, grown, strict=True):
+        phi.add_incoming(value, builder.block)
+    builder.branch(head)
+    builder.position_at_end(after)
+    return values
+
+
+def literals(*values: Any) -> bool:
+    """True if all are literal integers; numba asks again with literals if not."""
+    return all(isinstance(value, types.IntegerLiteral) for value in values)

@@ -1,0 +1,130 @@
+"""How kernels are compiled: one place for the options, the cache and the choice of the tile.
+
+Every kernel releases the GIL and is single-threaded, divides as NumPy does, and is never compiled
+with `fastmath`: sums must keep their order and the chain of the canonical score its rounding. The
+portable tile alone may contract a multiplication and an addition into an FMA.
+
+Kernels that use an intrinsic or a kernel of another module are closures over `STAMP`. Numba keys
+its on-disk cache by a function's own file, byte code and closure, so without the stamp an edit of
+that other module would go on returning stale machine code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from llvmlite import binding
+from numba import njit
+
+from daskcluster.errors import InvalidParameterError
+
+OVERRIDE = "DASKCLUSTER_TILE"
+"""Environment variable that forces a tile: avx512, avx2, neon or portable."""
+
+TILES = ("avx512", "avx2", "neon", "portable")
+
+
+_CONFIG: Any = numba.config
+
+
+def _stamp() -> int:
+    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return int.from_bytes(digest.digest()[:6], "big")
+
+
+STAMP = _stamp()
+"""Changes whenever a kernel source, numba or llvmlite does."""
+
+
+_KERNELS: list[Any] = []
+
+
+@cache
+def _warn_uncached(reason: str) -> None:
+    warnings.warn(
+        f"kernels are compiled in every process ({reason}): no writable cache folder was found; "
+        "set NUMBA_CACHE_DIR to a writable folder",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+def kernel(function: Callable[..., Any], *, contract: bool = False) -> Any:
+    """Compile `function` with the options that all kernels share.
+
+    Parameters
+    ----------
+    function : callable
+        A loop over plain arrays in the subset of Python that numba understands.
+    contract : bool
+        Allow ``a * b + c`` to become one FMA; nothing else is ever relaxed.
+    """
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    if contract:
+        options["fastmath"] = {"contract"}
+    try:
+        compiled = njit(cache=True, **options)(function)
+    except RuntimeError as error:  # numba: no locator available
+        _warn_uncached(str(error).split(":")[0])
+        compiled = njit(cache=False, **options)(function)
+    _KERNELS.append(compiled)
+    return compiled
+
+
+def compilations() -> tuple[int, int]:
+    """Return how many kernels this process loaded from the cache, and how many it compiled."""
+    stats = [compiled.stats for compiled in _KERNELS]
+    hits = sum(sum(stat.cache_hits.values()) for stat in stats)
+    return hits, sum(sum(stat.cache_misses.values()) for stat in stats)
+
+
+def cpu_features() -> frozenset[str]:
+    """Return the names of the CPU features that code is compiled for.
+
+    NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are honoured: with either set, only the features named
+    there count, since nothing else is known of that CPU.
+    """
+    if _CONFIG.CPU_FEATURES is not None:
+        parts = str(_CONFIG.CPU_FEATURES).split(",")
+        return frozenset(part[1:] for part in parts if part.startswith("+"))
+    if _CONFIG.CPU_NAME is not None:
+        return frozenset()
+    return frozenset(name for name, there in binding.get_host_cpu_features().items() if there)
+
+
+@cache
+def tile_name() -> str:
+    """Return the tile to use: the override, or the widest that the CPU has.
+
+    Raises
+    ------
+    InvalidParameterError
+        If the environment variable DASKCLUSTER_TILE names no tile.
+    """
+    forced = os.environ.get(OVERRIDE)
+    if forced is not None:
+        if forced not in TILES:
+            known = ", ".join(TILES)
+            raise InvalidParameterError(
+                f"{OVERRIDE}={forced!r} should be one of {known}; unset it to let the CPU decide."
+            )
+        return forced
+    features = cpu_features()
+    if {"avx512f", "avx512vl", "avx512dq"} <= features:
+        return "avx512"
+    if {"avx2", "fma"} <= features:
+        return "avx2"
+    if "neon" in features or platform.machine().lower() in {"arm64", "aarch64"}:
+        return "neon"
+    return "portable"

@@ -1,0 +1,63 @@
+"""One visit of the rows: label a block, and add it to the sums while it is still in the cache."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.panels import Tile
+from daskcluster.kernels.register_tile import score_tile
+from daskcluster.kernels.row_block import aligned, first_row, pack_block, pack_few
+from daskcluster.kernels.row_ops import add_on_grid
+from daskcluster.kernels.search import FETCHING
+
+
+@cache
+def fused_kernel(tile: Tile, lanes: int) -> Any:
+    """Build the loop for a tile; `lanes` elements fill 128 bits."""
+    return _build(tile.height, tile.vectors, tile.width, lanes, STAMP)
+
+
+def _build(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:
+    block = vectors * width
+
+    def label_and_add(rows, panels, offset, labels, shift, sums, counts):  # type: ignore[no-untyped-def]
+        # OUT: labels (n,). IN/OUT: sums (k, d), counts (k,).
+        _ = stamp
+        n, d = rows.shape
+        flat, panel, s = rows.reshape(n * d), panels.reshape(panels.size), sums.reshape(sums.size)
+        packed, best = aligned(d * block, offset), aligned(block, offset)
+        index = aligned(block, labels)
+        fetching = min(panels.shape[0], FETCHING)
+        ahead_step = -(-block // fetching)
+        for start in range(0, n, block):
+            first = first_row(start, block, n)
+            if d < lanes or n < block:
+                pack_few(rows, first, offset, packed, block)
+            else:
+                pack_block(flat, first, d, offset, packed, 0, vectors, width)
+            best[:] = -np.inf
+            index[:] = 0
+            for p in range(panels.shape[0]):
+                at, number = p * (d + 1) * height, np.int32(p * height)
+                if fetching > 1 and p < fetching:
+                    soon = (start + block + p * ahead_step) * d
+                    score_tile(
+                        packed, 0, panel, at, d, number, best, index, 0,
+                        height, vectors, width, 1, flat, soon, ahead_step,
+                    )  # fmt: skip
+                else:
+                    score_tile(
+                        packed, 0, panel, at, d, number, best, index, 0,
+                        height, vectors, width, 1, flat, 0, 0,
+                    )  # fmt: skip
+            for r in range(start - first, min(block, n)):
+                j, i = index[r], first + r
+                labels[i] = j
+                counts[j] += 1
+                add_on_grid(flat, i * d, shift, s, j * d, d)
+
+    return kernel(label_and_add)

@@ -1,0 +1,155 @@
+"""Centres packed for the tile: less a common offset, in panels, each behind its first terms.
+
+A score is ``x'.c' - |c'|^2 / 2`` with x' = fl(x - o) and c' = fl(c - o). The offset o keeps data
+that lies far from the origin from losing its digits; it is a function of the centres alone, so a
+row has the same label in a fit, in a predict, and in any chunk.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.kernels.jit import kernel
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A register tile: `height` centres by `vectors` vectors of `width` rows."""
+
+    name: str
+    height: int
+    vectors: int
+    width: int
+
+    @property
+    def rows(self) -> int:
+        return self.vectors * self.width
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Centres packed for one tile, in this process.
+
+    Attributes
+    ----------
+    data : ndarray of shape (n_panels, (d + 1) * height)
+        A panel is the `height` terms -|c'|^2 / 2, then `height` coordinates for each feature.
+        Lanes beyond k have the first term -inf, which never wins.
+    offset : ndarray of shape (d,)
+        In the dtype of the centres.
+    k, d : int
+    tile : Tile
+    """
+
+    data: np.ndarray
+    offset: np.ndarray
+    k: int
+    d: int
+    tile: Tile
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.data.dtype
+
+
+_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "portable": 16}
+_VECTORS = 2
+_HEIGHTS = {
+    # Sums, rows and one broadcast fit the registers: 32, 16 and 32 of them.
+    "avx512": (14, 13, 12, 10, 8, 6),
+    "avx2": (6, 5, 4),
+    "neon": (13, 12, 10, 8, 6),
+}
+_PANEL_COST = 0.7
+"""What starting a panel costs, in centres; it makes a higher tile win when waste is equal."""
+
+PORTABLE = Tile("portable", height=4, vectors=1, width=256)
+
+
+def vector_width(dtype: np.dtype[Any], name: str) -> int:
+    """Return the elements of a vector of instruction set `name`."""
+    return _BYTES[name] // dtype.itemsize
+
+
+def choose_tile(k: int, dtype: np.dtype[Any], name: str) -> Tile:
+    """Return the tile of instruction set `name` that wastes the least on `k` centres."""
+    if name == PORTABLE.name:
+        return PORTABLE
+    height = min(_HEIGHTS[name], key=lambda h: -(-k // h) * (h + _PANEL_COST))
+    return Tile(name, height, _VECTORS, vector_width(dtype, name))
+
+
+def common_offset(centres: np.ndarray) -> np.ndarray:
+    """Return the offset that is subtracted from rows and centres before they are scored.
+
+    The mean of the centres, rounded per feature to a multiple of a power of two not below their
+    spread: close enough to cost no digits, coarse enough that ``x - o`` is mostly exact, and
+    exactly zero for centres around the origin.
+
+    Parameters
+    ----------
+    centres : ndarray of shape (k, d)
+
+    Returns
+    -------
+    ndarray of shape (d,)
+        In the dtype of `centres`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> common_offset(np.array([[-1.0, 1000.2], [1.0, 1001.9]]))
+    array([   0., 1002.])
+    """
+    offset = np.empty(centres.shape[1], centres.dtype)
+    _offset_of(np.ascontiguousarray(centres), offset)
+    return offset
+
+
+@kernel
+def _offset_of(centres, offset):  # type: ignore[no-untyped-def]
+    # Plain loops in a fixed order: the offset must be the same bits on every machine.
+    k, d = centres.shape
+    total, low, high = np.zeros(d), np.full(d, np.inf), np.full(d, -np.inf)
+    for j in range(k):
+        for t in range(d):
+            value = np.float64(centres[j, t])
+            total[t] += value
+            low[t] = min(low[t], value)
+            high[t] = max(high[t], value)
+    for t in range(d):
+        mean, spread = total[t] / k, high[t] - low[t]
+        if spread > 0.0 and np.isfinite(spread):
+            grid = math.ldexp(1.0, math.frexp(spread)[1])  # exact, as no logarithm is
+            mean = grid * np.rint(mean / grid)
+        offset[t] = mean if np.isfinite(mean) else 0.0
+
+
+@kernel
+def fill_panels(centres, offset, data, height):  # type: ignore[no-untyped-def]
+    """Write centres less the offset into panels; OUT: data, see `Panels`."""
+    # Sequential float64, no contraction: the first term must be the same bits on every machine.
+    k, d = centres.shape
+    squares = np.empty(height)
+    for p in range(data.shape[0]):
+        panel, first = data[p], p * height
+        there = min(height, k - first)
+        squares[:] = 0.0
+        for start in range(0, d, 16):  # a cache line of a centre at a time
+            stop = min(start + 16, d)
+            for lane in range(there):
+                centre, square = centres[first + lane], squares[lane]
+                for t in range(start, stop):
+                    value = centre[t] - offset[t]
+                    panel[(t + 1) * height + lane] = value
+                    square += np.float64(value) * np.float64(value)
+                squares[lane] = square
+            for t in range(start, stop):
+                for lane in range(there, height):
+                    panel[(t + 1) * height + lane] = 0.0
+        for lane in range(height):
+            panel[lane] = -0.5 * squares[lane] if lane < there else -np.inf

@@ -1,0 +1,224 @@
+"""The register tiles: a panel of centres against a block of rows, all sums in registers.
+
+The intrinsics take arrays with element offsets, and the tile's shape as literal arguments; the
+element type follows from the arrays. They live at module level because numba cannot cache a kernel
+whose closure holds an intrinsic.
+
+Rows stand in the lanes (`daskcluster.kernels.row_block`), so the winners of a block need no
+reduction across lanes. Each lane is a row of its own, hence no result depends on the width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from numba import types
+
+from daskcluster.kernels import emit
+
+
+class _TileShape(NamedTuple):
+    height: int
+    vectors: int
+    width: int
+
+    @property
+    def rows(self) -> int:
+        return self.vectors * self.width
+
+
+def _chains(
+    builder: Any,
+    panel: Any,
+    block: Any,
+    features: Any,
+    tile: _TileShape,
+    first: list[Any],
+    term: Callable[[Any, Any, Any], Any],
+    soon: tuple[Any, Any] | None = None,
+) -> list[list[Any]]:
+    """Emit the loop over features: one chain per row and centre, in feature order.
+
+    A chain starts at `first` [centre] and goes on as ``total = term(row, centre, total)``. `panel`
+    points to the coordinates, `height` for each feature; `soon` is an address to prefetch from and a
+    stride. Returns the totals, indexed [centre][vector].
+    """
+    kind = first[0].type.element
+    align = emit.bits(kind) // 8
+
+    def advance(t: Any, sums: list[Any]) -> list[Any]:
+        x = builder.gep(block, [builder.mul(t, ir.Constant(emit.I64, tile.rows))])
+        rows = [
+            emit.load(builder, emit.step(builder, x, at), kind, tile.width, tile.width * align)
+            for at in range(0, tile.rows, tile.width)
+        ]
+        c = builder.gep(panel, [builder.mul(t, ir.Constant(emit.I64, tile.height))])
+        if soon is not None:
+            emit.prefetch(builder, builder.gep(soon[0], [builder.mul(t, soon[1])]))
+        grown = []
+        for r in range(tile.height):
+            centre = _broadcast(builder, emit.step(builder, c, r), tile.width, align)
+            for v, row in enumerate(rows):
+                grown.append(term(row, centre, sums[r * tile.vectors + v]))
+        return grown
+
+    starts = [start for start in first for _ in range(tile.vectors)]
+    sums = emit.loop(builder, features, 1, starts, advance)
+    return [sums[at : at + tile.vectors] for at in range(0, len(sums), tile.vectors)]
+
+
+def _broadcast(builder: Any, place: Any, lanes: int, align: int) -> Any:
+    return emit.splat(builder, builder.load(place, align=align), lanes)
+
+
+@emit.vector_intrinsic
+def score_tile(
+    typingctx: Any,
+    block: Any,
+    block_at: Any,
+    panel: Any,
+    panel_at: Any,
+    features: Any,
+    first: Any,
+    best: Any,
+    index: Any,
+    at: Any,
+    height: Any,
+    vectors: Any,
+    width: Any,
+    keep: Any,
+    ahead: Any,
+    ahead_at: Any,
+    ahead_step: Any,
+) -> Any:
+    """Score `height` centres, numbered from `first`, against a block of rows; update the winners.
+
+    From element `at` of `best` and `index` stand the scores and numbers of each row's best centre
+    and, with `keep` = 2, ``vectors * width`` elements further those of the runner-up.
+
+    While it computes, the tile asks memory for ``ahead[ahead_at + t * ahead_step]`` at every feature
+    t: the rows that are packed next. A literal `ahead_step` of 0 asks for nothing.
+    """
+    if not emit.literals(height, vectors, width, keep):
+        return None
+    tile = _TileShape(height.literal_value, vectors.literal_value, width.literal_value)
+    signature = types.void(
+        block, types.intp, panel, types.intp, types.intp, types.int32, best, index, types.intp,
+        height, vectors, width, keep, ahead, types.intp, ahead_step,
+    )  # fmt: skip
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        rows = emit.pointer(context, builder, sig.args[0], args[0], args[1])
+        start = emit.pointer(context, builder, sig.args[2], args[2], args[3])
+        soon = None
+        if not emit.literals(ahead_step):
+            soon = emit.pointer(context, builder, sig.args[13], args[13], args[14]), args[15]
+        align = emit.bits(emit.element(block)) // 8
+        first_terms = [
+            _broadcast(builder, emit.step(builder, start, r), tile.width, align)
+            for r in range(tile.height)
+        ]
+        scores = _chains(
+            builder, emit.step(builder, start, tile.height), rows, args[4], tile, first_terms,
+            partial(emit.fma, builder), soon,
+        )  # fmt: skip
+        base = emit.splat(builder, args[5], tile.width)
+        offsets = [ir.Constant(base.type, [r] * tile.width) for r in range(tile.height)]
+        numbers = [builder.add(base, offset) for offset in offsets]
+        values = emit.pointer(context, builder, sig.args[6], args[6], args[8])
+        labels = emit.pointer(context, builder, sig.args[7], args[7], args[8])
+        for v in range(tile.vectors):
+            steps = range(v * tile.width, tile.rows * keep.literal_value, tile.rows)
+            places = [tuple(emit.step(builder, p, at) for p in (values, labels)) for at in steps]
+            column = [(scores[r][v], numbers[r]) for r in range(tile.height)]
+            _update_winners(builder, places, column)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@emit.vector_intrinsic
+def difference_tile(
+    typingctx: Any,
+    block: Any,
+    panel: Any,
+    panel_at: Any,
+    features: Any,
+    out: Any,
+    out_at: Any,
+    height: Any,
+    vectors: Any,
+    width: Any,
+    ahead: Any,
+    ahead_at: Any,
+    ahead_step: Any,
+) -> Any:
+    """Store the squared distances of a block of rows to `height` centres, in the rows' dtype.
+
+    Direct differences, so the relative error is at most (d + 2) units of rounding:
+    ``out[out_at + j * block + r] = |x_r - c_j|^2``.
+    It prefetches as `score_tile` does.
+    """
+    if not emit.literals(height, vectors, width):
+        return None
+    tile = _TileShape(height.literal_value, vectors.literal_value, width.literal_value)
+    signature = types.void(
+        block, panel, types.intp, types.intp, out, types.intp, height, vectors, width,
+        ahead, types.intp, types.intp,
+    )  # fmt: skip
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind, nothing = emit.element(block), ir.Constant(emit.I64, 0)
+        rows = emit.pointer(context, builder, block, args[0], nothing)
+        start = emit.pointer(context, builder, panel, args[1], args[2])
+        zero = ir.Constant(ir.VectorType(kind, tile.width), [0.0] * tile.width)
+
+        soon = emit.pointer(context, builder, ahead, args[9], args[10]), args[11]
+
+        def square(row: Any, centre: Any, total: Any) -> Any:
+            gap = builder.fsub(row, centre)
+            return emit.fma(builder, gap, gap, total)
+
+        sums = _chains(
+            builder, emit.step(builder, start, tile.height), rows, args[3], tile,
+            [zero] * tile.height, square, soon,
+        )  # fmt: skip
+        target = emit.pointer(context, builder, out, args[4], args[5])
+        for r in range(tile.height):
+            for v in range(tile.vectors):
+                place = emit.step(builder, target, r * tile.rows + v * tile.width)
+                emit.store(builder, sums[r][v], place, tile.width * emit.bits(kind) // 8)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _update_winners(
+    builder: Any, places: list[tuple[Any, ...]], candidates: list[tuple[Any, ...]]
+) -> None:
+    """Insert (score, number) pairs into the sorted list of winners kept at `places`."""
+    lanes = candidates[0][0].type.count
+    kind = candidates[0][0].type.element
+    wide = lanes * emit.bits(kind) // 8
+    kept: list[tuple[Any, ...]] = [
+        (
+            emit.load(builder, v, kind, lanes, wide),
+            emit.load(builder, i, emit.I32, lanes, lanes * 4),
+        )
+        for v, i in places
+    ]
+    for candidate in candidates:
+        rising, wins = candidate, ir.Constant(ir.VectorType(ir.IntType(1), lanes), [0] * lanes)
+        for rank, old in enumerate(kept):
+            # Only a larger score wins: ties go to the lowest index, and NaN never wins. Who is
+            # displaced stays ahead of the next in rank, also when both score the same.
+            wins = builder.or_(wins, builder.fcmp_ordered(">", rising[0], old[0]))
+            pairs = list(zip(rising, old, strict=True))
+            kept[rank] = tuple(builder.select(wins, new, was) for new, was in pairs)
+            rising = tuple(builder.select(wins, was, new) for new, was in pairs)
+    for (value, label), (value_place, label_place) in zip(kept, places, strict=True):
+        emit.store(builder, value, value_place, wide)
+        emit.store(builder, label, label_place, lanes * 4)

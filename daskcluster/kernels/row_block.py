@@ -1,0 +1,134 @@
+"""Blocks of rows for the tiles: transposed, so that rows stand in the lanes.
+
+A *block* of ``vectors * width`` rows is stored feature by feature, less the common offset; one vector
+instruction advances as many rows. Blocks start at a cache line.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from daskcluster.kernels import emit
+from daskcluster.kernels.jit import kernel
+
+_LANE_BITS = 128
+"""Transposition works inside lanes of this many bits, where shuffles are cheapest."""
+
+_ALIGN = 64
+
+
+def lanes_of(dtype: np.dtype[Any]) -> int:
+    """Return how many elements fill a lane: rows of fewer features are packed one by one."""
+    return _LANE_BITS // 8 // dtype.itemsize
+
+
+@kernel
+def aligned(size, like):  # type: ignore[no-untyped-def]
+    """Uninitialised scratch at a cache line boundary, of the dtype of `like`."""
+    scratch = np.empty(size + _ALIGN, like.dtype)
+    skip = (-scratch.ctypes.data % _ALIGN) // scratch.itemsize
+    return scratch[skip : skip + size]
+
+
+@kernel
+def first_row(first, block, n):  # type: ignore[no-untyped-def]
+    """Where the block from row `first` begins: the last one repeats rows to be whole."""
+    return max(0, min(first, n - block))
+
+
+@kernel
+def pack_few(rows, first, offset, packed, block):  # type: ignore[no-untyped-def]
+    """Do as `pack_block` for fewer rows than a block, or fewer features than a lane.
+
+    Lanes beyond the rows repeat the last one.
+    """
+    n, d = rows.shape
+    for r in range(block):
+        row = rows[min(first + r, n - 1)]
+        for t in range(d):
+            packed[t * block + r] = row[t] - offset[t]
+
+
+def _transpose_lanes(builder: Any, rows: list[Any]) -> list[Any]:
+    """Transpose the small square in each 128-bit lane of 2 or 4 vectors."""
+    size, lanes = len(rows), rows[0].type.count
+
+    def zip_pairs(a: Any, b: Any, first: int, run: int) -> Any:
+        # Runs of `run` elements taken in turn from a and b, starting at `first` in each lane.
+        picks: list[int] = []
+        for lane in range(0, lanes, size):
+            for at in range(first, first + size // 2, run):
+                picks += range(lane + at, lane + at + run)
+                picks += range(lanes + lane + at, lanes + lane + at + run)
+        return emit.shuffle(builder, a, b, picks)
+
+    if size == 2:
+        return [zip_pairs(rows[0], rows[1], first, 1) for first in (0, 1)]
+    low = [zip_pairs(rows[i], rows[i + 1], 0, 1) for i in (0, 2)]
+    high = [zip_pairs(rows[i], rows[i + 1], 2, 1) for i in (0, 2)]
+    return [zip_pairs(a, b, first, 2) for a, b in (low, high) for first in (0, 2)]
+
+
+@emit.vector_intrinsic
+def pack_block(
+    typingctx: Any,
+    rows: Any,
+    first: Any,
+    d: Any,
+    offset: Any,
+    out: Any,
+    out_at: Any,
+    vectors: Any,
+    width: Any,
+) -> Any:
+    """Store a block of rows, less the offset, transposed.
+
+    ``out[out_at + t * block + r] = rows[(first + r) * d + t] - offset[t]`` for t < d and
+    r < block = ``vectors * width``. The flat array has all these rows, and d fills a lane.
+    """
+    if not emit.literals(vectors, width):
+        return None
+    lanes, block = width.literal_value, vectors.literal_value * width.literal_value
+    signature = types.void(rows, types.intp, types.intp, offset, out, types.intp, vectors, width)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind, zero = emit.element(rows), ir.Constant(emit.I64, 0)
+        size, align = _LANE_BITS // emit.bits(kind), emit.bits(kind) // 8
+        corner = emit.pointer(context, builder, rows, args[0], builder.mul(args[1], args[2]))
+        offsets = emit.pointer(context, builder, offset, args[3], zero)
+        target = emit.pointer(context, builder, out, args[4], args[5])
+        last = builder.sub(args[2], ir.Constant(emit.I64, size))
+        stride = [builder.mul(args[2], ir.Constant(emit.I64, row)) for row in range(block)]
+
+        def columns(first: int, source: Any, shift: Any) -> list[Any]:
+            turned = []
+            for q in range(size):
+                places = [
+                    builder.gep(source, [stride[row]])
+                    for row in range(first + q, first + lanes, size)
+                ]
+                parts = [emit.load(builder, place, kind, size, align) for place in places]
+                turned.append(builder.fsub(emit.concatenate(builder, parts), shift))
+            return _transpose_lanes(builder, turned)
+
+        def features(step: Any, _: list[Any]) -> list[Any]:
+            # The last step may repeat features.
+            t = builder.select(builder.icmp_signed("<", step, last), step, last)
+            shift = emit.load(builder, builder.gep(offsets, [t]), kind, size, align)
+            shift = emit.concatenate(builder, [shift] * (lanes // size))
+            place = builder.gep(target, [builder.mul(t, ir.Constant(emit.I64, block))])
+            for first in range(0, block, lanes):
+                turned = columns(first, builder.gep(corner, [t]), shift)
+                for u, column in enumerate(turned):
+                    at = emit.step(builder, place, u * block + first)
+                    emit.store(builder, column, at, lanes * align)
+            return []
+
+        emit.loop(builder, args[2], size, [], features)
+        return context.get_dummy_value()
+
+    return signature, codegen

@@ -1,0 +1,172 @@
+"""Intrinsics on single rows: additions on a grid, and squared distances in a canonical order.
+
+Features stand in the lanes. Rows and centres are widened to float64 first, so differences and
+squares of float32 values carry no error worth the name. Eight lanes are eight lanes on any CPU: LLVM
+splits them over narrower registers, which changes no rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from daskcluster.kernels import emit
+
+_LANES = 8
+
+
+def _load_wide(builder: Any, place: Any, kind: Any, lanes: int) -> Any:
+    """Load `lanes` elements as a float64 vector."""
+    values = emit.load(builder, place, kind, lanes, emit.bits(kind) // 8)
+    if emit.bits(kind) == 64:
+        return values
+    return builder.fpext(values, ir.VectorType(emit.F64, lanes))
+
+
+def _on_grid(builder: Any, value: Any, shift: Any) -> Any:
+    return builder.fsub(builder.fadd(value, shift), shift)
+
+
+def _add_to(builder: Any, place: Any, value: Any) -> None:
+    total = emit.load(builder, place, emit.F64, value.type.count, 8)
+    emit.store(builder, builder.fadd(total, value), place, 8)
+
+
+def _along_row(builder: Any, d: Any, body: Callable[[Any, int], None]) -> None:
+    """Emit `body` (first feature, lanes) for d features: by eights, a four, and one by one."""
+    done = ir.Constant(emit.I64, 0)
+    for lanes in (_LANES, _LANES // 2, 1):
+        stop = builder.and_(d, ir.Constant(emit.I64, -lanes))
+
+        def part(t: Any, _: list[Any], lanes: int = lanes, done: Any = done) -> list[Any]:
+            body(builder.add(done, t), lanes)
+            return []
+
+        emit.loop(builder, builder.sub(stop, done), lanes, [], part)
+        done = stop
+
+
+@emit.vector_intrinsic
+def add_on_grid(
+    typingctx: Any, rows: Any, at: Any, shift: Any, sums: Any, sums_at: Any, d: Any
+) -> Any:
+    """``sums[sums_at + t] += (rows[at + t] + shift[t]) - shift[t]`` for t < d."""
+    signature = types.void(rows, types.intp, shift, sums, types.intp, types.intp)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        zero = ir.Constant(emit.I64, 0)
+        source = emit.pointer(context, builder, rows, args[0], args[1])
+        grid = emit.pointer(context, builder, shift, args[2], zero)
+        total = emit.pointer(context, builder, sums, args[3], args[4])
+
+        def body(t: Any, lanes: int) -> None:
+            value = _load_wide(builder, builder.gep(source, [t]), emit.element(rows), lanes)
+            first = _load_wide(builder, builder.gep(grid, [t]), emit.F64, lanes)
+            _add_to(builder, builder.gep(total, [t]), _on_grid(builder, value, first))
+
+        _along_row(builder, args[5], body)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@emit.vector_intrinsic
+def add_on_grids(
+    typingctx: Any,
+    rows: Any,
+    at: Any,
+    weight: Any,
+    grids: Any,
+    sums: Any,
+    low_sums: Any,
+    sums_at: Any,
+    d: Any,
+) -> Any:
+    """Add weighted values on two grids, as `add_on_grid` does on one.
+
+    `grids` holds the d shifts of the first grid, then those of the second, onto which goes what the
+    first leaves over.
+    """
+    signature = types.void(
+        rows, types.intp, types.float64, grids, sums, low_sums, types.intp, types.intp
+    )
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        source = emit.pointer(context, builder, rows, args[0], args[1])
+        grid = emit.pointer(context, builder, grids, args[3], ir.Constant(emit.I64, 0))
+        total = emit.pointer(context, builder, sums, args[4], args[6])
+        low_total = emit.pointer(context, builder, low_sums, args[5], args[6])
+
+        def body(t: Any, lanes: int) -> None:
+            value = _load_wide(builder, builder.gep(source, [t]), emit.element(rows), lanes)
+            value = builder.fmul(value, emit.splat(builder, args[2], lanes))
+            place = builder.gep(grid, [t])
+            high = _on_grid(builder, value, _load_wide(builder, place, emit.F64, lanes))
+            second = _load_wide(builder, builder.gep(place, [args[7]]), emit.F64, lanes)
+            low = _on_grid(builder, builder.fsub(value, high), second)
+            _add_to(builder, builder.gep(total, [t]), high)
+            _add_to(builder, builder.gep(low_total, [t]), low)
+
+        _along_row(builder, args[7], body)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@emit.vector_intrinsic
+def squared_distance(
+    typingctx: Any, rows: Any, at: Any, centres: Any, centre_at: Any, d: Any
+) -> Any:
+    """Return |x - c|^2 of d features from ``rows[at]`` and ``centres[centre_at]`` on, float64.
+
+    The order: whole groups of eight features feed two times eight lanes in turn, one FMA each; the
+    lanes are added, first halves to second halves; at most seven features remain for one chain.
+    """
+    signature = types.float64(rows, types.intp, centres, types.intp, types.intp)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        x = emit.pointer(context, builder, rows, args[0], args[1])
+        c = emit.pointer(context, builder, centres, args[2], args[3])
+        kinds = (emit.element(rows), emit.element(centres))
+
+        def square(t: Any, total: Any, lanes: int) -> Any:
+            a, b = (
+                _load_wide(builder, builder.gep(place, [t]), kind, lanes)
+                for place, kind in zip((x, c), kinds, strict=True)
+            )
+            gap = builder.fsub(a, b)
+            return emit.fma(builder, gap, gap, total)
+
+        def two(t: Any, sums: list[Any]) -> list[Any]:
+            ahead = builder.add(t, ir.Constant(emit.I64, _LANES))
+            return [square(t, sums[0], _LANES), square(ahead, sums[1], _LANES)]
+
+        def eight(t: Any, sums: list[Any]) -> list[Any]:
+            return [square(builder.add(pairs, t), sums[0], _LANES)]
+
+        def one(t: Any, sums: list[Any]) -> list[Any]:
+            return [square(builder.add(whole, t), sums[0], 1)]
+
+        pairs = builder.and_(args[4], ir.Constant(emit.I64, -2 * _LANES))
+        whole = builder.and_(args[4], ir.Constant(emit.I64, -_LANES))
+        zero = ir.Constant(ir.VectorType(emit.F64, _LANES), [0.0] * _LANES)
+        even, odd = emit.loop(builder, pairs, 2 * _LANES, [zero, zero], two)
+        (even,) = emit.loop(builder, builder.sub(whole, pairs), _LANES, [even], eight)
+        lanes = builder.fadd(even, odd)
+        while lanes.type.count > 1:
+            half = lanes.type.count // 2
+            low = emit.shuffle(builder, lanes, lanes, range(half))
+            lanes = builder.fadd(low, emit.shuffle(builder, lanes, lanes, range(half, 2 * half)))
+        (rest,) = emit.loop(
+            builder,
+            builder.sub(args[4], whole),
+            1,
+            [ir.Constant(ir.VectorType(emit.F64, 1), [0.0])],
+            one,
+        )
+        return builder.extract_element(builder.fadd(lanes, rest), ir.Constant(emit.I32, 0))
+
+    return signature, codegen

@@ -1,0 +1,195 @@
+"""Seeding: potentials of candidate centres, running minimum distances, picks by mass.
+
+Distances are those of `daskcluster.kernels.distance`, sums those of
+`daskcluster.kernels.accumulate`: a seeding draws the same rows in any chunking. Most rows are nearer
+to a centre than to any new candidate, though, and for these a rough distance is enough: a tile of
+direct differences in the rows' own precision, whose relative error is known. Only rows that it
+cannot decide are computed anew.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from daskcluster.kernels.arrays import read_only, weights_or_none
+from daskcluster.kernels.jit import STAMP, kernel, tile_name
+from daskcluster.kernels.panels import fill_panels, vector_width
+from daskcluster.kernels.register_tile import difference_tile
+from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_block, pack_few
+from daskcluster.kernels.row_ops import squared_distance
+
+_HEIGHT, _VECTORS = 4, 2
+"""Shape of the tile: candidates are few, and it fits any register file."""
+
+
+@kernel
+def _undecided(rough, safe, limit):  # type: ignore[no-untyped-def]
+    """Whether a row with this rough distance may be nearer than `limit` (overflow decides nothing)."""
+    return not (rough < np.inf and rough * safe >= limit)
+
+
+@kernel
+def _on_grids(mass, grids):  # type: ignore[no-untyped-def]
+    high = (mass + grids[0]) - grids[0]
+    return high, ((mass - high) + grids[1]) - grids[1]
+
+
+@kernel
+def _sum_block(x, d, c, first, skip, count, block, rough, safe, mind2, weights, grids, out):  # type: ignore[no-untyped-def]
+    # What candidates leave as it is is summed once, in the last column of `out`; a row that a
+    # candidate would lower adds the difference. On the grids that is exact.
+    t = out.shape[1] - 1
+    for r in range(skip, count):
+        if mind2[first + r] < np.inf:
+            w = weights[first + r] if weights.size else 1.0
+            high, low = _on_grids(w * mind2[first + r], grids)
+            out[0, t] += high
+            out[1, t] += low
+    for j in range(t):
+        for r in range(skip, count):
+            i = first + r
+            if not _undecided(rough[j * block + r], safe, mind2[i]):
+                continue
+            distance = squared_distance(x, i * d, c, j * d, d)
+            if distance < mind2[i]:
+                w = weights[i] if weights.size else 1.0
+                high, low = _on_grids(w * distance, grids)
+                out[0, j] += high
+                out[1, j] += low
+                if mind2[i] < np.inf:
+                    high, low = _on_grids(w * mind2[i], grids)
+                    out[0, j] -= high
+                    out[1, j] -= low
+
+
+def _build_sum(width: int, lanes: int, stamp: int) -> Any:
+    block = _VECTORS * width
+
+    def sum_masses(rows, candidates, panels, zero, safe, mind2, weights, grids, out):  # type: ignore[no-untyped-def]
+        # OUT: out (2, t + 1), see `_sum_block`.
+        _ = stamp
+        n, d = rows.shape
+        x, c = rows.reshape(n * d), candidates.reshape(candidates.size)
+        panel, packed = panels.reshape(panels.size), aligned(d * block, zero)
+        rough = aligned(panels.shape[0] * _HEIGHT * block, zero)
+        ahead_step = -(-block // panels.shape[0])
+        for start in range(0, n, block):
+            first = first_row(start, block, n)
+            if d < lanes or n < block:
+                pack_few(rows, first, zero, packed, block)
+            else:
+                pack_block(x, first, d, zero, packed, 0, _VECTORS, width)
+            for p in range(panels.shape[0]):
+                at, to = p * (d + 1) * _HEIGHT, p * _HEIGHT * block
+                soon = (start + block + p * ahead_step) * d
+                difference_tile(
+                    packed, panel, at, d, rough, to, _HEIGHT, _VECTORS, width, x, soon, ahead_step
+                )
+            skip, count = start - first, min(block, n)
+            _sum_block(x, d, c, first, skip, count, block, rough, safe, mind2, weights, grids, out)
+
+    return kernel(sum_masses)
+
+
+def _build_lower(stamp: int) -> Any:
+    def lower_rows(rows, centre, mind2):  # type: ignore[no-untyped-def]
+        _ = stamp
+        n, d = rows.shape
+        x = rows.reshape(n * d)
+        for i in range(n):
+            mind2[i] = min(mind2[i], squared_distance(x, i * d, centre, 0, d))
+
+    return kernel(lower_rows)
+
+
+_lower_rows = _build_lower(STAMP)
+
+
+@cache
+def _sum_kernel(dtype: np.dtype[Any]) -> Any:
+    return _build_sum(vector_width(dtype, tile_name()), lanes_of(dtype), STAMP)
+
+
+@kernel
+def _pick(values, weights, shift, target):  # type: ignore[no-untyped-def]
+    prefix, last = 0.0, -1
+    for i in range(values.shape[0]):
+        mass = values[i] * weights[i] if weights.size else values[i]
+        mass = (mass + shift) - shift
+        if mass > 0.0:
+            prefix += mass
+            last = i
+            if prefix > target:
+                return i
+    return last
+
+
+def lower(X: np.ndarray, centre: np.ndarray, mind2: np.ndarray) -> None:
+    """Lower squared minimum distances to those to a new centre, where it is nearer.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), C-contiguous, float32 or float64
+    centre : ndarray of shape (d,), dtype of X
+    mind2 : ndarray of shape (n,), float64
+        IN/OUT. Infinity where there is no centre so far.
+    """
+    _lower_rows(read_only(X), read_only(np.ascontiguousarray(centre)), mind2)
+
+
+def potentials(
+    X: np.ndarray,
+    candidates: np.ndarray,
+    mind2: np.ndarray,
+    weights: np.ndarray | None,
+    shift: float,
+    residual_shift: float,
+    out_high: np.ndarray,
+    out_low: np.ndarray,
+) -> None:
+    """Add the potential that each candidate would leave: the sum of w * min(mind2, d^2).
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), C-contiguous, float32 or float64
+    candidates : ndarray of shape (t, d), dtype of X
+    mind2 : ndarray of shape (n,), float64
+        Squared distances to the nearest centre so far; infinity where there is none.
+    weights : ndarray of shape (n,), float64, or None
+    shift, residual_shift : float
+        M of the two grids of the masses.
+    out_high, out_low : ndarray of shape (t,), float64
+        IN/OUT. High and low part of the sums.
+    """
+    t, d = candidates.shape
+    candidates = np.ascontiguousarray(candidates, X.dtype)
+    out, zero = np.zeros((2, t + 1)), np.zeros(d, X.dtype)
+    panels = np.empty((-(-t // _HEIGHT), (d + 1) * _HEIGHT), X.dtype)
+    fill_panels(candidates, zero, panels, _HEIGHT)
+    safe = 1.0 - 2.0 * (d + 4) * float(np.finfo(X.dtype).eps)
+    inputs = (read_only(X), read_only(candidates), panels, zero, safe, read_only(mind2))
+    grids = np.array([shift, residual_shift])
+    _sum_kernel(X.dtype)(*inputs, weights_or_none(weights), grids, out)
+    out_high += out[0, :-1] + out[0, -1]
+    out_low += out[1, :-1] + out[1, -1]
+
+
+def cumulative_pick(
+    values: np.ndarray, weights: np.ndarray | None, shift: float, target: float
+) -> int:
+    """Return the first row whose prefix sum of w * value, on the grid of `shift`, exceeds `target`.
+
+    Never past the end and never a row without mass: a target that no prefix exceeds gives the last
+    row that has any. -1 if no row has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> masses, shift = np.array([0.0, 1.0, 0.0, 2.0, 0.0]), 1.5 * 2.0**40
+    >>> [cumulative_pick(masses, None, shift, target) for target in (0.0, 1.0, 2.9, 3.0)]
+    [1, 3, 3, 3]
+    """
+    return int(_pick(read_only(values), weights_or_none(weights), float(shift), float(target)))

@@ -1,0 +1,190 @@
+"""Nearest centres of rows: the fused tile, which never writes an n x k matrix.
+
+The label of a row is the argmax over centres of one FMA chain in feature order that starts at
+-|c - o|^2 / 2, lowest index on ties. Every tile computes it to the same bits.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from daskcluster.kernels.accumulate import accumulate
+from daskcluster.kernels.arrays import read_only
+from daskcluster.kernels.jit import tile_name
+from daskcluster.kernels.label_and_add import fused_kernel
+from daskcluster.kernels.panels import (
+    PORTABLE,
+    Panels,
+    Tile,
+    choose_tile,
+    common_offset,
+    fill_panels,
+)
+from daskcluster.kernels.row_block import lanes_of
+from daskcluster.kernels.search import search_kernel
+
+__all__ = ["Panels", "Tile", "common_offset", "nearest", "nearest_and_sum", "nearest_two", "pack"]
+
+_CACHE_BYTES = 192 << 10
+"""Budget of the packed rows, and of a group of panels: together they fit the smaller L2 caches."""
+
+_NO_LABELS = np.empty(0, np.int32)
+_NO_SCORES = {np.dtype(kind): np.empty((0, 2), np.dtype(kind)) for kind in (np.float32, np.float64)}
+
+
+@cache
+def _compiles(tile: Tile, dtype: np.dtype[Any]) -> bool:
+    """Whether the search with this tile can be compiled; a warning says so if not."""
+    row = np.zeros((1, 1), dtype)
+    try:
+        nearest(row, pack(row, tile=tile), np.empty(1, np.int32))
+    except Exception as error:  # whatever numba or LLVM makes of a CPU that nobody has tried
+        _warn_portable(tile.name, f"{type(error).__name__}: {error}".splitlines()[0])
+        return False
+    return True
+
+
+@cache
+def _warn_portable(name: str, reason: str) -> None:
+    warnings.warn(
+        f"the {name} tile does not compile here ({reason}); the portable tile takes over, with "
+        "the same labels at about a quarter of the speed",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+def _working_tile(k: int, dtype: np.dtype[Any]) -> Tile:
+    tile = choose_tile(k, dtype, tile_name())
+    return tile if _compiles(tile, dtype) else PORTABLE
+
+
+def _blocking(panels: Panels) -> tuple[int, int]:
+    """Row blocks to pack at once, and panels they meet in one go."""
+    if panels.data.nbytes <= 4 * _CACHE_BYTES:
+        return 1, len(panels.data)
+    block_bytes = panels.d * panels.tile.rows * panels.data.itemsize
+    panel_bytes = panels.data.shape[1] * panels.data.itemsize
+    return max(1, _CACHE_BYTES // block_bytes), max(1, _CACHE_BYTES // panel_bytes)
+
+
+def pack(centres: np.ndarray, offset: np.ndarray | None = None, tile: Tile | None = None) -> Panels:
+    """Pack centres for `nearest` and `nearest_two`.
+
+    Parameters
+    ----------
+    centres : ndarray of shape (k, d), float32 or float64
+    offset : ndarray of shape (d,), optional
+        Subtracted from rows and centres; `common_offset` of the centres by default.
+    tile : Tile, optional
+        The one that suits this CPU and k by default.
+
+    Returns
+    -------
+    Panels
+        For use in this process: the layout follows its CPU.
+    """
+    centres = np.ascontiguousarray(centres)
+    k, d = centres.shape
+    offset = common_offset(centres) if offset is None else np.asarray(offset, centres.dtype)
+    if tile is None:
+        tile = _working_tile(k, centres.dtype)
+    data = np.empty((-(-k // tile.height), (d + 1) * tile.height), centres.dtype)
+    fill_panels(centres, np.ascontiguousarray(offset), data, tile.height)
+    return Panels(data, offset, k, d, tile)
+
+
+def nearest(X: np.ndarray, panels: Panels, labels: np.ndarray) -> None:
+    """Label every row with its nearest centre.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), C-contiguous, dtype of the panels
+    panels : Panels
+    labels : ndarray of shape (n,), int32
+        OUT. In ``[0, k)`` for any input; a row with NaN has no meaningful label.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> labels = np.empty(3, np.int32)
+    >>> nearest(np.array([[0.1], [2.9], [5.0]]), pack(np.array([[0.0], [3.0]])), labels)
+    >>> labels
+    array([0, 1, 1], dtype=int32)
+    """
+    search = search_kernel(panels.tile, lanes_of(panels.dtype), 1)
+    blocks, group = _blocking(panels)
+    no_scores = _NO_SCORES[panels.dtype]
+    search(read_only(X), panels.data, panels.offset, labels, _NO_LABELS, no_scores, blocks, group)
+
+
+def nearest_and_sum(
+    X: np.ndarray,
+    panels: Panels,
+    labels: np.ndarray,
+    shift: np.ndarray,
+    sums: np.ndarray,
+    counts: np.ndarray,
+) -> None:
+    """Label rows and add them to the sums of their clusters: one visit instead of two.
+
+    The same as `nearest` followed by `daskcluster.kernels.accumulate.accumulate`, to the bit.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), C-contiguous, dtype of the panels
+    panels : Panels
+    labels : ndarray of shape (n,), int32
+        OUT.
+    shift : ndarray of shape (d,), float64
+    sums : ndarray of shape (k, d), float64, C-contiguous
+        IN/OUT.
+    counts : ndarray of shape (k,), int64
+        IN/OUT.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> labels, sums, counts = np.empty(3, np.int32), np.zeros((2, 1)), np.zeros(2, np.int64)
+    >>> rows, panels = np.array([[0.0], [3.0], [5.0]]), pack(np.array([[0.0], [3.0]]))
+    >>> nearest_and_sum(rows, panels, labels, np.array([1.5 * 2.0**20]), sums, counts)
+    >>> labels, sums.ravel(), counts
+    (array([0, 1, 1], dtype=int32), array([0., 8.]), array([1, 2]))
+    """
+    if panels.tile == PORTABLE or _blocking(panels)[0] > 1:
+        nearest(X, panels, labels)
+        accumulate(X, labels, shift, sums, counts)
+        return
+    fused = fused_kernel(panels.tile, lanes_of(panels.dtype))
+    fused(read_only(X), panels.data, panels.offset, labels, shift, sums, counts)
+
+
+def nearest_two(
+    X: np.ndarray,
+    panels: Panels,
+    labels: np.ndarray,
+    second: np.ndarray,
+    scores: np.ndarray | None = None,
+) -> None:
+    """Label every row with its nearest and its second nearest centre.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), C-contiguous, dtype of the panels
+    panels : Panels
+    labels : ndarray of shape (n,), int32
+        OUT. The same as `nearest` gives.
+    second : ndarray of shape (n,), int32
+        OUT. The runner-up, lowest index on ties; -1 where there is none (k = 1).
+    scores : ndarray of shape (n, 2), dtype of the panels, optional
+        OUT. The scores x'.c' - |c'|^2 / 2 of both (-inf for no runner-up), so that the squared
+        distance is |x'|^2 - 2 score up to rounding; x' and c' are less ``panels.offset``.
+    """
+    search = search_kernel(panels.tile, lanes_of(panels.dtype), 2)
+    blocks, group = _blocking(panels)
+    out = _NO_SCORES[panels.dtype] if scores is None else scores
+    search(read_only(X), panels.data, panels.offset, labels, second, out, blocks, group)

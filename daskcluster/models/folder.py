@@ -1,0 +1,55 @@
+"""Reads the files of a model, local or in an object store, never more than they should hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from daskcluster.data.stores import locate
+from daskcluster.errors import ModelNotFoundError
+
+
+class Folder:
+    """One folder under a URL.
+
+    Parameters
+    ----------
+    url : str
+        A path or an fsspec URL.
+    storage_options : mapping, optional
+        Passed to the file system.
+    """
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
+        self._location = locate(url, storage_options)
+        self._fs, path = self._location.filesystem()
+        self._path = path.rstrip("/")
+
+    @property
+    def url(self) -> str:
+        return self._location.url
+
+    def read(self, name: str, most: int) -> bytes:
+        """Return the content of file `name`; at most `most` bytes and one more are read.
+
+        Raises
+        ------
+        ModelNotFoundError
+            It is not there, or may not be read.
+        """
+        try:
+            with self._fs.open(f"{self._path}/{name}", "rb") as file:
+                content: bytes = file.read(most + 1)
+        except Exception as error:  # clouds' clients have error classes of their own
+            raise ModelNotFoundError(
+                f"no model can be read at {self.url!r}: {name} is missing or not readable "
+                f"({type(error).__name__}); check the URL and the permissions."
+            ) from error
+        return content
+
+    def size(self, name: str) -> int:
+        """Return the size of file `name` in bytes; -1 if it is not there."""
+        try:
+            return int(self._fs.size(f"{self._path}/{name}") or 0)
+        except Exception:  # clouds' clients have error classes of their own
+            return -1

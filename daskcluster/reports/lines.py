@@ -1,0 +1,90 @@
+"""Progress as plain lines, for logs and pipes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from daskcluster.events import (
+    Event,
+    FitEnded,
+    FitStarted,
+    IterationEnded,
+    Notice,
+    PassEnded,
+    PassProgress,
+    PassStarted,
+    SeedingEnded,
+)
+from daskcluster.reports.eta import Remaining
+from daskcluster.reports.tables import format_seconds
+
+_EVERY_SECONDS = 5.0
+
+
+class ProgressLines:
+    """Writes a line when something ends, and every few seconds in a long pass.
+
+    Parameters
+    ----------
+    write : callable (text) -> None
+    """
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._remaining = Remaining()
+        self._max_iter = 0
+        self._pass = PassStarted("", 0)
+        self._rows = 0
+        self._began = self._spoke = time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        self._remaining(event)
+        text = self._text(event)
+        if text:
+            self._spoke = time.monotonic()
+            self._write(text)
+
+    def _text(self, event: Event) -> str:
+        if isinstance(event, FitStarted):
+            self._max_iter = event.max_iter
+            return (
+                f"{event.algorithm}: {event.n_rows:,} rows of {event.n_features} features into "
+                f"{event.n_clusters} clusters, engine {event.engine}"
+            )
+        if isinstance(event, SeedingEnded):
+            return (
+                f"seeding by {event.method}: {event.passes} passes, {format_seconds(event.seconds)}"
+            )
+        if isinstance(event, IterationEnded):
+            return describe_iteration(event, self._max_iter, self._remaining.at_most)
+        if isinstance(event, FitEnded):
+            return f"ended ({event.stop_reason}): inertia {event.inertia:.8g}"
+        if isinstance(event, Notice):
+            return event.text
+        return self._pass_text(event)
+
+    def _pass_text(self, event: Event) -> str:
+        if isinstance(event, PassStarted):
+            self._pass, self._rows, self._began = event, 0, time.monotonic()
+        elif isinstance(event, PassProgress):
+            self._rows += event.rows
+            now = time.monotonic()
+            if now - self._spoke >= _EVERY_SECONDS and 0 < self._rows <= self._pass.n_rows:
+                share = self._rows / self._pass.n_rows
+                left = (now - self._began) * (1 - share) / share
+                return f"{self._pass.name}: {share:.0%} of the rows, {format_seconds(left)} left"
+        elif isinstance(event, PassEnded) and event.seconds >= _EVERY_SECONDS:
+            return f"{event.name}: done in {format_seconds(event.seconds)}"
+        return ""
+
+
+def describe_iteration(event: IterationEnded, max_iter: int, at_most: float | None) -> str:
+    """Return one line about an iteration."""
+    text = (
+        f"iteration {event.iteration}/{max_iter}: inertia {event.inertia:.8g}, "
+        f"shift {event.shift:.3g}, {format_seconds(event.seconds)}"
+    )
+    if event.n_empty:
+        text += f", {event.n_empty} empty"
+    return text if at_most is None else f"{text}, at most {format_seconds(at_most)} left"

@@ -1,0 +1,125 @@
+"""Progress on a terminal: one bar for the running pass, one for the iterations."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
+
+from daskcluster.events import (
+    Event,
+    FitEnded,
+    FitStarted,
+    IterationEnded,
+    Notice,
+    PassEnded,
+    PassProgress,
+    PassStarted,
+    SeedingEnded,
+)
+from daskcluster.reports.eta import Remaining
+from daskcluster.reports.tables import format_seconds
+
+
+class _Left(ProgressColumn):
+    """Time to the end of a pass, or the bound for a whole fit that its task carries."""
+
+    def render(self, task: Task) -> Text:
+        bound = task.fields.get("at_most")
+        left = task.time_remaining if bound is None else bound
+        if left is None or task.finished:
+            return Text("")
+        return Text(f"{'' if bound is None else '≤ '}{format_seconds(left)} left", "cyan")
+
+
+class ProgressDisplay:
+    """A callback that draws progress bars while it is open as a context manager.
+
+    Parameters
+    ----------
+    console : rich.console.Console, optional
+        Default: stderr.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            _Left(),
+            console=self._console,
+            transient=True,
+        )
+        self._remaining = Remaining()
+        self._fit = self._progress.add_task("fit", visible=False)
+        self._pass = self._progress.add_task("pass", visible=False)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        self._remaining(event)
+        if isinstance(event, PassStarted):
+            self._begin_pass(event)
+        elif isinstance(event, PassProgress):
+            self._progress.advance(self._pass, event.rows)
+        elif isinstance(event, PassEnded):
+            self._progress.update(self._pass, visible=False)
+        else:
+            self._on_fit(event)
+
+    def _begin_pass(self, event: PassStarted) -> None:
+        # A new task each time: only so can a pass of unknown length follow one of a known length.
+        self._progress.remove_task(self._pass)
+        self._pass = self._progress.add_task(event.name, total=event.n_rows or None)
+
+    def _on_fit(self, event: Event) -> None:
+        if isinstance(event, FitStarted):
+            self._progress.reset(
+                self._fit,
+                total=max(1, event.max_iter),
+                description="seeding",
+                visible=True,
+                at_most=None,
+            )
+        elif isinstance(event, SeedingEnded):
+            seconds = format_seconds(event.seconds)
+            self._say(f"seeding by {event.method}: {event.passes} passes, {seconds}")
+            self._progress.update(self._fit, completed=0, description="iterations")
+        elif isinstance(event, IterationEnded):
+            self._progress.update(
+                self._fit,
+                completed=event.iteration,
+                description=f"iteration {event.iteration}, inertia {event.inertia:.6g}",
+                at_most=self._remaining.at_most,
+            )
+        elif isinstance(event, FitEnded):
+            self._progress.update(self._fit, visible=False)
+            self._say(f"{event.n_iter} iterations, {event.stop_reason}")
+        elif isinstance(event, Notice):
+            self._say(event.text)
+
+    def _say(self, text: str) -> None:
+        self._progress.print(text, markup=False, highlight=False)

@@ -1,0 +1,120 @@
+"""Records and models as short tables of texts, for the terminal and for pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskcluster.engine.memory import format_bytes
+from daskcluster.models.kmeans import KMeansModel
+
+Rows = list[tuple[str, str]]
+
+_STOP_REASONS = {
+    "converged": "converged: the centres are a fixed point",
+    "tolerance": "the centres moved less than tol allows",
+    "max_iter": "max_iter reached",
+    "max_time": "max_time reached",
+    "callback": "stopped by a callback",
+}
+_NAMES = {
+    "model": "model",
+    "labels": "labels",
+    "output": "labels",
+    "n_rows": "rows",
+    "n_features": "features",
+    "n_clusters": "clusters",
+    "inertia": "inertia",
+    "score": "score",
+    "mean": "mean squared distance",
+    "n_iter": "iterations",
+    "stop_reason": "ended",
+    "seeding": "seeding",
+    "passes": "passes",
+    "bytes_read": "read",
+    "seconds": "time",
+}
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration for people.
+
+    Examples
+    --------
+    >>> format_seconds(0.25), format_seconds(75), format_seconds(7300)
+    ('0.25 s', '1 min 15 s', '2 h 01 min')
+    """
+    if seconds < 59.5:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def rows_of_record(record: Mapping[str, Any]) -> Rows:
+    """Return the lines that say what a job did."""
+    return [
+        (label, format_field(name, record[name]))
+        for name, label in _NAMES.items()
+        if record.get(name) is not None
+    ]
+
+
+def format_field(name: str, value: Any) -> str:
+    """Return one field of a record or a model as text."""
+    if name == "stop_reason":
+        return _STOP_REASONS.get(value, str(value))
+    if name == "bytes_read":
+        return format_bytes(value)
+    if name == "seconds":
+        return format_seconds(value)
+    if isinstance(value, bool | str):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.10g}"
+
+
+def rows_of_model(model: KMeansModel) -> Rows:
+    """Return the lines that describe a model."""
+    total = float(np.sum(model.weights))
+    fields = {
+        "n_clusters": model.n_clusters,
+        "n_features": model.n_features,
+        "n_rows": model.n_rows,
+        "inertia": model.inertia,
+        "mean": model.inertia / total if total > 0 else None,
+        "n_iter": model.n_iter,
+        "stop_reason": model.stop_reason or None,
+        "seeding": model.seeding or None,
+        "passes": model.passes,
+        "bytes_read": model.bytes_read,
+    }
+    rows = [("metric", model.metric), ("dtype", str(model.centres.dtype)), *rows_of_record(fields)]
+    versions = ", ".join(f"{name} {version}" for name, version in model.created_with.items())
+    return [*rows, ("made with", versions)] if versions else rows
+
+
+def cluster_rows(
+    sizes: np.ndarray, weights: np.ndarray, costs: np.ndarray
+) -> Sequence[tuple[int, int, float, float, float]]:
+    """Return ``(cluster, size, weight, share of the weight, mean squared distance)``, largest first.
+
+    Parameters
+    ----------
+    sizes, weights, costs : ndarray of shape (k,)
+    """
+    total = float(np.sum(weights))
+    order = np.lexsort((np.arange(len(weights)), -np.asarray(weights)))
+    return [
+        (
+            int(cluster),
+            int(sizes[cluster]),
+            float(weights[cluster]),
+            float(weights[cluster]) / total if total > 0 else 0.0,
+            float(costs[cluster] / weights[cluster]) if weights[cluster] > 0 else 0.0,
+        )
+        for cluster in order
+    ]

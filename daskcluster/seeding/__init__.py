@@ -1,0 +1,1 @@
+"""Choosing initial centres (public parameter ``init=``)."""

@@ -1,0 +1,134 @@
+"""k-means|| (Bahmani et al., "Scalable K-Means++", VLDB 2012): a few passes instead of k.
+
+As in the paper: the first candidate is a random row, each round draws every row independently with
+probability min(1, l w d^2 / phi), candidates are weighted by the rows nearest to them and reduced to k by
+weighted k-means++. What differs: l = 2k and five rounds, as is common; a round costs one pass,
+because rows whose ratio u / (w d^2) is among the smallest are kept and the threshold l / phi is applied
+when phi is known; the reduction is followed by the refinement that is given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from daskcluster.chunkwise.seeding import FIRST_ROUND, ROUND, RoundParams, RoundStatistics
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.randomness import Key
+from daskcluster.seeding.uniform import draw_rows, take_centres
+
+Reduce = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
+"""(candidates (m, d), weights (m,), k) -> centres (k, d)."""
+
+
+def kmeans_parallel(
+    rows: ScaledPlacement,
+    n_clusters: int,
+    seed: int,
+    *,
+    reduce_candidates: Reduce,
+    oversampling: float = 2.0,
+    n_rounds: int = 5,
+) -> np.ndarray:
+    """Choose `n_clusters` centres in ``n_rounds + 1`` passes.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    n_clusters : int
+    seed : int
+    reduce_candidates : callable
+        Weighted clustering of the candidates in memory.
+    oversampling : float
+        l is this many times k.
+    n_rounds : int
+
+    Returns
+    -------
+    ndarray of shape (k, d)
+
+    Notes
+    -----
+    Cost: ``n_rounds + 1`` passes (the first carries the survey), 2k distances a row in each but the
+    first; 4 bytes of state a row; a task returns at most about 2k rows.
+    """
+    dataset = rows.placement.dataset
+    wanted = max(1.0, oversampling * n_clusters)
+    most = math.ceil(wanted + 6.0 * math.sqrt(wanted) + 16.0)
+    indices = draw_rows(dataset, 1, Key(seed, "first centre"))
+    candidates = take_centres(rows, indices)
+    known = 0
+    for number in range(n_rounds + 1):
+        last = number == n_rounds
+        found = _round(rows, candidates, known, Key(seed, "k-means||", number), 0 if last else most)
+        if last:
+            break
+        phi = found.cost.value
+        if phi <= 0.0:
+            break
+        sampled = found.ratios < wanted / phi
+        known = len(candidates)
+        candidates = np.concatenate([candidates, found.rows[sampled]])
+        if known == len(candidates) or found.rows[sampled].shape[0] == 0:
+            known -= 1  # an empty draw: look at the last candidate again, with new numbers
+    kept = found.weights > 0.0  # a duplicate of another candidate has no row nearest to it
+    candidates, weights = candidates[kept], found.weights[kept]
+    if len(candidates) < n_clusters:
+        candidates, weights = _fill(rows, candidates, weights, n_clusters, seed)
+    if len(candidates) == n_clusters:
+        return candidates
+    return reduce_candidates(candidates, weights, n_clusters)
+
+
+def _round(
+    rows: ScaledPlacement, candidates: np.ndarray, known: int, key: Key, most: int
+) -> RoundStatistics:
+    n_rows = rows.placement.dataset.n_rows
+    found: RoundStatistics
+    if known == 0:
+        found = rows.reduce(
+            FIRST_ROUND,
+            lambda scale: RoundParams(
+                candidates,
+                0,
+                key,
+                most,
+                float(scale.spread),
+                float(scale.weights),
+                n_rows,
+                rows.unit,
+            ),
+        )
+        return found
+    scale = rows.scale
+    found = rows.placement.map_state(
+        ROUND,
+        RoundParams(
+            candidates,
+            known,
+            key,
+            most,
+            float(scale.spread),
+            float(scale.weights),
+            n_rows,
+            rows.unit,
+        ),
+    )
+    return found
+
+
+def _fill(
+    rows: ScaledPlacement, candidates: np.ndarray, weights: np.ndarray, n_clusters: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Too few candidates (tiny or duplicate data): complete with random rows."""
+    dataset = rows.placement.dataset
+    missing = n_clusters - len(candidates)
+    drawn = draw_rows(dataset, n_clusters, Key(seed, "fill"), fewer=True)
+    more = take_centres(rows, drawn)
+    fresh = [row for row in more if not (candidates == row).all(axis=1).any()]
+    fresh += [candidates[0]] * (missing - len(fresh))
+    return np.concatenate([candidates, np.array(fresh[:missing])]), np.append(
+        weights, np.ones(missing)
+    )

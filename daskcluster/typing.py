@@ -1,0 +1,105 @@
+"""Protocols that let the layers meet without importing each other.
+
+Dimension legend: n rows, d features, k clusters, b batch size, m coreset size.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+
+Range = tuple[int, int]
+"""Rows ``start`` to ``stop`` of a dataset."""
+
+
+class Reach(enum.IntEnum):
+    """Who can read a dataset: this process, every process of this host, or everyone."""
+
+    PROCESS = 0
+    HOST = 1
+    EVERYONE = 2
+
+
+class Recipe(Protocol):
+    """What travels to a task in place of a dataset: small, picklable, free of credentials."""
+
+    def open(self) -> Dataset:
+        """Open the dataset in this process (once; later calls return the same object)."""
+        ...
+
+
+@runtime_checkable
+class Dataset(Protocol):
+    """Rows readable chunk by chunk, wherever they live."""
+
+    @property
+    def n_rows(self) -> int: ...
+    @property
+    def n_features(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the rows as stored; see `daskcluster.chunk.compute_dtype`."""
+        ...
+
+    @property
+    def chunk_sizes(self) -> tuple[int, ...]: ...
+    @property
+    def weights(self) -> Any:
+        """Row weights (n,), or None."""
+        ...
+
+    @property
+    def partitions(self) -> Sequence[Range]:
+        """Consecutive whole chunks: the unit of state, caching and accounting."""
+        ...
+
+    @property
+    def in_memory(self) -> bool:
+        """True if rows are already in this process's memory (views cost nothing)."""
+        ...
+
+    @property
+    def reach(self) -> Reach: ...
+
+    def recipe(self) -> Recipe: ...
+
+    def chunks(
+        self, ranges: Iterable[Range], *, on_read: Callable[[int], None] | None = None
+    ) -> Iterator[Chunk]:
+        """Yield the rows of `ranges`, range by range, reading ahead of the caller.
+
+        `ranges` is consumed lazily, from the caller's thread or from a reading thread; `on_read`
+        hears the decoded bytes of every block fetched from the store.
+        """
+        ...
+
+    def load(self, span: Range, *, on_read: Callable[[int], None] | None = None) -> Chunk:
+        """Return the rows of one range as one chunk that owns its memory."""
+        ...
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return the given rows (sorted or not), shape (len(rows), d), source dtype."""
+        ...
+
+    def to_numpy(self) -> np.ndarray: ...
+
+
+class Sink(Protocol):
+    """Takes per-row results; picklable, written in blocks aligned to whole output chunks."""
+
+    @property
+    def block_rows(self) -> int:
+        """Writes must cover whole multiples of this many rows (1 = no alignment)."""
+        ...
+
+    @property
+    def reach(self) -> Reach:
+        """Who can write there: this process, every process of this host, or everyone."""
+        ...
+
+    def write(self, start: int, values: np.ndarray) -> None: ...

@@ -1,0 +1,1 @@
+"""Benchmarks against other libraries: ``python -m tests.benchmarks --help``."""

@@ -1,0 +1,71 @@
+"""One command per table: ``python -m tests.benchmarks lloyd [--quick] [--output FILE.md]``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import time
+from pathlib import Path
+
+from tests.benchmarks.harness import Options, machine, say, write_section
+
+BENCHMARKS = {
+    "lloyd": "tests.benchmarks.bench_lloyd",
+    "lloyd-dask": "tests.benchmarks.bench_lloyd_dask",
+    "assign": "tests.benchmarks.bench_assign",
+    "import": "tests.benchmarks.bench_import",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks",
+        description="Print tables of ratios against other libraries, all measured in one run.",
+        epilog='Other libraries: pip install "daskcluster[benchmark]". Missing ones are skipped.',
+    )
+    found.add_argument("name", choices=[*BENCHMARKS, "all"])
+    found.add_argument("--quick", action="store_true", help="small shapes, to see that it runs")
+    found.add_argument(
+        "--data",
+        type=Path,
+        default=os.environ.get("DASKCLUSTER_DATA"),
+        metavar="DIR",
+        help="folder with mnist.npz; default $DASKCLUSTER_DATA, else generated data",
+    )
+    found.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
+    found.add_argument("--repeats", type=int, default=5, help="runs of which the median counts")
+    found.add_argument(
+        "--output", type=Path, metavar="FILE.md", help="replace the table's section in this file"
+    )
+    return found
+
+
+def command(name: str, options: Options) -> str:
+    """Return the command that repeats this run; paths of this machine are left out."""
+    words = ["python -m tests.benchmarks", name]
+    words += ["--quick"] if options.quick else []
+    words += ["--data DIR"] if options.data is not None else []
+    words += [f"--threads {options.threads}", f"--repeats {options.repeats}"]
+    return " ".join(words)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    asked = parser().parse_args(arguments)
+    options = Options(asked.quick, asked.data, asked.threads, asked.repeats)
+    for name in BENCHMARKS if asked.name == "all" else [asked.name]:
+        benchmark = importlib.import_module(BENCHMARKS[name])
+        say(f"{name}: takes {benchmark.TAKES}")
+        where, begin = machine(), time.perf_counter()
+        tables = benchmark.run(options)
+        took = f"Made by `{command(name, options)}` in {time.perf_counter() - begin:.0f} s."
+        lines = [f"## {name}", "", took, "", *(f"- {line}" for line in where), ""]
+        text = "\n".join(lines) + "\n" + "\n".join(table.markdown() for table in tables)
+        sys.stdout.write(text)
+        if asked.output is not None:
+            write_section(asked.output, name, text)
+
+
+if __name__ == "__main__":
+    main()

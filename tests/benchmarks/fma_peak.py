@@ -1,0 +1,88 @@
+"""The machine's FMA peak: independent chains of vector FMAs that never leave the registers.
+
+Run ``python -m tests.benchmarks.fma_peak`` for a line per dtype and number of threads.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from daskcluster.kernels import emit
+from daskcluster.kernels.jit import STAMP, kernel, tile_name
+
+CHAINS = 16
+"""More than latency times throughput of any FMA unit so far, and few enough for any register file
+of 32; half as many are used where there are 16."""
+
+_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "portable": 16}
+
+
+@intrinsic(prefer_literal=True)
+def _spin(typingctx: Any, rounds: Any, seed: Any, lanes: Any, chains: Any) -> Any:
+    if not emit.literals(lanes, chains):
+        return None
+    signature = seed(types.intp, seed, lanes, chains)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        value = emit.splat(builder, args[1], lanes.literal_value)
+
+        def advance(_: Any, sums: list[Any]) -> list[Any]:
+            return [emit.fma(builder, total, value, value) for total in sums]
+
+        total, *rest = emit.loop(builder, args[0], 1, [value] * chains.literal_value, advance)
+        for other in rest:
+            total = builder.fadd(total, other)
+        return builder.extract_element(total, ir.Constant(emit.I32, 0))
+
+    return signature, codegen
+
+
+@cache
+def _spinner(lanes: int, chains: int) -> Any:
+    def build(lanes: int, chains: int, stamp: int) -> Any:
+        def spin(rounds, seeds):  # type: ignore[no-untyped-def]
+            _ = stamp
+            seeds[0] = _spin(rounds, seeds[0], lanes, chains)
+
+        return kernel(spin)
+
+    return build(lanes, chains, STAMP)
+
+
+def fma_peak(dtype: Any = np.float32, threads: int = 1, seconds: float = 0.3) -> float:
+    """Return FLOP/s (two per lane and FMA) of `threads` threads: the best of several bursts."""
+    kind, name = np.dtype(dtype), tile_name()
+    lanes = _BYTES[name] // kind.itemsize
+    chains = CHAINS if name in ("avx512", "neon") else CHAINS // 2 + 2
+    spin = _spinner(lanes, chains)
+    rounds = 200_000
+    spin(rounds, np.full(1, 0.5, kind))
+    best = 0.0
+    with ThreadPoolExecutor(threads) as pool:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            seeds = [np.full(1, 0.5, kind) for _ in range(threads)]
+            begin = time.perf_counter()
+            list(pool.map(spin, [rounds] * threads, seeds))
+            took = time.perf_counter() - begin
+            best = max(best, 2.0 * lanes * chains * rounds * threads / took)
+    return best
+
+
+def main() -> None:
+    print(f"tile {tile_name()}")
+    for dtype in ("float32", "float64"):
+        for threads in (1, 2):
+            print(f"{dtype}  {threads} thread(s)  {fma_peak(dtype, threads) / 1e9:7.1f} GFLOP/s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The harness itself, and that the benchmarks run at all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.benchmarks.__main__ import main
+from tests.benchmarks.harness import Table, machine, mixture, race, write_section
+
+
+def test_race_rotates_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.benchmarks.harness.REST", 0.0)
+    calls: list[str] = []
+    found = race({name: lambda name=name: calls.append(name) or name for name in "abc"}, 3)
+    assert "".join(calls) == "abc" + "abc" + "bca" + "cab"
+    assert {name: outcome.value for name, outcome in found.items()} == {
+        "a": "a",
+        "b": "b",
+        "c": "c",
+    }
+    assert all(len(outcome.seconds) == 3 for outcome in found.values())
+
+
+def test_table_is_markdown() -> None:
+    text = Table("T", ["a", "b"], [[1.23456, None], [12345.6, "x"]], ["note"]).markdown()
+    assert text == ("### T\n\n| a | b |\n| --- | --- |\n| 1.23 | - |\n| 12,346 | x |\n\n- note\n")
+
+
+def test_section_is_replaced_and_others_stay(tmp_path) -> None:
+    path = tmp_path / "benchmarks.md"
+    write_section(path, "one", "old")
+    write_section(path, "two", "stays")
+    write_section(path, "one", r"new \1")
+    text = path.read_text()
+    assert "old" not in text
+    assert text.index(r"new \1") < text.index("stays")
+
+
+def test_mixture_is_seeded() -> None:
+    rows = mixture(100, 3, 2)
+    assert rows.shape == (100, 3)
+    assert rows.dtype == np.float32
+    assert (rows == mixture(100, 3, 2)).all()
+
+
+def test_machine_names_cpu_and_versions() -> None:
+    text = "\n".join(machine())
+    assert "CPU: " in text
+    assert "daskcluster " in text
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("name", ["import", "lloyd", "lloyd-dask"])
+def test_quick_benchmark_runs(name: str, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "benchmarks.md"
+    main([name, "--quick", "--repeats", "1", "--output", str(output)])
+    assert f"<!-- benchmark: {name} -->" in output.read_text()
+    assert f"## {name}" in capsys.readouterr().out

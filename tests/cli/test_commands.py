@@ -1,0 +1,270 @@
+"""Every command does what it says, in this process."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from click.testing import Result
+
+from daskcluster.estimators.base import load_model
+from daskcluster.estimators.kmeans import KMeans
+from daskcluster.models.persist import load_document
+
+
+def name_of(value: Any) -> str:
+    """Name a case by its arguments."""
+    return " ".join(value)[:60] if isinstance(value, tuple) else ""
+
+
+Run = Callable[..., Result]
+Record = Callable[..., dict[str, Any]]
+FIT = ("fit", "rows.zarr", "--n-clusters", "6", "--random-state", "0", "--threads", "2")
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "csv"])
+def test_from_a_file_to_labels(here: Path, record: Record, rows: np.ndarray, kind: str) -> None:
+    if kind == "npz":
+        np.savez("rows.npz", X=rows)
+    if kind == "csv":
+        np.savetxt("rows.csv", rows, delimiter=",", header="a,b,c,d", comments="", fmt="%.9g")
+    converted = record(
+        "convert", f"rows.{kind}", "rows.zarr", "--dtype", "float32", "--chunk-rows", "300"
+    )
+    assert (converted["n_rows"], converted["chunk_rows"]) == (2000, 300)
+    np.testing.assert_array_equal(zarr.open_array("rows.zarr", mode="r")[:], rows)
+
+    fitted = record(*FIT, "--model", "m.zarr", "--labels", "l.zarr")
+    assert fitted["model"] == "m.zarr"
+    assert fitted["inertia"] == load_document("m.zarr").inertia
+    assert {"inertia", "n_iter", "passes", "seconds", "versions", "stop_reason"} <= set(fitted)
+
+    predicted = record("predict", "m.zarr", "rows.zarr", "--output", "p.zarr")
+    assert (predicted["output"], predicted["passes"]) == ("p.zarr", 1)
+    expected = load_model("m.zarr").predict(rows)
+    for url in ("l.zarr", "p.zarr"):
+        labels = zarr.open_array(url, mode="r")
+        assert (labels.dtype, labels.shape, labels.chunks) == (np.int32, (2000,), (300,))
+        np.testing.assert_array_equal(labels[:], expected)
+
+    scored = record("score", "m.zarr", "rows.zarr")
+    assert scored["inertia"] == fitted["inertia"] == -scored["score"]
+
+
+def test_a_fit_is_that_of_the_estimator(here: Path, record: Record, rows: np.ndarray) -> None:
+    record("convert", "rows.npy", "rows.zarr")
+    flags = (
+        "--init",
+        "random",
+        "--max-iter",
+        "3",
+        "--tol",
+        "0",
+        "--metric",
+        "cosine",
+        "--n-init",
+        "2",
+    )
+    record(*FIT, *flags, "--model", "m.zarr")
+    there = load_document("m.zarr")
+    twin = KMeans(6, init="random", n_init=2, max_iter=3, tol=0, metric="cosine", random_state=0)
+    assert there.centres.tobytes() == twin.fit(rows).cluster_centers_.tobytes()
+    assert there.parameters["metric"] == "cosine"
+    assert there.parameters["n_init"] == 2
+
+
+def test_weights_of_a_csv_column(here: Path, record: Record, rows: np.ndarray) -> None:
+    table = np.column_stack([rows, np.arange(2000) % 3])
+    np.savetxt("rows.csv", table, delimiter=",", header="a,b,c,d,w", comments="", fmt="%.9g")
+    record("convert", "rows.csv", "g.zarr", "--weights", "w")
+    fitted = record(
+        "fit", "g.zarr", "--array", "X", "--weights", "weights", "--n-clusters", "6", "--model", "m"
+    )
+    assert fitted["n_features"] == 4
+    assert load_document("m").weights.sum() == (np.arange(2000) % 3).sum()
+
+
+def test_rasters_on_request(here: Path, run: Run, record: Record) -> None:
+    zarr.create_array("raster.zarr", data=np.random.default_rng(0).random((20, 30, 3)))
+    arguments = ("fit", "raster.zarr", "--n-clusters", "3", "--model", "m.zarr")
+    refused = run(*arguments)
+    assert refused.exit_code == 1
+    assert "flatten" in refused.stderr
+    assert record(*arguments, "--flatten")["n_rows"] == 600
+
+
+def test_people_read_a_table(here: Path, run: Run) -> None:
+    run("convert", "rows.npy", "rows.zarr")
+    result = run(*FIT, "--model", "m.zarr")
+    assert result.exit_code == 0
+    lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+    assert lines["rows"] == "2,000"
+    assert lines["model"] == "m.zarr"
+    assert result.stderr == ""  # no progress where stderr is no terminal
+
+
+def test_progress_on_request(here: Path, run: Run) -> None:
+    run("convert", "rows.npy", "rows.zarr")
+    result = run(
+        *FIT, "--model", "m.zarr", "--progress", "--json", "--init", "random", "--tol", "0"
+    )
+    assert "iteration 1/300: inertia" in result.stderr
+    assert "at most" in result.stderr
+    assert "ended (converged)" in result.stderr
+    assert len(result.stdout.splitlines()) == 1
+
+
+def test_outputs_are_replaced_on_request_only(here: Path, run: Run) -> None:
+    run("convert", "rows.npy", "rows.zarr")
+    arguments = (*FIT, "--model", "m.zarr", "--labels", "l.zarr")
+    assert run(*arguments).exit_code == 0
+    before = (here / "m.zarr" / "zarr.json").read_text()
+    refused = run(*arguments)
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("Error: The output")
+    assert "exists already; pass --overwrite to replace it" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+    assert (here / "m.zarr" / "zarr.json").read_text() == before
+    assert run(*arguments, "--overwrite").exit_code == 0
+    assert run("convert", "rows.npy", "rows.zarr").exit_code == 1
+
+
+FAILURES: list[tuple[tuple[str, ...], str]] = [
+    (("fit", "nothing.zarr", "--n-clusters", "3", "--model", "m"), "nothing.zarr"),
+    (("fit", "rows.npy", "--n-clusters", "2001", "--model", "m"), "should be >= n_clusters=2001"),
+    (("fit", "rows.npy", "--n-clusters", "2001", "--dry-run"), "n_samples=2000 should be >="),
+    (("fit", "flat.npy", "--n-clusters", "3", "--model", "m"), "Expected 2D array, got 1D array"),
+    (("fit", "nan.npy", "--n-clusters", "3", "--model", "m"), "Input X contains NaN: first in row 7"),
+    (("fit", "same.npy", "--n-clusters", "3", "--model", "rows.npy"), "exists already"),
+    (("fit", "rows.npy", "--n-clusters", "3", "--model", "rows.npy", "--overwrite"), "would replace"),
+    (("fit", "rows.npy", "--n-clusters", "3", "--model", "m", "--labels", "m"), "different URLs"),
+    (("fit", "rows.npy", "--n-clusters", "3", "--model", "m", "--init", "./absent"), "./absent"),
+    (("fit", "rows.npy", "--n-clusters", "3", "--model", "m", "--weights", "flat.npy"), "weight"),
+    (("predict", "absent", "rows.npy", "--output", "l"), "no model can be read at"),
+    (("predict", "rows.npy", "rows.npy", "--output", "l"), "no model can be read at"),
+    (("score", "absent", "rows.npy"), "no model can be read at"),
+    (("info", "absent"), "absent"),
+    (("convert", "absent.csv", "out.zarr"), "absent.csv"),
+    (("convert", "rows.npy", "rows.npy", "--overwrite"), "both"),
+    (("report", "absent", "--output", "page.html"), "no model can be read at"),
+    (("report", "absent", "--output", "no/such/page.html"), "does not exist"),
+    (("report", "absent", "--output", "rows.npy"), "exists; pass --overwrite"),
+    (("score", "m", "rows.npy", "--scheduler", "tcp://127.0.0.1:9", "--timeout", "1"), "within 1 s"),
+    (("score", "m", "rows.npy", "--scheduler", "nonsense://x", "--timeout", "1"), "nonsense"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "message"), FAILURES, ids=name_of)
+def test_failures_are_one_line(
+    here: Path, run: Run, arguments: tuple[str, ...], message: str
+) -> None:
+    np.save("flat.npy", np.zeros(50, np.float32))
+    np.save("same.npy", np.zeros((50, 2), np.float32))
+    bad = np.zeros((50, 2), np.float32)
+    bad[7, 1] = np.nan
+    np.save("nan.npy", bad)
+    before = sorted(file.name for file in here.iterdir())
+    result = run(*arguments)
+    assert result.exit_code == 1, result.output
+    errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert len(errors) == 1
+    assert message in errors[0]
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    assert sorted(file.name for file in here.iterdir()) == before
+
+
+def test_debug_shows_where_an_error_came_from(here: Path, run: Run) -> None:
+    result = run("score", "absent", "rows.npy", "--debug")
+    assert isinstance(result.exception, FileNotFoundError)
+
+
+def test_info_of_rows_and_of_a_model(here: Path, run: Run, record: Record) -> None:
+    record("convert", "rows.npy", "rows.zarr", "--chunk-rows", "300")
+    facts = record("info", "rows.zarr")
+    assert (facts["kind"], facts["rows"], facts["chunks"], facts["array_chunks"]) == (
+        "dataset", 2000, 7, [300, 4],
+    )  # fmt: skip
+    assert "2,000" in run("info", "rows.zarr").stdout
+    record(*FIT, "--model", "m.zarr")
+    found = record("info", "m.zarr")
+    assert (found["kind"], found["n_clusters"], found["n_rows"]) == ("model", 6, 2000)
+    assert "kmeans" in run("info", "m.zarr").stdout
+
+
+def test_a_page_stands_on_its_own(here: Path, run: Run, record: Record) -> None:
+    record("convert", "rows.npy", "rows.zarr")
+    record(*FIT, "--model", "m<&>.zarr", "--tol", "0", "--init", "random")
+    result = run("report", "m<&>.zarr", "--data", "rows.zarr", "--output", "page.html")
+    assert result.exit_code == 0, result.output
+    page = (here / "page.html").read_text()
+    assert "<title>m&lt;&amp;&gt;.zarr</title>" in page
+    assert "<m" not in page.replace("<meta", "")
+    assert page.count("<svg") == 4  # inertia, shift, clusters in the fit, clusters in the data
+    assert "http" not in page
+    assert "<script" not in page
+    for chart in page.split("<svg")[1:]:
+        ET.fromstring("<svg" + chart.split("</svg>")[0] + "</svg>")
+    assert run("report", "m<&>.zarr", "--output", "page.html").exit_code == 1
+    assert run("report", "m<&>.zarr", "--output", "page.html", "--overwrite").exit_code == 0
+
+
+def test_a_dry_run_says_what_a_fit_costs_and_does_nothing(
+    here: Path, run: Run, record: Record
+) -> None:
+    record("convert", "rows.npy", "rows.zarr", "--chunk-rows", "300")
+    arguments = (*FIT, "--max-iter", "5", "--tol", "0", "--init", "k-means||")
+    projected = record(*arguments, "--dry-run")
+    assert sorted(file.name for file in here.iterdir()) == ["rows.npy", "rows.zarr"]
+    done = record(*arguments, "--model", "m.zarr")
+    assert done["passes"] <= projected["passes_at_most"] == 6 + 5 + 1
+    assert done["bytes_read"] <= projected["bytes_at_most"]
+    assert projected["memory"]["baseline"] == 285 * 2**20
+    assert projected["threads"] == 2
+    assert projected["flop_per_iteration"] == 2 * 2000 * 6 * 4
+    two = record(*FIT[:-2], "--workers", "2", "--dry-run")
+    assert (two["processes"], two["memory"]["baseline"]) == (2, 2 * 285 * 2**20)
+    assert "libraries" in run(*arguments, "--dry-run").stdout
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_memory_limit_too_small_is_refused_before_work(
+    here: Path, run: Run, record: Record, more: tuple[str, ...]
+) -> None:
+    record("convert", "rows.npy", "rows.zarr")
+    result = run(*FIT, "--model", "m.zarr", "--memory-limit", "100MB", *more)
+    assert result.exit_code == 1
+    assert "projected memory" in result.stderr
+    assert "raise the limit" in result.stderr
+    assert not (here / "m.zarr").exists()
+
+
+def test_a_demo_in_threads(here: Path, run: Run, record: Record) -> None:
+    arguments = ("demo", "--rows", "3000", "--n-clusters", "5", "--workers", "0")
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    written = sorted(file.name for file in (here / "daskcluster-demo").iterdir())
+    assert written == ["labels.zarr", "model.zarr", "report.html", "rows.zarr"]
+    assert "Next:" in result.stdout
+    model = load_document("daskcluster-demo/model.zarr")
+    assert (model.n_clusters, model.n_rows) == (5, 3000)
+    labels = zarr.open_array("daskcluster-demo/labels.zarr", mode="r")
+    np.testing.assert_array_equal(np.bincount(labels[:], minlength=5), model.sizes)
+    again = run(*arguments)
+    assert again.exit_code == 1
+    assert "pass --overwrite" in again.stderr
+    assert record(*arguments, "--overwrite")["n_rows"] == 3000
+
+
+def test_warnings_are_one_line(here: Path, run: Run) -> None:
+    np.save("same.npy", np.zeros((50, 2), np.float32))
+    result = run("fit", "same.npy", "--n-clusters", "3", "--model", "m.zarr", "--json")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("Warning: Number of distinct clusters (1)")
+    assert json.loads(result.stdout)["inertia"] == 0.0

@@ -1,0 +1,127 @@
+"""The command as a process of its own: exit codes, signals, clusters, import time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from daskcluster.models.persist import load_document
+from tests.cli.conftest import start
+
+
+def finish(*arguments: str, timeout: float = 120) -> tuple[int, str, str]:
+    process = start(*arguments)
+    out, err = process.communicate(timeout=timeout)
+    return process.returncode, out, err
+
+
+def test_exit_codes_and_streams(here: Path) -> None:
+    fit = ("fit", "rows.npy", "--n-clusters", "4", "--model", "m.zarr")
+    code, out, err = finish(*fit, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out.splitlines()[-1])["model"] == "m.zarr"
+    code, out, err = finish(*fit)
+    assert (code, out) == (1, "")
+    assert err.startswith("Error: ")
+    assert len(err.splitlines()) == 1
+    code, out, err = finish("fit", "rows.npy")
+    assert (code, out) == (2, "")
+    assert "Usage:" in err
+
+
+def test_two_processes_find_the_same_bits(here: Path, record: Any) -> None:
+    fit = ("fit", "rows.zarr", "--n-clusters", "4", "--random-state", "3")
+    record("convert", "rows.npy", "rows.zarr", "--chunk-rows", "100")
+    record(*fit, "--model", "threads.zarr", "--threads", "1")
+    record(*fit, "--model", "cluster.zarr", "--labels", "labels.zarr", "--workers", "2")
+    threads, cluster = load_document("threads.zarr"), load_document("cluster.zarr")
+    assert threads.centres.tobytes() == cluster.centres.tobytes()
+    assert threads.inertia == cluster.inertia
+
+
+def test_a_scheduler_by_address(here: Path, record: Any, client: Any) -> None:
+    address = client.scheduler_info()["address"]
+    record("convert", "rows.npy", "rows.zarr", "--chunk-rows", "100")
+    fit = ("fit", "rows.zarr", "--n-clusters", "4", "--scheduler", address)
+    assert record(*fit, "--dry-run")["threads"] == 2
+    assert record(*fit, "--model", "m.zarr")["inertia"] == load_document("m.zarr").inertia
+    assert len(client.scheduler_info()["workers"]) == 2  # the cluster is left as it was found
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "workers"),
+    [
+        pytest.param(signal.SIGINT, 130, (), id="INT-threads"),
+        pytest.param(signal.SIGTERM, 143, (), id="TERM-threads", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 130, ("--workers", "2"), id="INT-cluster"),
+        pytest.param(
+            signal.SIGTERM, 143, ("--workers", "2"), id="TERM-cluster", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_fit_that_is_stopped_leaves_nothing(
+    here: Path, number: signal.Signals, code: int, workers: tuple[str, ...]
+) -> None:
+    # Uniform rows and many clusters: it would go on for minutes.
+    np.save("noise.npy", np.random.default_rng(0).random((400_000, 8), np.float32))
+    process = start(
+        "fit", "noise.npy", "--n-clusters", "300", "--tol", "0", "--max-iter", "100000", "--init",
+        "random", "--model", "m.zarr", "--labels", "l.zarr", "--progress", *workers,
+        start_new_session=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:  # wait until it works
+        if line.startswith("iteration 2/"):
+            break
+    # As a terminal does: to all processes of the group. A container's stop reaches the first only.
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert out == ""
+    assert "Traceback" not in err
+    assert ("Interrupted" in err) == (number == signal.SIGINT)
+    assert sorted(os.listdir(here)) == ["noise.npy", "rows.npy"]
+
+
+def test_a_conversion_that_is_stopped_leaves_nothing(here: Path) -> None:
+    with open("long.csv", "w") as file:
+        file.write("a,b,c,d\n" + "0.25,1.5,2.125,3\n" * 3_000_000)
+    process = start("convert", "long.csv", "long.zarr")
+    while not any(name.startswith("long.zarr") for name in os.listdir(here)):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert sorted(os.listdir(here)) == ["long.csv", "rows.npy"]
+
+
+def test_help_is_instant() -> None:
+    script = "from daskcluster.cli.main import main; main(['--help'])"
+    bare = min(timed("pass") for _ in range(3))
+    seconds = min(timed(script) for _ in range(3))
+    assert seconds - bare < 0.5
+
+
+def timed(script: str) -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
+@pytest.mark.slow
+def test_the_demo_on_a_cluster(here: Path) -> None:
+    code, out, err = finish("demo", "--quick", "--json", timeout=300)
+    assert (code, err) == (0, "")
+    record = json.loads(out)
+    assert record["n_rows"] == 50_000
+    assert Path(record["report"]).exists()

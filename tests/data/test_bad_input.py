@@ -1,0 +1,285 @@
+"""Bad input is refused with what, the value, the rule and the remedy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from daskcluster.data.open import open_dataset
+from daskcluster.errors import (
+    DatasetNotFoundError,
+    InvalidDataError,
+    InvalidParameterError,
+    MissingExtraError,
+    WrongTypeError,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Any) -> str:
+    path = str(tmp_path / "x.zarr")
+    zarr.create_array(path, data=np.ones((20, 3)), chunks=(5, 3))
+    return path
+
+
+def grouped(tmp_path: Any) -> str:
+    group = zarr.open_group(str(tmp_path / "g.zarr"), mode="w")
+    group.create_array("X", data=np.ones((20, 3)))
+    group.create_array("y", data=np.ones(20))
+    return str(tmp_path / "g.zarr")
+
+
+@pytest.mark.parametrize(
+    ("array", "text"),
+    [
+        (np.ones(3), "Expected 2D array, got 1D array instead"),
+        (np.float64(1), "Expected 2D array, got scalar array instead"),
+        (np.ones((2, 3, 4)), r"Found array with dim 3.*array.reshape\(2, 12\).*flatten=True"),
+        (
+            np.ones((0, 3)),
+            r"Found array with 0 sample\(s\) \(shape=\(0, 3\)\) while a minimum of 1",
+        ),
+        (
+            np.ones((3, 0)),
+            r"Found array with 0 feature\(s\) \(shape=\(3, 0\)\) while a minimum of 1",
+        ),
+        (np.ones((3, 2), complex), "Complex data not supported"),
+        (np.array([["a", "b"]]), "dtype='numeric' is not compatible with arrays of bytes/strings"),
+        (np.array([[1, None]], object), "dtype=object cannot be clustered.*astype"),
+        (
+            np.array([["2020-01-01"]], "M8[D]"),
+            r"dtype=datetime64\[D\] cannot.*Turn times into numbers",
+        ),
+        (np.ones((2, 2), np.longdouble), "cannot be clustered"),
+        (np.zeros((2, 2), "f4,f4"), "Pick the fields"),
+        ([[1, 2], [3]], "cannot be made into one array.*same number"),
+    ],
+)
+def test_shape_and_dtype(array: Any, text: str) -> None:
+    with pytest.raises(InvalidDataError, match=f"(?s){text}") as caught:
+        open_dataset(array)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 3, 4), (0, 3)])
+def test_shape_in_every_container(shape: tuple[int, ...], tmp_path: Any) -> None:
+    import dask.array as da
+
+    array = np.ones(shape)
+    path = str(tmp_path / "x.zarr")
+    zarr.create_array(path, shape=shape, dtype="f8")
+    np.save(tmp_path / "x.npy", array)
+    for source in (path, str(tmp_path / "x.npy"), da.from_array(array), zarr.open_array(path)):
+        with pytest.raises(InvalidDataError, match=r"(Expected 2D|Found) array"):
+            open_dataset(source)
+
+
+@pytest.mark.parametrize("source", [None, {"a": 1}, object(), len, b"x"])
+def test_what_holds_no_rows(source: Any) -> None:
+    with pytest.raises(WrongTypeError, match=r"holds no rows|no table of numbers") as caught:
+        open_dataset(source)
+    assert isinstance(caught.value, TypeError)
+
+
+def test_sparse_matrix() -> None:
+    from scipy import sparse
+
+    with pytest.raises(
+        WrongTypeError, match=r"Sparse data was passed for X, but dense data is required"
+    ):
+        open_dataset(sparse.csr_matrix(np.eye(3)))
+
+
+def test_missing_store(tmp_path: Any) -> None:
+    with pytest.raises(
+        DatasetNotFoundError, match=r"no dataset at '.*none.zarr': the path does not exist"
+    ):
+        open_dataset(tmp_path / "none.zarr")
+    with pytest.raises(FileNotFoundError, match=r"memory:// is not shared|nothing is stored there"):
+        open_dataset("memory://nobody/none.zarr")
+    with pytest.raises(
+        DatasetNotFoundError, match=r"There is no file '.*none.npy'; check the path"
+    ):
+        open_dataset(tmp_path / "none.npy")
+
+
+def test_empty_folder_and_plain_file(tmp_path: Any) -> None:
+    with pytest.raises(DatasetNotFoundError, match=r"has neither zarr.json nor .zarray"):
+        open_dataset(tmp_path)
+    (tmp_path / "rows.dat").write_text("1 2")
+    with pytest.raises(
+        DatasetNotFoundError, match=r"is a file, not a Zarr array.*daskcluster convert"
+    ):
+        open_dataset(tmp_path / "rows.dat")
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.csv", "x.parquet"])
+def test_files_to_convert(name: str, tmp_path: Any) -> None:
+    with pytest.raises(InvalidDataError, match=r"not read in place.*daskcluster convert"):
+        open_dataset(tmp_path / name)
+
+
+def test_group_without_and_with_a_wrong_name(tmp_path: Any) -> None:
+    path = grouped(tmp_path)
+    with pytest.raises(
+        InvalidDataError, match=r"is a Zarr group.*array=. Arrays there: X \(20, 3\), y"
+    ):
+        open_dataset(path)
+    with pytest.raises(
+        DatasetNotFoundError, match=r"no array 'Z' in .*there: X \(20, 3\), y \(20,\)"
+    ):
+        open_dataset(path, array="Z")
+    with pytest.raises(InvalidDataError, match=r"source is a Zarr Group, not an array; pick one"):
+        open_dataset(zarr.open_group(path))
+
+
+def test_name_where_there_is_no_group(store: str, tmp_path: Any) -> None:
+    with pytest.raises(InvalidDataError, match=r"is itself an array; leave array= out"):
+        open_dataset(store, array="X")
+    with pytest.raises(InvalidParameterError, match=r"source is a ndarray; leave array= out"):
+        open_dataset(np.ones((3, 2)), array="X")
+
+
+@pytest.mark.parametrize("content", ["", '{"zarr_form', '{"zarr_format": 3, "node_type": "array"}'])
+def test_half_written_metadata(store: str, content: str) -> None:
+    with open(os.path.join(store, "zarr.json"), "w") as file:
+        file.write(content)
+    with pytest.raises(InvalidDataError, match=r"metadata at .* is damaged or half-written"):
+        open_dataset(store)
+
+
+def test_array_that_was_never_written(tmp_path: Any) -> None:
+    zarr.create_array(str(tmp_path / "x.zarr"), shape=(20, 3), chunks=(5, 3), dtype="f4")
+    with pytest.raises(
+        InvalidDataError, match=r"none of its 4 chunks: it was created but not written"
+    ):
+        open_dataset(tmp_path / "x.zarr")
+
+
+@pytest.mark.parametrize(("shards", "text"), [(None, "2 of 4 chunks"), ((10, 3), "1 of 2 shards")])
+def test_array_with_missing_chunks_warns(tmp_path: Any, shards: Any, text: str) -> None:
+    array = zarr.create_array(
+        str(tmp_path / "x.zarr"), shape=(20, 3), chunks=(5, 3), shards=shards, dtype="f4"
+    )
+    array[:10] = 1
+    with pytest.warns(UserWarning, match=f"lacks {text}, which read as its fill value 0.0") as told:
+        open_dataset(tmp_path / "x.zarr")
+    assert told[0].filename == __file__
+
+
+def test_damaged_chunk_is_named(store: str) -> None:
+    with open(os.path.join(store, "c", "1", "0"), "wb") as file:
+        file.write(b"\x28\xb5\x2f\xfdgarbage")
+    dataset = open_dataset(store)
+    with pytest.raises(
+        InvalidDataError, match=r"cannot be read .*damaged or half-written: write it again"
+    ):
+        dataset.to_numpy()
+
+
+def test_damaged_npy(tmp_path: Any) -> None:
+    np.save(tmp_path / "x.npy", np.ones((1000, 3)))
+    with open(tmp_path / "x.npy", "r+b") as file:
+        file.truncate(500)
+    with pytest.raises(InvalidDataError, match=r"is no readable .npy file"):
+        open_dataset(tmp_path / "x.npy")
+    np.save(tmp_path / "o.npy", np.array([[1, None]], object), allow_pickle=True)
+    with pytest.raises(InvalidDataError, match=r"is no readable .npy file|dtype=object"):
+        open_dataset(tmp_path / "o.npy")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_no_permission(store: str) -> None:
+    os.chmod(store, 0)
+    try:
+        with pytest.raises(DatasetNotFoundError, match=r"No permission"):
+            open_dataset(store)
+    finally:
+        os.chmod(store, 0o700)
+
+
+def test_no_permission_is_explained() -> None:
+    from daskcluster.data.stores import explain, locate
+
+    error = explain(PermissionError(13, "denied"), locate("/data/x.zarr"))
+    assert isinstance(error, DatasetNotFoundError)
+    assert "No permission to reach the dataset at '/data/x.zarr'" in str(error)
+    assert "owner and mode" in str(error)
+
+
+def test_frame_with_text_names_the_columns() -> None:
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pd.DataFrame({"a": [1.0], "name": ["x"], "when": pd.to_datetime(["2020-01-01"])})
+    with pytest.raises(InvalidDataError, match=r"'name'.*'when'.*select_dtypes"):
+        open_dataset(frame)
+    import dask.dataframe as dd
+
+    with pytest.raises(InvalidDataError, match=r"'name'.*'when'.*select_dtypes"):
+        open_dataset(dd.from_pandas(frame, npartitions=1))
+    with pytest.raises(InvalidDataError, match=r"a dask array of shape"):
+        open_dataset(dd.from_pandas(frame, npartitions=1)["a"])
+
+
+def test_dask_blocks_that_are_not_what_they_say() -> None:
+    import dask.array as da
+
+    array = da.from_array(np.ones((10, 2)), chunks=5).map_blocks(
+        lambda block: block[:3], dtype=float
+    )
+    with pytest.raises(InvalidDataError, match=r"Block 0 .* shape=\(3, 2\) where .* says \(5, 2\)"):
+        open_dataset(array).to_numpy()
+
+
+@pytest.mark.parametrize(
+    ("url", "extra"),
+    [("gs://b/x.zarr", "gcs"), ("abfs://b/x.zarr", "azure"), ("s3://b/x.zarr", "s3")],
+)
+def test_missing_cloud_client_names_the_extra(url: str, extra: str) -> None:
+    from daskcluster.data.stores import explain, locate
+
+    error = explain(ImportError("no client"), locate(url))
+    assert isinstance(error, MissingExtraError)
+    assert f'pip install "daskcluster[{extra}]"' in str(error)
+
+
+def test_unknown_scheme_and_empty_url() -> None:
+    with pytest.raises(InvalidParameterError, match=r"scheme of 'nowhere://x' is not known"):
+        open_dataset("nowhere://x")
+    with pytest.raises(InvalidParameterError, match=r"The URL is empty"):
+        open_dataset(" ")
+
+
+def test_rows_outside(store: str) -> None:
+    for source in (store, np.ones((20, 3))):
+        dataset = open_dataset(source)
+        for row in (-1, 20):
+            with pytest.raises(InvalidParameterError, match=f"row {row} should be in 0 to 19"):
+                dataset.take(np.array([3, row]))
+
+
+def test_local_data_that_is_gone_on_the_worker(
+    store: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pickle
+
+    np.save(tmp_path / "x.npy", np.ones((10, 2)))
+    sent = [
+        pickle.dumps(open_dataset(source).recipe()) for source in (store, str(tmp_path / "x.npy"))
+    ]
+    shutil.rmtree(store)
+    (tmp_path / "x.npy").unlink()
+    monkeypatch.setattr("daskcluster.data.opened._opened", OrderedDict())  # as on a worker
+    for recipe in sent:
+        with pytest.raises(DatasetNotFoundError, match=r"bucket's URL"):
+            pickle.loads(recipe).open()
+
+
+def test_storage_options_without_a_url() -> None:
+    with pytest.raises(InvalidParameterError, match=r"source is a ndarray; leave them out"):
+        open_dataset(np.ones((3, 2)), storage_options={"anon": True})

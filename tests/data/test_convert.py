@@ -1,0 +1,245 @@
+"""Files become Zarr: the same numbers, good chunks, whole or absent."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from daskcluster.data.convert import convert
+from daskcluster.data.open import open_dataset
+from daskcluster.errors import (
+    DatasetNotFoundError,
+    InvalidDataError,
+    InvalidParameterError,
+    OutputExistsError,
+)
+from daskcluster.events import PassEnded, PassProgress, PassStarted
+
+WEIGHTS = np.linspace(0, 1, 5003)
+
+
+def text(rows: np.ndarray, mark: str, header: str | None = None) -> str:
+    lines = [mark.join(repr(float(value)) for value in row) for row in rows]
+    return "\n".join(([header] if header else []) + lines) + "\n"
+
+
+def written(name: str, rows: np.ndarray, tmp: Any) -> str:
+    path = tmp / name
+    if name.endswith(".npy"):
+        np.save(path, rows)
+    elif name.endswith(".npz"):
+        np.savez_compressed(path, X=rows, y=np.arange(len(rows)), w=WEIGHTS)
+    elif name.endswith(".parquet"):
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        import pandas as pd
+
+        frame = pd.DataFrame(rows, columns=[f"f{i}" for i in range(rows.shape[1])])
+        frame.assign(w=WEIGHTS).to_parquet(path, row_group_size=900)
+    elif name.endswith(".gz"):
+        with gzip.open(path, "wt") as file:
+            file.write(text(rows, ","))
+    else:
+        mark = {".csv": ",", ".tsv": "\t", ".txt": " "}[path.suffix]
+        header = mark.join("abcdefg") if "named" in name else None
+        path.write_text(text(rows, mark, header))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["x.npy", "x.npz", "x.csv", "named.csv", "named.tsv", "x.txt", "x.csv.gz"]
+)
+def test_the_same_rows(name: str, rows: np.ndarray, tmp_path: Any) -> None:
+    events: list[Any] = []
+    record = convert(written(name, rows, tmp_path), tmp_path / "o.zarr", callbacks=[events.append])
+    dataset = open_dataset(tmp_path / "o.zarr")
+    assert np.array_equal(dataset.to_numpy(), rows)
+    expected = "float32" if name.startswith("x.np") else "float64"
+    assert str(dataset.dtype) == expected == record.dtype
+    assert (record.n_rows, record.n_features, record.array) == (5003, 7, None)
+    assert isinstance(events[0], PassStarted)
+    assert isinstance(events[-1], PassEnded)
+    assert sum(event.rows for event in events if isinstance(event, PassProgress)) == 5003
+    assert os.listdir(tmp_path / "o.zarr" / "c") == ["0"]  # small data: one chunk
+    array = zarr.open_array(tmp_path / "o.zarr", mode="r")
+    assert array.metadata.zarr_format == 3
+    codec = array.compressors[0].to_dict()["configuration"]
+    assert (codec["cname"], codec["clevel"], codec["shuffle"]) == ("zstd", 3, "bitshuffle")
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("x.npz", "w"), ("x.parquet", "w"), ("named.csv", "c"), ("x.csv", 2), ("x.csv", "2")],
+)
+def test_weights_go_beside_the_rows(
+    name: str, column: Any, rows: np.ndarray, tmp_path: Any
+) -> None:
+    record = convert(written(name, rows, tmp_path), tmp_path / "o.zarr", weights=column)
+    dataset = open_dataset(tmp_path / "o.zarr", array=record.array, weights=record.weights)
+    is_text = name.endswith("csv")
+    assert np.array_equal(dataset.to_numpy(), np.delete(rows, 2, axis=1) if is_text else rows)
+    assert np.array_equal(np.asarray(dataset.weights), rows[:, 2] if is_text else WEIGHTS)
+
+
+def test_parquet_types(tmp_path: Any) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    import pandas as pd
+
+    frame = pd.DataFrame({"a": np.array([1, 2], np.int8), "b": pd.array([1, None], dtype="Int16")})
+    frame.to_parquet(tmp_path / "x.parquet")
+    convert(tmp_path / "x.parquet", tmp_path / "o.zarr")
+    dataset = open_dataset(tmp_path / "o.zarr")
+    assert dataset.dtype == np.float32
+    assert np.array_equal(dataset.to_numpy(), [[1, 1], [2, np.nan]], equal_nan=True)
+    frame.assign(name=["x", "y"]).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(InvalidDataError, match=r"'name' \(object\).*select_dtypes"):
+        convert(tmp_path / "t.parquet", tmp_path / "t.zarr")
+
+
+def test_chunks_shards_and_dtype(rows: np.ndarray, tmp_path: Any) -> None:
+    record = convert(rows, tmp_path / "o.zarr", chunk_rows=100, shard_rows=1000, dtype="float64")
+    array = zarr.open_array(tmp_path / "o.zarr", mode="r")
+    assert (array.chunks, array.shards, array.dtype) == ((100, 7), (1000, 7), np.float64)
+    assert (record.chunk_rows, record.shard_rows) == (100, 1000)
+    assert np.array_equal(array[:], rows)
+
+
+def test_good_chunks_are_about_eight_megabytes(tmp_path: Any) -> None:
+    convert(np.zeros((700_000, 4), np.float32), tmp_path / "o.zarr")
+    array = zarr.open_array(tmp_path / "o.zarr", mode="r")
+    assert array.chunks == (524_288, 4)
+    assert array.nchunks_initialized == 2
+
+
+def test_dataset_to_dataset(rows: np.ndarray, tmp_path: Any) -> None:
+    import dask.array as da
+
+    array = da.from_array(rows, chunks=(700, 3))
+    convert(array[array[:, 0] > 0], tmp_path / "a.zarr")
+    convert(str(tmp_path / "a.zarr"), tmp_path / "b.zarr", chunk_rows=64, weights=WEIGHTS)
+    assert np.array_equal(open_dataset(tmp_path / "b.zarr", array="X").to_numpy(), rows)
+
+
+def test_missing_values_become_nan(tmp_path: Any) -> None:
+    (tmp_path / "x.csv").write_text('a,b\n1,\n"2",NA\n\n3,nan\n')
+    convert(tmp_path / "x.csv", tmp_path / "o.zarr")
+    rows = open_dataset(tmp_path / "o.zarr").to_numpy()
+    assert np.array_equal(rows, [[1, np.nan], [2, np.nan], [3, np.nan]], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ("", r"0 sample\(s\) .* is empty"),
+        ("a,b\n", r"0 sample\(s\) .* has a header and no rows"),
+        ("1,2\n3,x\n", r"'x' in line 2, column 1 is no number"),
+        ("1,2\n3\n", r"line 2 .* has 1 fields where the first has 2"),
+        ("a,b\n1,2\n3,4,5\n", r"line 3 .* has 3 fields where the first has 2"),
+    ],
+)
+def test_bad_text_leaves_nothing(content: str, match: str, tmp_path: Any) -> None:
+    (tmp_path / "x.csv").write_text(content)
+    with pytest.raises(InvalidDataError, match=match):
+        convert(tmp_path / "x.csv", tmp_path / "o.zarr")
+    assert os.listdir(tmp_path) == ["x.csv"]
+
+
+def test_bad_requests(rows: np.ndarray, tmp_path: Any) -> None:
+    npz, csv = written("x.npz", rows, tmp_path), written("named.csv", rows, tmp_path)
+    before = sorted(os.listdir(tmp_path))
+    cases: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+        (tmp_path / "none.csv", {}, DatasetNotFoundError, r"There is no file at '.*none.csv'"),
+        (
+            npz,
+            {"array": "Z"},
+            InvalidDataError,
+            r"no array 'Z' .*there: X \(5003, 7\), y \(5003,\)",
+        ),
+        (npz, {"array": "y"}, InvalidDataError, r"Expected 2D array, got 1D array"),
+        (csv, {"array": "X"}, InvalidParameterError, r"a .csv file holds one table"),
+        (csv, {"weights": "z"}, InvalidParameterError, r"no column 'z' .*columns: a, b, c"),
+        (
+            csv,
+            {"dtype": "int8"},
+            InvalidParameterError,
+            r"dtype=int8 cannot hold rows of dtype=float64",
+        ),
+        (csv, {"dtype": "nonsense"}, InvalidParameterError, r"is no numpy dtype"),
+        (
+            rows,
+            {"chunk_rows": 10, "shard_rows": 25},
+            InvalidParameterError,
+            r"should be a multiple of",
+        ),
+        (
+            rows * 1e5,
+            {"dtype": "float16"},
+            InvalidDataError,
+            r"Row \d+, column \d: .* too large for",
+        ),
+        (rows, {"weights": WEIGHTS * 0}, InvalidParameterError, r"at least one non-zero number"),
+    ]
+    for source, options, kind, match in cases:
+        with pytest.raises(kind, match=match):
+            convert(source, tmp_path / "o.zarr", **options)
+        assert sorted(os.listdir(tmp_path)) == before, options
+
+
+def test_negative_weight_in_a_file_leaves_nothing(tmp_path: Any) -> None:
+    (tmp_path / "x.csv").write_text("1,2\n3,-4\n")
+    with pytest.raises(InvalidParameterError, match=r"Negative values .*weight -4.0 of row 1"):
+        convert(tmp_path / "x.csv", tmp_path / "o.zarr", weights=1)
+    assert os.listdir(tmp_path) == ["x.csv"]
+
+
+def test_damaged_archive(tmp_path: Any) -> None:
+    (tmp_path / "x.npz").write_bytes(b"no zip")
+    with pytest.raises(InvalidDataError, match=r"is no readable .npz file"):
+        convert(tmp_path / "x.npz", tmp_path / "o.zarr")
+
+
+def test_several_matrices_need_a_name(tmp_path: Any) -> None:
+    np.savez(
+        tmp_path / "x.npz", a=np.ones((3, 2)), b=np.asfortranarray(np.arange(12.0).reshape(4, 3))
+    )
+    with pytest.raises(InvalidDataError, match=r"holds 2 matrices; say which with array="):
+        convert(tmp_path / "x.npz", tmp_path / "o.zarr")
+    convert(tmp_path / "x.npz", tmp_path / "o.zarr", array="b")
+    assert np.array_equal(
+        open_dataset(tmp_path / "o.zarr").to_numpy(), np.arange(12.0).reshape(4, 3)
+    )
+
+
+def test_existing_output(rows: np.ndarray, tmp_path: Any) -> None:
+    convert(rows, tmp_path / "o.zarr", weights=WEIGHTS)
+    with pytest.raises(OutputExistsError, match=r"exists already; pass overwrite=True"):
+        convert(rows, tmp_path / "o.zarr")
+    convert(rows[:10], tmp_path / "o.zarr", overwrite=True)
+    assert open_dataset(tmp_path / "o.zarr").n_rows == 10
+    with pytest.raises(InvalidParameterError, match=r"source and output are both"):
+        convert(str(tmp_path / "o.zarr"), tmp_path / "o.zarr", overwrite=True)
+
+
+def test_memory_stays_bounded(tmp_path: Any) -> None:
+    """Converting 16 times the rows takes no more memory than four chunks do."""
+    import subprocess
+    import sys
+
+    code = (
+        "import re, sys, numpy as np\n"
+        "from daskcluster.data.convert import convert\n"
+        "convert(np.lib.format.open_memmap(sys.argv[1], mode='r'), sys.argv[2], chunk_rows=8192)\n"
+        # Not ru_maxrss, which a child takes over from the process that starts it.
+        "print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
+    )
+    peaks = []
+    for n_rows in (100_000, 1_600_000):
+        path = str(tmp_path / f"{n_rows}.npy")
+        np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n_rows, 32))[:] = 1
+        out = [sys.executable, "-c", code, path, str(tmp_path / f"{n_rows}.zarr")]
+        peaks.append(int(subprocess.run(out, capture_output=True, check=True).stdout))
+    assert peaks[1] - peaks[0] < 50_000, peaks  # kB; the file grew by 192 MB

@@ -1,0 +1,121 @@
+"""Reading from and writing to an S3 server on loopback."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from daskcluster.data.convert import convert
+from daskcluster.data.open import open_dataset
+from daskcluster.data.sink import ZarrSink
+from daskcluster.errors import DatasetNotFoundError, OutputExistsError
+from daskcluster.typing import Reach
+from tests.data.conftest import KEY_ID, SECRET
+
+
+def listing(options: dict[str, Any], path: str) -> list[str]:
+    import s3fs
+
+    fs = s3fs.S3FileSystem(**options)
+    fs.invalidate_cache()
+    return [name.removeprefix(f"{path}/") for name in fs.find(path)]
+
+
+@pytest.fixture(scope="module")
+def stored(s3: dict[str, Any], rows: np.ndarray) -> str:
+    for url, shards in (("s3://rows/plain.zarr", None), ("s3://rows/sharded.zarr", 2000)):
+        convert(rows, url, chunk_rows=500, shard_rows=shards, storage_options=s3)
+    return "s3://rows/plain.zarr"
+
+
+@pytest.mark.parametrize("name", ["plain", "sharded"])
+def test_rows_come_back(name: str, stored: str, s3: dict[str, Any], rows: np.ndarray) -> None:
+    dataset = open_dataset(f"s3://rows/{name}.zarr", storage_options=s3)
+    assert dataset.reach == Reach.EVERYONE
+    assert np.array_equal(dataset.to_numpy(), rows)
+    wanted = np.array([4999, 3, 2500])
+    assert np.array_equal(dataset.take(wanted), rows[wanted])
+
+
+def test_no_credential_travels(stored: str, s3: dict[str, Any], rows: np.ndarray) -> None:
+    array = zarr.open_array(stored, mode="r", storage_options=s3)
+    assert SECRET.encode() in pickle.dumps(array), (
+        "the store's own pickle carries it; ours must not"
+    )
+    for source in (stored, array):
+        options = s3 if isinstance(source, str) else None
+        dataset: Any = open_dataset(source, weights=np.ones(len(rows)), storage_options=options)
+        for thing in (dataset, dataset.recipe()):
+            shown = repr(thing) + str(thing)
+            sent = pickle.dumps(thing)
+            for planted in (SECRET, KEY_ID):
+                assert planted not in shown
+                assert planted.encode() not in sent
+
+
+def run_elsewhere(recipe: Any, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).open().take([1]).sum())"
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        input=pickle.dumps(recipe),
+        capture_output=True,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_worker_uses_credentials_of_its_own(stored: str, s3: dict[str, Any]) -> None:
+    recipe = open_dataset(stored, storage_options=s3).recipe()
+    without = run_elsewhere(recipe)
+    assert without.returncode == 1
+    text = without.stderr.decode()
+    assert "The storage options key, secret stay in the process that was given them" in text
+    assert "AWS_ACCESS_KEY_ID" in text
+    own = run_elsewhere(recipe, AWS_ACCESS_KEY_ID="of the worker", AWS_SECRET_ACCESS_KEY="its own")
+    assert own.returncode == 0, own.stderr.decode()
+
+
+def test_missing_things_are_named(stored: str, s3: dict[str, Any]) -> None:
+    for url in ("s3://rows/none.zarr", "s3://no-such-bucket/x.zarr"):
+        with pytest.raises(DatasetNotFoundError, match=f"no Zarr array at '{url}'"):
+            open_dataset(url, storage_options=s3)
+
+
+def test_output_appears_whole_or_not_at_all(stored: str, s3: dict[str, Any]) -> None:
+    url = "s3://rows/labels.zarr"
+    create = {"n_rows": 10, "chunk_rows": 4, "storage_options": s3}
+    sink = ZarrSink.create(url, **create)
+    assert SECRET.encode() not in pickle.dumps(sink)
+    sink.write(0, np.arange(4))
+    with pytest.raises(DatasetNotFoundError, match=r"is half-written"):
+        open_dataset(url, storage_options=s3)
+    # The writer is gone; another one starts over.
+    with ZarrSink.create(url, **create).transaction() as sink:
+        for start in (8, 0, 4):
+            sink.write(start, np.arange(start, min(start + 4, 10)))
+    assert zarr.open_array(url, mode="r", storage_options=s3)[:].tolist() == list(range(10))
+    assert sorted(listing(s3, "rows/labels.zarr")) == ["c/0", "c/1", "c/2", "zarr.json"]
+    with pytest.raises(OutputExistsError, match=r"exists already; pass overwrite=True"):
+        ZarrSink.create(url, **create)
+    again = ZarrSink.create(url, overwrite=True, **create)
+    with pytest.raises(OSError, match=r"lost"), again.transaction():
+        raise OSError("lost")
+    assert listing(s3, "rows/labels.zarr") == []
+
+
+def test_what_is_not_zarr_is_never_overwritten(stored: str, s3: dict[str, Any]) -> None:
+    import s3fs
+
+    s3fs.S3FileSystem(**s3).pipe_file("rows/mine/notes.txt", b"mine")
+    for overwrite in (False, True):
+        with pytest.raises(OutputExistsError):
+            ZarrSink.create(
+                "s3://rows/mine", n_rows=4, chunk_rows=4, overwrite=overwrite, storage_options=s3
+            )
+    assert listing(s3, "rows/mine") == ["notes.txt"]

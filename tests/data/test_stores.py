@@ -1,0 +1,118 @@
+"""URLs, reach, and what never travels."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from daskcluster.data.secrets import looks_secret, split_options
+from daskcluster.data.stores import explain, locate
+from daskcluster.errors import InvalidParameterError
+from daskcluster.typing import Reach
+
+PLANTED = "planted-secret"
+
+
+@pytest.mark.parametrize(
+    ("url", "normalised", "reach"),
+    [
+        ("rows.zarr", os.path.abspath("rows.zarr"), Reach.HOST),
+        ("/a/../b/x.zarr/", "/b/x.zarr", Reach.HOST),
+        ("~/x.zarr", os.path.expanduser("~/x.zarr"), Reach.HOST),
+        ("file:///a/x.zarr", "/a/x.zarr", Reach.HOST),
+        ("memory://x/", "memory://x", Reach.PROCESS),
+        ("s3://bucket/x.zarr/", "s3://bucket/x.zarr", Reach.EVERYONE),
+        ("gcs://bucket/x", "gs://bucket/x", Reach.EVERYONE),
+        ("abfs://container@account.dfs.core.windows.net/x", None, Reach.EVERYONE),
+        ("simplecache::s3://bucket/x", None, Reach.EVERYONE),
+    ],
+)
+def test_urls(url: str, normalised: str | None, reach: Reach) -> None:
+    location = locate(url)
+    assert location.url == (normalised or url)
+    assert location.reach == reach
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"s3://key:{PLANTED}@bucket/x",
+        f"https://user:{PLANTED}@host/x.zarr",
+        f"https://account.blob.core.windows.net/c/x.zarr?sv=2022&sig={PLANTED}",
+        f"https://host/x?X-Amz-Signature={PLANTED}",
+    ],
+)
+def test_a_url_with_a_credential_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(InvalidParameterError, match=r"carries a credential") as caught:
+        locate(url)
+    assert PLANTED not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    "key secret token password account_key connection_string sas aws_session_token credential".split(),
+)
+def test_secret_names(name: str) -> None:
+    assert looks_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name", "anon endpoint_url region_name use_ssl account_name project".split()
+)
+def test_harmless_names(name: str) -> None:
+    assert not looks_secret(name)
+
+
+def test_options_are_split_at_every_depth() -> None:
+    session = object()
+    public, withheld = split_options(
+        {
+            "anon": False,
+            "token": "google_default",
+            "secret": PLANTED,
+            "client_kwargs": {"endpoint_url": "http://h", "aws_session_token": PLANTED},
+            "loop": session,
+        }
+    )
+    assert public == {
+        "anon": False,
+        "token": "google_default",
+        "client_kwargs": {"endpoint_url": "http://h"},
+    }
+    assert withheld == ["secret", "client_kwargs.aws_session_token", "loop"]
+
+
+OPTIONS: dict[str, Any] = {
+    "key": PLANTED,
+    "secret": PLANTED,
+    "anon": False,
+    "client_kwargs": {"endpoint_url": "http://h", "tags": ["a", "b"]},
+}
+
+
+def test_secrets_stay_in_the_process() -> None:
+    location = locate("s3://bucket/x", OPTIONS)
+    sent = pickle.dumps(location)
+    assert PLANTED not in repr(location)
+    assert PLANTED.encode() not in sent
+    assert pickle.loads(sent).storage_options() == OPTIONS  # the same process finds them again
+    code = (
+        "import pickle, sys; place = pickle.loads(sys.stdin.buffer.read());"
+        "print(place.storage_options(), place.withheld)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code], input=sent, capture_output=True, check=True
+    ).stdout
+    public = {"anon": False, "client_kwargs": OPTIONS["client_kwargs"]}
+    assert shown.decode().strip() == f"{public} ('key', 'secret')"
+
+
+def test_secrets_are_struck_from_messages() -> None:
+    error = explain(ValueError(f"bad signature {PLANTED}"), locate("s3://bucket/x", OPTIONS))
+    assert PLANTED not in str(error)
+    assert "bad signature ***" in str(error)

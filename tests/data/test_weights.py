@@ -1,0 +1,153 @@
+"""Row weights: from anywhere, beside the rows, checked once."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from daskcluster.data.open import open_dataset
+from daskcluster.errors import InvalidParameterError, ReachError
+from daskcluster.typing import Reach
+
+ROWS = np.arange(6000, dtype=np.float32).reshape(3000, 2)
+WEIGHTS = np.random.default_rng(1).integers(0, 5, 3000).astype(np.float64)
+
+
+def stored(path: Any, values: np.ndarray, **options: Any) -> str:
+    zarr.create_array(str(path), data=values, **options)
+    return str(path)
+
+
+def group(tmp_path: Any) -> str:
+    node = zarr.open_group(str(tmp_path / "g.zarr"), mode="w")
+    node.create_array("X", data=ROWS, chunks=(500, 2))
+    node.create_array("w", data=WEIGHTS.astype(np.int16), chunks=(700,))
+    return str(tmp_path / "g.zarr")
+
+
+@pytest.mark.parametrize("rows", ["numpy", "zarr", "npy", "dask"])
+@pytest.mark.parametrize(
+    "weights", ["array", "list", "series", "dask", "zarr url", "npy", "zarr.Array"]
+)
+def test_weights_travel_with_the_rows(rows: str, weights: str, tmp_path: Any) -> None:
+    dask_array = pytest.importorskip("dask.array")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    np.save(tmp_path / "x.npy", ROWS)
+    np.save(tmp_path / "w.npy", WEIGHTS)
+    sources = {
+        "numpy": ROWS,
+        "zarr": stored(tmp_path / "x.zarr", ROWS, chunks=(500, 2)),
+        "npy": str(tmp_path / "x.npy"),
+        "dask": dask_array.from_array(ROWS, chunks=500),
+    }
+    given = {
+        "array": WEIGHTS,
+        "list": WEIGHTS.tolist(),
+        "series": pandas.Series(WEIGHTS),
+        "dask": dask_array.from_array(WEIGHTS, chunks=100),
+        "zarr url": stored(tmp_path / "w.zarr", WEIGHTS, chunks=(700,)),
+        "npy": str(tmp_path / "w.npy"),
+        "zarr.Array": zarr.open_array(tmp_path / "w.zarr", mode="r"),
+    }
+    dataset = open_dataset(sources[rows], weights=given[weights])
+    assert np.array_equal(np.asarray(dataset.weights), WEIGHTS)
+    assert len(dataset.weights) == 3000
+    for view in (dataset, pickle.loads(pickle.dumps(dataset.recipe())).open()):
+        for chunk in [*view.chunks([(0, 1201), (1201, 3000)]), view.load((7, 800))]:
+            assert chunk.weights is not None
+            assert chunk.weights.dtype == np.float64
+            assert np.array_equal(chunk.weights, WEIGHTS[chunk.start : chunk.stop])
+            assert np.array_equal(chunk.rows, ROWS[chunk.start : chunk.stop])
+
+
+def test_weights_of_the_same_group_and_by_url(tmp_path: Any) -> None:
+    path = group(tmp_path)
+    for name in ("w", f"{path}/w"):
+        dataset: Any = open_dataset(path, array="X", weights=name)
+        assert dataset.reach == Reach.HOST
+        assert np.array_equal(dataset.weights[10:20], WEIGHTS[10:20])
+        assert dataset.weights.max() == WEIGHTS.max()
+        assert dataset.weights.sum() == WEIGHTS.sum()
+        assert "weighted" in repr(dataset)
+
+
+def test_stored_weights_are_counted_as_bytes_read(tmp_path: Any) -> None:
+    dataset = open_dataset(group(tmp_path), array="X", weights="w")
+    read: list[int] = []
+    list(dataset.chunks([(0, 3000)], on_read=read.append))
+    assert sum(read) == 3000 * (8 + 2)
+
+
+def test_few_weights_travel_and_many_stay(tmp_path: Any) -> None:
+    path = stored(tmp_path / "x.zarr", np.ones((200_000, 1), np.float32), chunks=(50_000, 1))
+    many: Any = open_dataset(path, weights=np.ones(200_000))
+    assert many.reach == Reach.PROCESS
+    sent = pickle.dumps(many.recipe())
+    assert len(sent) < 2000
+    code = pickle.loads(sent)
+    assert np.array_equal(code.open().load((0, 5)).weights, np.ones(5))
+    few = open_dataset(stored(tmp_path / "f.zarr", ROWS), weights=WEIGHTS)
+    assert few.reach == Reach.HOST
+    scratch = many.to_scratch(str(tmp_path / "scratch"))
+    assert scratch.reach == Reach.HOST
+    assert not (tmp_path / "scratch" / "rows.zarr").exists()
+    assert np.array_equal(np.asarray(scratch.weights), np.ones(200_000))
+
+
+def test_many_weights_elsewhere_are_explained() -> None:
+    dataset = open_dataset(np.ones((200_000, 1)), weights=np.ones(200_000))
+    sent = pickle.dumps(dataset.recipe())
+    del dataset
+    with pytest.raises(ReachError, match=r"lives? in the memory of another process"):
+        pickle.loads(sent).open()
+
+
+def test_pickled_array_dataset_carries_rows_and_weights() -> None:
+    sent = pickle.dumps(open_dataset(ROWS, weights=WEIGHTS))
+    again = pickle.loads(sent)
+    assert np.array_equal(again.to_numpy(), ROWS)
+    assert np.array_equal(again.weights, WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("weights", "text"),
+    [
+        (np.ones(2999), r"sample_weight.shape == \(2999,\), expected \(3000,\)!"),
+        (np.ones((3000, 1)), r"Sample weights must be 1D array or scalar, got 2D array"),
+        (np.where(np.arange(3000) == 77, np.nan, 1), r"contains NaN: weight nan of row 77"),
+        (np.where(np.arange(3000) == 5, np.inf, 1), r"contains infinity .*: weight inf of row 5"),
+        (
+            np.where(np.arange(3000) == 9, -2, 1),
+            r"Negative values in data passed to `sample_weight`.*row 9",
+        ),
+        (np.zeros(3000), r"at least one non-zero number: all 3000 are zero"),
+        (np.array(["a"] * 3000), r"they must be real numbers"),
+    ],
+)
+@pytest.mark.parametrize("where", ["memory", "zarr"])
+def test_bad_weights(weights: np.ndarray, text: str, where: str, tmp_path: Any) -> None:
+    if where == "zarr" and weights.dtype.kind == "U":
+        pytest.skip("strings are no weights in either; one case is enough")
+    given = weights if where == "memory" else stored(tmp_path / "w.zarr", weights)
+    with pytest.raises(InvalidParameterError, match=text):
+        open_dataset(ROWS, weights=given)
+
+
+def test_weights_given_twice() -> None:
+    dataset = open_dataset(ROWS, weights=WEIGHTS)
+    with pytest.raises(InvalidParameterError, match=r"weights already and weights= was given too"):
+        open_dataset(dataset, weights=WEIGHTS)
+
+
+def test_a_number_is_the_weight_of_every_row() -> None:
+    assert np.array_equal(open_dataset(ROWS, weights=2).weights, np.full(3000, 2.0))
+
+
+def test_read_only_weights_become_writable() -> None:
+    fixed = WEIGHTS.copy()
+    fixed.flags.writeable = False
+    assert open_dataset(ROWS, weights=fixed).weights.flags.writeable

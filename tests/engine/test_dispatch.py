@@ -1,0 +1,191 @@
+"""The order of events of a pass, with futures that finish when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from daskcluster.engine.dispatch import Batch, Dispatch, LostError, Port
+from daskcluster.engine.homes import Lane, Tails
+from daskcluster.engine.worker import Outcome
+from daskcluster.errors import EngineError
+
+A, B = Lane("a", 0), Lane("b", 0)
+SPANS = [(10 * i, 10 * i + 10) for i in range(8)]
+
+
+class KilledError(Exception):
+    """Stands for distributed's KilledWorker."""
+
+
+class FakeFuture:
+    def __init__(self, key: str, status: str, payload: Any) -> None:
+        self.key, self.status, self.payload = key, status, payload
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        if self.status != "pending":
+            callback(self)
+
+    def exception(self) -> BaseException:
+        return self.payload
+
+
+class FakeCluster:
+    """Answers every batch by `answer(batch)`: (status, outcome or exception)."""
+
+    def __init__(self, answer: Callable[[Batch], tuple[str, Any]]) -> None:
+        self.answer = answer
+        self.sent: list[Batch] = []
+        self.settled: list[int] = []
+        self.renewed = 0
+        self.cancelled: list[Any] = []
+        self.gone: set[str] = set()
+
+    def run(self, tails: Tails) -> None:
+        port = Port(
+            send=self.send,
+            fetch=self.fetch,
+            locate=self.locate,
+            idle=self.idle,
+            renew=self.renew,
+            cancel=self.cancel,
+            killed=KilledError,
+        )
+        Dispatch(port, tails, SPANS, self.land).run()
+
+    def send(self, batch: Batch) -> Any:
+        self.sent.append(batch)
+        return FakeFuture(f"key-{len(self.sent)}", *self.answer(batch))
+
+    def fetch(self, future: Any) -> Outcome:
+        if future.payload is None:
+            raise LostError
+        return future.payload
+
+    def locate(self, lane: Lane) -> Lane:
+        return B if lane.worker in self.gone else lane
+
+    def idle(self, flying: Mapping[str, Batch]) -> list[str]:
+        self.gone.add("a")
+        return [key for key, batch in flying.items() if batch.lane == A]
+
+    def renew(self) -> None:
+        self.renewed += 1
+
+    def cancel(self, futures: Sequence[Any]) -> None:
+        self.cancelled += futures
+
+    def land(self, batch: Batch, outcome: Outcome, future: Any) -> None:
+        self.settled += batch.indices
+
+
+def fine(batch: Batch) -> tuple[str, Any]:
+    return "finished", Outcome()
+
+
+def two_lanes() -> Tails:
+    return Tails({A: (0, 1, 2), B: (4, 5, 6)}, {A: (3,), B: (7,)})
+
+
+def test_every_partition_is_settled_once() -> None:
+    cluster = FakeCluster(fine)
+    cluster.run(two_lanes())
+    assert sorted(cluster.settled) == list(range(8))
+    assert [batch.indices for batch in cluster.sent] == [(0, 1, 2), (4, 5, 6), (3,), (7,)]
+    assert [batch.is_head for batch in cluster.sent] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("status", ["cancelled", "lost"])
+def test_what_was_lost_is_sent_again_and_nothing_else(status: str) -> None:
+    lost = []
+
+    def once(batch: Batch) -> tuple[str, Any]:
+        if batch.lane == B and not lost:
+            lost.append(batch)
+            return status, None
+        return fine(batch)
+
+    cluster = FakeCluster(once)
+    cluster.run(two_lanes())
+    assert sorted(cluster.settled) == list(range(8))
+    assert cluster.renewed == 1
+    assert [batch.indices for batch in cluster.sent].count((4, 5, 6)) == 2
+    assert [batch.indices for batch in cluster.sent].count((0, 1, 2)) == 1
+
+
+def test_what_waits_for_a_worker_that_has_gone_is_sent_to_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("daskcluster.engine.dispatch.POLL_SECONDS", 0.01)
+    cluster = FakeCluster(lambda batch: ("pending", None) if batch.lane == A else fine(batch))
+    cluster.run(two_lanes())
+    assert sorted(cluster.settled) == list(range(8))
+    assert [(batch.lane, batch.indices) for batch in cluster.sent if batch.sends] == [
+        (B, (0, 1, 2))
+    ]
+    assert len(cluster.cancelled) == 1
+
+
+def test_an_outcome_that_is_gone_when_fetched_is_sent_again() -> None:
+    cluster = FakeCluster(lambda batch: ("finished", Outcome() if batch.sends else None))
+    cluster.run(two_lanes())
+    assert sorted(cluster.settled) == list(range(8))
+
+
+def test_sending_again_has_an_end() -> None:
+    cluster = FakeCluster(lambda batch: ("cancelled", None))
+    with pytest.raises(EngineError, match="rows 0 to 29 were sent to workers 8 times and lost"):
+        cluster.run(two_lanes())
+
+
+def test_a_list_that_kills_is_taken_apart_after_all_others_and_the_rows_named() -> None:
+    def deadly(batch: Batch) -> tuple[str, Any]:
+        return ("error", KilledError("boom")) if 5 in batch.indices else fine(batch)
+
+    cluster = FakeCluster(deadly)
+    with pytest.raises(
+        EngineError, match=r"rows 50 to 59 end every worker .* smaller chunks"
+    ) as caught:
+        cluster.run(two_lanes())
+    assert isinstance(caught.value.__cause__, KilledError)
+    assert sorted(cluster.settled) == [0, 1, 2, 3, 4, 7]
+    assert [batch.indices for batch in cluster.sent[-2:]] == [(4,), (5,)]
+    assert all(batch.alone for batch in cluster.sent[-2:])
+
+
+def test_partitions_that_do_not_kill_alone_are_settled() -> None:
+    cluster = FakeCluster(
+        lambda batch: ("error", KilledError()) if len(batch.indices) > 1 else fine(batch)
+    )
+    cluster.run(two_lanes())
+    assert sorted(cluster.settled) == list(range(8))
+
+
+def test_errors_of_the_work_end_the_pass_and_cancel_the_rest() -> None:
+    error = ValueError("row 3 is NaN")
+    cluster = FakeCluster(
+        lambda batch: ("finished", Outcome(error=error)) if batch.lane == A else fine(batch)
+    )
+    with pytest.raises(ValueError, match="row 3 is NaN"):
+        cluster.run(two_lanes())
+    assert [future.key for future in cluster.cancelled] == ["key-2"]
+
+
+def test_errors_of_dask_are_passed_on() -> None:
+    cluster = FakeCluster(lambda batch: ("error", OSError("disk")))
+    with pytest.raises(OSError, match="disk"):
+        cluster.run(two_lanes())
+
+
+def test_lanes_without_a_head_start_with_a_tail() -> None:
+    cluster = FakeCluster(fine)
+    cluster.run(Tails({A: (0,), B: ()}, {A: (1, 2, 3)}))
+    assert sorted(cluster.settled) == [0, 1, 2, 3]
+
+
+def test_no_partition_at_all() -> None:
+    cluster = FakeCluster(fine)
+    cluster.run(Tails({A: ()}, {}))
+    assert cluster.sent == []

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pickle
+import sys
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.engine.held import Held, admit
+
+CHUNK = Chunk(np.ones((4, 2), np.float32), 8)
+
+
+def test_a_handle_reports_what_it_will_hold_from_the_start() -> None:
+    assert sys.getsizeof(Held(10_000_000)) > 10_000_000
+
+
+def test_a_copy_is_empty_and_keeps_nothing() -> None:
+    held = Held(100)
+    held.keep_rows([CHUNK])
+    held.keep_state("state", 3, np.ones(4))
+    packed = pickle.dumps(held)
+    assert len(packed) < 100
+    copy = pickle.loads(packed)
+    assert copy.rows() is None
+    assert copy.pop_state("state") == (-1, None)
+    copy.keep_rows([CHUNK])
+    copy.keep_state("state", 3, np.ones(4))
+    assert copy.rows() is None
+    assert copy.pop_state("state") == (-1, None)
+    assert sys.getsizeof(copy) < 1000
+
+
+def test_state_is_taken_out_once_and_belongs_to_a_name() -> None:
+    held = Held(100)
+    state = np.ones(4)
+    held.keep_state("state", 3, state)
+    assert held.peek_state("state") == (3, state)
+    assert held.peek_state("other") == (-1, None)
+    assert held.pop_state("state") == (3, state)
+    assert held.pop_state("state") == (-1, None)
+
+
+def test_rows_that_are_views_are_copied_and_others_are_not() -> None:
+    buffer = np.arange(100.0).reshape(50, 2)
+    held = Held(100)
+    held.keep_rows([Chunk(buffer[:4]), CHUNK])
+    first, second = held.rows() or []
+    assert not np.shares_memory(first.rows, buffer)
+    assert np.array_equal(first.rows, buffer[:4])
+    assert second is CHUNK
+
+
+def test_admission_is_first_come_first_kept() -> None:
+    assert admit({0: 50, 1: 60, 2: 50, 3: 1}, room=100) == {0: 50, 2: 50}
+    assert admit({0: 50}, room=-10) == {}
+    assert admit({0: 0}, room=10) == {}

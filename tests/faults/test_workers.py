@@ -1,0 +1,250 @@
+"""Workers die, come and go; results stay the same bits, and what cannot go on says why."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from daskcluster.data.open import open_dataset
+from daskcluster.engine.dask import DaskEngine
+from daskcluster.engine.held import held_bytes
+from daskcluster.errors import EngineError, SchedulerUnreachableError
+from tests.engine import reductions as r
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return 25 partitions of 4,000 rows of integers."""
+    import zarr
+
+    rows = np.random.default_rng(3).integers(-50, 50, (100_000, 64)).astype(np.float32)
+    path = str(tmp_path_factory.mktemp("faults") / "rows.zarr")
+    array = zarr.create_array(path, shape=rows.shape, chunks=(4_000, 64), dtype="f4")
+    array[:] = rows
+    return open_dataset(path)
+
+
+@pytest.fixture(scope="module")
+def truth(dataset: Any) -> int:
+    return int(dataset.to_numpy().sum())
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """Yield a cluster whose workers may be killed: its nannies start them again."""
+    settings = {"distributed.scheduler.allowed-failures": 1}
+    with (
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        ) as cluster,
+    ):
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: LocalCluster) -> Iterator[Client]:
+    with Client(cluster, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=30)
+        yield client
+
+
+def pids(client: Client) -> dict[str, int]:
+    return client.run(os.getpid)
+
+
+def soon(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def kill_when_busy(folder: Path, pid: int) -> threading.Thread:
+    """Kill a worker as soon as it has begun to work on a slow pass."""
+
+    def kill() -> None:
+        if soon(lambda: (folder / str(pid)).exists()):
+            os.kill(pid, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    return thread
+
+
+def test_a_worker_killed_in_the_middle_of_a_pass(
+    client: Client, dataset: Any, truth: int, tmp_path: Path
+) -> None:
+    with DaskEngine(client, timeout=60).place(dataset) as placed:
+        expected = placed.reduce(r.SUM, {"factor": 1})
+        assert expected[1] == truth
+        victim = sorted(pids(client).values())[0]
+        killer = kill_when_busy(tmp_path, victim)
+        got = placed.reduce(r.SLOW, {"factor": 1, "seconds": 0.05, "folder": str(tmp_path)})
+        killer.join()
+        assert np.array_equal(got, expected)
+        assert victim not in pids(client).values()
+        assert np.array_equal(placed.reduce(r.SUM, {"factor": 1}), expected)
+
+
+def test_a_worker_killed_while_its_broadcast_and_rows_are_there(
+    client: Client, dataset: Any, truth: int, tmp_path: Path
+) -> None:
+    rows = open_dataset(dataset.to_numpy())
+    with DaskEngine(client, timeout=60).place(rows) as placed:
+        killer = kill_when_busy(tmp_path, sorted(pids(client).values())[1])
+        params = {"factor": 1, "seconds": 0.05, "folder": str(tmp_path), "b": np.ones(400_000)}
+        assert placed.reduce(r.SLOW, params)[1] == truth
+        killer.join()
+        assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
+
+
+def test_lost_state_is_rebuilt(client: Client, dataset: Any, truth: int, tmp_path: Path) -> None:
+    def rebuilt(calls: int) -> int:
+        return len(list(tmp_path.glob(f"{calls}-*")))
+
+    with DaskEngine(client, timeout=60).place(dataset) as placed:
+        for calls in range(4):
+            if calls == 2:
+                os.kill(sorted(pids(client).values())[0], signal.SIGKILL)
+            params = {"calls": calls, "folder": str(tmp_path)}
+            assert placed.map_state(r.NOTED, params)[1] == truth * (calls + 1)
+        assert rebuilt(0) == 25
+        # Only what the dead worker held.
+        assert 0 < rebuilt(2) < 25
+
+
+def test_workers_join_and_leave(dataset: Any, truth: int) -> None:
+    with (
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        DaskEngine(client, timeout=60).place(dataset) as placed,
+    ):
+        for calls, workers in enumerate((1, 2, 4, 1)):
+            cluster.scale(workers)
+            assert soon(
+                lambda n=workers: len(client.scheduler_info(n_workers=-1)["workers"]) == n  # type: ignore[misc]
+            )
+            assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
+            assert placed.map_state(r.STATE, {"calls": calls})[1] == truth * (calls + 1)
+            homes = placed._ground.homes.by_worker()
+            assert len(homes) == workers
+            # How many each one has follows the speed that was measured; that nobody is left out does not.
+            assert sorted(chain.from_iterable(homes.values())) == list(range(25))
+            assert min(map(len, homes.values())) >= 1
+            held = held_bytes(client, homes)
+            assert all(held.values())
+
+
+def test_an_adaptive_cluster_starts_from_nothing(dataset: Any, truth: int) -> None:
+    with (
+        LocalCluster(
+            n_workers=0, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):  # fmt: skip
+        cluster.adapt(minimum=0, maximum=1, interval="100ms")
+        with DaskEngine(client, timeout=60).place(dataset) as placed:
+            assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
+
+
+def test_rows_that_end_their_worker_are_named(client: Client, dataset: Any, truth: int) -> None:
+    with DaskEngine(client, timeout=60).place(dataset) as placed:
+        with pytest.raises(EngineError, match=r"rows 48000 to 51999 end every worker that works"):
+            placed.reduce(r.DEADLY, {"factor": 1, "row": 50_000})
+        assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
+
+
+def test_without_any_worker_a_pass_ends_within_the_timeout(dataset: Any, tmp_path: Path) -> None:
+    with (
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        DaskEngine(client, timeout=2).place(dataset) as placed,
+    ):
+        pid = next(iter(pids(client).values()))
+
+        def leave() -> None:
+            soon(lambda: (tmp_path / str(pid)).exists())
+            cluster.scale(0)
+
+        leaver = threading.Thread(target=leave)
+        leaver.start()
+        began = time.monotonic()
+        with pytest.raises(EngineError, match="no Dask worker has come within 2 s; start workers"):
+            placed.reduce(r.SLOW, {"factor": 1, "seconds": 0.2, "folder": str(tmp_path)})
+        leaver.join()
+        assert time.monotonic() - began < 30
+        with pytest.raises(EngineError, match="no Dask worker has come within 2 s"):
+            placed.reduce(r.SUM, {"factor": 1})
+
+
+@pytest.mark.slow
+def test_without_its_scheduler_a_pass_ends_within_the_timeout(dataset: Any, tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    dask_command = [sys.executable, "-m", "dask"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": Path.cwd()}
+    scheduler = subprocess.Popen(
+        [*dask_command, "scheduler", "--host", address, "--no-dashboard"], **quiet
+    )
+    worker = subprocess.Popen(
+        [*dask_command, "worker", address, "--no-nanny", "--nthreads=1", "--death-timeout=5"],
+        **quiet,
+    )
+    try:
+        engine = DaskEngine(Client(address, set_as_default=False, timeout=20), timeout=5)
+        engine.client.wait_for_workers(1, timeout=20)
+
+        killed_at = []
+
+        def kill() -> None:
+            soon(lambda: any(tmp_path.iterdir()))
+            scheduler.kill()
+            killed_at.append(time.monotonic())
+
+        killer = threading.Thread(target=kill)
+        with engine.place(dataset) as placed:
+            killer.start()
+            with pytest.raises(SchedulerUnreachableError, match="does not answer any more"):
+                placed.reduce(r.SLOW, {"factor": 1, "seconds": 0.2, "folder": str(tmp_path)})
+            assert time.monotonic() - killed_at[0] < 10
+            killer.join()
+        engine.client.close()
+    finally:
+        for process in (scheduler, worker):
+            process.kill()
+            process.wait()

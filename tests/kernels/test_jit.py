@@ -1,0 +1,127 @@
+"""Compilation: the cache, the choice of the tile, and other CPUs in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daskcluster.errors import InvalidParameterError
+from daskcluster.kernels import jit
+
+PROGRAM = """
+import hashlib, warnings
+import numpy as np
+warnings.simplefilter("error")
+from daskcluster.kernels.accumulate import accumulate
+from daskcluster.kernels.distance import sqdist_to_assigned
+from daskcluster.kernels.jit import compilations, tile_name
+from daskcluster.kernels.tile import nearest_two, pack
+rng = np.random.default_rng(0)
+rows = rng.standard_normal((333, 13)).astype(np.float32) + np.float32(50)
+labels, second = np.empty((2, 333), np.int32)
+scores, distances = np.empty((333, 2), np.float32), np.empty(333)
+centres = rows[:29].copy()
+sums, counts = np.zeros((29, 13)), np.zeros(29, np.int64)
+nearest_two(rows, pack(centres), labels, second, scores)
+sqdist_to_assigned(rows, centres, labels, distances)
+accumulate(rows, labels, np.full(13, 1.5 * 2.0**20), sums, counts)
+digest = hashlib.sha256()
+for result in (labels, second, scores, distances, sums, counts):
+    digest.update(result.tobytes())
+print(tile_name(), digest.hexdigest(), *compilations())
+"""
+
+
+def run(**environment: str) -> list[str]:
+    inherited = {
+        k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_", "DASKCLUSTER_"))
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**inherited, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.fixture(scope="module")
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("numba")
+
+
+@pytest.fixture(scope="module")
+def here(cache_folder: Path) -> list[str]:
+    return run(NUMBA_CACHE_DIR=str(cache_folder))
+
+
+def test_second_process_compiles_nothing(here: list[str], cache_folder: Path) -> None:
+    _, digest, _, compiled = here
+    assert int(compiled) > 0
+    _, again, loaded, compiled = run(NUMBA_CACHE_DIR=str(cache_folder))
+    assert again == digest
+    assert int(compiled) == 0
+    assert int(loaded) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "cpu", "features"),
+    [
+        ("avx2", "haswell", "+sse2,+sse4.2,+avx,+avx2,+fma"),
+        ("neon", None, None),
+        ("portable", "haswell", "+sse2,+sse4.2,+avx,+avx2,+fma"),
+    ],
+)
+def test_other_tiles_give_the_same_bits(
+    here: list[str], cache_folder: Path, name: str, cpu: str | None, features: str | None
+) -> None:
+    environment = {"NUMBA_CACHE_DIR": str(cache_folder)}
+    if name != "avx2":
+        environment["DASKCLUSTER_TILE"] = name
+    if cpu is not None and features is not None:
+        if "avx2" not in jit.cpu_features():
+            pytest.skip("this CPU has no AVX2 to run haswell code")
+        environment |= {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
+    tile, digest, *_ = run(**environment)
+    assert tile == name
+    assert digest == here[1]
+
+
+def test_a_plain_cpu_gets_the_portable_tile(cache_folder: Path) -> None:
+    tile, *_ = run(NUMBA_CACHE_DIR=str(cache_folder), NUMBA_CPU_NAME="generic")
+    assert tile == "portable"
+
+
+def test_unknown_tile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(jit.OVERRIDE, "sse9")
+    jit.tile_name.cache_clear()
+    with pytest.raises(
+        InvalidParameterError, match=r"DASKCLUSTER_TILE='sse9' should be one of avx"
+    ):
+        jit.tile_name()
+    monkeypatch.undo()
+    jit.tile_name.cache_clear()
+
+
+def test_no_writable_cache_warns_once_and_still_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = jit.njit
+
+    def without_cache(*, cache: bool, **options: object) -> object:
+        if cache:
+            raise RuntimeError("cannot cache function 'f': no locator available for file 'f.py'")
+        return real(cache=False, **options)
+
+    monkeypatch.setattr(jit, "njit", without_cache)
+    jit._warn_uncached.cache_clear()
+    with pytest.warns(RuntimeWarning, match="set NUMBA_CACHE_DIR"):
+        jit.kernel(lambda x: x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        doubled = jit.kernel(lambda x: x + x)
+    assert doubled(np.float32(2)) == 4

@@ -1,0 +1,109 @@
+"""Potentials, running minima and picks by mass."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from daskcluster.kernels.distance import sqdist_all
+from daskcluster.kernels.sampling import cumulative_pick, lower, potentials
+
+SHIFT, LOW = 1.5 * 2.0**40, 1.5 * 2.0**-5
+
+
+def table(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    out = np.empty((len(rows), len(centres)))
+    sqdist_all(rows, centres, out)
+    return out
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("d", [1, 4, 9, 30])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_potentials(kind: type, d: int, weighted: bool) -> None:
+    rng = np.random.default_rng(d)
+    rows, candidates = rng.standard_normal((301, d)).astype(kind), rng.standard_normal((7, d))
+    candidates = candidates.astype(kind)
+    weights = rng.random(301) if weighted else None
+    mind2 = np.full(301, np.inf)
+    lower(rows, rows[5], mind2)
+    assert np.array_equal(mind2, table(rows, rows[5:6])[:, 0])
+    high, low = np.zeros((2, 7))
+    potentials(rows, candidates, mind2, weights, SHIFT, LOW, high, low)
+    masses = np.minimum(mind2[:, None], table(rows, candidates))
+    masses = masses if weights is None else masses * weights[:, None]
+    on_grid = (masses + SHIFT) - SHIFT
+    assert np.array_equal(high, on_grid.sum(axis=0))
+    assert np.array_equal(low, (((masses - on_grid) + LOW) - LOW).sum(axis=0))
+
+    again, again_low = np.zeros((2, 7))
+    for part in (slice(100, 301), slice(0, 100)):
+        part_weights = None if weights is None else weights[part]
+        potentials(rows[part], candidates, mind2[part], part_weights, SHIFT, LOW, again, again_low)
+    assert np.array_equal(again, high)
+    assert np.array_equal(again_low, low)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 33, 401])
+@pytest.mark.parametrize("d", [2, 17])
+def test_rough_distances_decide_nothing_wrong(kind: type, n: int, d: int) -> None:
+    rng = np.random.default_rng(d)
+    rows = (rng.standard_normal((801, d)) + 1e4 + 8 * rng.integers(0, 3, (801, 1))).astype(kind)
+    rows[300:320] = rows[:20]  # duplicates: distances of zero, and ties
+    rows[320:340] = np.nextafter(rows[20:40], np.inf, dtype=kind)
+    centres, candidates = rows[:30], rows[[3, 25, 320, 325, 700]]
+    rows, mind2 = rows[-n:] if n else rows[:0], np.full(n, np.inf)
+    for centre in centres:
+        lower(rows, centre, mind2)
+    assert np.array_equal(mind2, table(rows, centres).min(axis=1))
+    high, low = np.zeros((2, 5))
+    potentials(rows, candidates, mind2, None, SHIFT, LOW, high, low)
+    masses = np.minimum(mind2[:, None], table(rows, candidates))
+    on_grid = (masses + SHIFT) - SHIFT
+    assert np.array_equal(high, on_grid.sum(axis=0))
+    assert np.array_equal(low, (((masses - on_grid) + LOW) - LOW).sum(axis=0))
+
+
+def test_rough_distances_may_overflow() -> None:
+    rows = np.array([[0.0], [3e38], [2e38]], np.float32)
+    mind2 = np.full(3, np.inf)
+    lower(rows, rows[0], mind2)
+    lower(rows, rows[1], mind2)
+    expected = table(rows, rows[:2]).min(axis=1)
+    assert np.isfinite(expected).all()
+    assert np.array_equal(mind2, expected)
+
+
+def test_potentials_before_the_first_centre() -> None:
+    rows = np.random.default_rng(0).standard_normal((50, 3))
+    high, low = np.zeros((2, 4))
+    potentials(rows, rows[:4], np.full(50, np.inf), None, SHIFT, LOW, high, low)
+    assert np.allclose(high + low, table(rows, rows[:4]).sum(axis=0))
+
+
+def test_lower_keeps_what_is_nearer() -> None:
+    rows = np.array([[0.0], [1.0], [5.0]])
+    mind2 = np.array([np.inf, 0.25, 9.0])
+    lower(rows, np.array([3.0]), mind2)
+    assert mind2.tolist() == [9.0, 0.25, 4.0]
+
+
+def test_pick_never_takes_a_row_without_mass() -> None:
+    masses = np.array([0.0, 1.0, 0.0, 2.0, 0.0])
+    weights = np.array([1.0, 1.0, 1.0, 0.0, 1.0])
+    for target, plain, weighted in [(-1.0, 1, 1), (0.0, 1, 1), (0.999, 1, 1), (1.0, 3, 1),
+                                    (2.999, 3, 1), (3.0, 3, 1), (1e9, 3, 1)]:  # fmt: skip
+        assert cumulative_pick(masses, None, SHIFT, target) == plain
+        assert cumulative_pick(masses, weights, SHIFT, target) == weighted
+    assert cumulative_pick(np.zeros(3), None, SHIFT, 0.0) == -1
+    assert cumulative_pick(np.empty(0), None, SHIFT, 0.0) == -1
+
+
+def test_pick_adds_masses_as_the_sums_do() -> None:
+    rng = np.random.default_rng(3)
+    masses = rng.lognormal(0, 3, 1000)
+    prefix = np.cumsum((masses + SHIFT) - SHIFT)  # exact, hence in any order
+    for target in rng.random(50) * prefix[-1]:
+        expected = int(np.searchsorted(prefix, target, side="right"))
+        assert cumulative_pick(masses, None, SHIFT, target) == expected

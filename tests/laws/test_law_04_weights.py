@@ -1,0 +1,56 @@
+"""Law 4: weight w equals w copies; scaling changes only the inertia; zero weight is never a centre."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import daskcluster as dc
+from tests.laws.data import lognormal
+
+X = lognormal(600, 4, dtype=np.float64)
+COUNTS = np.random.default_rng(5).integers(0, 4, 600)
+
+
+@pytest.mark.parametrize("engine", ["local"])
+def test_weight_equals_copies(engine):
+    copies = np.repeat(X, COUNTS, axis=0)
+    start = X[COUNTS > 0][::60][:7]
+    one = dc.KMeans(7, init=start, tol=0, engine=engine).fit(X, sample_weight=COUNTS)
+    other = dc.KMeans(7, init=start, tol=0, engine=engine).fit(copies)
+    np.testing.assert_allclose(one.cluster_centers_, other.cluster_centers_, rtol=1e-12)
+    assert one.inertia_ == pytest.approx(other.inertia_, rel=1e-12)
+    assert one.n_iter_ == other.n_iter_
+    assert np.array_equal(np.repeat(one.labels_, COUNTS), other.labels_)
+
+
+@pytest.mark.parametrize("init", ["random", "k-means++", "k-means||"])
+def test_scaling_weights_changes_only_the_inertia(init):
+    weights = COUNTS + 0.5
+    one = dc.KMeans(6, init=init, random_state=1, n_init=1).fit(X, sample_weight=weights)
+    other = dc.KMeans(6, init=init, random_state=1, n_init=1).fit(X, sample_weight=8 * weights)
+    np.testing.assert_allclose(one.cluster_centers_, other.cluster_centers_, rtol=1e-12)
+    assert other.inertia_ == pytest.approx(8 * one.inertia_, rel=1e-12)
+
+
+@pytest.mark.parametrize("init", ["random", "k-means++", "k-means||"])
+@pytest.mark.parametrize("seed", range(5))
+def test_unit_weights_equal_none(init, seed):
+    one = dc.KMeans(6, init=init, random_state=seed, n_init=1).fit(X)
+    other = dc.KMeans(6, init=init, random_state=seed, n_init=1).fit(X, sample_weight=np.ones(600))
+    np.testing.assert_allclose(one.cluster_centers_, other.cluster_centers_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("init", ["random", "k-means++", "k-means||"])
+@pytest.mark.parametrize("seed", range(5))
+def test_zero_weight_is_never_a_centre(init, seed):
+    rows = np.concatenate([X, np.full((300, 4), 1e6)])  # far away, but of no weight
+    weights = np.concatenate([np.ones(600), np.zeros(300)])
+    model = dc.KMeans(6, init=init, max_iter=0, random_state=seed, n_init=1)
+    assert model.fit(rows, sample_weight=weights).cluster_centers_.max() < 1e6
+
+
+def test_zero_weight_is_no_relocation_target():
+    rows = np.array([[0.0], [1.0], [2.0], [100.0]])
+    model = dc.KMeans(2, init=[[0.5], [50.0]], max_iter=1).fit(rows, sample_weight=[1, 1, 1, 0])
+    assert model.cluster_centers_.max() <= 2.0

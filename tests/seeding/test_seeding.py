@@ -1,0 +1,112 @@
+"""Seeding: distributions, degenerate data, and that it beats chance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import daskcluster as dc
+from daskcluster.data.open import open_dataset
+from daskcluster.randomness import Key
+from daskcluster.seeding.uniform import draw_rows
+
+
+def blobs(k=100, n=4000, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    centres = 100 * rng.random((k, d))
+    return centres[np.arange(n) % k] + 0.05 * rng.normal(size=(n, d))
+
+
+@pytest.mark.parametrize("method", ["plusplus", "parallel"])
+def test_separated_clusters_are_all_found(method):
+    X = blobs()
+    if method == "plusplus":
+        centres, _ = dc.kmeans_plusplus(X, 100, random_state=0)
+    else:
+        centres = dc.kmeans_parallel(X, 100, random_state=0)
+    best = dc.quantization_error(X, dc.KMeans(100, init=X[:100]).fit(X).cluster_centers_)
+    assert dc.quantization_error(X, centres) < 3 * best
+
+
+def test_random_rows_follow_their_weights():
+    weights = np.array([0.0, 1, 2, 3, 4])
+    dataset = open_dataset(np.zeros((5, 1)), weights=weights)
+    drawn = [int(draw_rows(dataset, 1, Key(seed, "test"))[0]) for seed in range(3000)]
+    counts = np.bincount(drawn, minlength=5)
+    assert counts[0] == 0
+    assert stats.chisquare(counts[1:], 3000 * weights[1:] / 10).pvalue > 1e-3
+
+
+def test_second_centre_follows_weighted_squared_distances():
+    X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    weights = np.array([1e9, 4.0, 2.0, 1.0])  # the first centre is row 0
+    drawn = [
+        int(
+            dc.kmeans_plusplus(X, 2, sample_weight=weights, random_state=seed, n_local_trials=1)[1][
+                1
+            ]
+        )
+        for seed in range(1500)
+    ]
+    mass = weights[1:] * X[1:, 0] ** 2
+    counts = np.bincount(drawn, minlength=4)[1:]
+    assert stats.chisquare(counts, 1500 * mass / mass.sum()).pvalue > 1e-3
+
+
+def test_parallel_rounds_sample_in_proportion():
+    """The first round draws row i with probability min(1, l w d^2 / phi), independently."""
+    from daskcluster.chunkwise.seeding import FIRST_ROUND, RoundParams
+    from daskcluster.engine.local import LocalEngine
+    from daskcluster.engine.scaled import ScaledPlacement
+
+    X = np.array([[0.0], [1], [2], [3], [4]])
+    weights = np.array([1.0, 1, 2, 1, 3])
+    hits = np.zeros(5)
+    trials = 2000
+    with LocalEngine(n_threads=1).place(open_dataset(X, weights=weights)) as placement:
+        rows = ScaledPlacement(placement)
+        for seed in range(trials):
+            key = Key(seed, "k-means||", 0)
+            found = rows.reduce(
+                FIRST_ROUND,
+                lambda scale, key=key: RoundParams(
+                    X[:1], 0, key, 50, float(scale.spread), float(scale.weights), 5
+                ),
+            )
+            hits[found.indices[found.ratios < 2.0 / found.cost.value]] += 1
+    mass = weights * X[:, 0] ** 2
+    expected = np.minimum(1.0, 2.0 * mass / mass.sum())
+    error = np.sqrt(expected * (1 - expected) / trials)
+    assert (np.abs(hits / trials - expected) <= 4 * error + 1e-12).all()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_plusplus_indices_are_rows(seed):
+    X = blobs(k=7, n=200).astype(np.float32)
+    centres, indices = dc.kmeans_plusplus(X, 12, random_state=seed)
+    assert centres.dtype == np.float32
+    assert (X[indices] == centres).all()
+    assert len(set(indices.tolist())) == 12
+
+
+def test_duplicates_run_out():
+    X = np.repeat(np.arange(3.0)[:, None], 10, axis=0)
+    for centres in (
+        dc.kmeans_plusplus(X, 5, random_state=0)[0],
+        dc.kmeans_parallel(X, 5, random_state=0),
+    ):
+        assert centres.shape == (5, 1)
+        assert set(centres[:, 0]) == {0.0, 1.0, 2.0}
+
+
+def test_random_state_repeats_and_differs():
+    X = blobs(k=20, n=400)
+    one = dc.kmeans_parallel(X, 9, random_state=4)
+    assert one.tobytes() == dc.kmeans_parallel(X, 9, random_state=4).tobytes()
+    assert one.tobytes() != dc.kmeans_parallel(X, 9, random_state=5).tobytes()
+
+
+def test_too_many_centres():
+    with pytest.raises(ValueError, match="n_samples=5 should be >= n_clusters=6"):
+        dc.kmeans_plusplus(np.zeros((5, 2)), 6)

@@ -1,0 +1,97 @@
+"""What the documents say is executed: blocks of Markdown pages, examples of docstrings.
+
+A block below a line ``<!-- not run: reason -->`` is left out.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import os
+import re
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^(<!-- not run: .+ -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)(?:#[^)]*)?\)")
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted((ROOT / "daskcluster").rglob("*.py"))
+]
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    text: str
+    line: int
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(match[2], match[3], text.count("\n", 0, match.start(3)))
+        for match in FENCE.finditer(text)
+        if not match[1] and match[2] in {"python", "console"}
+    ]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> dict[str, str]:
+    """Return an environment whose `daskcluster` is this checkout's, run by this Python."""
+    command = tmp_path / "bin" / "daskcluster"
+    command.parent.mkdir()
+    start = "import sys; sys.argv[0] = 'daskcluster'; from daskcluster.cli.main import main; main()"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{start}" "$@"\n')
+    command.chmod(command.stat().st_mode | stat.S_IXUSR)
+    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES if blocks_of(page)],
+)
+def test_page_runs(
+    page: Path, tmp_path: Path, shell: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    space: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks_of(page):
+        if block.language == "python":
+            # Padding, so that a traceback names the line of the page.
+            exec(compile("\n" * block.line + block.text, str(page), "exec"), space)
+        else:
+            run_console(block, page, shell)
+
+
+def run_console(block: Block, page: Path, environment: dict[str, str]) -> None:
+    for offset, line in enumerate(block.text.splitlines(), 1):
+        if not line.startswith("$ "):
+            continue
+        done = subprocess.run(line[2:], shell=True, env=environment, capture_output=True, text=True)
+        where = f"{page}:{block.line + offset}: {line}"
+        assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_of_docstrings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert found.failed == 0

@@ -1,0 +1,266 @@
+"""The rules of the house: what imports what, what importing costs, what the package declares."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import daskcluster
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "daskcluster"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+HEAVY = {"dask", "distributed", "sklearn", "numba", "zarr", "scipy", "matplotlib", "pandas"}
+NO_ROOMS = {"core", "utils", "util", "common", "helpers", "misc", "lib"}
+# What an import is called and what is installed, where the two differ.
+DISTRIBUTIONS = {"sklearn": "scikit-learn"}
+EXTRAS_ONLY = {"pandas", "pyarrow", "matplotlib", "s3fs", "gcsfs", "adlfs"}
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def runtime_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield all nodes but those that only a type checker sees."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        yield child
+        yield from runtime_nodes(child)
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Yield the dotted name of everything a module imports, wherever in it."""
+    for node in runtime_nodes(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def layers() -> list[tuple[set[str], bool]]:
+    """Return the layers of pyproject.toml, top first: their rooms, and whether those are siblings
+    that do not see each other.
+    """
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contract = table["tool"]["importlinter"]["contracts"][0]
+    rows = []
+    for line in contract["layers"]:
+        rooms = {room.strip(" ()") for room in re.split(r"[|:]", line)}
+        rows.append((rooms, "|" in line))
+    return rows
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def test_every_room_has_its_layer() -> None:
+    known = set().union(*(rooms for rooms, _ in layers()))
+    rooms = {room_of(name_of(path)) for path in MODULES} - {""}
+    assert rooms <= known, f"not in the layers of pyproject.toml: {sorted(rooms - known)}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_imports_only_what_stands_below_it(path: Path) -> None:
+    if not room_of(name_of(path)):
+        return
+    rank = {room: level for level, (rooms, _) in enumerate(layers()) for room in rooms}
+    siblings = {room for rooms, apart in layers() if apart for room in rooms}
+    own = room_of(name_of(path))
+    for target in imports_of(path):
+        room = room_of(target)
+        if not target.startswith("daskcluster.") or room == own or room not in rank:
+            continue
+        assert rank[room] >= rank[own], f"{path} imports {target} from above"
+        if rank[room] == rank[own]:
+            assert own not in siblings, f"{path} imports {target}, a sibling it must not see"
+
+
+def offenders(forbidden: str, allowed: tuple[str, ...]) -> list[str]:
+    """Return the modules that import `forbidden` though they are in none of `allowed`."""
+    return [
+        f"{name_of(path)} imports {target}"
+        for path in MODULES
+        for target in imports_of(path)
+        if f"{target}.".startswith(f"{forbidden}.")
+        and not f"{name_of(path)}.".startswith(tuple(f"daskcluster.{room}." for room in allowed))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "allowed"),
+    [
+        ("distributed", ("engine.dask", "engine.held", "engine.connect", "jobs", "cli")),
+        ("dask.distributed", ("engine.dask", "engine.held", "engine.connect", "jobs", "cli")),
+        ("sklearn", ("estimators",)),
+        ("click", ("cli",)),
+        ("rich", ("cli", "reports")),
+        ("matplotlib", ("reports",)),
+        ("numba", ("kernels",)),
+        ("llvmlite", ("kernels",)),
+        ("zarr", ("data", "models", "engine.worker")),
+    ],
+)
+def test_a_library_stays_in_its_rooms(forbidden: str, allowed: tuple[str, ...]) -> None:
+    assert offenders(forbidden, allowed) == []
+
+
+def test_kernels_import_nothing_of_ours_but_kernels() -> None:
+    found = [
+        f"{name_of(path)} imports {target}"
+        for path in MODULES
+        if room_of(name_of(path)) == "kernels"
+        for target in imports_of(path)
+        if target.startswith("daskcluster.") and room_of(target) not in {"kernels", "errors"}
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(("above", "below"), [("reports", "estimators"), ("algorithms", "seeding")])
+def test_rooms_that_may_not_meet(above: str, below: str) -> None:
+    found = [
+        target
+        for path in MODULES
+        if room_of(name_of(path)) == above
+        for target in imports_of(path)
+        if room_of(target) == below and target.startswith("daskcluster.")
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_nothing_private_of_other_libraries(path: Path) -> None:
+    for target in imports_of(path):
+        parts = target.split(".")
+        private = [part for part in parts if part.startswith("_") and not part.endswith("__")]
+        ours = parts[0] == "daskcluster" or target in sys.stdlib_module_names
+        assert ours or not private, f"{path} imports {target}"
+
+
+def test_every_library_is_declared() -> None:
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = re.compile(r"^[A-Za-z0-9_.-]+")
+    required = {names.match(line).group().lower() for line in table["dependencies"]}
+    optional = {
+        names.match(line).group().lower()
+        for lines in table["optional-dependencies"].values()
+        for line in lines
+    }
+    assert {DISTRIBUTIONS.get(name, name) for name in EXTRAS_ONLY} <= optional
+    imported = {target.split(".")[0] for path in MODULES for target in imports_of(path)}
+    for name in sorted(imported - set(sys.stdlib_module_names) - {"daskcluster"} - EXTRAS_ONLY):
+        assert DISTRIBUTIONS.get(name, name) in required, f"{name} is not a dependency"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_modules_are_rooms_not_attics(path: Path) -> None:
+    assert not NO_ROOMS & set(path.relative_to(ROOT).with_suffix("").parts)
+    lines = path.read_text(encoding="utf-8").count("\n")
+    assert lines <= 400, f"{path} has {lines} lines; split it by concept"
+
+
+def test_every_folder_is_a_package() -> None:
+    folders = {path.parent for path in MODULES}
+    assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_public_names_are_the_same_everywhere() -> None:
+    tree = tree_of(PACKAGE / "__init__.py")
+    seen_by_checkers = {
+        alias.name: node.module
+        for branch in tree.body
+        if isinstance(branch, ast.If)
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom) and node.module != "daskcluster"
+        for alias in node.names
+    }
+    homes = vars(daskcluster)["_HOMES"]
+    modules = vars(daskcluster)["_MODULES"]
+    assert seen_by_checkers == homes
+    assert set(daskcluster.__all__) == set(homes) | modules | {"__version__"}
+    assert set(daskcluster.__all__) <= set(dir(daskcluster))
+
+
+@pytest.mark.parametrize("name", daskcluster.__all__)
+def test_public_name_is_there_and_documented(name: str) -> None:
+    value = getattr(daskcluster, name)
+    assert name == "__version__" or value.__doc__
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'KMean'"):
+        daskcluster.KMean  # noqa: B018
+
+
+def test_star_import_gives_the_public_names() -> None:
+    space: dict[str, object] = {}
+    exec("from daskcluster import *", space)
+    assert set(daskcluster.__all__) <= set(space)
+
+
+IMPORT_PROBE = """
+import json, sys, time
+import numpy
+begin = time.perf_counter()
+import daskcluster
+seconds = time.perf_counter() - begin
+modules = [name for name in sys.modules if "." not in name]
+print(json.dumps({"seconds": seconds, "modules": modules}))
+"""
+
+
+def probe(code: str) -> dict[str, object]:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def test_import_is_light_and_fast() -> None:
+    found = [probe(IMPORT_PROBE) for _ in range(3)]
+    assert HEAVY & set(found[0]["modules"]) == set()
+    # The best of three, because a busy machine only ever adds.
+    assert min(run["seconds"] for run in found) < 0.3
+
+
+def test_the_installed_metadata_tells_the_same_story() -> None:
+    try:
+        found = importlib.metadata.version("daskcluster")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("running from a checkout that is not installed")
+    assert found == daskcluster.__version__
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name="daskcluster")
+    assert callable(script.load())
+    (command,) = importlib.metadata.entry_points(group="dask_cli", name="daskcluster")
+    assert command.load().name == "daskcluster"  # what Dask calls its sub-command
+
+
+def test_the_type_marker_is_shipped() -> None:
+    assert (PACKAGE / "py.typed").exists()
+
+
+def test_markers_are_named_in_the_readme() -> None:
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for line in table["tool"]["pytest"]["ini_options"]["markers"]:
+        assert f"`{line.split(':')[0]}`" in readme
