@@ -8,10 +8,11 @@ from typing import Any
 from daskcluster.cli.engines import Place
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.local import LocalEngine
-from daskcluster.engine.memory import Footprint, MemoryPlan, format_bytes, host_memory, project
+from daskcluster.engine.memory import Footprint, MemoryPlan, project
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.kmeans_fit import fit_footprint
+from daskcluster.host import format_bytes, host_memory
 from daskcluster.reports.tables import Rows, format_seconds
 from daskcluster.typing import Dataset
 

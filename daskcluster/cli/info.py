@@ -66,7 +66,7 @@ def _tell_model(url: str, storage_options: dict[str, Any] | None, as_json: bool)
 
 
 def _rows_of_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    from daskcluster.engine.memory import format_bytes
+    from daskcluster.host import format_bytes
 
     def text(name: str, value: Any) -> str:
         if name.startswith("bytes"):

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from daskcluster.engine.memory import BASELINE_BYTES, host_memory
+from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.engine.worker import make_ready
 from daskcluster.errors import EngineError, ReachError, SchedulerUnreachableError
+from daskcluster.host import host_memory
 from daskcluster.typing import Recipe
 
 if TYPE_CHECKING:

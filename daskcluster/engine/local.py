@@ -16,10 +16,11 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
 from daskcluster.engine.engine import Engine, Placement, Traffic
-from daskcluster.engine.memory import Footprint, MemoryPlan, host_memory, project
+from daskcluster.engine.memory import Footprint, MemoryPlan, project
 from daskcluster.engine.tasks import fold, fold_state, group_by_range, output_blocks, write_rows
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
+from daskcluster.host import host_memory
 from daskcluster.typing import Dataset, Range, Sink
 
 T = TypeVar("T")

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-import psutil
 
 from daskcluster.errors import MemoryLimitError
+from daskcluster.host import format_bytes
 from daskcluster.typing import Dataset, Range
 
 BASELINE_BYTES = 285 * 1024**2
@@ -61,19 +59,6 @@ class MemoryPlan:
     @property
     def projected(self) -> int:
         return self.baseline + self.working + self.state + self.resident
-
-
-def host_memory() -> int:
-    """Return the memory of this host in bytes, or of the control group that confines us."""
-    limits = [psutil.virtual_memory().total]
-    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = Path(name).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            limits.append(int(text))
-    return min(limits)
 
 
 def project(
@@ -130,15 +115,6 @@ def _admit(partitions: Sequence[Range], row_bytes: int, room: int) -> int:
         if stop * row_bytes > room:
             return count
     return len(partitions)
-
-
-def format_bytes(count: float) -> str:
-    """Return a size for people, e.g. ``'1.5 GiB'``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def _refusal(

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from typing import Protocol, runtime_checkable
 
 from daskcluster.engine.crew import Member, this_host
-from daskcluster.engine.memory import format_bytes
 from daskcluster.errors import ReachError
+from daskcluster.host import format_bytes
 from daskcluster.typing import Dataset, Reach
 
 SEND_BYTES = 256 * 1024**2

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.engine.memory import format_bytes
+from daskcluster.host import format_bytes
 from daskcluster.models.kmeans import KMeansModel
 
 Rows = list[tuple[str, str]]
