@@ -83,7 +83,8 @@ class IterationEnded(Event):
     """One centre update is done.
 
     `inertia` belongs to the centres that the iteration started from; `shift` is the squared
-    Frobenius norm of the centres' movement.
+    Frobenius norm of the centres' movement; `n_touched` rows were looked at, for `n_distances`
+    distances to centres.
     """
 
     iteration: int
@@ -92,6 +93,8 @@ class IterationEnded(Event):
     seconds: float
     n_empty: int = 0
     bytes_read: int = 0
+    n_touched: int = 0
+    n_distances: int = 0
 
 
 @dataclass(frozen=True)

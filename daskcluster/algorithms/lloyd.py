@@ -2,7 +2,8 @@
 
 What differs from the textbook: sums are exact, so a fixed point is recognised by centres that
 did not change a bit, without remembering a label; the inertia of an iteration comes from the
-statistics (no distance is computed for it) and is for the history only.
+statistics (no distance is computed for it) and is for the history only. How a pass finds the
+statistics is left to an `Assignment`: all of them give the same bits.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from daskcluster.algorithms.assignment import Assignment, FullAssignment
 from daskcluster.algorithms.empty import relocate_empty
 from daskcluster.algorithms.stopping import Stopping
-from daskcluster.chunkwise.assign import ASSIGN, AssignParams
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, IterationEnded, StopReason
@@ -25,6 +26,7 @@ def lloyd(
     rows: ScaledPlacement,
     centres: np.ndarray,
     *,
+    assign: Assignment | None = None,
     max_iter: int = 300,
     tol: float = 1e-4,
     max_time: float | None = None,
@@ -38,6 +40,8 @@ def lloyd(
     rows : ScaledPlacement
     centres : ndarray of shape (k, d)
         Where to start; not changed.
+    assign : Assignment, optional
+        How rows are assigned; by default all of them to the nearest of all centres, each time.
     max_iter : int
         Centre updates at most; 0 returns the start.
     tol : float
@@ -48,7 +52,7 @@ def lloyd(
     callbacks : sequence of callables
         Hear an `IterationEnded` each iteration.
     labels : ndarray of shape (n,), int32, optional
-        OUT. Labels under the centres of the last pass, kept in this process.
+        OUT. Where `assign` keeps the labels under the centres of the last pass, in this process.
 
     Returns
     -------
@@ -56,16 +60,18 @@ def lloyd(
 
     Notes
     -----
-    Cost: one pass an iteration, and one more in an iteration that has an empty cluster. A task
-    returns 8 k (d + 1) bytes, twice that for float64 or weighted rows.
+    Cost: one pass an iteration (of which bounds may leave most unread), and one more in an iteration
+    that has an empty cluster. A task returns 8 k (d + 1) bytes, twice that for float64 or weighted rows.
     """
     centres = np.ascontiguousarray(centres, dtype=rows.dtype)
+    assign = assign or FullAssignment(rows, labels)
     stopping = Stopping(max_iter, max_time, callbacks)
     reason: StopReason | None = StopReason.MAX_ITER if max_iter == 0 else None
     history: list[dict[str, float]] = []
     while reason is None:
         began, bytes_before = time.perf_counter(), rows.placement.traffic.bytes_read
-        statistics = _assigned(rows, centres, labels)
+        assigned = assign(centres)
+        statistics = assigned.statistics
         used = rows.used
         inertia = inertia_from(statistics, centres, rows)
         n_empty = relocate_empty(rows, centres, statistics, used, labels)
@@ -78,6 +84,8 @@ def lloyd(
             seconds=time.perf_counter() - began,
             n_empty=n_empty,
             bytes_read=rows.placement.traffic.bytes_read - bytes_before,
+            n_touched=assigned.n_touched,
+            n_distances=assigned.n_distances,
         )
         history.append(vars(event).copy())
         stopping.tell(event)
@@ -87,15 +95,6 @@ def lloyd(
         reason = stopping.reason(len(history), moved=moved, shift=shift, threshold=threshold)
     labelled = labels is not None and reason is StopReason.CONVERGED
     return FitResult(centres, len(history), reason, history, labelled)
-
-
-def _assigned(
-    rows: ScaledPlacement, centres: np.ndarray, labels: np.ndarray | None
-) -> KMeansStatistics:
-    found: KMeansStatistics = rows.reduce(
-        ASSIGN, lambda scale: AssignParams(centres, scale, rows.unit, labels)
-    )
-    return found
 
 
 def updated(statistics: KMeansStatistics, centres: np.ndarray, *, unit: bool) -> np.ndarray:

@@ -28,7 +28,7 @@ from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.versions import created_with
 from daskcluster.typing import Dataset
 
-ALGORITHMS = ("auto", "lloyd")
+ALGORITHMS = ("auto", "lloyd", "hamerly")
 METRICS = ("euclidean", "cosine")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daskcluster.algorithms.assignment import Assignment, BoundedAssignment, FullAssignment
 from daskcluster.algorithms.lloyd import lloyd
 from daskcluster.chunkwise.assign import (
     SCORE,
@@ -108,16 +109,23 @@ class KMeansFit:
         seconds = time.perf_counter() - began
         spent = rows.placement.traffic.passes - passes
         publish(self.callbacks, SeedingEnded(self.method, spent, seconds))
+        labels = self._kept_labels(rows.placement)
         result = lloyd(
             rows,
             centres,
+            assign=self._assignment(rows, labels),
             max_iter=estimator.max_iter,
             tol=estimator.tol,
             max_time=self._time_left(),
             callbacks=self.callbacks,
-            labels=(labels := self._kept_labels(rows.placement)),
+            labels=labels,
         )
         return self._judge(rows, result, labels)
+
+    def _assignment(self, rows: ScaledPlacement, labels: np.ndarray | None) -> Assignment:
+        if self.estimator.algorithm == "lloyd":
+            return FullAssignment(rows, labels)
+        return BoundedAssignment(rows, labels)
 
     def _kept_labels(self, placement: Placement) -> np.ndarray | None:
         """Return room for labels where it is small beside the rows: those are in memory too."""

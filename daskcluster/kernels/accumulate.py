@@ -14,7 +14,7 @@ import numpy as np
 
 from daskcluster.kernels.arrays import read_only, weights_or_none
 from daskcluster.kernels.jit import STAMP, kernel
-from daskcluster.kernels.row_ops import add_on_grid, add_on_grids
+from daskcluster.kernels.row_ops import add_on_grid, add_on_grids, move_on_grid, move_on_grids
 
 
 def _build_add(stamp: int) -> Any:
@@ -41,8 +41,67 @@ def _build_add_weighted(stamp: int) -> Any:
     return kernel(add_weighted)
 
 
+def _build_move(stamp: int) -> Any:
+    def move(rows, old, new, shift, sums, counts):  # type: ignore[no-untyped-def]
+        _ = stamp
+        n, d = rows.shape
+        x, s = rows.reshape(n * d), sums.reshape(sums.size)
+        for i in range(n):
+            if old[i] == new[i]:
+                continue
+            counts[new[i]] += 1
+            if old[i] < 0:
+                add_on_grid(x, i * d, shift, s, new[i] * d, d)
+            else:
+                counts[old[i]] -= 1
+                move_on_grid(x, i * d, shift, s, old[i] * d, new[i] * d, d)
+
+    return kernel(move)
+
+
+def _build_move_weighted(stamp: int) -> Any:
+    def move_weighted(rows, old, new, weights, grids, sums, low_sums):  # type: ignore[no-untyped-def]
+        _ = stamp
+        n, d = rows.shape
+        x, s, low = rows.reshape(n * d), sums.reshape(sums.size), low_sums.reshape(sums.size)
+        for i in range(n):
+            w = weights[i] if weights.size else 1.0
+            if old[i] == new[i]:
+                continue
+            if old[i] < 0:
+                add_on_grids(x, i * d, w, grids, s, low, new[i] * d, d)
+            else:
+                move_on_grids(x, i * d, w, grids, s, low, old[i] * d, new[i] * d, d)
+
+    return kernel(move_weighted)
+
+
 _add = _build_add(STAMP)
 _add_weighted = _build_add_weighted(STAMP)
+_move = _build_move(STAMP)
+_move_weighted = _build_move_weighted(STAMP)
+
+
+@kernel
+def _move_count(old, new, counts):  # type: ignore[no-untyped-def]
+    for i in range(new.shape[0]):
+        if old[i] >= 0:
+            counts[old[i]] -= 1
+        counts[new[i]] += 1
+
+
+@kernel
+def _move_values(values, old, new, shift, residual_shift, high, low):  # type: ignore[no-untyped-def]
+    for i in range(new.shape[0]):
+        if old[i] == new[i]:
+            continue
+        h = (values[i] + shift) - shift
+        r = ((values[i] - h) + residual_shift) - residual_shift
+        high[new[i]] += h
+        low[new[i]] += r
+        if old[i] >= 0:
+            high[old[i]] -= h
+            low[old[i]] -= r
 
 
 @kernel
@@ -147,6 +206,61 @@ def accumulate_weighted(
         accumulate_values(
             weights, labels, weight_shift, weight_residual_shift, counts, count_residuals
         )
+
+
+def move(
+    X: np.ndarray,
+    old: np.ndarray,
+    new: np.ndarray,
+    shift: np.ndarray,
+    sums: np.ndarray,
+    counts: np.ndarray,
+) -> None:
+    """Move rows whose label changed from the sums of one cluster to those of another, on one grid.
+
+    Parameters
+    ----------
+    X, shift, sums, counts
+        As in `accumulate`.
+    old, new : ndarray of shape (n,), int32
+        Labels before and after; where they are equal the row is not even looked at. -1 before: the
+        row was in no cluster.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sums, counts = np.array([[3.0], [0.0]]), np.array([2, 0])
+    >>> rows = np.array([[1.0], [2.0]], np.float32)
+    >>> old, new = np.array([0, 0], np.int32), np.array([0, 1], np.int32)
+    >>> move(rows, old, new, np.array([1.5 * 2.0**20]), sums, counts)
+    >>> sums.ravel(), counts
+    (array([1., 2.]), array([1, 1]))
+    """
+    _move(read_only(X), old, new, shift, sums, counts)
+
+
+def move_weighted(
+    X: np.ndarray,
+    old: np.ndarray,
+    new: np.ndarray,
+    weights: np.ndarray | None,
+    shift: np.ndarray,
+    residual_shift: np.ndarray,
+    sums: np.ndarray,
+    residuals: np.ndarray,
+    weight_shift: float,
+    weight_residual_shift: float,
+    counts: np.ndarray,
+    count_residuals: np.ndarray | None = None,
+) -> None:
+    """Move (weighted) rows whose label changed, on two grids; see `move` and `accumulate_weighted`."""
+    grids = np.concatenate([shift, residual_shift])
+    _move_weighted(read_only(X), old, new, weights_or_none(weights), grids, sums, residuals)
+    if weights is None or count_residuals is None:
+        _move_count(old, new, counts)
+        return
+    shifts = float(weight_shift), float(weight_residual_shift)
+    _move_values(read_only(weights), old, new, *shifts, counts, count_residuals)
 
 
 def accumulate_values(

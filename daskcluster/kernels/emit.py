@@ -82,6 +82,15 @@ def concatenate(builder: Any, parts: list[Any]) -> Any:
     return parts[0]
 
 
+def fold_lanes(builder: Any, vector: Any) -> Any:
+    """Add the lanes of a vector, first half to second half, until one is left."""
+    while vector.type.count > 1:
+        half = vector.type.count // 2
+        low = shuffle(builder, vector, vector, range(half))
+        vector = builder.fadd(low, shuffle(builder, vector, vector, range(half, 2 * half)))
+    return vector
+
+
 def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """Return a * b + c, rounded once, of vectors or scalars."""
     kind = a.type

@@ -16,6 +16,7 @@ from numba import types
 from daskcluster.kernels import emit
 
 _LANES = 8
+_LINE_BYTES = 64
 
 
 def _load_wide(builder: Any, place: Any, kind: Any, lanes: int) -> Any:
@@ -74,6 +75,56 @@ def add_on_grid(
 
 
 @emit.vector_intrinsic
+def fetch_row(typingctx: Any, rows: Any, at: Any, d: Any) -> Any:
+    """Ask memory for ``rows[at : at + d]``, which may lie beyond the array."""
+    signature = types.void(rows, types.intp, types.intp)
+    step = _LINE_BYTES * 8 // emit.bits(emit.element(rows))
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        source = emit.pointer(context, builder, rows, args[0], args[1])
+
+        def line(t: Any, _: list[Any]) -> list[Any]:
+            emit.prefetch(builder, builder.gep(source, [t]))
+            return []
+
+        emit.loop(builder, args[2], step, [], line)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@emit.vector_intrinsic
+def move_on_grid(
+    typingctx: Any, rows: Any, at: Any, shift: Any, sums: Any, source: Any, target: Any, d: Any
+) -> Any:
+    """Take what `add_on_grid` adds from ``sums[source:]`` and add it to ``sums[target:]``."""
+    signature = types.void(rows, types.intp, shift, sums, types.intp, types.intp, types.intp)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        zero = ir.Constant(emit.I64, 0)
+        row = emit.pointer(context, builder, rows, args[0], args[1])
+        grid = emit.pointer(context, builder, shift, args[2], zero)
+        old = emit.pointer(context, builder, sums, args[3], args[4])
+        new = emit.pointer(context, builder, sums, args[3], args[5])
+
+        def body(t: Any, lanes: int) -> None:
+            value = _load_wide(builder, builder.gep(row, [t]), emit.element(rows), lanes)
+            first = _load_wide(builder, builder.gep(grid, [t]), emit.F64, lanes)
+            rounded = _on_grid(builder, value, first)
+            _add_to(builder, builder.gep(old, [t]), builder.fsub(_zeros(lanes), rounded))
+            _add_to(builder, builder.gep(new, [t]), rounded)
+
+        _along_row(builder, args[6], body)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _zeros(lanes: int) -> Any:
+    return ir.Constant(ir.VectorType(emit.F64, lanes), [0.0] * lanes)
+
+
+@emit.vector_intrinsic
 def add_on_grids(
     typingctx: Any,
     rows: Any,
@@ -101,12 +152,7 @@ def add_on_grids(
         low_total = emit.pointer(context, builder, low_sums, args[5], args[6])
 
         def body(t: Any, lanes: int) -> None:
-            value = _load_wide(builder, builder.gep(source, [t]), emit.element(rows), lanes)
-            value = builder.fmul(value, emit.splat(builder, args[2], lanes))
-            place = builder.gep(grid, [t])
-            high = _on_grid(builder, value, _load_wide(builder, place, emit.F64, lanes))
-            second = _load_wide(builder, builder.gep(place, [args[7]]), emit.F64, lanes)
-            low = _on_grid(builder, builder.fsub(value, high), second)
+            high, low = _split(builder, source, grid, t, args[2], args[7], lanes)
             _add_to(builder, builder.gep(total, [t]), high)
             _add_to(builder, builder.gep(low_total, [t]), low)
 
@@ -114,6 +160,60 @@ def add_on_grids(
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+@emit.vector_intrinsic
+def move_on_grids(
+    typingctx: Any,
+    rows: Any,
+    at: Any,
+    weight: Any,
+    grids: Any,
+    sums: Any,
+    low_sums: Any,
+    source: Any,
+    target: Any,
+    d: Any,
+) -> Any:
+    """Move weighted values on two grids, as `move_on_grid` does on one; `grids` as in `add_on_grids`."""
+    signature = types.void(
+        rows, types.intp, types.float64, grids, sums, low_sums, types.intp, types.intp, types.intp
+    )
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        row = emit.pointer(context, builder, rows, args[0], args[1])
+        grid = emit.pointer(context, builder, grids, args[3], ir.Constant(emit.I64, 0))
+        places = [
+            emit.pointer(context, builder, array, value, offset)
+            for offset in (args[6], args[7])
+            for array, value in ((sums, args[4]), (low_sums, args[5]))
+        ]
+
+        def body(t: Any, lanes: int) -> None:
+            high, low = _split(builder, row, grid, t, args[2], args[8], lanes)
+            old, old_low, new, new_low = (builder.gep(place, [t]) for place in places)
+            _add_to(builder, old, builder.fsub(_zeros(lanes), high))
+            _add_to(builder, old_low, builder.fsub(_zeros(lanes), low))
+            _add_to(builder, new, high)
+            _add_to(builder, new_low, low)
+
+        _along_row(builder, args[8], body)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _split(
+    builder: Any, row: Any, grid: Any, t: Any, weight: Any, d: Any, lanes: int
+) -> tuple[Any, Any]:
+    """Round ``weight * row[t:]`` to the first grid, and what is left over to the second."""
+    element = row.type.pointee
+    value = _load_wide(builder, builder.gep(row, [t]), element, lanes)
+    value = builder.fmul(value, emit.splat(builder, weight, lanes))
+    place = builder.gep(grid, [t])
+    high = _on_grid(builder, value, _load_wide(builder, place, emit.F64, lanes))
+    second = _load_wide(builder, builder.gep(place, [d]), emit.F64, lanes)
+    return high, _on_grid(builder, builder.fsub(value, high), second)
 
 
 @emit.vector_intrinsic
@@ -155,11 +255,7 @@ def squared_distance(
         zero = ir.Constant(ir.VectorType(emit.F64, _LANES), [0.0] * _LANES)
         even, odd = emit.loop(builder, pairs, 2 * _LANES, [zero, zero], two)
         (even,) = emit.loop(builder, builder.sub(whole, pairs), _LANES, [even], eight)
-        lanes = builder.fadd(even, odd)
-        while lanes.type.count > 1:
-            half = lanes.type.count // 2
-            low = emit.shuffle(builder, lanes, lanes, range(half))
-            lanes = builder.fadd(low, emit.shuffle(builder, lanes, lanes, range(half, 2 * half)))
+        lanes = emit.fold_lanes(builder, builder.fadd(even, odd))
         (rest,) = emit.loop(
             builder,
             builder.sub(args[4], whole),

@@ -1,0 +1,105 @@
+"""How a loop learns the statistics of the nearest centres: by looking at all rows, or within bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from daskcluster.algorithms.drift import Drift
+from daskcluster.chunkwise.assign import ASSIGN, AssignParams
+from daskcluster.chunkwise.bounded import HAMERLY, BoundedParams, Changes
+from daskcluster.chunkwise.statistics import KMeansStatistics
+from daskcluster.engine.scaled import ScaledPlacement
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """Statistics under the nearest centres, and the work that they took.
+
+    Attributes
+    ----------
+    statistics : KMeansStatistics
+        The caller's to change.
+    n_touched, n_distances : int
+        Rows that were looked at, distances that were computed.
+    """
+
+    statistics: KMeansStatistics
+    n_touched: int
+    n_distances: int
+
+
+class Assignment(Protocol):
+    """Assigns all rows to given centres, call after call."""
+
+    def __call__(self, centres: np.ndarray) -> Assigned: ...
+
+
+class FullAssignment:
+    """Looks at every row and every centre each time.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    labels : ndarray of shape (n,), int32, optional
+        OUT. Labels under the centres of the last call, kept in this process.
+    """
+
+    def __init__(self, rows: ScaledPlacement, labels: np.ndarray | None = None) -> None:
+        self._rows = rows
+        self._labels = labels
+
+    def __call__(self, centres: np.ndarray) -> Assigned:
+        unit = self._rows.unit
+        statistics: KMeansStatistics = self._rows.reduce(
+            ASSIGN, lambda scale: AssignParams(centres, scale, unit, self._labels)
+        )
+        n = self._rows.placement.dataset.n_rows
+        return Assigned(statistics, n, n * len(centres))
+
+
+class BoundedAssignment:
+    """Looks only at rows whose bounds do not prove that their label stays.
+
+    The totals are kept here and brought up to date by what a pass changed. A change is a function of
+    the rows and of the centres before and after, so a lost bound or label alters the time
+    that a pass takes and nothing else.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    labels : ndarray of shape (n,), int32, optional
+        OUT. As for `FullAssignment`.
+    """
+
+    def __init__(self, rows: ScaledPlacement, labels: np.ndarray | None = None) -> None:
+        self._rows = rows
+        self._labels = labels
+        self._full = FullAssignment(rows, labels)
+        self._totals: KMeansStatistics | None = None
+        self._drift: Drift | None = None
+
+    def __call__(self, centres: np.ndarray) -> Assigned:
+        if self._rows.survey is None:
+            # The grids of the sums are known after the first pass only, and stay from then on.
+            return self._full(centres)
+        if self._drift is None:
+            self._drift = Drift(centres)
+            previous = None
+        else:
+            previous = self._drift.centres
+            self._drift.move(centres)
+        params = BoundedParams(
+            centres,
+            previous,
+            self._drift.table(),
+            self._rows.scale,
+            self._rows.unit,
+            self._labels,
+        )
+        changes: Changes = self._rows.placement.map_state(HAMERLY, params)
+        self._rows.used = self._rows.scale
+        self._totals = changes.moved if self._totals is None else self._totals.combine(changes.moved)
+        return Assigned(self._totals.copy(), changes.n_touched, changes.n_distances)

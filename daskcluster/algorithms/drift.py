@@ -1,0 +1,69 @@
+"""How far centres have gone, step by step: what bounds of distances are relaxed by."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_SAFE = 1e-9
+"""More than the rounding of any sum here, relatively."""
+
+
+class Drift:
+    """Sums up the steps of every centre.
+
+    Parameters
+    ----------
+    centres : ndarray of shape (k, d)
+        Where they start.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+        Where they are.
+    """
+
+    def __init__(self, centres: np.ndarray) -> None:
+        self.centres = centres
+        self._own = np.zeros(len(centres))
+        self._others = np.zeros(len(centres))
+
+    def move(self, centres: np.ndarray) -> None:
+        """Take one step."""
+        gaps = centres.astype(np.float64) - self.centres
+        steps = np.sqrt(np.einsum("ij,ij->i", gaps, gaps)) * (1.0 + _SAFE)
+        self.centres = centres
+        self._own += steps
+        self._others += _fastest_other(steps)
+
+    def table(self) -> np.ndarray:
+        """Return the rows that `daskcluster.kernels.bounds.screen` wants, shape (3, k)."""
+        return np.stack([self._own, self._others, half_gaps(self.centres)])
+
+
+def _fastest_other(steps: np.ndarray) -> np.ndarray:
+    """Return for each centre the longest step of any other one."""
+    if len(steps) == 1:
+        return np.zeros(1)
+    second, first = np.argsort(steps)[-2:]
+    others = np.full(len(steps), steps[first])
+    others[first] = steps[second]
+    return others
+
+
+def half_gaps(centres: np.ndarray) -> np.ndarray:
+    """Return a lower bound of half the distance of each centre to the nearest other one."""
+    wide = centres.astype(np.float64)
+    wide -= wide.mean(axis=0)
+    squares = np.einsum("ij,ij->i", wide, wide)
+    found = np.empty(len(wide))
+    for first in range(0, len(wide), _BLOCK):
+        part = slice(first, first + _BLOCK)
+        gaps = squares[part, None] + squares - 2.0 * (wide[part] @ wide.T)
+        # What the subtraction may have lost.
+        gaps -= (wide.shape[1] + 8) * 2.0**-50 * (squares[part, None] + squares)
+        gaps[np.arange(len(gaps)), np.arange(first, first + len(gaps))] = np.inf
+        found[part] = gaps.min(axis=1)
+    return 0.5 * np.sqrt(np.maximum(found, 0.0)) * (1.0 - _SAFE)
+
+
+_BLOCK = 1024

@@ -1,0 +1,54 @@
+"""The grids of one pass, and rows added to clusters, or moved between them, on these grids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.exact_sum import Scale, residual_shift
+from daskcluster.chunkwise.statistics import KMeansStatistics
+from daskcluster.kernels.accumulate import move, move_weighted
+
+
+@dataclass(frozen=True)
+class Grids:
+    """M of the sums of rows, shape (d,), and of the weights, each with that of its residuals."""
+
+    sums: np.ndarray
+    low_sums: np.ndarray
+    weights: float
+    low_weights: float
+
+    @classmethod
+    def of(cls, scale: Scale) -> Grids:
+        n = scale.n_rows
+        return cls(
+            scale.sums,
+            residual_shift(scale.sums, n),
+            float(scale.weights),
+            float(residual_shift(scale.weights, n)),
+        )
+
+    def move(
+        self, block: Chunk, old: np.ndarray, new: np.ndarray, into: KMeansStatistics
+    ) -> None:
+        """Take rows out of the clusters `old` (-1: of none) and add them to the clusters `new`."""
+        if into.sums_low is None:
+            move(block.rows, old, new, self.sums, into.sums, into.counts)
+            return
+        move_weighted(
+            block.rows,
+            old,
+            new,
+            block.weights,
+            self.sums,
+            self.low_sums,
+            into.sums,
+            into.sums_low,
+            self.weights,
+            self.low_weights,
+            into.counts,
+            into.counts_low,
+        )
