@@ -73,8 +73,16 @@ class Dataset(Protocol):
     ) -> Iterator[Chunk]:
         """Yield the rows of `ranges`, range by range, reading ahead of the caller.
 
-        `ranges` is consumed lazily, from the caller's thread or from a reading thread; `on_read`
-        hears the decoded bytes of every block fetched from the store.
+        `ranges` is drawn lazily, and in the caller's thread: what it does when asked for the next
+        range may touch what the caller works on. `on_read` hears the decoded bytes of every block
+        fetched from the store.
+        """
+        ...
+
+    def read_edges(self, span: Range) -> np.ndarray:
+        """Return where reads within `span` may begin and end, so that nothing is decoded twice.
+
+        int64, strictly increasing, from the start of `span` to its stop: its smallest cheap reads.
         """
         ...
 

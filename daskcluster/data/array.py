@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,9 @@ from daskcluster.data.readahead import WINDOW_BYTES
 from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, ReachError
 from daskcluster.typing import Range, Reach, Recipe
+
+_LEAST_READ_BYTES = 1 << 18
+"""Pages nearer to each other than this are faster read in one go."""
 
 
 class ArrayDataset(RowDataset):
@@ -136,12 +140,31 @@ class MappedDataset(RowDataset):
     def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
         """Yield views of about 8 MB; see `RowDataset.chunks`."""
         spans = (part for span in ranges for part in read_spans(span, self._edges, self.row_bytes))
-        for span in spans:
-            self._advise(span[0], span[1] + WINDOW_BYTES // self.row_bytes, mmap.MADV_WILLNEED)
+        for span in self._asked_ahead(spans):
             if on_read is not None:
                 on_read(self._span_bytes(span))
             yield self.read(span)
             self._advise(*span, mmap.MADV_DONTNEED)
+
+    def read_edges(self, span: Range) -> np.ndarray:
+        """Return cuts of `span` every 256 KB or so: pages may be asked for anywhere."""
+        step = max(1, _LEAST_READ_BYTES // max(1, self.row_bytes))
+        if self.file.order != "C":  # a page holds values of one column
+            step = max(step, mmap.PAGESIZE // self.dtype.itemsize)
+        return np.append(np.arange(*span, step, dtype=np.int64), span[1])
+
+    def _asked_ahead(self, spans: Iterable[Range]) -> Iterator[Range]:
+        """Yield spans behind a window of others whose pages the system has been asked for."""
+        window: deque[Range] = deque()
+        n_bytes = 0
+        for span in spans:
+            self._advise(*span, mmap.MADV_WILLNEED)
+            window.append(span)
+            n_bytes += self._span_bytes(span)
+            while n_bytes > WINDOW_BYTES:
+                n_bytes -= self._span_bytes(window[0])
+                yield window.popleft()
+        yield from window
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return a copy of the given rows."""

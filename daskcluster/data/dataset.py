@@ -188,6 +188,30 @@ class RowDataset(ABC):
         for first in range(0, chunk.n_rows, step):
             yield chunk.slice(first, min(first + step, chunk.n_rows))
 
+    def read_edges(self, span: Range) -> np.ndarray:
+        """Return the chunk edges within `span`, its start and its stop included.
+
+        Parameters
+        ----------
+        span : (start, stop)
+
+        Returns
+        -------
+        ndarray of int64
+            Strictly increasing. Between two of them rows are read and decoded as a whole.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from daskcluster.data.open import open_dataset
+        >>> open_dataset(np.zeros((10, 2))).read_edges((0, 10)).tolist()
+        [0, 10]
+        """
+        start, stop = span
+        first = int(np.searchsorted(self._edges, start, side="right"))
+        last = int(np.searchsorted(self._edges, stop, side="left"))
+        return np.concatenate([[start], self._edges[first:last], [stop]]).astype(np.int64)
+
     def load(self, span: Range, *, on_read: OnRead | None = None) -> Chunk:
         """Return the rows of one range as one chunk that owns its memory."""
         start, stop = span

@@ -113,9 +113,7 @@ class Dispatch:
                     self._send(Batch(lane, head, is_head=True))
                 else:
                     self._feed(lane)
-            while self._flying or self._suspects:
-                if not self._flying:
-                    self._send(self._suspects.popleft())
+            while self._flying or self._send_rest() or self._send_suspect():
                 self._settle(self._next())
         except BaseException:
             self._port.cancel([future for future, _ in self._flying.values()])
@@ -136,6 +134,18 @@ class Dispatch:
         indices = self._tails.take(lane)
         if indices:
             self._send(Batch(lane, indices))
+
+    def _send_rest(self) -> bool:
+        rest = self._tails.take_rest()
+        for lane, indices in rest.items():
+            self._send(Batch(lane, indices))
+        return bool(rest)
+
+    def _send_suspect(self) -> bool:
+        if not self._suspects:
+            return False
+        self._send(self._suspects.popleft())
+        return True
 
     def _next(self) -> Future:
         while True:

@@ -59,10 +59,15 @@ class Placement(ABC):
     def map_state(self, reduction: StatefulReduction, params: Any) -> Any:
         """Like `reduce`, with per-row state that stays where it is between calls.
 
-        State belongs to the placement and to ``reduction.name``. Each call stamps the state of every
-        partition with the number of the call; state that does not carry the stamp of the call
-        before (never made, lost, or left half-way by a task that died) is made anew: `fresh`, then
-        `rebuild` from `params`. The result is the same either way.
+        State belongs to the placement and to ``reduction.name``; a placement holds that of one
+        reduction at a time. Each call stamps the state of every unit with the number of the call, as
+        the last chunk of the unit that was wanted is done. State that does not carry the stamp of the
+        call before (never made, lost, or left half-way by a task that died) is made anew: `fresh`,
+        then `rebuild` from `params`, on the whole unit. The result is the same either way.
+
+        Rows of units that are not in memory are read only where ``reduction.screen`` wants them, in
+        whole storage chunks (`Dataset.read_edges`): ``traffic.bytes_read`` counts those alone, and
+        progress counts the others as done. Passes of other verbs may come in between.
         """
 
     @abstractmethod

@@ -190,7 +190,8 @@ class Flight:
 
     def _land(self, batch: Batch, outcome: Outcome, future: Future) -> None:
         self.bytes_read += outcome.bytes_read
-        if batch.is_head:
+        # How fast rows are left out says nothing about the lane.
+        if batch.is_head and not outcome.skipped:
             self.speeds[batch.lane] = (outcome.rows, outcome.seconds)
         if self._kept is not None:
             self._kept.append(future)

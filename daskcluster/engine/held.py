@@ -7,14 +7,14 @@ needs it) costs a miss and nothing else. A stamp says whether the state inside i
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distributed import Lock, get_worker, wait
 
 from daskcluster.chunk import Chunk
+from daskcluster.engine.places import Place
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -24,7 +24,7 @@ _LOCK = "daskcluster-admission"
 _PATIENCE_SECONDS = 10.0
 
 
-class Held:
+class Held(Place):
     """A place on one worker for the rows, or for the state, of one partition.
 
     Parameters
@@ -35,10 +35,9 @@ class Held:
     """
 
     def __init__(self, n_bytes: int = 0) -> None:
+        super().__init__()
         self._n_bytes = n_bytes
-        self._rows: list[Chunk] | None = None
-        self._state: tuple[str, int, Any] = ("", -1, None)
-        self._lock = threading.Lock()
+        self.keeps = n_bytes > 0
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + self._n_bytes
@@ -46,28 +45,9 @@ class Held:
     def __reduce__(self) -> tuple[type[Held], tuple[()]]:
         return Held, ()
 
-    def rows(self) -> list[Chunk] | None:
-        """Return the resident chunks, or None."""
-        return self._rows
-
     def keep_rows(self, chunks: Sequence[Chunk]) -> None:
-        if self._n_bytes and self._rows is None:
+        if self.keeps and self._rows is None:
             self._rows = [_owned(chunk) for chunk in chunks]
-
-    def pop_state(self, name: str) -> tuple[int, Any]:
-        """Take the state out with its stamp: a task that dies half-way leaves nothing behind."""
-        with self._lock:
-            found, self._state = self._state, ("", -1, None)
-        return found[1:] if found[0] == name else (-1, None)
-
-    def peek_state(self, name: str) -> tuple[int, Any]:
-        """Return the state and its stamp, and leave it there."""
-        found = self._state
-        return found[1:] if found[0] == name else (-1, None)
-
-    def keep_state(self, name: str, stamp: int, state: Any) -> None:
-        if self._n_bytes:
-            self._state = (name, stamp, state)
 
 
 def _owned(chunk: Chunk) -> Chunk:

@@ -143,23 +143,33 @@ class Tails:
     ----------
     heads : mapping of lane to partitions
     left : mapping of lane to partitions
+    stay : bool
+        Tails go to lanes of their own worker alone: elsewhere their state would have to be made anew,
+        there in this pass and at home in the next.
     """
 
     def __init__(
-        self, heads: Mapping[Lane, Sequence[int]], left: Mapping[Lane, Sequence[int]]
+        self,
+        heads: Mapping[Lane, Sequence[int]],
+        left: Mapping[Lane, Sequence[int]],
+        *,
+        stay: bool = False,
     ) -> None:
         self.heads = {lane: tuple(head) for lane, head in heads.items()}
         self._left = {lane: deque(tail) for lane, tail in left.items()}
+        self._stay = stay
 
     @classmethod
-    def cut(cls, homes: Homes) -> Tails:
+    def cut(cls, homes: Homes, *, stay: bool = False) -> Tails:
         """Cut the home lists."""
         cuts = {
-            lane: len(own) - _tail_length(homes, lane, own) for lane, own in homes.lists.items()
+            lane: len(own) - (_tail_length(homes, lane, own) if _has_help(homes, lane, stay) else 0)
+            for lane, own in homes.lists.items()
         }
         return cls(
             {lane: own[: cuts[lane]] for lane, own in homes.lists.items()},
             {lane: own[cuts[lane] :] for lane, own in homes.lists.items()},
+            stay=stay,
         )
 
     @property
@@ -170,20 +180,34 @@ class Tails:
 
     def again(self) -> Tails:
         """Return the same tasks, none of them taken."""
-        return Tails(self.heads, self._left)
+        return Tails(self.heads, self._left, stay=self._stay)
 
     def take(self, lane: Lane) -> tuple[int, ...]:
         """Return the next partitions for a lane that is idle: its own, else those of the longest tail.
 
         Half of an even share each time, so that the last pieces are small.
         """
-        left = sum(len(tail) for tail in self._left.values())
+        tails = [
+            tail
+            for owner, tail in self._left.items()
+            if not self._stay or owner.worker == lane.worker
+        ]
+        left = sum(map(len, tails))
         if not left:
             return ()
-        own = self._left.get(lane)
-        tail = own or max(self._left.values(), key=len)
-        count = min(len(tail), -(-left // (2 * len(self._left))))
+        tail = self._left.get(lane) or max(tails, key=len)
+        count = min(len(tail), -(-left // (2 * len(tails))))
         return tuple(tail.popleft() for _ in range(count))
+
+    def take_rest(self) -> dict[Lane, tuple[int, ...]]:
+        """Return what no lane will take any more, because those that might have gone."""
+        rest = {lane: tuple(tail) for lane, tail in self._left.items() if tail}
+        self._left.clear()
+        return rest
+
+
+def _has_help(homes: Homes, lane: Lane, stay: bool) -> bool:
+    return not stay or sum(other.worker == lane.worker for other in homes.lists) > 1
 
 
 def _tail_length(homes: Homes, lane: Lane, own: Sequence[int]) -> int:

@@ -1,34 +1,32 @@
-"""What happens to the rows of a task: one picklable operation for every verb of a placement."""
+"""What a thread does with its units: one picklable operation for every verb of a placement."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
-from daskcluster.engine.tasks import fold, fold_state, write_rows
-from daskcluster.typing import Range, Reach, Sink
-
-if TYPE_CHECKING:
-    from daskcluster.engine.held import Held
+from daskcluster.engine.tasks import StateFold, joined, write_rows
+from daskcluster.engine.units import UnitReader
+from daskcluster.typing import Reach, Sink
 
 
 class Operation(Protocol):
-    """What happens to the rows of a task; picklable."""
+    """What is done with the units of a thread; picklable."""
 
     def prepare(self, params: Any) -> Any: ...
 
     def begin(self, prepared: Any) -> Any:
-        """Return the value that `visit` adds to."""
+        """Return the value of no unit at all."""
         ...
 
-    def visit(
-        self, span: Range, chunks: list[Chunk], prepared: Any, held: Held | None, value: Any
-    ) -> None: ...
+    def run(self, units: UnitReader, prepared: Any) -> Any:
+        """Return the value of all units that `units` hands over."""
+        ...
 
     def combine(self, first: Any, second: Any) -> Any: ...
 
@@ -45,10 +43,12 @@ class Fold:
     def begin(self, prepared: Any) -> Any:
         return self.reduction.zero(prepared)
 
-    def visit(
-        self, span: Range, chunks: list[Chunk], prepared: Any, held: Held | None, value: Any
-    ) -> None:
-        fold(self.reduction, prepared, chunks, value)
+    def run(self, units: UnitReader, prepared: Any) -> Any:
+        value = self.begin(prepared)
+        for _, chunk, _ in units.parts():
+            self.reduction.chunk(chunk, prepared, value)
+            del chunk
+        return value
 
     def combine(self, first: Any, second: Any) -> Any:
         return self.reduction.combine(first, second)
@@ -67,17 +67,13 @@ class FoldState:
     def begin(self, prepared: Any) -> Any:
         return self.reduction.zero(prepared)
 
-    def visit(
-        self, span: Range, chunks: list[Chunk], prepared: Any, held: Held | None, value: Any
-    ) -> None:
-        name = self.reduction.name
-        stamp, state = held.pop_state(name) if held is not None else (-1, None)
-        valid = stamp == self.stamp and stamp > 0
-        if not valid:
-            state = self.reduction.fresh(span[1] - span[0], prepared)
-        fold_state(self.reduction, prepared, chunks, span[0], state, valid, value)
-        if held is not None:
-            held.keep_state(name, self.stamp + 1, state)
+    def run(self, units: UnitReader, prepared: Any) -> Any:
+        value = self.begin(prepared)
+        fold = StateFold(self.reduction, self.stamp, prepared, value)
+        for unit, chunk, is_last in units.parts(fold.wanted):
+            fold.add(unit, chunk, is_last)
+            del chunk
+        return value
 
     def combine(self, first: Any, second: Any) -> Any:
         return self.reduction.combine(first, second)
@@ -85,7 +81,7 @@ class FoldState:
 
 @dataclass(frozen=True)
 class Inspect:
-    """The operation of `Placement.state_of`: one partition, as one chunk."""
+    """The operation of `Placement.state_of`: one unit, as one chunk."""
 
     reduction: StatefulReduction
     stamp: int
@@ -97,15 +93,17 @@ class Inspect:
     def begin(self, prepared: Any) -> list[Any]:
         return []
 
-    def visit(
-        self, span: Range, chunks: list[Chunk], prepared: Any, held: Held | None, value: list[Any]
-    ) -> None:
-        chunk = _joined(chunks)
-        stamp, state = held.peek_state(self.reduction.name) if held is not None else (-1, None)
-        if stamp != self.stamp or stamp < 1:
-            state = self.reduction.fresh(span[1] - span[0], prepared)
-            self.reduction.rebuild(chunk, prepared, state)
-        value.append(self.fn(chunk, prepared, state))
+    def run(self, units: UnitReader, prepared: Any) -> list[Any]:
+        value = self.begin(prepared)
+        for unit, chunks in units.whole():
+            chunk, stamp, state = joined(chunks), -1, None
+            if unit.state is not None:
+                stamp, state = unit.state.peek_state(self.reduction.name)
+            if stamp != self.stamp or stamp < 1:
+                state = self.reduction.fresh(unit.n_rows, prepared)
+                self.reduction.rebuild(chunk, prepared, state)
+            value.append(self.fn(chunk, prepared, state))
+        return value
 
     def combine(self, first: list[Any], second: list[Any]) -> list[Any]:
         return first + second
@@ -125,10 +123,13 @@ class WriteRows:
     def begin(self, prepared: Any) -> list[Any]:
         return []
 
-    def visit(
-        self, span: Range, chunks: list[Chunk], prepared: Any, held: Held | None, value: list[Any]
-    ) -> None:
-        write_rows(self.fn, prepared, chunks, span, self.sink or _Collector(value))
+    def run(self, units: UnitReader, prepared: Any) -> list[Any]:
+        value = self.begin(prepared)
+        sink = self.sink or _Collector(value)
+        for unit, chunks in units.whole():
+            write_rows(self.fn, prepared, chunks, unit.span, sink)
+            del chunks
+        return value
 
     def combine(self, first: list[Any], second: list[Any]) -> list[Any]:
         return first + second
@@ -145,15 +146,3 @@ class _Collector:
 
     def write(self, start: int, values: np.ndarray) -> None:
         self._parts.append((start, values))
-
-
-def _joined(chunks: list[Chunk]) -> Chunk:
-    first = chunks[0]
-    if len(chunks) == 1:
-        return first
-    weights = [chunk.weights for chunk in chunks if chunk.weights is not None]
-    return Chunk(
-        np.concatenate([chunk.rows for chunk in chunks]),
-        first.start,
-        np.concatenate(weights) if weights else None,
-    )

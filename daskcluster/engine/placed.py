@@ -142,7 +142,7 @@ class DaskPlacement(Placement):
         members = self._settle(ground)
         flight = self._flight(operation, params, ground, members, on_value)
         try:
-            value = flight.run(Tails.cut(ground.homes))
+            value = flight.run(Tails.cut(ground.homes, stay=isinstance(operation, FoldState)))
         finally:
             self.traffic.bytes_read += flight.bytes_read
         ground.homes.learn(flight.speeds)

@@ -1,64 +1,97 @@
-"""The body of a task, the same for a local thread and for a Dask worker."""
+"""What is done with the chunks of a unit, the same for a local thread and for a Dask worker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
+from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.engine.units import Unit, wanted_ranges
 from daskcluster.typing import Dataset, Range, Sink
-
-OnRows = Callable[[int], None]
-
-
-def fold(
-    reduction: Reduction,
-    prepared: Any,
-    chunks: Iterable[Chunk],
-    statistics: Any,
-    on_rows: OnRows | None = None,
-) -> Any:
-    """Add every chunk to `statistics` and return it."""
-    for chunk in chunks:
-        reduction.chunk(chunk, prepared, statistics)
-        if on_rows is not None:
-            on_rows(chunk.n_rows)
-    return statistics
 
 
 def state_slice(state: Any, first: int, last: int) -> Any:
-    """Return rows `first` to `last` of a state: an array, or a tuple of arrays."""
+    """Return rows `first` to `last` of a state: of an array, a tuple of arrays, or a `RowState`."""
     if isinstance(state, tuple):
         return tuple(part[first:last] for part in state)
-    return state[first:last]
+    return state[first:last] if isinstance(state, np.ndarray) else state.rows(first, last)
 
 
-def fold_state(
-    reduction: StatefulReduction,
-    prepared: Any,
-    chunks: Iterable[Chunk],
-    origin: int,
-    state: Any,
-    valid: bool,
-    statistics: Any,
-) -> Any:
-    """Add one unit's chunks to `statistics`, bringing its `state` (from row `origin`) along."""
-    for chunk in chunks:
+class StateFold:
+    """One thread's share of a pass that keeps state.
+
+    A unit is taken up before anything of it is read, or with its first chunk if it is in memory.
+    Its state is out of its place from then until the last chunk that was wanted is done, and is
+    stamped only then.
+
+    Parameters
+    ----------
+    reduction : StatefulReduction
+    stamp : int
+        What valid state carries.
+    prepared, statistics : object
+        Of the reduction; chunks are added to `statistics`.
+    """
+
+    def __init__(
+        self, reduction: StatefulReduction, stamp: int, prepared: Any, statistics: Any
+    ) -> None:
+        self._reduction = reduction
+        self._stamp = stamp
+        self._prepared = prepared
+        self._statistics = statistics
+        self._open: dict[Range, tuple[Any, bool]] = {}
+
+    def wanted(self, unit: Unit, edges: np.ndarray) -> list[Range]:
+        """Take a unit up and return what has to be read of it: nothing, parts, or the whole."""
+        state, is_valid = self._take_up(unit)
+        if not is_valid:
+            return [unit.span]
+        mask = self._reduction.screen(self._prepared, self._statistics, state)
+        ranges = wanted_ranges(edges, mask)
+        if not ranges:
+            self._put_back(unit)
+        return ranges
+
+    def add(self, unit: Unit, chunk: Chunk, is_last: bool) -> None:
+        """Add one chunk of a unit, bringing its state along."""
+        if unit.span not in self._open:
+            self._take_up(unit)
+        state, is_valid = self._open[unit.span]
+        if state is None:
+            # Not sooner: of units that are read ahead, only the rows take memory.
+            state = self._reduction.fresh(unit.n_rows, self._prepared)
+            self._open[unit.span] = state, is_valid
+        origin = unit.span[0]
         rows = state_slice(state, chunk.start - origin, chunk.stop - origin)
-        if not valid:
-            reduction.rebuild(chunk, prepared, rows)
-        reduction.chunk(chunk, prepared, statistics, rows)
-    return statistics
+        if not is_valid:
+            self._reduction.rebuild(chunk, self._prepared, rows)
+        self._reduction.chunk(chunk, self._prepared, self._statistics, rows)
+        if is_last:
+            self._put_back(unit)
+
+    def _take_up(self, unit: Unit) -> tuple[Any, bool]:
+        stamp, state = -1, None
+        if unit.state is not None:
+            stamp, state = unit.state.pop_state(self._reduction.name)
+        is_valid = stamp == self._stamp and stamp > 0
+        self._open[unit.span] = (state if is_valid else None), is_valid
+        return self._open[unit.span]
+
+    def _put_back(self, unit: Unit) -> None:
+        state, _ = self._open.pop(unit.span)
+        if unit.state is not None:
+            unit.state.keep_state(self._reduction.name, self._stamp + 1, state)
 
 
 def write_rows(
     fn: Callable[[Chunk, Any], np.ndarray],
     prepared: Any,
-    chunks: Iterable[Chunk],
+    chunks: Sequence[Chunk],
     span: Range,
     sink: Sink,
 ) -> None:
@@ -83,17 +116,14 @@ def output_blocks(dataset: Dataset, block_rows: int) -> Sequence[Range]:
     return list(pairwise(ordered))
 
 
-def group_by_range(chunks: Iterator[Chunk], taken: Callable[[], Range | None]) -> Iterator[Any]:
-    """Yield ``(range, [chunks])`` for a stream of chunks that follows ranges in order.
-
-    `taken` returns the ranges in the order in which the stream consumed them.
-    """
-    span: Range | None = None
-    held: list[Chunk] = []
-    for chunk in chunks:
-        if span is None:
-            span = taken()
-        held.append(chunk)
-        if span is not None and chunk.stop >= span[1]:
-            yield span, held
-            span, held = None, []
+def joined(chunks: Sequence[Chunk]) -> Chunk:
+    """Return consecutive chunks as one; a single one as it is."""
+    first = chunks[0]
+    if len(chunks) == 1:
+        return first
+    weights = [chunk.weights for chunk in chunks if chunk.weights is not None]
+    return Chunk(
+        np.concatenate([chunk.rows for chunk in chunks]),
+        first.start,
+        np.concatenate(weights) if weights else None,
+    )

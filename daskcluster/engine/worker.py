@@ -6,8 +6,8 @@ import os
 import pickle
 import threading
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,8 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.engine.operations import Operation
-from daskcluster.engine.tasks import group_by_range
+from daskcluster.engine.places import Place
+from daskcluster.engine.units import Unit, UnitReader
 from daskcluster.errors import DaskClusterError
 from daskcluster.typing import Dataset, Range, Recipe
 
@@ -70,6 +71,8 @@ class Outcome:
     value : object
         The operation's combined value.
     rows, bytes_read : int
+    skipped : int
+        Those of the rows that did not have to be read.
     seconds : float
     error : exception or None
         An error that a second try would meet again.
@@ -78,6 +81,7 @@ class Outcome:
     value: Any = None
     rows: int = 0
     bytes_read: int = 0
+    skipped: int = 0
     seconds: float = 0.0
     error: BaseException | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -85,6 +89,9 @@ class Outcome:
     def on_read(self, count: int) -> None:
         with self._lock:
             self.bytes_read += count
+
+    def on_rows(self, count: int) -> None:
+        self.rows += count
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}
@@ -123,11 +130,9 @@ def work(
     outcome = Outcome()
     try:
         operation, prepared, dataset = _unpacked(name, errand, n_threads)
-        value = operation.begin(prepared)
-        for index, chunks in _read(dataset, spans, resident, rows, outcome.on_read):
-            operation.visit(spans[index], chunks, prepared, states[index], value)
-            outcome.rows += spans[index][1] - spans[index][0]
-        outcome.value = value
+        units = _reader(dataset, _units(spans, resident, states, rows), outcome)
+        outcome.value = operation.run(units, prepared)
+        outcome.skipped = units.skipped
     except _FINAL as error:
         outcome.error = error
     outcome.seconds = time.perf_counter() - began
@@ -175,39 +180,35 @@ def make_ready(driver_pid: int, n_threads: int) -> None:
     zarr.config.set({"threading.max_workers": n_threads + 1})
 
 
-def _read(
-    dataset: Dataset | None,
+def _units(
     spans: Sequence[Range],
     resident: Sequence[Held | None],
+    states: Sequence[Held | None],
     rows: Sequence[Rows] | None,
-    on_read: Callable[[int], None],
-) -> Iterator[tuple[int, list[Chunk]]]:
-    """Yield every span's index with its chunks, resident ones between those that have to be read."""
+) -> list[Unit]:
+    places: Sequence[Place | None] = resident
     if rows is not None:
-        for index, (array, weights) in enumerate(rows):
-            yield index, [Chunk(array, spans[index][0], weights)]
-        return
-    assert dataset is not None
-    here: deque[tuple[int, list[Chunk]]] = deque()
-    absent = []
-    for index, held in enumerate(resident):
-        chunks = held.rows() if held is not None else None
-        if chunks is None:
-            absent.append(index)
-        else:
-            here.append((index, chunks))
-    between = -(-len(here) // max(1, len(absent)))
-    # Ranges are drawn lazily, ahead of the chunks that come back in the same order.
-    stream = dataset.chunks((spans[i] for i in absent), on_read=on_read)
-    ranges, order = iter([spans[i] for i in absent]), iter(absent)
-    for _, chunks in group_by_range(stream, lambda: next(ranges)):
-        index = next(order)
-        held = resident[index]
-        if held is not None:
-            held.keep_rows(chunks)
-        yield index, chunks
-        # Resident spans are spread between the others: the reader works on meanwhile.
-        for _ in range(min(between, len(here))):
-            yield here.popleft()
-    while here:
-        yield here.popleft()
+        places = [_place_of(*part, span) for part, span in zip(rows, spans, strict=True)]
+    return [
+        Unit(span, place if place is not None and place.keeps else None, state)
+        for span, place, state in zip(spans, places, states, strict=True)
+    ]
+
+
+def _place_of(array: np.ndarray, weights: np.ndarray | None, span: Range) -> Place:
+    place = Place()
+    place.keep_rows([Chunk(array, span[0], weights)])
+    return place
+
+
+def _reader(dataset: Dataset | None, units: Sequence[Unit], outcome: Outcome) -> UnitReader:
+    present = [unit for unit in units if unit.is_present]
+    absent = [unit for unit in units if not unit.is_present]
+    return UnitReader(
+        dataset,
+        absent,
+        present,
+        per_read=-(-len(present) // max(1, len(absent))),
+        on_read=outcome.on_read,
+        on_rows=outcome.on_rows,
+    )

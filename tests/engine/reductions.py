@@ -138,3 +138,81 @@ def row_sums(chunk: Chunk, prepared: Any) -> np.ndarray:
 
 def state_at(chunk: Chunk, prepared: Any, state: np.ndarray) -> tuple[int, int, int]:
     return chunk.start, chunk.n_rows, int(state.sum())
+
+
+# -- a pass that leaves rows unread ------------------------------------------------------------------
+
+
+class Cache:
+    """Per-row state that is an object: what was last added for a row, and the call that counted it."""
+
+    def __init__(self, values: np.ndarray, counted: np.ndarray, marks: np.ndarray) -> None:
+        self.values, self.counted, self.marks = values, counted, marks
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes + self.counted.nbytes + self.marks.nbytes
+
+    def rows(self, first: int, last: int) -> Cache:
+        return Cache(*(part[first:last] for part in (self.values, self.counted, self.marks)))
+
+
+def fresh_cache(n_rows: int, prepared: Any) -> Cache:
+    return Cache(np.zeros(n_rows, np.int64), np.full(n_rows, -1), np.full(n_rows, -1))
+
+
+def row_values(chunk: Chunk, calls: int, prepared: Any) -> np.ndarray:
+    """Return weight times sum of every row, once and once more for every call that wanted it."""
+    index = np.arange(chunk.start, chunk.stop)
+    factor = np.ones(chunk.n_rows, np.int64)
+    for spans in prepared["wanted"][1 : calls + 1]:
+        for start, stop in spans:
+            factor += (index >= start) & (index < stop)
+    weights = np.ones(chunk.n_rows) if chunk.weights is None else chunk.weights
+    return factor * chunk.rows.astype(np.int64).sum(axis=1) * weights.astype(np.int64)
+
+
+def rebuild_cache(chunk: Chunk, prepared: Any, state: Cache) -> None:
+    state.values[:] = row_values(chunk, len(prepared["wanted"]) - 2, prepared)
+    if "folder" in prepared:
+        Path(prepared["folder"], f"{chunk.start}-{time.monotonic_ns()}").touch()
+
+
+def screen_cache(prepared: Any, total: np.ndarray, state: Cache) -> np.ndarray:
+    """Count the unit as it was; the rows that change are wanted, and add their difference."""
+    calls = len(prepared["wanted"]) - 1
+    total += (len(state.values), int(state.values.sum()), 0)
+    state.counted[:] = calls
+    mask = np.zeros(len(state.values), bool)
+    for start, stop in prepared["wanted"][-1]:
+        mask |= (state.marks >= start) & (state.marks < stop)
+    return mask
+
+
+def add_cache(chunk: Chunk, prepared: Any, total: np.ndarray, state: Cache) -> None:
+    calls = len(prepared["wanted"]) - 1
+    is_new = state.counted != calls
+    values = row_values(chunk, calls, prepared)
+    total += (
+        int(is_new.sum()),
+        int((values - np.where(is_new, 0, state.values)).sum()),
+        chunk.n_rows,
+    )
+    state.values[:], state.counted[:] = values, calls
+    state.marks[:] = np.arange(chunk.start, chunk.stop)
+    fatal = prepared.get("fatal")
+    if fatal is not None and chunk.start <= fatal < chunk.stop:
+        raise ValueError("fatal row")
+
+
+CACHED = StatefulReduction(
+    name="cached",
+    row_bytes=24,
+    zero=zero,
+    fresh=fresh_cache,
+    rebuild=rebuild_cache,
+    chunk=add_cache,
+    combine=combine,
+    screen=screen_cache,
+)
+"""Params: ``wanted``, for every call so far and this one, the ranges of rows that change."""

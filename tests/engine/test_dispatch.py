@@ -128,6 +128,15 @@ def test_what_waits_for_a_worker_that_has_gone_is_sent_to_another(
     assert len(cluster.cancelled) == 1
 
 
+def test_what_no_lane_will_take_is_sent_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daskcluster.engine.dispatch.POLL_SECONDS", 0.01)
+    cluster = FakeCluster(lambda batch: ("pending", None) if batch.lane == A else fine(batch))
+    cluster.run(Tails({A: (0, 1, 2), B: (4, 5, 6)}, {A: (3,), B: (7,)}, stay=True))
+    assert sorted(cluster.settled) == list(range(8))
+    # The tail of a lane whose worker has gone was for no other.
+    assert (cluster.sent[-1].lane, cluster.sent[-1].indices) == (B, (3,))
+
+
 def test_an_outcome_that_is_gone_when_fetched_is_sent_again() -> None:
     cluster = FakeCluster(lambda batch: ("finished", Outcome() if batch.sends else None))
     cluster.run(two_lanes())

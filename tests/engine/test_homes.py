@@ -112,6 +112,24 @@ def test_an_idle_lane_helps_the_longest_tail() -> None:
     assert sorted(i for _, piece in taken for i in piece) == [36, 37, 38, 39, 76, 77, 78, 79]
 
 
+def test_tails_whose_state_stays_go_to_lanes_of_their_worker() -> None:
+    homes = settled(n=80, a=2, b=1)
+    tails = Tails.cut(homes, stay=True)
+    second = Lane("a", 1)
+    # One lane alone keeps nothing back: nobody could help it.
+    assert len(tails.heads[B]) == len(homes.lists[B])
+    taken = drained(tails.again(), [second])
+    both = [
+        *homes.lists[A][len(tails.heads[A]) :],
+        *homes.lists[second][len(tails.heads[second]) :],
+    ]
+    assert both
+    assert sorted(i for _, piece in taken for i in piece) == sorted(both)
+    assert not tails.take(B)
+    assert sorted(i for piece in tails.take_rest().values() for i in piece) == sorted(both)
+    assert not tails.take(A)
+
+
 def test_short_lists_and_short_passes_have_no_tail() -> None:
     assert not Tails.cut(settled(n=3, a=1)).take(A)
     homes = settled(n=80, a=1, b=1)

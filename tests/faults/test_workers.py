@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
+from daskcluster.chunk import Chunk
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.held import held_bytes
@@ -132,6 +133,31 @@ def test_lost_state_is_rebuilt(client: Client, dataset: Any, truth: int, tmp_pat
         assert rebuilt(0) == 25
         # Only what the dead worker held.
         assert 0 < rebuilt(2) < 25
+
+
+def test_lost_state_is_rebuilt_where_passes_leave_rows_unread(
+    client: Client, dataset: Any, tmp_path: Path
+) -> None:
+    rows = dataset.to_numpy()
+    everything, few = [(0, 100_000)], [(5_000, 9_000), (99_000, 99_001)]
+    calls: list[list[tuple[int, int]]] = []
+    with DaskEngine(client, timeout=60).place(dataset) as placed:
+        placed._holdings._rows.bytes_per_row = 0
+        read = []
+        for spans in (everything, few, few, few):
+            calls.append(spans)
+            if len(calls) == 3:
+                os.kill(sorted(pids(client).values())[0], signal.SIGKILL)
+            before = placed.traffic.bytes_read
+            got = placed.map_state(r.CACHED, {"wanted": calls, "folder": str(tmp_path)})
+            read.append(placed.traffic.bytes_read - before)
+            truth = r.row_values(Chunk(rows), len(calls) - 1, {"wanted": calls}).sum()
+            assert got[:2].tolist() == [100_000, int(truth)]
+    assert read[0] == rows.nbytes
+    # Rows 4,000 to 11,999 and the last 4,000; then what the dead worker held as well.
+    assert read[1] == 12_000 * 256
+    assert read[1] < read[2] < read[0]
+    assert len(list(tmp_path.iterdir())) > 25
 
 
 def test_workers_join_and_leave(dataset: Any, truth: int) -> None:

@@ -1,0 +1,290 @@
+"""A pass reads the storage chunks that hold a wanted row and no others, and gives what a full one gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from distributed import Client
+from numpy.testing import assert_array_equal
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.data.open import open_dataset
+from daskcluster.engine.dask import DaskEngine
+from daskcluster.engine.engine import Placement
+from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.memory import BASELINE_BYTES
+from daskcluster.engine.places import Place
+from daskcluster.engine.tasks import StateFold, state_slice
+from daskcluster.engine.units import Unit, wanted_ranges
+from daskcluster.events import PassProgress
+from tests.engine import reductions as r
+
+ROW = 64 * 4
+Spans = list[tuple[int, int]]
+NONE: Spans = []
+SOME: Spans = [(10, 11), (8_700, 9_050), (52_000, 56_000), (99_999, 100_000)]
+ALL: Spans = [(0, 100_000)]
+
+
+def _plain(rows: np.ndarray, folder: Path) -> str:
+    array = zarr.create_array(
+        str(folder / "plain.zarr"), shape=rows.shape, chunks=(1000, 64), dtype="f4"
+    )
+    array[:] = rows
+    return str(folder / "plain.zarr")
+
+
+def _sharded(rows: np.ndarray, folder: Path) -> str:
+    array = zarr.create_array(
+        str(folder / "sharded.zarr"),
+        shape=rows.shape,
+        chunks=(500, 64),
+        shards=(20_000, 64),
+        dtype="f4",
+    )
+    array[:] = rows
+    return str(folder / "sharded.zarr")
+
+
+def _mapped(rows: np.ndarray, folder: Path) -> str:
+    np.save(folder / "rows.npy", rows)
+    return str(folder / "rows.npy")
+
+
+@pytest.fixture(scope="module")
+def sources(
+    integers: np.ndarray, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[str, int]]:
+    """Return by name: a URL, and the rows that are read together."""
+    folder = tmp_path_factory.mktemp("partial")
+    return {
+        "plain": (_plain(integers, folder), 1000),
+        "sharded": (_sharded(integers, folder), 500),
+        "mapped": (_mapped(integers, folder), (1 << 18) // ROW),
+    }
+
+
+@pytest.fixture(params=["local", "dask"])
+def place(request: pytest.FixtureRequest) -> Callable[..., Placement]:
+    """Return a way to place data of which no row stays in memory."""
+    if request.param == "local":
+        engine = LocalEngine(2, memory_limit=2 * BASELINE_BYTES)
+        return engine.place
+    client: Client = request.getfixturevalue("client")
+
+    def on_workers(dataset: Any, **kwargs: Any) -> Placement:
+        placed = DaskEngine(client).place(dataset, **kwargs)
+        placed._holdings._rows.bytes_per_row = 0
+        return placed
+
+    return on_workers
+
+
+def truth(rows: np.ndarray, calls: list[Spans], weights: np.ndarray | None = None) -> int:
+    return int(r.row_values(Chunk(rows, 0, weights), len(calls) - 1, {"wanted": calls}).sum())
+
+
+def covered(placed: Placement, step: int, spans: Spans) -> int:
+    """Return the rows of the parts of `step` rows, counted from each unit's start, that `spans` meet."""
+    touched = {
+        (start, (row - start) // step)
+        for first, last in spans
+        for start, stop in placed.units
+        for row in range(max(first, start), min(last, stop))
+    }
+    stops = dict(placed.units)
+    return sum(min(step, stops[start] - start - part * step) for start, part in touched)
+
+
+@pytest.mark.parametrize("name", ["plain", "sharded", "mapped"])
+def test_what_is_read_is_what_is_wanted(
+    place: Callable[..., Placement],
+    sources: dict[str, tuple[str, int]],
+    integers: np.ndarray,
+    name: str,
+) -> None:
+    url, step = sources[name]
+    events: list[Any] = []
+    calls: list[Spans] = []
+    with place(open_dataset(url), callbacks=[events.append]) as placed:
+        for spans in (ALL, SOME, NONE, ALL, SOME):
+            events.clear()
+            before = placed.traffic.bytes_read
+            calls.append(spans)
+            n_rows, total, seen = placed.map_state(r.CACHED, {"wanted": calls})
+            wanted = covered(placed, step, spans)
+            assert (n_rows, total) == (100_000, truth(integers, calls))
+            assert seen == wanted
+            assert placed.traffic.bytes_read - before == ROW * wanted
+            done = [event.rows for event in events if isinstance(event, PassProgress)]
+            assert sum(done) == 100_000
+    assert covered(placed, step, SOME) < 10_000
+
+
+def test_a_reduce_gives_the_same(
+    place: Callable[..., Placement], sources: dict[str, tuple[str, int]]
+) -> None:
+    calls: list[Spans] = [ALL, SOME, SOME]
+    full = Reduction(name="full", zero=r.zero, chunk=_add_all, combine=r.combine)
+    with place(open_dataset(sources["sharded"][0])) as placed:
+        for i in range(1, 4):
+            got = placed.map_state(r.CACHED, {"wanted": calls[:i]})
+        assert_array_equal(got[:2], placed.reduce(full, {"wanted": calls})[:2])
+
+
+def _add_all(chunk: Chunk, prepared: Any, total: np.ndarray) -> None:
+    total += (chunk.n_rows, int(r.row_values(chunk, 2, prepared).sum()), 0)
+
+
+def test_weights_are_read_with_their_rows(
+    place: Callable[..., Placement],
+    sources: dict[str, tuple[str, int]],
+    integers: np.ndarray,
+    tmp_path: Path,
+) -> None:
+    weights = (np.arange(100_000) % 5).astype(np.float64)
+    kept = zarr.create_array(str(tmp_path / "w.zarr"), shape=(100_000,), chunks=(900,), dtype="f8")
+    kept[:] = weights
+    with place(open_dataset(sources["plain"][0], weights=str(tmp_path / "w.zarr"))) as placed:
+        placed.map_state(r.CACHED, {"wanted": [ALL]})
+        before = placed.traffic.bytes_read
+        got = placed.map_state(r.CACHED, {"wanted": [ALL, SOME]})
+        assert got[1] == truth(integers, [ALL, SOME], weights)
+        assert placed.traffic.bytes_read - before == (ROW + 8) * covered(placed, 1000, SOME)
+
+
+def test_rows_in_memory_are_not_screened(
+    client: Client, integers: np.ndarray, sources: dict[str, tuple[str, int]]
+) -> None:
+    never = replace(r.CACHED, screen=_refuse)
+    for engine in (LocalEngine(2), DaskEngine(client)):
+        # An array; and partitions that stay in memory between passes.
+        for source in (integers, sources["plain"][0]):
+            with engine.place(open_dataset(source)) as placed:
+                placed.map_state(never, {"wanted": [ALL]})
+                before = placed.traffic.bytes_read
+                got = placed.map_state(never, {"wanted": [ALL, SOME]})
+                assert_array_equal(got, (100_000, truth(integers, [ALL, SOME]), 100_000))
+                assert placed.traffic.bytes_read == before
+
+
+def _refuse(prepared: Any, total: Any, state: Any) -> np.ndarray:
+    raise AssertionError("screened")
+
+
+def test_a_unit_that_is_to_stay_in_memory_is_read_whole(
+    sources: dict[str, tuple[str, int]], integers: np.ndarray
+) -> None:
+    with LocalEngine(1).place(open_dataset(sources["plain"][0])) as placed:
+        placed.map_state(r.CACHED, {"wanted": [ALL]})
+        for kept in placed._places[:3]:
+            kept.drop_rows()
+        before = placed.traffic.bytes_read
+        got = placed.map_state(r.CACHED, {"wanted": [ALL, NONE]})
+        assert_array_equal(got, (100_000, truth(integers, [ALL]), 100_000))
+        assert placed.traffic.bytes_read - before == ROW * 3 * 4000
+        assert all(kept.rows() is not None for kept in placed._places)
+
+
+def test_a_pass_that_fails_half_way_leaves_no_valid_state_of_what_it_had_taken_up(
+    place: Callable[..., Placement],
+    sources: dict[str, tuple[str, int]],
+    integers: np.ndarray,
+    tmp_path: Path,
+) -> None:
+    rows = 53_500
+    with place(open_dataset(sources["plain"][0])) as placed:
+        placed.map_state(r.CACHED, {"wanted": [ALL]})
+        with pytest.raises(ValueError, match="fatal row"):
+            placed.map_state(r.CACHED, {"wanted": [ALL, SOME], "fatal": rows})
+        params = {"wanted": [ALL, SOME, NONE], "folder": str(tmp_path)}
+        got = placed.map_state(r.CACHED, params)
+        assert got[1] == truth(integers, [ALL, SOME])
+        unit = next(span for span in placed.units if span[0] <= rows < span[1])
+        rebuilt = {int(path.name.partition("-")[0]) for path in tmp_path.iterdir()}
+        assert unit[0] in rebuilt
+
+
+def test_a_mask_that_does_not_fit_is_refused(
+    sources: dict[str, tuple[str, int]], place: Callable[..., Placement]
+) -> None:
+    with place(open_dataset(sources["plain"][0])) as placed:
+        bad = replace(r.CACHED, screen=_short_mask)
+        placed.map_state(bad, {"wanted": [ALL]})
+        with pytest.raises(ValueError, match=r"shape=\(3,\), dtype=bool .* one bool for every row"):
+            placed.map_state(bad, {"wanted": [ALL, SOME]})
+
+
+def _short_mask(prepared: Any, total: Any, state: Any) -> np.ndarray:
+    return np.zeros(3, bool)
+
+
+# -- the pieces --------------------------------------------------------------------------------------
+
+
+def test_ranges_are_whole_parts_merged_where_they_meet() -> None:
+    edges = np.array([100, 110, 125, 130, 150])
+    mask = np.zeros(50, bool)
+    assert wanted_ranges(edges, mask) == []
+    mask[[9, 10, 49]] = True
+    assert wanted_ranges(edges, mask) == [(100, 125), (130, 150)]
+    assert wanted_ranges(edges, ~mask) == [(100, 150)]
+
+
+def test_slices_of_state_are_views() -> None:
+    array = np.zeros(6)
+    pair = (np.zeros(6), np.zeros((6, 2)))
+    cache = r.fresh_cache(6, None)
+    state_slice(array, 2, 4)[:] = 1
+    state_slice(pair, 2, 4)[1][:] = 1
+    state_slice(cache, 2, 4).values[:] = 1
+    for values in (array, pair[1][:, 0], cache.values):
+        assert values.tolist() == [0, 0, 1, 1, 0, 0]
+    assert pair[0].sum() == 0
+
+
+@pytest.fixture
+def visited() -> tuple[StateFold, Unit, np.ndarray]:
+    """Return a fold at its second call, and a unit of two storage chunks with valid state."""
+    cache = r.fresh_cache(8, None)
+    cache.marks[:] = np.arange(8)
+    kept = Place()
+    kept.keep_state("cached", 1, cache)
+    prepared = {"wanted": [[(0, 8)], [(0, 1), (7, 8)]]}
+    return (
+        StateFold(r.CACHED, 1, prepared, r.zero(None)),
+        Unit((0, 8), state=kept),
+        np.array([0, 3, 5, 8]),
+    )
+
+
+def test_state_is_stamped_with_the_last_wanted_chunk(
+    visited: tuple[StateFold, Unit, np.ndarray],
+) -> None:
+    fold, unit, edges = visited
+    assert unit.state is not None
+    assert fold.wanted(unit, edges) == [(0, 3), (5, 8)]
+    assert unit.state.peek_state("cached") == (-1, None)
+    fold.add(unit, Chunk(np.ones((3, 2)), 0), False)
+    assert unit.state.peek_state("cached") == (-1, None)
+    fold.add(unit, Chunk(np.ones((3, 2)), 5), True)
+    stamp, cache = unit.state.peek_state("cached")
+    assert stamp == 2
+    assert cache.values.tolist() == [4, 2, 2, 0, 0, 2, 2, 4]
+
+
+def test_a_unit_of_which_nothing_is_wanted_is_stamped_at_once(
+    visited: tuple[StateFold, Unit, np.ndarray],
+) -> None:
+    fold, unit, edges = visited
+    assert unit.state is not None
+    fold._prepared["wanted"][-1] = []
+    assert fold.wanted(unit, edges) == []
+    assert unit.state.peek_state("cached")[0] == 2
