@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from daskcluster.algorithms.drift import Drift
+from daskcluster.algorithms.drift import Drift, half_distances
+from daskcluster.algorithms.groups import balanced_groups
 from daskcluster.chunkwise.assign import ASSIGN, AssignParams
 from daskcluster.chunkwise.bounded import HAMERLY, BoundedParams, Changes
+from daskcluster.chunkwise.elkan import ElkanParams, elkan
+from daskcluster.chunkwise.grouped import GroupedParams, yinyang
+from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.kernels.tile import group_size
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,23 @@ class Assigned:
     statistics: KMeansStatistics
     n_touched: int
     n_distances: int
+
+
+class Bounds(enum.Enum):
+    """How many lower bounds a row has beside its upper one."""
+
+    HAMERLY = "hamerly"
+    """One for all centres."""
+    YINYANG = "yinyang"
+    """One for each group of about ten centres."""
+    ELKAN = "elkan"
+    """One for each centre."""
+
+    def groups(self, centres: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the groups of centres that have a bound of their own, if any."""
+        if self is not Bounds.YINYANG:
+            return ()
+        return balanced_groups(centres, group_size(len(centres), centres.dtype))
 
 
 class Assignment(Protocol):
@@ -70,12 +93,17 @@ class BoundedAssignment:
     Parameters
     ----------
     rows : ScaledPlacement
+    bounds : Bounds
+        How many bounds a row has.
     labels : ndarray of shape (n,), int32, optional
         OUT. As for `FullAssignment`.
     """
 
-    def __init__(self, rows: ScaledPlacement, labels: np.ndarray | None = None) -> None:
+    def __init__(
+        self, rows: ScaledPlacement, bounds: Bounds, labels: np.ndarray | None = None
+    ) -> None:
         self._rows = rows
+        self._bounds = bounds
         self._labels = labels
         self._full = FullAssignment(rows, labels)
         self._totals: KMeansStatistics | None = None
@@ -85,21 +113,28 @@ class BoundedAssignment:
         if self._rows.survey is None:
             # The grids of the sums are known after the first pass only, and stay from then on.
             return self._full(centres)
+        reduction, params = self._next(centres)
+        changes: Changes = self._rows.placement.map_state(reduction, params)
+        self._rows.used = self._rows.scale
+        self._totals = (
+            changes.moved if self._totals is None else self._totals.combine(changes.moved)
+        )
+        return Assigned(self._totals.copy(), changes.n_touched, changes.n_distances)
+
+    def _next(self, centres: np.ndarray) -> tuple[StatefulReduction, Any]:
+        previous = None
         if self._drift is None:
-            self._drift = Drift(centres)
-            previous = None
+            self._drift = Drift(centres, self._bounds.groups(centres))
         else:
             previous = self._drift.centres
             self._drift.move(centres)
+        drift, rows = self._drift, self._rows
         params = BoundedParams(
-            centres,
-            previous,
-            self._drift.table(),
-            self._rows.scale,
-            self._rows.unit,
-            self._labels,
+            centres, previous, drift.table(), rows.scale, rows.unit, self._labels
         )
-        changes: Changes = self._rows.placement.map_state(HAMERLY, params)
-        self._rows.used = self._rows.scale
-        self._totals = changes.moved if self._totals is None else self._totals.combine(changes.moved)
-        return Assigned(self._totals.copy(), changes.n_touched, changes.n_distances)
+        if self._bounds is Bounds.HAMERLY:
+            return HAMERLY, params
+        if self._bounds is Bounds.ELKAN:
+            return elkan(len(centres)), ElkanParams(params, half_distances(centres))
+        grouped = GroupedParams(params, drift.groups, drift.of_groups.copy())
+        return yinyang(len(drift.groups)), grouped

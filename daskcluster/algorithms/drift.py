@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 _SAFE = 1e-9
 """More than the rounding of any sum here, relatively."""
+_BLOCK = 1024
+"""Centres whose distances to all others are computed at once."""
 
 
 class Drift:
@@ -15,15 +19,21 @@ class Drift:
     ----------
     centres : ndarray of shape (k, d)
         Where they start.
+    groups : sequence of ndarray of int
+        Centres whose longest step counts for all of them.
 
     Attributes
     ----------
     centres : ndarray of shape (k, d)
         Where they are.
+    of_groups : ndarray of shape (g,), float64
+        Accumulated drift of each group.
     """
 
-    def __init__(self, centres: np.ndarray) -> None:
+    def __init__(self, centres: np.ndarray, groups: Sequence[np.ndarray] = ()) -> None:
         self.centres = centres
+        self.groups = tuple(groups)
+        self.of_groups = np.zeros(len(self.groups))
         self._own = np.zeros(len(centres))
         self._others = np.zeros(len(centres))
 
@@ -34,6 +44,8 @@ class Drift:
         self.centres = centres
         self._own += steps
         self._others += _fastest_other(steps)
+        for number, group in enumerate(self.groups):
+            self.of_groups[number] += steps[group].max()
 
     def table(self) -> np.ndarray:
         """Return the rows that `daskcluster.kernels.bounds.screen` wants, shape (3, k)."""
@@ -52,18 +64,24 @@ def _fastest_other(steps: np.ndarray) -> np.ndarray:
 
 def half_gaps(centres: np.ndarray) -> np.ndarray:
     """Return a lower bound of half the distance of each centre to the nearest other one."""
+    blocks = (
+        _half_distances(centres, first).min(axis=1) for first in range(0, len(centres), _BLOCK)
+    )
+    return np.concatenate(list(blocks))
+
+
+def half_distances(centres: np.ndarray) -> np.ndarray:
+    """Return lower bounds of half the distances between centres, (k, k), float32; a centre's own: inf."""
+    blocks = [_half_distances(centres, first) for first in range(0, len(centres), _BLOCK)]
+    return np.nextafter(np.concatenate(blocks).astype(np.float32), np.float32(-np.inf))
+
+
+def _half_distances(centres: np.ndarray, first: int) -> np.ndarray:
     wide = centres.astype(np.float64)
     wide -= wide.mean(axis=0)
-    squares = np.einsum("ij,ij->i", wide, wide)
-    found = np.empty(len(wide))
-    for first in range(0, len(wide), _BLOCK):
-        part = slice(first, first + _BLOCK)
-        gaps = squares[part, None] + squares - 2.0 * (wide[part] @ wide.T)
-        # What the subtraction may have lost.
-        gaps -= (wide.shape[1] + 8) * 2.0**-50 * (squares[part, None] + squares)
-        gaps[np.arange(len(gaps)), np.arange(first, first + len(gaps))] = np.inf
-        found[part] = gaps.min(axis=1)
-    return 0.5 * np.sqrt(np.maximum(found, 0.0)) * (1.0 - _SAFE)
-
-
-_BLOCK = 1024
+    squares, part = np.einsum("ij,ij->i", wide, wide), slice(first, first + _BLOCK)
+    gaps = squares[part, None] + squares - 2.0 * (wide[part] @ wide.T)
+    # What the subtraction may have lost.
+    gaps -= (wide.shape[1] + 8) * 2.0**-50 * (squares[part, None] + squares)
+    gaps[np.arange(len(gaps)), np.arange(first, first + len(gaps))] = np.inf
+    return np.asarray(0.5 * np.sqrt(np.maximum(gaps, 0.0)) * (1.0 - _SAFE))

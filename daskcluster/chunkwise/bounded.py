@@ -9,14 +9,13 @@ made anew.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.exact_sum import Scale
+from daskcluster.chunkwise.gathered import LocalScratch, Scratch, gathered, in_order
 from daskcluster.chunkwise.grids import Grids
 from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.chunkwise.statistics import KMeansStatistics
@@ -25,9 +24,7 @@ from daskcluster.kernels.tile import Panels, nearest, nearest_two, pack
 
 ROW_BYTES = 12
 """State of a row: its label and two bounds."""
-_COMPACT_BYTES = 1 << 19
-_LEAST_ROWS = 64
-_MOST = np.float64(np.finfo(np.float32).max) ** 0.5
+_MOST = 1e36
 
 State = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Labels (int32), upper and lower bounds (float32) of a run of rows."""
@@ -91,48 +88,22 @@ class _Prepared:
     grids: Grids
     margin: np.ndarray
     previous: Panels | None
-    local: _Local = field(default_factory=lambda: _Local())
+    local: LocalScratch = field(default_factory=LocalScratch)
 
     @property
     def k(self) -> int:
         return self.panels.k
 
 
-class _Local(threading.local):
-    """Scratch of each thread, kept for the length of a pass: fresh pages are slow."""
-
-    def __init__(self) -> None:
-        self.scratch: _Scratch | None = None
-
-    def get(self, d: int, dtype: np.dtype) -> _Scratch:
-        if self.scratch is None:
-            self.scratch = _Scratch(d, dtype)
-        return self.scratch
-
-
-class _Scratch:
-    """Room for the rows that are gathered at a time, and what is found about them."""
-
-    def __init__(self, d: int, dtype: np.dtype) -> None:
-        self.n_rows = m = max(_LEAST_ROWS, _COMPACT_BYTES // (d * dtype.itemsize) // 32 * 32)
-        # Zeros: the tile always takes a whole block, and may meet rows that were never filled.
-        self.rows = np.zeros((m, d), dtype)
-        self.kept = np.empty(m, np.int64)
-        self.distances = np.empty(m)
-        self.old = np.empty(m, np.int32)
-        self.winners = np.empty(m, np.int32)
-        self.seconds = np.empty(m, np.int32)
-        self.scores = np.empty((m, 2), dtype)
-
-
 def _prepare(params: BoundedParams) -> _Prepared:
     panels = pack(params.centres)
     previous = None if params.previous is None else pack(params.previous)
     grids = Grids.of(params.scale)
-    return _Prepared(params, panels, grids, score_margin(params.centres, panels.offset), previous)
+    margin = score_margin(params.centres, panels.offset, params.scale)
+    return _Prepared(params, panels, grids, margin, previous)
 
 
-def score_margin(centres: np.ndarray, offset: np.ndarray) -> np.ndarray:
+def score_margin(centres: np.ndarray, offset: np.ndarray, scale: Scale) -> np.ndarray:
     """Return by how much squared distances must differ for scores to tell them apart.
 
     A score is a chain of d + 1 roundings of terms that sum to at most |x'||c'| + |c'|^2, and x' and
@@ -149,16 +120,15 @@ def score_margin(centres: np.ndarray, offset: np.ndarray) -> np.ndarray:
     far = float(np.sqrt((gaps * gaps).sum(axis=1).max()))
     unit = float(np.finfo(centres.dtype).eps) / 2
     slope = 4.04 * (centres.shape[1] + 4) * unit * far
-    if centres.dtype == np.float32 and far > 1e-3 * _MOST:
-        slope = np.inf
+    largest = far + float(np.linalg.norm(scale.max_abs)) + float(np.linalg.norm(offset))
+    if centres.dtype == np.float32 and not far * largest < _MOST:
+        return np.array([np.inf, np.inf])
     return np.array([slope, 2.0 * slope * far])
 
 
 def _zero(prepared: _Prepared) -> Changes:
     scale, (k, d) = prepared.params.scale, prepared.params.centres.shape
-    return Changes(
-        KMeansStatistics.zero(k, d, weighted=scale.weighted, two_grids=scale.two_grids)
-    )
+    return Changes(KMeansStatistics.zero(k, d, weighted=scale.weighted, two_grids=scale.two_grids))
 
 
 def _fresh(n_rows: int, prepared: _Prepared) -> State:
@@ -210,11 +180,8 @@ def _revise_chunk(chunk: Chunk, prepared: _Prepared, into: Changes, state: State
 def _revise_all(chunk: Chunk, prepared: _Prepared, into: Changes, state: State) -> None:
     scratch = prepared.local.get(prepared.panels.d, prepared.panels.dtype)
     nothing = np.empty(0)
-    for whole in chunk.blocks(unit=prepared.params.unit):
-        for first in range(0, whole.n_rows, scratch.n_rows):
-            block = whole.slice(first, first + scratch.n_rows)
-            rows = np.arange(block.start - chunk.start, block.stop - chunk.start)
-            _settle(block, rows, nothing, scratch, prepared, into, state)
+    for block, which in in_order(chunk, scratch.n_rows, unit=prepared.params.unit):
+        _settle(block, which, nothing, scratch, prepared, into, state)
     into.n_touched += chunk.n_rows
 
 
@@ -222,7 +189,7 @@ def _revise_some(
     chunk: Chunk, failing: np.ndarray, prepared: _Prepared, into: Changes, state: State
 ) -> None:
     params, scratch = prepared.params, prepared.local.get(prepared.panels.d, prepared.panels.dtype)
-    for which, rows, at in _gathered(chunk, failing, scratch.n_rows, unit=params.unit):
+    for which, rows, at in gathered(chunk, failing, scratch.n_rows, unit=params.unit):
         count = tighten(
             rows,
             at,
@@ -244,26 +211,11 @@ def _revise_some(
             _settle(block, kept, scratch.distances[:count], scratch, prepared, into, state)
 
 
-def _gathered(
-    chunk: Chunk, failing: np.ndarray, most: int, *, unit: bool
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield rows of the chunk as (index in the chunk, array that holds them, index in that)."""
-    rows = chunk.rows
-    ready = not unit and rows.dtype == compute_dtype(rows.dtype) and rows.flags.c_contiguous
-    for first in range(0, len(failing), most):
-        which = failing[first : first + most]
-        if ready:
-            yield which, rows, which
-            continue
-        blocks = [block.rows for block in Chunk(rows[which]).blocks(unit=unit)]
-        yield which, np.concatenate(blocks), np.arange(len(which))
-
-
 def _settle(
     block: Chunk,
     which: np.ndarray,
     distances: np.ndarray,
-    scratch: _Scratch,
+    scratch: Scratch,
     prepared: _Prepared,
     into: Changes,
     state: State,
@@ -289,7 +241,7 @@ def _settle(
     into.n_distances += count * prepared.k
 
 
-def _two_nearest(rows: np.ndarray, count: int, scratch: _Scratch, panels: Panels) -> None:
+def _two_nearest(rows: np.ndarray, count: int, scratch: Scratch, panels: Panels) -> None:
     block = panels.tile.rows
     if count < block <= scratch.n_rows:
         # A whole block, the last rows of which are of no interest, is faster than part of one.

@@ -31,9 +31,7 @@ class Grids:
             float(residual_shift(scale.weights, n)),
         )
 
-    def move(
-        self, block: Chunk, old: np.ndarray, new: np.ndarray, into: KMeansStatistics
-    ) -> None:
+    def move(self, block: Chunk, old: np.ndarray, new: np.ndarray, into: KMeansStatistics) -> None:
         """Take rows out of the clusters `old` (-1: of none) and add them to the clusters `new`."""
         if into.sums_low is None:
             move(block.rows, old, new, self.sums, into.sums, into.counts)

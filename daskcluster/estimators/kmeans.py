@@ -28,7 +28,7 @@ from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.versions import created_with
 from daskcluster.typing import Dataset
 
-ALGORITHMS = ("auto", "lloyd", "hamerly")
+ALGORITHMS = ("auto", "lloyd", "elkan", "hamerly", "yinyang")
 METRICS = ("euclidean", "cosine")
 
 

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.algorithms.assignment import Assignment, BoundedAssignment, FullAssignment
+from daskcluster.algorithms.assignment import (
+    Assignment,
+    BoundedAssignment,
+    Bounds,
+    FullAssignment,
+)
 from daskcluster.algorithms.lloyd import lloyd
 from daskcluster.chunkwise.assign import (
     SCORE,
@@ -19,9 +24,11 @@ from daskcluster.chunkwise.assign import (
     prepare_rows,
 )
 from daskcluster.data.sink import ArraySink
+from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.initial import initial_centres, method_for
 from daskcluster.events import Callback, FitEnded, FitStarted, SeedingEnded, publish
 from daskcluster.models.result import FitResult
@@ -123,9 +130,17 @@ class KMeansFit:
         return self._judge(rows, result, labels)
 
     def _assignment(self, rows: ScaledPlacement, labels: np.ndarray | None) -> Assignment:
-        if self.estimator.algorithm == "lloyd":
+        algorithm = self.estimator.algorithm
+        if isinstance(self.dataset, SparseDataset):
+            if algorithm not in ("auto", "lloyd"):
+                raise InvalidParameterError(
+                    f"algorithm={algorithm!r} should be 'auto' or 'lloyd' for sparse rows."
+                )
             return FullAssignment(rows, labels)
-        return BoundedAssignment(rows, labels)
+        if algorithm == "lloyd":
+            return FullAssignment(rows, labels)
+        name = self.estimator.algorithm
+        return BoundedAssignment(rows, Bounds("hamerly" if name == "auto" else name), labels)
 
     def _kept_labels(self, placement: Placement) -> np.ndarray | None:
         """Return room for labels where it is small beside the rows: those are in memory too."""

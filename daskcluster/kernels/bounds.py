@@ -147,8 +147,8 @@ def screen(
     upper, lower : ndarray of shape (n,), float32
         Bounds, less (plus) the drift at the time they were set.
     drift : ndarray of shape (3, k), float64
-        Accumulated drift of each centre, of the fastest other one in each step, and half the distance to the
-        nearest other centre.
+        Accumulated drift of each centre, of the fastest other one in each step, and half the distance
+        to the nearest other centre.
     margin : ndarray of shape (2,), float64
         Slope and constant of the scores' rounding error, see `reach`.
     failing : ndarray of shape (n,), int64

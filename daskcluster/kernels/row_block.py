@@ -96,39 +96,93 @@ def pack_block(
     signature = types.void(rows, types.intp, types.intp, offset, out, types.intp, vectors, width)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind, zero = emit.element(rows), ir.Constant(emit.I64, 0)
-        size, align = _LANE_BITS // emit.bits(kind), emit.bits(kind) // 8
+        zero = ir.Constant(emit.I64, 0)
         corner = emit.pointer(context, builder, rows, args[0], builder.mul(args[1], args[2]))
         offsets = emit.pointer(context, builder, offset, args[3], zero)
         target = emit.pointer(context, builder, out, args[4], args[5])
-        last = builder.sub(args[2], ir.Constant(emit.I64, size))
-        stride = [builder.mul(args[2], ir.Constant(emit.I64, row)) for row in range(block)]
-
-        def columns(first: int, source: Any, shift: Any) -> list[Any]:
-            turned = []
-            for q in range(size):
-                places = [
-                    builder.gep(source, [stride[row]])
-                    for row in range(first + q, first + lanes, size)
-                ]
-                parts = [emit.load(builder, place, kind, size, align) for place in places]
-                turned.append(builder.fsub(emit.concatenate(builder, parts), shift))
-            return _transpose_lanes(builder, turned)
-
-        def features(step: Any, _: list[Any]) -> list[Any]:
-            # The last step may repeat features.
-            t = builder.select(builder.icmp_signed("<", step, last), step, last)
-            shift = emit.load(builder, builder.gep(offsets, [t]), kind, size, align)
-            shift = emit.concatenate(builder, [shift] * (lanes // size))
-            place = builder.gep(target, [builder.mul(t, ir.Constant(emit.I64, block))])
-            for first in range(0, block, lanes):
-                turned = columns(first, builder.gep(corner, [t]), shift)
-                for u, column in enumerate(turned):
-                    at = emit.step(builder, place, u * block + first)
-                    emit.store(builder, column, at, lanes * align)
-            return []
-
-        emit.loop(builder, args[2], size, [], features)
+        starts = [builder.mul(args[2], ir.Constant(emit.I64, row)) for row in range(block)]
+        _store_transposed(
+            builder, corner, starts, args[2], offsets, target, emit.element(rows), lanes
+        )
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+@emit.vector_intrinsic
+def pack_listed(
+    typingctx: Any,
+    rows: Any,
+    listed: Any,
+    first: Any,
+    d: Any,
+    offset: Any,
+    out: Any,
+    out_at: Any,
+    vectors: Any,
+    width: Any,
+) -> Any:
+    """Do as `pack_block` with the rows whose numbers stand in the list from ``listed[first]`` on."""
+    if not emit.literals(vectors, width):
+        return None
+    lanes, block = width.literal_value, vectors.literal_value * width.literal_value
+    signature = types.void(
+        rows, listed, types.intp, types.intp, offset, out, types.intp, vectors, width
+    )
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        zero = ir.Constant(emit.I64, 0)
+        corner = emit.pointer(context, builder, rows, args[0], zero)
+        numbers = emit.pointer(context, builder, listed, args[1], args[2])
+        offsets = emit.pointer(context, builder, offset, args[4], zero)
+        target = emit.pointer(context, builder, out, args[5], args[6])
+        starts = [
+            builder.mul(args[3], builder.load(emit.step(builder, numbers, row)))
+            for row in range(block)
+        ]
+        _store_transposed(
+            builder, corner, starts, args[3], offsets, target, emit.element(rows), lanes
+        )
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _store_transposed(
+    builder: Any,
+    corner: Any,
+    starts: list[Any],
+    d: Any,
+    offsets: Any,
+    target: Any,
+    kind: Any,
+    lanes: int,
+) -> None:
+    """Emit the loop of `pack_block` over features, for rows that start at ``corner[starts]``."""
+    size, align, block = _LANE_BITS // emit.bits(kind), emit.bits(kind) // 8, len(starts)
+    last = builder.sub(d, ir.Constant(emit.I64, size))
+
+    def columns(first: int, source: Any, shift: Any) -> list[Any]:
+        turned = []
+        for q in range(size):
+            places = [
+                builder.gep(source, [starts[row]]) for row in range(first + q, first + lanes, size)
+            ]
+            parts = [emit.load(builder, place, kind, size, align) for place in places]
+            turned.append(builder.fsub(emit.concatenate(builder, parts), shift))
+        return _transpose_lanes(builder, turned)
+
+    def features(step: Any, _: list[Any]) -> list[Any]:
+        # The last step may repeat features.
+        t = builder.select(builder.icmp_signed("<", step, last), step, last)
+        shift = emit.load(builder, builder.gep(offsets, [t]), kind, size, align)
+        shift = emit.concatenate(builder, [shift] * (lanes // size))
+        place = builder.gep(target, [builder.mul(t, ir.Constant(emit.I64, block))])
+        for first in range(0, block, lanes):
+            turned = columns(first, builder.gep(corner, [t]), shift)
+            for u, column in enumerate(turned):
+                at = emit.step(builder, place, u * block + first)
+                emit.store(builder, column, at, lanes * align)
+        return []
+
+    emit.loop(builder, d, size, [], features)

@@ -7,6 +7,7 @@ The label of a row is the argmax over centres of one FMA chain in feature order 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -27,10 +28,22 @@ from daskcluster.kernels.panels import (
 from daskcluster.kernels.row_block import lanes_of
 from daskcluster.kernels.search import search_kernel
 
-__all__ = ["Panels", "Tile", "common_offset", "nearest", "nearest_and_sum", "nearest_two", "pack"]
+__all__ = [
+    "Panels",
+    "Tile",
+    "common_offset",
+    "nearest",
+    "nearest_and_sum",
+    "nearest_two",
+    "pack",
+    "pack_groups",
+]
 
 _CACHE_BYTES = 192 << 10
 """Budget of the packed rows, and of a group of panels: together they fit the smaller L2 caches."""
+
+_LEAST_GROUP = 10
+"""Centres of a group: its state is 4 bytes a row, and has to be worth it."""
 
 _NO_LABELS = np.empty(0, np.int32)
 _NO_SCORES = {np.dtype(kind): np.empty((0, 2), np.dtype(kind)) for kind in (np.float32, np.float64)}
@@ -96,6 +109,46 @@ def pack(centres: np.ndarray, offset: np.ndarray | None = None, tile: Tile | Non
     data = np.empty((-(-k // tile.height), (d + 1) * tile.height), centres.dtype)
     fill_panels(centres, np.ascontiguousarray(offset), data, tile.height)
     return Panels(data, offset, k, d, tile)
+
+
+def group_size(k: int, dtype: np.dtype[Any]) -> int:
+    """Return how many of k centres should form a group: whole panels, about ten."""
+    height = _working_tile(k, dtype).height
+    return height * -(-_LEAST_GROUP // height)
+
+
+def pack_groups(
+    centres: np.ndarray, groups: Sequence[np.ndarray]
+) -> tuple[Panels, np.ndarray, int]:
+    """Pack centres so that each group stands in panels of its own.
+
+    Parameters
+    ----------
+    centres : ndarray of shape (k, d), float32 or float64
+    groups : sequence of ndarray of int
+        Centres of each group, ascending, so that ties go to the lowest index.
+
+    Returns
+    -------
+    panels : Panels
+    order : ndarray of int32
+        The centre in each lane; -1 where there is none.
+    per_group : int
+        Panels of each group.
+    """
+    centres = np.ascontiguousarray(centres)
+    k, d = centres.shape
+    offset = common_offset(centres)
+    most = max(len(group) for group in groups)
+    tile = _working_tile(most, centres.dtype)
+    per_group = -(-most // tile.height)
+    data = np.empty((len(groups) * per_group, (d + 1) * tile.height), centres.dtype)
+    order = np.full(len(data) * tile.height, -1, np.int32)
+    for number, group in enumerate(groups):
+        part = slice(number * per_group, (number + 1) * per_group)
+        fill_panels(np.ascontiguousarray(centres[group]), offset, data[part], tile.height)
+        order[part.start * tile.height :][: len(group)] = group
+    return Panels(data, offset, k, d, tile), order, per_group
 
 
 def nearest(X: np.ndarray, panels: Panels, labels: np.ndarray) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import daskcluster as dc
 from daskcluster.estimators.kmeans import ALGORITHMS
 from tests.laws.data import CASES, case
 from tests.laws.test_law_02_chunking import same_bits
 
+ACCELERATED = [name for name in ALGORITHMS if name != "lloyd"]
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "lloyd"])
+
+@pytest.mark.parametrize("algorithm", ACCELERATED)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("k", [1, 7, 40])
 def test_equals_lloyd(algorithm, name, k):
@@ -21,6 +25,83 @@ def test_equals_lloyd(algorithm, name, k):
     same_bits(
         dc.KMeans(k, init=start, algorithm=algorithm, tol=0).fit(X, sample_weight=w), expected
     )
+
+
+@st.composite
+def problems(draw):
+    """Draw rows with duplicates and ties, weights, a start with doubles and far centres, a dtype."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    n, d = draw(st.integers(1, 400)), draw(st.sampled_from([1, 2, 3, 8, 17, 40]))
+    kind = draw(st.sampled_from(["integers", "clusters", "noise", "far", "one point"]))
+    if kind == "integers":
+        rows = rng.integers(0, 3, (n, d)).astype(float)
+    elif kind == "one point":
+        rows = np.ones((n, d))
+    else:
+        centres = 4 * rng.standard_normal((9, d)) * (kind != "noise")
+        rows = centres[rng.integers(0, 9, n)] + 0.5 * rng.standard_normal((n, d))
+        rows += 1e4 * (kind == "far")
+    k = draw(st.integers(1, min(n, 60)))
+    start = rows[rng.choice(n, k, replace=draw(st.booleans()) and k > 1)].copy()
+    if draw(st.booleans()):
+        start[rng.integers(k)] += 1e3  # runs empty
+    weights = rng.choice([0.0, 1.0, 2.5], n) if draw(st.booleans()) else None
+    if weights is not None and not weights.any():
+        weights = None
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    return rows.astype(dtype), start.astype(dtype), weights
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("algorithm", ACCELERATED)
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(problem=problems())
+def test_any_problem(algorithm, problem):
+    X, start, w = problem
+    k = len(start)
+    plain = dc.KMeans(k, init=start, algorithm="lloyd", tol=0, max_iter=40)
+    bounded = dc.KMeans(k, init=start, algorithm=algorithm, tol=0, max_iter=40)
+    same_bits(bounded.fit(X, sample_weight=w), plain.fit(X, sample_weight=w))
+    assert [h["inertia"] for h in bounded.history_] == [h["inertia"] for h in plain.history_]
+
+
+@pytest.mark.parametrize("algorithm", ACCELERATED)
+@pytest.mark.parametrize("d", [2, 64])
+def test_near_duplicate_centres_far_from_the_origin(algorithm, d):
+    """Rounding decides between such centres: bounds must leave them to the tile."""
+    rng = np.random.default_rng(5)
+    X = (1e4 + rng.standard_normal((3000, d))).astype(np.float32)
+    start = np.concatenate([X[:8], np.nextafter(X[:8], np.float32(np.inf)), X[:8] + 1e-3])
+    plain = dc.KMeans(24, init=start, algorithm="lloyd", tol=0, max_iter=60).fit(X)
+    same_bits(dc.KMeans(24, init=start, algorithm=algorithm, tol=0, max_iter=60).fit(X), plain)
+
+
+@pytest.mark.parametrize("algorithm", ACCELERATED)
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_rows_that_have_to_be_converted(algorithm, dtype, metric):
+    X = np.random.default_rng(6).integers(1, 9, (2000, 6)).astype(dtype)
+    options = {"init": X[:12].astype(np.float32), "metric": metric, "tol": 0}
+    plain = dc.KMeans(12, algorithm="lloyd", **options).fit(X)
+    same_bits(dc.KMeans(12, algorithm=algorithm, **options).fit(X), plain)
+
+
+@pytest.mark.parametrize("algorithm", ACCELERATED)
+def test_overflowing_scores_are_decided_as_by_lloyd(algorithm):
+    X = (np.random.default_rng(7).standard_normal((500, 3)) * 1e19).astype(np.float32)
+    plain = dc.KMeans(5, init=X[:5], algorithm="lloyd", max_iter=10).fit(X)
+    same_bits(dc.KMeans(5, init=X[:5], algorithm=algorithm, max_iter=10).fit(X), plain)
+
+
+@pytest.mark.parametrize("algorithm", ["hamerly", "elkan", "yinyang"])
+def test_fewer_rows_and_distances(algorithm):
+    rng = np.random.default_rng(8)
+    centres = 10 * rng.standard_normal((30, 20))
+    X = (centres[rng.integers(0, 30, 6000)] + rng.standard_normal((6000, 20))).astype(np.float32)
+    history = dc.KMeans(30, init=X[:30], algorithm=algorithm, tol=0).fit(X).history_
+    assert history[0]["n_touched"] == 6000
+    assert history[-1]["n_touched"] < 3600
+    assert history[-1]["n_distances"] < 0.1 * history[0]["n_distances"]
 
 
 @pytest.mark.parametrize("name", CASES)
