@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.sparse_rows import SparseRows, owned_rows
+
 BLOCK_BYTES = 1 << 20
 """Rows that must be converted are converted in blocks of about this many bytes (they stay in L2)."""
 
@@ -33,15 +35,16 @@ class Chunk:
 
     Attributes
     ----------
-    rows : ndarray of shape (n, d)
-        In the dtype of the source; `blocks` yields them ready for the kernels.
+    rows : ndarray of shape (n, d), or SparseRows
+        In the dtype of the source; `blocks` yields them ready for the kernels. Which kernel takes which
+        kind of rows is known to `daskcluster.chunkwise.rows` and `daskcluster.chunkwise.centres`.
     start : int
         Global index of the first row.
     weights : ndarray of shape (n,), float64, or None
         Row weights; None stands for ones.
     """
 
-    rows: np.ndarray
+    rows: Any
     start: int = 0
     weights: np.ndarray | None = None
 
@@ -58,11 +61,17 @@ class Chunk:
         weights = None if self.weights is None else self.weights[first:last]
         return Chunk(self.rows[first:last], self.start + first, weights)
 
+    def owned(self) -> Chunk:
+        """Return the chunk with rows that keep no larger buffer alive than their own."""
+        rows = owned_rows(self.rows)
+        return self if rows is self.rows else replace(self, rows=rows)
+
     def blocks(self, *, unit: bool = False) -> Iterator[Chunk]:
         """Yield the chunk as C-contiguous float32 or float64 rows.
 
         The chunk itself when nothing has to change; otherwise converted copies of about
-        ``BLOCK_BYTES``, so that an 8-bit chunk is never blown up as a whole.
+        ``BLOCK_BYTES``, so that an 8-bit chunk is never blown up as a whole. CSR rows stay CSR, come in
+        blocks of that size in any case, and have int32 columns.
 
         Parameters
         ----------
@@ -70,6 +79,11 @@ class Chunk:
             Scale every row to Euclidean length one (cosine metric); a zero row stays zero.
         """
         dtype = compute_dtype(self.rows.dtype)
+        if isinstance(self.rows, SparseRows):
+            for first, last in self.rows.cuts(BLOCK_BYTES):
+                part = self.rows[first:last].astype(dtype)
+                yield replace(self.slice(first, last), rows=part.unit() if unit else part)
+            return
         if not unit and self.rows.dtype == dtype and self.rows.flags.c_contiguous:
             yield self
             return
@@ -81,6 +95,10 @@ class Chunk:
 
     def pieces(self) -> Iterator[Chunk]:
         """Yield the chunk as it is, cut into pieces that stay in the cache."""
+        if isinstance(self.rows, SparseRows):
+            for first, last in self.rows.cuts(CACHE_BYTES):
+                yield self.slice(first, last)
+            return
         row_bytes = max(1, self.rows.shape[1] * self.rows.dtype.itemsize)
         step = max(_LEAST_BLOCK_ROWS, CACHE_BYTES // row_bytes // 32 * 32)
         for first in range(0, self.n_rows, step):
@@ -89,6 +107,9 @@ class Chunk:
     def cache_blocks(self, *, unit: bool = False) -> Iterator[Chunk]:
         """Yield `blocks` cut further, so that rows stay in the cache from one kernel to the next."""
         for block in self.blocks(unit=unit):
+            if isinstance(block.rows, SparseRows):
+                yield block
+                continue
             step = max(_LEAST_BLOCK_ROWS, CACHE_BYTES // max(1, block.rows.strides[0]) // 32 * 32)
             for first in range(0, block.n_rows, step):
                 yield block.slice(first, first + step)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Scale, residual_shift
 from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.chunkwise.rows import accumulate_rows
 from daskcluster.chunkwise.statistics import FarthestRows, KMeansStatistics
 from daskcluster.chunkwise.survey import refuse_bad
-from daskcluster.kernels.accumulate import accumulate_values, accumulate_weighted
-from daskcluster.kernels.distance import sqdist_all, sqdist_to_assigned
-from daskcluster.kernels.tile import Panels, nearest, nearest_and_sum, pack
+from daskcluster.kernels.accumulate import accumulate_values
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class AssignParams:
 @dataclass(frozen=True)
 class _Prepared:
     params: AssignParams
-    panels: Panels
+    centres: PreparedCentres
     shift: np.ndarray
     low_shift: np.ndarray
     weight_shift: float
@@ -59,7 +59,7 @@ def _prepare(params: AssignParams) -> _Prepared:
     shift, weight, distance = scale.sums, scale.weights, scale.distances(params.centres)
     return _Prepared(
         params,
-        pack(params.centres),
+        PreparedCentres(params.centres),
         shift,
         residual_shift(shift, n),
         float(weight),
@@ -79,24 +79,20 @@ def _room(block: Chunk, params: AssignParams) -> np.ndarray:
 def _label(block: Chunk, prepared: _Prepared) -> np.ndarray:
     labels = _room(block, prepared.params)
     if not prepared.params.labelled:
-        nearest(block.rows, prepared.panels, labels)
+        prepared.centres.nearest(block.rows, labels)
     return labels
 
 
 def _add(block: Chunk, labels: np.ndarray, prepared: _Prepared, into: KMeansStatistics) -> None:
     assert into.sums_low is not None
-    accumulate_weighted(
+    accumulate_rows(
         block.rows,
         labels,
         block.weights,
-        prepared.shift,
-        prepared.low_shift,
-        into.sums,
-        into.sums_low,
-        prepared.weight_shift,
-        prepared.weight_low_shift,
-        into.counts,
-        into.counts_low,
+        (prepared.shift, prepared.low_shift),
+        (into.sums, into.sums_low),
+        (prepared.weight_shift, prepared.weight_low_shift),
+        (into.counts, into.counts_low),
     )
 
 
@@ -113,8 +109,8 @@ def _assign_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> 
     if into.sums_low is None:
         for block in chunk.blocks(unit=prepared.params.unit):
             labels = _room(block, prepared.params)
-            nearest_and_sum(
-                block.rows, prepared.panels, labels, prepared.shift, into.sums, into.counts
+            prepared.centres.nearest_and_sum(
+                block.rows, labels, prepared.shift, into.sums, into.counts
             )
         return
     for block in chunk.cache_blocks(unit=prepared.params.unit):
@@ -168,7 +164,7 @@ def _zero_score(prepared: _Prepared) -> ScoreStatistics:
 
 def _distances(block: Chunk, labels: np.ndarray, prepared: _Prepared) -> np.ndarray:
     distances = np.empty(block.n_rows)
-    sqdist_to_assigned(block.rows, prepared.params.centres, labels, distances)
+    prepared.centres.sqdist_to_assigned(block.rows, labels, distances)
     return distances
 
 
@@ -209,7 +205,8 @@ def _farthest_chunk(chunk: Chunk, prepared: _Prepared, into: FarthestRows) -> No
         labels = _label(block, prepared)
         distances = _distances(block, labels, prepared)
         weights = np.ones(block.n_rows) if block.weights is None else block.weights
-        kept = np.flatnonzero(weights > 0.0)  # a row without weight is never a centre
+        # A row without weight is never a centre.
+        kept = np.flatnonzero((weights > 0.0) & (distances >= into.least))
         kept = kept[np.argsort(-distances[kept], kind="stable")[:most]]
         into.combine(
             FarthestRows(
@@ -256,47 +253,47 @@ class RowParams:
     squared: bool = False
 
 
-def prepare_rows(params: RowParams) -> tuple[RowParams, Panels]:
-    """Pack the centres once per task."""
-    return params, pack(params.centres)
+def prepare_rows(params: RowParams) -> tuple[RowParams, PreparedCentres]:
+    """Make the centres ready, once per task."""
+    return params, PreparedCentres(params.centres)
 
 
-def label_rows(chunk: Chunk, prepared: tuple[RowParams, Panels]) -> np.ndarray:
+def label_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> np.ndarray:
     """Return the index of the nearest centre of every row, int32 (n,)."""
-    params, panels = prepared
+    params, centres = prepared
     labels = np.empty(chunk.n_rows, np.int32)
     for block in chunk.cache_blocks(unit=params.unit):
         refuse_bad(block)
-        nearest(block.rows, panels, labels[block.start - chunk.start : block.stop - chunk.start])
+        centres.nearest(block.rows, labels[block.start - chunk.start : block.stop - chunk.start])
     return labels
 
 
-def distance_rows(chunk: Chunk, prepared: tuple[RowParams, Panels]) -> np.ndarray:
+def distance_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> np.ndarray:
     """Return Euclidean distances to all centres in the rows' dtype, (n, k)."""
-    params, _ = prepared
+    params, centres = prepared
     parts = [
-        np.sqrt(_all_distances(block, params.centres)).astype(params.centres.dtype)
+        np.sqrt(_all_distances(block, centres)).astype(params.centres.dtype)
         for block in chunk.cache_blocks(unit=params.unit)
     ]
     return np.concatenate(parts)
 
 
-def nearest_rows(chunk: Chunk, prepared: tuple[RowParams, Panels]) -> np.ndarray:
+def nearest_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> np.ndarray:
     """Return the `most` nearest centres of every row, ascending, as a structured array (n, most).
 
     Fields are ``label`` (int32) and ``distance`` (Euclidean, in the rows' dtype). The first label is
     that of `label_rows`; ties go to the lowest index.
     """
-    params, panels = prepared
+    params, centres = prepared
     dtype = np.dtype([("label", np.int32), ("distance", params.centres.dtype)])
     found = np.empty((chunk.n_rows, params.most), dtype)
     for block in chunk.cache_blocks(unit=params.unit):
         out = found[block.start - chunk.start : block.stop - chunk.start]
-        distances = _all_distances(block, params.centres)
+        distances = _all_distances(block, centres)
         # The label of a row is decided by the canonical score, also where rounding makes
         # another centre look as near: it goes first.
         first = np.empty(block.n_rows, np.int32)
-        nearest(block.rows, panels, first)
+        centres.nearest(block.rows, first)
         order_by = distances.copy()
         order_by[np.arange(block.n_rows), first] = -1.0
         order = np.argsort(order_by, axis=1, kind="stable")[:, : params.most]
@@ -305,8 +302,8 @@ def nearest_rows(chunk: Chunk, prepared: tuple[RowParams, Panels]) -> np.ndarray
     return found
 
 
-def _all_distances(block: Chunk, centres: np.ndarray) -> np.ndarray:
+def _all_distances(block: Chunk, centres: PreparedCentres) -> np.ndarray:
     refuse_bad(block)
     distances = np.empty((block.n_rows, len(centres)))
-    sqdist_all(block.rows, centres, distances)
+    centres.sqdist_all(block.rows, distances)
     return distances

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from daskcluster.sparse_rows import Rows, SparseRows
+
 _LEAST_EXPONENT = -900
 _ROWS_OF_ONE_GRID = 1 << 26
 PROBE_ROWS = 4096
@@ -51,6 +53,18 @@ def round_to_grid(values: np.ndarray | float, shift: np.ndarray | float) -> np.n
     return np.asarray((values + shift) - shift)
 
 
+def _largest_finite(rows: Rows) -> np.ndarray:
+    """Return the largest finite |x| of each feature, float64 (d,)."""
+    values = rows.data if isinstance(rows, SparseRows) else rows
+    with np.errstate(invalid="ignore"):
+        finite = np.where(np.isfinite(values), np.abs(values.astype(np.float64)), 0.0)
+    if not isinstance(rows, SparseRows):
+        return np.asarray(finite.max(axis=0, initial=0.0))
+    most = np.zeros(rows.n_features)
+    np.maximum.at(most, rows.indices, finite)
+    return most
+
+
 @dataclass(frozen=True)
 class Scale:
     """How large the addends of a dataset can be, hence the grids of its sums.
@@ -77,11 +91,9 @@ class Scale:
     guessed: bool = False
 
     @classmethod
-    def probe(cls, rows: np.ndarray, n_rows: int, max_weight: float | None) -> Scale:
+    def probe(cls, rows: Rows, n_rows: int, max_weight: float | None) -> Scale:
         """Guess from the first rows, with headroom; the first pass confirms or refutes it."""
-        with np.errstate(invalid="ignore"):
-            finite = np.where(np.isfinite(rows), np.abs(rows.astype(np.float64)), 0.0)
-        most = finite.max(axis=0, initial=0.0)
+        most = _largest_finite(rows)
         # A feature that is zero so far gets the reach of the largest one.
         most = np.where(most > 0.0, most, most.max(initial=0.0)) * HEADROOM
         return cls(

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import residual_shift, round_to_grid
 from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
 from daskcluster.chunkwise.statistics import ExactScalar
 from daskcluster.kernels.accumulate import sum_on_grid
-from daskcluster.kernels.distance import sqdist_to_assigned
-from daskcluster.kernels.sampling import cumulative_pick, lower, potentials
-from daskcluster.kernels.tile import Panels, nearest, pack
+from daskcluster.kernels.sampling import cumulative_pick
 from daskcluster.randomness import Key
+from daskcluster.sparse_rows import Rows, dense_rows, join_rows
 
 # -- k-means++ ----------------------------------------------------------------------------------------
 
@@ -61,44 +61,50 @@ class Potentials:
         return np.array(starts, np.int64), np.array([self.parts[start] for start in starts])
 
 
-def _zero_potentials(params: PotentialParams) -> Potentials:
+@dataclass(frozen=True)
+class _PreparedStep:
+    params: PotentialParams
+    centres: PreparedCentres
+    candidates: PreparedCentres
+
+
+def _prepare_step(params: PotentialParams) -> _PreparedStep:
+    return _PreparedStep(
+        params, PreparedCentres(params.centres), PreparedCentres(params.candidates)
+    )
+
+
+def _zero_potentials(prepared: _PreparedStep) -> Potentials:
     return Potentials()
 
 
-def _far(n_rows: int, params: PotentialParams) -> np.ndarray:
+def _far(n_rows: int, prepared: _PreparedStep) -> np.ndarray:
     return np.full(n_rows, np.inf)
 
 
-def _rebuild_nearest(chunk: Chunk, params: PotentialParams, mind2: np.ndarray) -> None:
-    for block in chunk.cache_blocks(unit=params.unit):
+def _rebuild_nearest(chunk: Chunk, prepared: _PreparedStep, mind2: np.ndarray) -> None:
+    for block in chunk.cache_blocks(unit=prepared.params.unit):
         part = mind2[block.start - chunk.start : block.stop - chunk.start]
-        for centre in params.centres[:-1]:
-            lower(block.rows, centre, part)
+        for number in range(len(prepared.centres) - 1):
+            prepared.centres.lower(block.rows, number, part)
 
 
 def _potential_chunk(
-    chunk: Chunk, params: PotentialParams, into: Potentials, mind2: np.ndarray
+    chunk: Chunk, prepared: _PreparedStep, into: Potentials, mind2: np.ndarray
 ) -> None:
-    high, low = np.zeros((2, len(params.candidates)))
-    for block in chunk.cache_blocks(unit=params.unit):
+    high, low = np.zeros((2, len(prepared.candidates)))
+    shifts = (prepared.params.shift, prepared.params.shift)
+    for block in chunk.cache_blocks(unit=prepared.params.unit):
         part = mind2[block.start - chunk.start : block.stop - chunk.start]
-        lower(block.rows, params.centres[-1], part)
-        potentials(
-            block.rows,
-            params.candidates,
-            part,
-            block.weights,
-            params.shift,
-            params.shift,
-            high,
-            low,
-        )
+        prepared.centres.lower(block.rows, -1, part)
+        prepared.candidates.potentials(block.rows, part, block.weights, shifts, high, low)
     into.parts[chunk.start] = high
 
 
 POTENTIALS = StatefulReduction(
     name="k-means++",
     row_bytes=8,
+    prepare=_prepare_step,
     zero=_zero_potentials,
     fresh=_far,
     rebuild=_rebuild_nearest,
@@ -112,7 +118,7 @@ POTENTIALS = StatefulReduction(
 class Pick:
     """Finds the row at which the prefix sum of masses from row `start` on exceeds each target.
 
-    Called with a unit's chunk, the parameters of the next step, and the state they will find.
+    Called with a unit's chunk, the next step's parameters (prepared), and the state they will find.
     """
 
     start: int
@@ -120,16 +126,17 @@ class Pick:
     targets: tuple[float, ...]
 
     def __call__(
-        self, chunk: Chunk, params: PotentialParams, mind2: np.ndarray
+        self, chunk: Chunk, prepared: _PreparedStep, mind2: np.ndarray
     ) -> list[tuple[int, np.ndarray]]:
         part = chunk.slice(self.start - chunk.start, self.stop - chunk.start)
         masses = mind2[self.start - chunk.start : self.stop - chunk.start].copy()
-        rows = np.concatenate([block.rows for block in part.blocks(unit=params.unit)])
-        lower(rows, params.centres[-1], masses)
-        found = [
-            cumulative_pick(masses, part.weights, params.shift, target) for target in self.targets
+        rows = join_rows([block.rows for block in part.blocks(unit=prepared.params.unit)])
+        prepared.centres.lower(rows, -1, masses)
+        shift = prepared.params.shift
+        found = [cumulative_pick(masses, part.weights, shift, target) for target in self.targets]
+        return [
+            (self.start + index, dense_rows(rows[index : index + 1])[0].copy()) for index in found
         ]
-        return [(self.start + index, rows[index].copy()) for index in found]
 
 
 # -- k-means|| ----------------------------------------------------------------------------------------
@@ -179,8 +186,10 @@ class RoundStatistics:
     ratios : ndarray
         u / (w d^2) of the kept rows, ascending: row i belongs to the sample of a round with
         oversampling l if its ratio is below l / phi.
-    indices, rows : ndarrays
+    indices : ndarray
         Of the kept rows.
+    rows : Rows
+        The kept rows themselves; CSR rows stay CSR, since there are many and they travel.
     """
 
     most: int
@@ -188,7 +197,7 @@ class RoundStatistics:
     weights: np.ndarray
     ratios: np.ndarray
     indices: np.ndarray
-    rows: np.ndarray
+    rows: Rows
 
     def combine(self, other: RoundStatistics) -> RoundStatistics:
         self.cost.combine(other.cost)
@@ -196,7 +205,7 @@ class RoundStatistics:
         self.keep(other.ratios, other.indices, other.rows)
         return self
 
-    def keep(self, ratios: np.ndarray, indices: np.ndarray, rows: np.ndarray) -> None:
+    def keep(self, ratios: np.ndarray, indices: np.ndarray, rows: Rows) -> None:
         """Merge more rows in, keeping the `most` smallest ratios (ties by the lowest row)."""
         if len(ratios) == 0:
             return
@@ -204,7 +213,7 @@ class RoundStatistics:
         indices = np.concatenate([self.indices, indices])
         kept = np.lexsort((indices, ratios))[: self.most]
         self.ratios, self.indices = ratios[kept], indices[kept]
-        self.rows = np.concatenate([self.rows, rows])[kept]
+        self.rows = join_rows([self.rows, rows])[kept]
 
     @property
     def worst(self) -> float:
@@ -215,13 +224,18 @@ class RoundStatistics:
 @dataclass(frozen=True)
 class _PreparedRound:
     params: RoundParams
-    panels: Panels
+    candidates: PreparedCentres
+    new: PreparedCentres
     low_shift: float
 
 
 def _prepare_round(params: RoundParams) -> _PreparedRound:
-    new = params.candidates[params.known :]
-    return _PreparedRound(params, pack(new), float(residual_shift(params.shift, params.n_rows)))
+    return _PreparedRound(
+        params,
+        PreparedCentres(params.candidates),
+        PreparedCentres(params.candidates[params.known :]),
+        float(residual_shift(params.shift, params.n_rows)),
+    )
 
 
 def _zero_round(prepared: _PreparedRound) -> RoundStatistics:
@@ -245,9 +259,9 @@ def _rebuild_candidates(chunk: Chunk, prepared: _PreparedRound, labels: np.ndarr
     params = prepared.params
     if params.known == 0:
         return
-    panels = pack(params.candidates[: params.known])
+    known = PreparedCentres(params.candidates[: params.known])
     for block in chunk.blocks(unit=params.unit):
-        nearest(block.rows, panels, labels[block.start - chunk.start : block.stop - chunk.start])
+        known.nearest(block.rows, labels[block.start - chunk.start : block.stop - chunk.start])
 
 
 def _round_chunk(
@@ -271,15 +285,15 @@ def _join_new(block: Chunk, prepared: _PreparedRound, labels: np.ndarray) -> np.
     """Let rows join nearer new candidates; return squared distances to the nearest."""
     params = prepared.params
     new = np.empty(block.n_rows, np.int32)
-    nearest(block.rows, prepared.panels, new)
+    prepared.new.nearest(block.rows, new)
     new += np.int32(params.known)
     distances = np.empty(block.n_rows)
-    sqdist_to_assigned(block.rows, params.candidates, new, distances)
+    prepared.candidates.sqdist_to_assigned(block.rows, new, distances)
     if params.known == 0:
         labels[:] = new
         return distances
     old = np.empty(block.n_rows)
-    sqdist_to_assigned(block.rows, params.candidates, labels, old)
+    prepared.candidates.sqdist_to_assigned(block.rows, labels, old)
     nearer = distances < old
     np.copyto(labels, new, where=nearer)
     return np.where(nearer, distances, old)

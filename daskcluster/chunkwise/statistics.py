@@ -12,6 +12,7 @@ from typing import Self
 import numpy as np
 
 from daskcluster.kernels.arrays import aligned_zeros
+from daskcluster.sparse_rows import Rows, join_rows
 
 
 @dataclass
@@ -81,6 +82,14 @@ class KMeansStatistics:
             self.counts_low -= other.counts_low
         return self
 
+    def copy(self) -> KMeansStatistics:
+        return KMeansStatistics(
+            self.sums.copy(),
+            self.counts.copy(),
+            None if self.sums_low is None else self.sums_low.copy(),
+            None if self.counts_low is None else self.counts_low.copy(),
+        )
+
     @property
     def nbytes(self) -> int:
         parts = (self.sums, self.counts, self.sums_low, self.counts_low)
@@ -114,7 +123,8 @@ class FarthestRows:
     most : int
         How many are kept.
     distances, indices, labels, weights : ndarray of shape (<= most,)
-    rows : ndarray of shape (<= most, d)
+    rows : Rows, shape (<= most, d)
+        Dense or CSR, as they were found.
     """
 
     most: int
@@ -122,7 +132,7 @@ class FarthestRows:
     indices: np.ndarray
     labels: np.ndarray
     weights: np.ndarray
-    rows: np.ndarray
+    rows: Rows
 
     @classmethod
     def zero(cls, most: int, d: int, dtype: np.dtype) -> FarthestRows:
@@ -142,8 +152,13 @@ class FarthestRows:
         self.distances, self.indices = distances[kept], indices[kept]
         self.labels = np.concatenate([self.labels, other.labels])[kept]
         self.weights = np.concatenate([self.weights, other.weights])[kept]
-        self.rows = np.concatenate([self.rows, other.rows])[kept]
+        self.rows = join_rows([self.rows, other.rows])[kept]
         return self
+
+    @property
+    def least(self) -> float:
+        """Rows that are nearer than this can no longer be kept."""
+        return float(self.distances[-1]) if len(self.distances) >= self.most > 0 else -np.inf
 
 
 @dataclass

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Scale, grid_shift, residual_shift
 from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.chunkwise.rows import find_bad, raise_max_abs
 from daskcluster.chunkwise.statistics import SurveyStatistics
 from daskcluster.errors import InvalidDataError
 from daskcluster.kernels.accumulate import sum_on_grid
-from daskcluster.kernels.survey import spread_and_sum, survey
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class SurveyParams:
 @dataclass(frozen=True)
 class _Prepared:
     params: SurveyParams
+    origin: PreparedCentres
     shift: np.ndarray
     spread: tuple[float, float]
     weighted_spread: tuple[float, float]
@@ -49,6 +51,7 @@ def _prepare(params: SurveyParams) -> _Prepared:
     weighted = scale.distances(params.origin[None, :])
     return _Prepared(
         params,
+        PreparedCentres(params.origin[None, :]),
         grid_shift(scale.max_abs, n),
         _two_grids(spread, n),
         _two_grids(weighted, n),
@@ -66,12 +69,12 @@ def _zero(prepared: _Prepared) -> SurveyStatistics:
 
 def _survey_chunk(chunk: Chunk, prepared: _Prepared, into: SurveyStatistics) -> None:
     for block in chunk.cache_blocks(unit=prepared.params.unit):
-        bad, is_nan = survey(block.rows, into.max_abs)
+        bad, is_nan = raise_max_abs(block.rows, into.max_abs)
         if bad >= 0:
             into.note_bad(block.start + bad, is_nan)
             return  # the fit ends here; what follows would be NaN
         distances = np.empty(block.n_rows)
-        spread_and_sum(block.rows, prepared.params.origin, prepared.shift, into.sums, distances)
+        prepared.origin.spread_and_sum(block.rows, prepared.shift, into.sums, distances)
         into.spread.add(*sum_on_grid(distances, *prepared.spread))
         into.n_rows += block.n_rows
         if block.weights is not None:
@@ -91,7 +94,7 @@ def bad_row_error(row: int, is_nan: bool, where: str = "") -> InvalidDataError:
 
 def refuse_bad(block: Chunk) -> None:
     """Raise `InvalidDataError` if a row of `block` is not finite; costs one look at its bytes."""
-    bad, is_nan = survey(block.rows, np.zeros(block.rows.shape[1]))
+    bad, is_nan = find_bad(block.rows)
     if bad >= 0:
         raise bad_row_error(block.start + bad, is_nan)
 

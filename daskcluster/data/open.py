@@ -14,6 +14,7 @@ from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import RowDataset, RowWeights
 from daskcluster.data.frame import frame_rows, is_frame
 from daskcluster.data.nodes import metadata_digest, open_array, warn_of_missing_chunks
+from daskcluster.data.sparse import is_sparse, open_sparse
 from daskcluster.data.stores import Location, locate
 from daskcluster.data.weighted import array_weights, stored_weights
 from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, recipe_of
@@ -43,8 +44,8 @@ def open_dataset(
     source : str, path or array
         A Zarr array (v2 or v3) or group by path or fsspec URL (``file://``, ``memory://``, ``s3://``,
         ``gs://``, ``abfs://``), a zarr.Array, a ``.npy`` path (mapped), a numpy array or memmap, a list
-        of rows, a pandas DataFrame, a dask array or DataFrame, or a dataset. Shape (n, d); float16,
-        float32, float64, any integers, bool.
+        of rows, a pandas DataFrame, a dask array or DataFrame, a scipy sparse matrix, or a dataset.
+        Shape (n, d); float16, float32, float64, any integers, bool.
     array : str, optional
         Which array of a Zarr group, e.g. ``"X"``.
     weights : array-like of shape (n,), or str, optional
@@ -124,7 +125,7 @@ def _open_rows(
         from daskcluster.data.dask_array import open_dask
 
         return open_dask(source, flatten=flatten)
-    return _open_in_memory(source, flatten)
+    return open_sparse(source) if is_sparse(source) else _open_in_memory(source, flatten)
 
 
 def _package(source: Any) -> str:
@@ -200,8 +201,8 @@ def _is_whole_file(array: np.memmap) -> bool:
 def _as_array(source: Any) -> np.ndarray:
     if hasattr(source, "toarray") and hasattr(source, "nnz"):
         raise WrongTypeError(
-            "Sparse data was passed for X, but dense data is required. Use '.toarray()' to convert to "
-            "a dense numpy array."
+            f"source is a {type(source).__module__}.{type(source).__qualname__}; sparse rows are taken "
+            "from scipy, e.g. scipy.sparse.csr_array(source)."
         )
     if source is None or isinstance(source, (dict, set, bytes)) or callable(source):
         raise WrongTypeError(

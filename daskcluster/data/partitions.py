@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from daskcluster.typing import Range
@@ -78,3 +80,54 @@ def read_spans(span: Range, edges: np.ndarray, row_bytes: int) -> list[Range]:
         spans.append((start, end))
         start = end
     return spans
+
+
+def group_by_bytes(edges: np.ndarray, ends: np.ndarray) -> tuple[Range, ...]:
+    """Return partitions of about equal bytes, for rows that differ in size.
+
+    As large as `partition_rows` has them for equal rows, and cut at `edges` only.
+
+    Parameters
+    ----------
+    edges : ndarray of int64, shape (n_chunks + 1,)
+        Row indices at which partitions may begin, and n; strictly increasing.
+    ends : ndarray of int64, shape (n_chunks + 1,)
+        Bytes of all rows before each edge.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> group_by_bytes(np.array([0, 2000, 4000, 6000]), np.array([0, 1, 3, 4]) << 20)
+    ((0, 2000), (2000, 4000), (4000, 6000))
+    """
+    most = len(edges) - 1
+    target = min(max(int(ends[-1]) // WANTED_PARTITIONS, LEAST_BYTES), MOST_BYTES)
+    cuts = [0]
+    while cuts[-1] < most:
+        first = cuts[-1]
+        last = _last_within(ends, first, target)
+        enough = int(np.searchsorted(edges, edges[first] + LEAST_ROWS, side="left"))
+        last = max(last, min(enough, _last_within(ends, first, MOST_BYTES)), first + 1)
+        cuts.append(min(last, most))
+    short = len(cuts) > 2 and edges[-1] - edges[cuts[-2]] < LEAST_ROWS
+    if short and ends[-1] - ends[cuts[-3]] <= MOST_BYTES:
+        del cuts[-2]
+    return tuple((int(edges[a]), int(edges[b])) for a, b in pairwise(cuts))
+
+
+def spans_by_bytes(span: Range, edges: np.ndarray, ends: np.ndarray) -> list[Range]:
+    """Cut `span` at chunk edges into reads of about 8 MB, for rows that differ in size."""
+    start, stop = span
+    spans: list[Range] = []
+    while start < stop:
+        home = int(np.searchsorted(edges, start, side="right")) - 1
+        last = max(_last_within(ends, home, READ_BYTES), home + 1)
+        end = min(int(edges[last]), stop)
+        spans.append((start, end))
+        start = end
+    return spans
+
+
+def _last_within(ends: np.ndarray, first: int, n_bytes: int) -> int:
+    """Return the last edge that is at most `n_bytes` beyond edge `first`."""
+    return int(np.searchsorted(ends, ends[first] + n_bytes, side="right")) - 1

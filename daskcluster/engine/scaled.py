@@ -20,6 +20,7 @@ from daskcluster.chunkwise.reduction import Reduction
 from daskcluster.chunkwise.statistics import SurveyStatistics
 from daskcluster.chunkwise.survey import SURVEY, SurveyParams, bad_row_error
 from daskcluster.engine.engine import Placement
+from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 
 
 class ScaledPlacement:
@@ -46,9 +47,8 @@ class ScaledPlacement:
         self.unit = unit
         self.survey: SurveyStatistics | None = None
         dataset = placement.dataset
-        probe = placement.take(np.arange(min(PROBE_ROWS, dataset.n_rows)))
-        blocks = [block.rows for block in Chunk(probe).blocks(unit=unit)]
-        rows = np.concatenate(blocks)
+        probe = dataset.load((0, min(PROBE_ROWS, dataset.n_rows)))
+        rows = join_rows([block.rows for block in probe.blocks(unit=unit)])
         self.origin = _origin(rows)
         self.scale = Scale.probe(rows, dataset.n_rows, _largest(dataset.weights))
         self.used = self.scale
@@ -90,9 +90,13 @@ class ScaledPlacement:
         raise bad_row_error(row, survey.bad_is_nan, f" (chunk {chunk})")
 
 
-def _origin(rows: np.ndarray) -> np.ndarray:
+def _origin(rows: Rows) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):
-        mean = rows.mean(axis=0, dtype=np.float64) if len(rows) else np.zeros(rows.shape[1])
+        if isinstance(rows, SparseRows):
+            sums = np.bincount(rows.indices, weights=rows.data, minlength=rows.n_features)
+            mean = sums / max(1, len(rows))
+        else:
+            mean = rows.mean(axis=0, dtype=np.float64) if len(rows) else np.zeros(rows.shape[1])
     return np.where(np.isfinite(mean), mean, 0.0).astype(rows.dtype)
 
 

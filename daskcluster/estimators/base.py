@@ -213,6 +213,11 @@ class CentreEstimator(
     def _n_features_out(self) -> int:
         return int(self.cluster_centers_.shape[0])
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def __sklearn_clone__(self) -> Self:
         values = self.get_params(deep=False)
         kept = {name: values.pop(name) for name in _BY_REFERENCE if name in values}

@@ -36,7 +36,14 @@ def fit_dataset(
         _remember_features(estimator, X, dataset, reset)
         return dataset
     rows = validate_data(
-        estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False, order=None, copy=False
+        estimator,
+        X,
+        reset=reset,
+        accept_sparse="csr",
+        dtype="numeric",
+        ensure_all_finite=False,
+        order=None,
+        copy=False,
     )
     return open_dataset(rows, weights=sample_weight)
 
@@ -60,6 +67,8 @@ def _remember_features(estimator: Any, X: Any, dataset: Dataset, reset: bool) ->
 
 def checked_centres(init: Any, n_clusters: int, dataset: Dataset, dtype: Any) -> np.ndarray:
     """Return initial centres (k, d) in `dtype`, after scikit-learn's checks of their shape."""
+    if hasattr(init, "toarray"):
+        init = init.toarray()  # rows of sparse data, as a callable may pick them
     centres = np.array(init, dtype=dtype, order="C", copy=True)
     if centres.ndim != 2 or centres.shape[0] != n_clusters:
         raise InvalidParameterError(

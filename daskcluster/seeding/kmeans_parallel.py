@@ -18,6 +18,7 @@ from daskcluster.chunkwise.seeding import FIRST_ROUND, ROUND, RoundParams, Round
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.randomness import Key
 from daskcluster.seeding.uniform import draw_rows, take_centres
+from daskcluster.sparse_rows import dense_rows
 
 Reduce = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 """(candidates (m, d), weights (m,), k) -> centres (k, d)."""
@@ -54,6 +55,7 @@ def kmeans_parallel(
     Cost: ``n_rounds + 1`` passes (the first carries the survey), 2k distances a row in each but the
     first; 4 bytes of state a row; a task returns at most about 2k rows.
     """
+    rows.placement.drop_state(ROUND.name)  # which is of a restart before this one
     dataset = rows.placement.dataset
     wanted = max(1.0, oversampling * n_clusters)
     most = math.ceil(wanted + 6.0 * math.sqrt(wanted) + 16.0)
@@ -70,8 +72,9 @@ def kmeans_parallel(
             break
         sampled = found.ratios < wanted / phi
         known = len(candidates)
-        candidates = np.concatenate([candidates, found.rows[sampled]])
-        if known == len(candidates) or found.rows[sampled].shape[0] == 0:
+        fresh = dense_rows(found.rows[np.flatnonzero(sampled)])
+        candidates = np.concatenate([candidates, fresh])
+        if len(fresh) == 0:
             known -= 1  # an empty draw: look at the last candidate again, with new numbers
     kept = found.weights > 0.0  # a duplicate of another candidate has no row nearest to it
     candidates, weights = candidates[kept], found.weights[kept]

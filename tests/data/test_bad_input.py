@@ -87,13 +87,15 @@ def test_what_holds_no_rows(source: Any) -> None:
     assert isinstance(caught.value, TypeError)
 
 
-def test_sparse_matrix() -> None:
-    from scipy import sparse
+def test_sparse_things_of_other_libraries() -> None:
+    class Foreign:
+        nnz = 3
 
-    with pytest.raises(
-        WrongTypeError, match=r"Sparse data was passed for X, but dense data is required"
-    ):
-        open_dataset(sparse.csr_matrix(np.eye(3)))
+        def toarray(self) -> np.ndarray:
+            return np.eye(3)
+
+    with pytest.raises(WrongTypeError, match=r"Foreign; sparse rows are taken from scipy"):
+        open_dataset(Foreign())
 
 
 def test_missing_store(tmp_path: Any) -> None:

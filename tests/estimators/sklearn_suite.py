@@ -18,8 +18,6 @@ NOT_APPLICABLE = {
     "MiniBatch": "another estimator",
     "minibatch": "another estimator",
     "elkan": "an algorithm that is not offered",
-    "sparse": "rows are dense",
-    "csr": "rows are dense",
     "test_kmeans_copyx": "there is no copy_x: rows are never changed",
     "test_kmeans_verbose": "asserts the text that scikit-learn prints",
     "test_k_means_function": "tests sklearn.cluster.k_means, not the estimator",
@@ -43,6 +41,9 @@ EXPECTED_FAILURES = {
     "test_n_init_auto__one_chunk": "n_init='auto' is 1 for rows that are not in memory",
     "test_n_init_auto__uneven": "n_init='auto' is 1 for rows that are not in memory",
     "test_n_init_auto__single_rows": "n_init='auto' is 1 for rows that are not in memory",
+    "test_dense_sparse__one_chunk": "dense rows are not in memory, sparse ones are: other seedings",
+    "test_dense_sparse__uneven": "dense rows are not in memory, sparse ones are: other seedings",
+    "test_dense_sparse__single_rows": "dense rows are not in memory, sparse ones are: other seedings",
 }
 
 

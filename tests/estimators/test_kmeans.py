@@ -21,7 +21,7 @@ EXPECTED_FAILURES = {
         "repeated rows and weighted rows draw different random numbers for their seeding, as in "
         "scikit-learn; tests/laws checks the equivalence from the same centres"
     ),
-    "check_sample_weight_equivalence_on_sparse_data": "rows are dense",
+    "check_sample_weight_equivalence_on_sparse_data": "as on dense data",
 }
 
 

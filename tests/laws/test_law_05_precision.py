@@ -1,11 +1,14 @@
-"""Law 5: float32 equals float64 to float32 accuracy, also far from the origin."""
+"""Law 5: dense equals sparse; float32 equals float64 to float32 accuracy, also far from the origin."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
+from sklearn.base import clone
 
 import daskcluster as dc
+from tests.laws.data import CASES, weights
 from tests.reference import kmeans as reference
 
 
@@ -68,3 +71,63 @@ def test_lloyd_follows_the_reference(dtype, weighted):
     )
     if dtype == np.float64:
         assert model.n_iter_ == n_iter
+
+
+def sparse_case(name, n=900, d=60):
+    """Lognormal rows of which nine in ten values are zero, as a dense array and as CSR."""
+    dtype, weighted = CASES[name]
+    rng = np.random.default_rng(3)
+    groups = rng.random((12, d)) < 0.15
+    kept = groups[rng.integers(0, 12, n)] & (rng.random((n, d)) < 0.7)
+    dense = np.where(kept, rng.lognormal(size=(n, d)), 0.0).astype(dtype)
+    return dense, sparse.csr_array(dense), (weights(n) if weighted else None)
+
+
+@pytest.mark.parametrize("init", ["array", "random", "k-means++", "k-means||"])
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_dense_equals_sparse(name, init, metric):
+    dense, rows, w = sparse_case(name)
+    start = dense[:: 900 // 9][:9] if init == "array" else init
+    model = dc.KMeans(9, init=start, metric=metric, random_state=1, tol=0, max_iter=30, n_init=1)
+    one = clone(model).fit(dense, sample_weight=w)
+    other = clone(model).fit(rows, sample_weight=w)
+    # Scores and sums have the same bits; unit lengths and distances agree up to their rounding.
+    assert np.array_equal(one.labels_, other.labels_)
+    assert one.n_iter_ == other.n_iter_
+    assert other.inertia_ == pytest.approx(one.inertia_, rel=1e-13 if metric != "cosine" else 1e-6)
+    if metric == "euclidean":
+        assert one.cluster_centers_.tobytes() == other.cluster_centers_.tobytes()
+        assert other.history_[-1]["inertia"] == pytest.approx(one.history_[-1]["inertia"])
+    np.testing.assert_allclose(one.cluster_centers_, other.cluster_centers_, atol=1e-6)
+    assert np.array_equal(other.predict(rows), other.labels_)
+    assert np.array_equal(other.predict(dense), other.labels_)
+    np.testing.assert_allclose(other.transform(rows), one.transform(dense), rtol=1e-5, atol=1e-6)
+    assert other.score(rows, sample_weight=w) == pytest.approx(-other.inertia_, rel=1e-12)
+    labels, distances = other.predict(rows, n_nearest=3, return_distance=True)
+    dense_labels, dense_distances = other.predict(dense, n_nearest=3, return_distance=True)
+    assert np.array_equal(labels, dense_labels)
+    np.testing.assert_allclose(distances, dense_distances, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_empty_clusters_of_sparse_rows(name):
+    dense, rows, w = sparse_case(name)
+    start = np.concatenate([dense[:5], np.full((3, 60), 1e3, dense.dtype)])
+    one = dc.KMeans(8, init=start, tol=0).fit(dense, sample_weight=w)
+    other = dc.KMeans(8, init=start, tol=0).fit(rows, sample_weight=w)
+    assert other.history_[0]["n_empty"] == 3
+    assert np.array_equal(one.labels_, other.labels_)
+    assert one.cluster_centers_.tobytes() == other.cluster_centers_.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.float16, bool])
+def test_small_sparse_dtypes_equal_dense_ones(dtype):
+    dense = (np.random.default_rng(0).integers(0, 40, (500, 30)) // 30 * 7).astype(dtype)
+    rows = sparse.csr_array(dense.astype(np.float32))
+    rows.data = rows.data.astype(dtype)  # scipy itself knows no float16
+    start = dense[:6].astype(float) + np.arange(6)[:, None] / 8
+    one = dc.KMeans(6, init=start, tol=0).fit(dense)
+    other = dc.KMeans(6, init=start, tol=0, engine="local").fit(dc.open_dataset(rows))
+    assert other.cluster_centers_.dtype == one.cluster_centers_.dtype
+    assert one.cluster_centers_.tobytes() == other.cluster_centers_.tobytes()

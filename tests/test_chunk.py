@@ -1,0 +1,115 @@
+"""Chunks cut and converted, dense and CSR alike."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from daskcluster import chunk as chunk_module
+from daskcluster.chunk import Chunk
+from daskcluster.sparse_rows import SparseRows, dense_rows, join_rows, owned_rows
+
+DENSE = np.where(
+    np.random.default_rng(0).random((500, 40)) < 0.1,
+    np.random.default_rng(1).lognormal(size=(500, 40)),
+    0.0,
+)
+DENSE[[0, 7, 499]] = 0.0
+
+
+def rows_of(dense: np.ndarray, index: type = np.int32) -> SparseRows:
+    matrix = sparse.csr_array(dense)
+    indptr = matrix.indptr.astype(np.int64)
+    return SparseRows(matrix.data, matrix.indices.astype(index), indptr, dense.shape[1])
+
+
+def test_slices_are_views_and_choices_are_copies() -> None:
+    rows = rows_of(DENSE)
+    part = rows[100:300][50:60]
+    assert np.shares_memory(part.data, rows.data)
+    assert np.array_equal(part.toarray(), DENSE[150:160])
+    assert np.array_equal(rows[part.shape[0] :].toarray(), DENSE[10:])
+    assert np.array_equal(rows[::7].toarray(), DENSE[::7])
+    assert np.array_equal(rows[5], DENSE[5])
+    chosen = np.array([3, 3, 499, 0])
+    assert np.array_equal(rows[chosen].toarray(), DENSE[chosen])
+    assert np.array_equal(part[np.array([9, 1])].toarray(), DENSE[[159, 151]])
+    assert len(rows[400:100]) == len(rows[500:]) == 0
+    assert rows[500:].toarray().shape == (0, 40)
+
+
+def test_joined_rows() -> None:
+    rows = rows_of(DENSE)
+    parts = [np.empty((0, 40)), rows[100:200], rows[:1], rows[300:300], rows[450:]]
+    joined = join_rows(parts)
+    expected = np.concatenate([DENSE[100:200], DENSE[:1], DENSE[450:]])
+    assert np.array_equal(dense_rows(joined), expected)
+    assert dense_rows(join_rows(parts[:1])).shape == (0, 40)
+    dense = join_rows([DENSE[:3], DENSE[5:6]])
+    assert np.array_equal(dense, DENSE[[0, 1, 2, 5]])
+
+
+def test_rows_that_travel_take_only_their_own() -> None:
+    rows = rows_of(DENSE)
+    few = rows[10:20]
+    assert len(pickle.dumps(few, protocol=5)) < few.nbytes + 1000
+    assert few.nbytes <= sys.getsizeof(few) < few.nbytes + 2000
+    own = owned_rows(few)
+    assert not np.shares_memory(own.data, rows.data)
+    assert np.array_equal(own.toarray(), DENSE[10:20])
+    assert Chunk(few, 10).owned().start == 10
+    whole = Chunk(DENSE.copy())
+    assert whole.owned() is whole
+
+
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int16, np.int64])
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_blocks_equal_those_of_dense_rows(
+    monkeypatch: pytest.MonkeyPatch, dtype: type, index: type, unit: bool
+) -> None:
+    monkeypatch.setattr(chunk_module, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(chunk_module, "CACHE_BYTES", 2000)
+    dense = DENSE.astype(dtype)
+    weights = np.arange(500.0)
+    chunk = Chunk(rows_of(dense, index), 1000, weights)
+    expected = np.concatenate([b.rows for b in Chunk(dense).blocks(unit=unit)])
+    for cut in (chunk.blocks(unit=unit), chunk.cache_blocks(unit=unit)):
+        blocks = list(cut)
+        assert len(blocks) > 3
+        assert all(block.rows.indices.dtype == np.int32 for block in blocks)
+        assert {block.rows.dtype for block in blocks} == {expected.dtype}
+        assert [block.start for block in blocks[1:]] == [block.stop for block in blocks[:-1]]
+        found = dense_rows(join_rows([block.rows for block in blocks]))
+        np.testing.assert_allclose(found, expected, rtol=1e-15 if unit else 0)
+        assert np.array_equal(np.concatenate([block.weights for block in blocks]), weights)
+    pieces = list(chunk.pieces())
+    assert sum(piece.n_rows for piece in pieces) == 500
+    assert pieces[0].rows.dtype == dtype
+
+
+def test_unit_length_does_not_depend_on_where_blocks_are_cut() -> None:
+    rows = rows_of(DENSE)
+    parts = [rows[first : first + 7].unit() for first in range(0, 500, 7)]
+    assert np.array_equal(join_rows(parts).toarray(), rows.unit().toarray())
+    lengths = np.linalg.norm(rows.unit().toarray(), axis=1)
+    np.testing.assert_allclose(lengths[lengths > 0], 1.0)
+    assert (lengths[[0, 7, 499]] == 0.0).all()
+
+
+def test_cuts_follow_the_bytes() -> None:
+    heavy = np.zeros((300, 40))
+    heavy[100:110] = 1.0
+    rows = rows_of(heavy)
+    cuts = list(rows.cuts(2000))
+    assert cuts[0][0] == 0
+    assert cuts[-1][1] == 300
+    assert all(b[0] == a[1] for a, b in pairwise(cuts))
+    assert all(rows[first:last].nbytes <= 2000 + 8 for first, last in cuts if last - first > 1)
+    assert list(rows.cuts(1)) == [(i, i + 1) for i in range(300)]
+    assert list(rows[:0].cuts(1)) == []
