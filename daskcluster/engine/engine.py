@@ -83,6 +83,19 @@ class Placement(ABC):
         `params` are those of a next `map_state` call: where the state is missing it is rebuilt.
         """
 
+    @abstractmethod
+    def state_room(self) -> int:
+        """Return how many bytes of per-row state the placement can hold.
+
+        Half of the memory limit, less what the libraries take, the working set of local threads, and
+        what other runs hold on the workers; resident rows give way to state. More can be asked for: a
+        cluster keeps what fits and makes the rest anew in every call, local threads keep all of it.
+        """
+
+    @abstractmethod
+    def drop_state(self, name: str) -> None:
+        """Free the state of the reduction of that name; a later call of it starts anew."""
+
     @property
     @abstractmethod
     def units(self) -> Sequence[Range]:

@@ -7,7 +7,7 @@ needs it) costs a miss and nothing else. A stamp says whether the state inside i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -108,6 +108,10 @@ class Shelf:
     def get(self, index: int) -> Future | None:
         return self._futures.get(index)
 
+    def keys(self) -> set[str]:
+        """Return the keys of the handles."""
+        return {str(future.key) for future in self._futures.values()}
+
     def drop(self, indices: Iterable[int]) -> None:
         for index in list(indices):
             self._futures.pop(index, None)
@@ -164,6 +168,24 @@ class Holdings:
             self._state.drop(self._home)
             self._state.bytes_per_row = state_bytes
             self._is_arranged = False
+
+    def drop_state(self) -> None:
+        """Give the handles of state up: Dask frees what they hold, and rows may have the room."""
+        self._state.drop(self._home)
+        self._state.bytes_per_row = 0
+        self._is_arranged = False
+
+    def state_room(self, room: Mapping[str, int]) -> int:
+        """Return the bytes of state that fit on all workers, if the rows here give way.
+
+        Parameters
+        ----------
+        room : mapping of worker address to bytes
+            What all runs together may fill there.
+        """
+        own = self._rows.keys() | self._state.keys()
+        taken = held_bytes(self._client, room, besides=own)
+        return sum(max(0, room[worker] - taken[worker]) for worker in room)
 
     def arrange(
         self, homes: Mapping[str, Sequence[int]], room_of: Callable[[], Mapping[str, int]]
@@ -232,13 +254,26 @@ class Holdings:
         self._home = {}
 
 
-def held_bytes(client: Client, workers: Iterable[str]) -> dict[str, int]:
-    """Return the bytes that handles of all runs on the cluster may fill, by worker."""
+def held_bytes(
+    client: Client, workers: Iterable[str], besides: Collection[str] = ()
+) -> dict[str, int]:
+    """Return the bytes that handles of all runs on the cluster may fill, by worker.
+
+    Parameters
+    ----------
+    client : Client
+    workers : iterable of str
+        Addresses.
+    besides : collection of str
+        Keys of handles that do not count.
+    """
     keys = client.has_what()
     sizes = client.nbytes(summary=False)
     return {
         worker: sum(
-            sizes.get(key, 0) for key in keys.get(worker, ()) if str(key).startswith(PREFIX)
+            sizes.get(key, 0)
+            for key in keys.get(worker, ())
+            if str(key).startswith(PREFIX) and str(key) not in besides
         )
         for worker in workers
     }

@@ -15,7 +15,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local_pass import LocalPass, local_spans
-from daskcluster.engine.memory import Footprint, MemoryPlan, project
+from daskcluster.engine.memory import Footprint, MemoryPlan, project, with_state
 from daskcluster.engine.operations import Fold, FoldState, Inspect, Operation, WriteRows
 from daskcluster.engine.places import Place
 from daskcluster.engine.tasks import output_blocks
@@ -97,8 +97,7 @@ class LocalEngine(Engine):
         footprint: Footprint | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> LocalPlacement:
-        plan = self.plan(dataset, footprint)
-        return LocalPlacement(dataset, self.n_threads, plan.residents, callbacks)
+        return LocalPlacement(dataset, self.n_threads, self.plan(dataset, footprint), callbacks)
 
     def run(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
         # One after the other: each task has the threads to itself.
@@ -111,14 +110,14 @@ class LocalPlacement(Placement):
     shares_memory = True
 
     def __init__(
-        self, dataset: Dataset, n_threads: int, residents: int, callbacks: Sequence[Callback]
+        self, dataset: Dataset, n_threads: int, plan: MemoryPlan, callbacks: Sequence[Callback]
     ) -> None:
         self.dataset = dataset
         self.callbacks = callbacks
         self.traffic = Traffic()
         self._spans = local_spans(dataset, n_threads)
         self._n_threads = max(1, min(n_threads, len(self._spans)))
-        self._n_residents = 0 if dataset.in_memory else residents
+        self._announced = self._plan = plan
         self._places = [Place() for _ in self._spans]
         self._stamps: dict[str, int] = {}
         self._pool: ThreadPoolExecutor | None = None
@@ -133,6 +132,7 @@ class LocalPlacement(Placement):
     def map_state(self, reduction: StatefulReduction, params: Any) -> Any:
         stamp = self._stamps.get(reduction.name, 0)
         self._stamps[reduction.name] = stamp + 1
+        self._reserve_state(reduction.row_bytes * self.dataset.n_rows)
         return self._pass(reduction.name, FoldState(reduction, stamp), params, self._units())
 
     def state_of(
@@ -151,6 +151,15 @@ class LocalPlacement(Placement):
         finally:
             self.traffic.bytes_read += run.bytes_read
         return found
+
+    def state_room(self) -> int:
+        return self._announced.state_room
+
+    def drop_state(self, name: str) -> None:
+        if self._stamps.pop(name, None) is not None:
+            for place in self._places:
+                place.drop_state()
+            self._reserve_state(0)
 
     def map_rows(
         self,
@@ -177,9 +186,17 @@ class LocalPlacement(Placement):
 
     # -- one pass ------------------------------------------------------------------------------
 
+    def _reserve_state(self, n_bytes: int) -> None:
+        """Let resident partitions give way to this much state, or to what was announced if more."""
+        n_bytes = max(n_bytes, self._announced.state)
+        if n_bytes != self._plan.state:
+            self._plan = with_state(self._announced, self.dataset, n_bytes)
+            for place in self._places[self._plan.residents :]:
+                place.drop_rows()
+
     def _units(self) -> list[Unit]:
         return [
-            Unit(span, rows=place if index < self._n_residents else None, state=place)
+            Unit(span, rows=place if index < self._plan.residents else None, state=place)
             for index, (span, place) in enumerate(zip(self._spans, self._places, strict=True))
         ]
 

@@ -8,7 +8,7 @@ of the limit may hold resident partitions; per-row state comes first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from daskcluster.errors import MemoryLimitError
 from daskcluster.host import format_bytes
@@ -60,6 +60,11 @@ class MemoryPlan:
     def projected(self) -> int:
         return self.baseline + self.working + self.state + self.resident
 
+    @property
+    def state_room(self) -> int:
+        """Bytes of per-row state that fit, if resident partitions give way to them."""
+        return max(0, int(self.limit * RESIDENT_SHARE) - self.baseline - self.working)
+
 
 def project(
     dataset: Dataset,
@@ -103,10 +108,18 @@ def project(
         raise MemoryLimitError(
             _refusal(base, working, state, limit, largest, n_threads, n_processes)
         )
-    room = int(limit * RESIDENT_SHARE) - base - state
+    return with_state(MemoryPlan(base, working, state, 0, 0, limit), dataset, state)
+
+
+def with_state(plan: MemoryPlan, dataset: Dataset, state: int) -> MemoryPlan:
+    """Return the plan for so many bytes of per-row state: what is left holds resident partitions."""
+    if dataset.in_memory:
+        return replace(plan, state=state)
+    row = dataset.n_features * dataset.dtype.itemsize
+    room = int(plan.limit * RESIDENT_SHARE) - plan.baseline - state
     admitted = _admit(dataset.partitions, row, room)
     resident = sum(stop - start for start, stop in dataset.partitions[:admitted]) * row
-    return MemoryPlan(base, working, state, resident, admitted, limit)
+    return replace(plan, state=state, resident=resident, residents=admitted)
 
 
 def _admit(partitions: Sequence[Range], row_bytes: int, room: int) -> int:

@@ -95,6 +95,13 @@ class DaskPlacement(Placement):
         found: T = values[0]
         return found
 
+    def state_room(self) -> int:
+        return self._holdings.state_room(self._room(self._crew.refresh()))
+
+    def drop_state(self, name: str) -> None:
+        if self._stamps.pop(name, None) is not None:
+            self._holdings.drop_state()
+
     def map_rows(
         self,
         fn: Callable[[Chunk, Any], np.ndarray],

@@ -56,3 +56,6 @@ class Place:
     def keep_state(self, name: str, stamp: int, state: Any) -> None:
         if self.keeps:
             self._state = (name, stamp, state)
+
+    def drop_state(self) -> None:
+        self._state = ("", -1, None)

@@ -42,6 +42,7 @@ def kmeans_plusplus(
     has been made yet; 8 bytes of state a row. Out of core, k-means|| needs six passes instead.
     """
     trials = n_local_trials or 2 + int(math.log(max(1, n_clusters)))
+    rows.placement.drop_state(POTENTIALS.name)  # which is of a restart before this one
     rows.known()
     shift = float(rows.scale.spread)
     dataset = rows.placement.dataset

@@ -110,3 +110,23 @@ def test_random_state_repeats_and_differs():
 def test_too_many_centres():
     with pytest.raises(ValueError, match="n_samples=5 should be >= n_clusters=6"):
         dc.kmeans_plusplus(np.zeros((5, 2)), 6)
+
+
+def test_restarts_of_one_placement_know_nothing_of_each_other():
+    from daskcluster.engine.local import LocalEngine
+    from daskcluster.engine.scaled import ScaledPlacement
+    from daskcluster.seeding.kmeans_parallel import kmeans_parallel
+    from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus
+
+    def seed_with(seed):
+        return (
+            kmeans_plusplus(rows, 8, seed)[0],
+            kmeans_parallel(rows, 8, seed, reduce_candidates=lambda found, weights, k: found),
+        )
+
+    X = np.random.default_rng(0).normal(size=(2000, 3))
+    with LocalEngine(n_threads=1).place(open_dataset(X)) as placement:
+        rows = ScaledPlacement(placement)
+        first, _, again = seed_with(1), seed_with(2), seed_with(1)
+        assert np.array_equal(first[0], again[0])
+        assert np.array_equal(first[1], again[1])
