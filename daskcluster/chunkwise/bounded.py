@@ -1,30 +1,33 @@
 """Assignment that bounds make cheap: only rows whose label may change are looked at.
 
 Filter, compact, tile: the bounds of all rows are screened (12 bytes a row), rows that fail are
-measured against their own centre, and those that still fail are gathered and go through the tile
-together. The statistics that come back are *changes*: rows that moved, taken out of one cluster
-and added to another. Sums are exact, so totals that are kept up by changes have the bits of totals
-made anew.
+measured against their own centre, and those that still fail go through the tile together. The
+statistics that come back are *changes*: rows that moved, taken out of one cluster and added to
+another. Sums are exact, so totals that are kept up by changes have the bits of totals made anew.
+
+Here with one lower bound a row (Hamerly 2010), and what all kinds of bounds have in common.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.gathered import LocalScratch, Scratch, gathered, in_order
+from daskcluster.chunkwise.gathered import Gathered, gathered
 from daskcluster.chunkwise.grids import Grids
 from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.chunkwise.statistics import KMeansStatistics
-from daskcluster.kernels.bounds import screen, settle, tighten
-from daskcluster.kernels.tile import Panels, nearest, nearest_two, pack
+from daskcluster.kernels.bounds import revise_kernel, screen
+from daskcluster.kernels.panels import PORTABLE
+from daskcluster.kernels.tile import Panels, nearest, pack
 
 ROW_BYTES = 12
 """State of a row: its label and two bounds."""
-_MOST = 1e36
+_MOST_SCORE = 1e36
 
 State = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Labels (int32), upper and lower bounds (float32) of a run of rows."""
@@ -82,25 +85,22 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Bounded:
+    """`BoundedParams`, prepared for the rows of a task; other kinds of bounds add to it."""
+
     params: BoundedParams
     panels: Panels
     grids: Grids
     margin: np.ndarray
     previous: Panels | None
-    local: LocalScratch = field(default_factory=LocalScratch)
-
-    @property
-    def k(self) -> int:
-        return self.panels.k
 
 
-def _prepare(params: BoundedParams) -> _Prepared:
+def prepare(params: BoundedParams) -> Bounded:
+    """Pack centres and set up grids, once per task."""
     panels = pack(params.centres)
     previous = None if params.previous is None else pack(params.previous)
-    grids = Grids.of(params.scale)
     margin = score_margin(params.centres, panels.offset, params.scale)
-    return _Prepared(params, panels, grids, margin, previous)
+    return Bounded(params, panels, Grids.of(params.scale), margin, previous)
 
 
 def score_margin(centres: np.ndarray, offset: np.ndarray, scale: Scale) -> np.ndarray:
@@ -121,17 +121,74 @@ def score_margin(centres: np.ndarray, offset: np.ndarray, scale: Scale) -> np.nd
     unit = float(np.finfo(centres.dtype).eps) / 2
     slope = 4.04 * (centres.shape[1] + 4) * unit * far
     largest = far + float(np.linalg.norm(scale.max_abs)) + float(np.linalg.norm(offset))
-    if centres.dtype == np.float32 and not far * largest < _MOST:
+    if centres.dtype == np.float32 and not far * largest < _MOST_SCORE:
         return np.array([np.inf, np.inf])
     return np.array([slope, 2.0 * slope * far])
 
 
-def _zero(prepared: _Prepared) -> Changes:
+def zero(prepared: Bounded) -> Changes:
+    """Return no change."""
     scale, (k, d) = prepared.params.scale, prepared.params.centres.shape
     return Changes(KMeansStatistics.zero(k, d, weighted=scale.weighted, two_grids=scale.two_grids))
 
 
-def _fresh(n_rows: int, prepared: _Prepared) -> State:
+def label_before(chunk: Chunk, prepared: Bounded, state: State) -> None:
+    """Label rows as they were before this pass; without bounds, so all of them are looked at."""
+    if prepared.previous is None:
+        return
+    for block in chunk.cache_blocks(unit=prepared.params.unit):
+        first = block.start - chunk.start
+        nearest(block.rows, prepared.previous, state[0][first : first + block.n_rows])
+
+
+def mask_of(which: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return True for the rows `which`."""
+    mask = np.zeros(n_rows, bool)
+    mask[which] = True
+    return mask
+
+
+def move_rows(
+    chunk: Chunk,
+    some: Gathered,
+    moved: np.ndarray,
+    old: np.ndarray,
+    prepared: Bounded,
+    into: Changes,
+    state: State,
+) -> None:
+    """Note the rows that moved, given as indices of `some`, and the labels they had."""
+    if not len(moved):
+        return
+    which = some.which[moved]
+    new = state[0][which]
+    weights = None if chunk.weights is None else chunk.weights[which]
+    prepared.grids.move(some.rows, some.at[moved], weights, old, new, into.moved)
+    into.n_moved += len(moved)
+    kept = prepared.params.labels
+    if kept is not None:
+        kept[chunk.start + which] = new
+
+
+def revise_plainly(chunk: Chunk, prepared: Bounded, into: Changes, state: State) -> None:
+    """Label all rows of a chunk without bounds, for CPUs without a register tile."""
+    k = prepared.panels.k
+    for some in gathered(chunk, np.arange(chunk.n_rows), unit=prepared.params.unit):
+        rows = some.rows[: len(some.which)]
+        new = np.empty(len(rows), np.int32)
+        nearest(rows, prepared.panels, new)
+        old = state[0][some.which]
+        state[0][some.which] = new
+        moved = np.flatnonzero(new != old)
+        move_rows(chunk, some, moved, old[moved], prepared, into, state)
+    into.n_touched += chunk.n_rows
+    into.n_distances += chunk.n_rows * k
+
+
+# -- one lower bound a row --------------------------------------------------------------------------
+
+
+def _fresh(n_rows: int, prepared: Any) -> State:
     return (
         np.full(n_rows, -1, np.int32),
         np.full(n_rows, np.inf, np.float32),
@@ -139,128 +196,43 @@ def _fresh(n_rows: int, prepared: _Prepared) -> State:
     )
 
 
-def _rebuild(chunk: Chunk, prepared: _Prepared, state: State) -> None:
-    """Label rows as they were before this pass; without bounds, so all of them are looked at."""
-    if prepared.previous is None:
-        return
-    for block in chunk.cache_blocks(unit=prepared.params.unit):
-        nearest(block.rows, prepared.previous, state[0][_span(block, chunk)])
-
-
-def _span(block: Chunk, chunk: Chunk) -> slice:
-    return slice(block.start - chunk.start, block.stop - chunk.start)
-
-
-def _failing(prepared: _Prepared, state: State) -> np.ndarray:
+def _failing(prepared: Bounded, state: State) -> np.ndarray:
     labels, upper, lower = state
     failing = np.empty(len(labels), np.int64)
     drift = prepared.params.drift
     return failing[: screen(labels, upper, lower, drift, prepared.margin, failing)]
 
 
-def _wanted(prepared: _Prepared, into: Changes, state: State) -> np.ndarray:
-    mask = np.zeros(len(state[0]), bool)
-    mask[_failing(prepared, state)] = True
-    return mask
+def _wanted(prepared: Bounded, into: Changes, state: State) -> np.ndarray:
+    return mask_of(_failing(prepared, state), len(state[0]))
 
 
-def _revise_chunk(chunk: Chunk, prepared: _Prepared, into: Changes, state: State) -> None:
-    failing = _failing(prepared, state)
-    moved = into.n_moved
-    # Where most rows fail, reading them in order beats gathering them.
-    if 2 * len(failing) > chunk.n_rows:
-        _revise_all(chunk, prepared, into, state)
-    elif len(failing):
-        _revise_some(chunk, failing, prepared, into, state)
-    labels = prepared.params.labels
-    if labels is not None and into.n_moved > moved:
-        labels[chunk.start : chunk.stop] = state[0]
-
-
-def _revise_all(chunk: Chunk, prepared: _Prepared, into: Changes, state: State) -> None:
-    scratch = prepared.local.get(prepared.panels.d, prepared.panels.dtype)
-    nothing = np.empty(0)
-    for block, which in in_order(chunk, scratch.n_rows, unit=prepared.params.unit):
-        _settle(block, which, nothing, scratch, prepared, into, state)
-    into.n_touched += chunk.n_rows
-
-
-def _revise_some(
-    chunk: Chunk, failing: np.ndarray, prepared: _Prepared, into: Changes, state: State
-) -> None:
-    params, scratch = prepared.params, prepared.local.get(prepared.panels.d, prepared.panels.dtype)
-    for which, rows, at in gathered(chunk, failing, scratch.n_rows, unit=params.unit):
-        count = tighten(
-            rows,
-            at,
-            which,
-            params.centres,
-            *state,
-            params.drift,
-            prepared.margin,
-            scratch.kept,
-            scratch.distances,
-            scratch.rows,
-        )
-        into.n_touched += len(which)
-        into.n_distances += len(which)
-        if count:
-            kept = scratch.kept[:count]
-            weights = None if chunk.weights is None else chunk.weights[kept]
-            block = Chunk(scratch.rows[:count], chunk.start, weights)
-            _settle(block, kept, scratch.distances[:count], scratch, prepared, into, state)
-
-
-def _settle(
-    block: Chunk,
-    which: np.ndarray,
-    distances: np.ndarray,
-    scratch: Scratch,
-    prepared: _Prepared,
-    into: Changes,
-    state: State,
-) -> None:
-    """Send rows through the tile; give them labels and bounds, and the clusters what moved."""
-    params, count = prepared.params, len(which)
-    winners, old = scratch.winners[:count], scratch.old[:count]
-    _two_nearest(block.rows, count, scratch, prepared.panels)
-    settle(
-        block.rows,
-        which,
-        winners,
-        scratch.scores[:count],
-        distances,
-        params.centres,
-        *state,
-        params.drift,
-        prepared.margin,
-        old,
-    )
-    prepared.grids.move(block, old, winners, into.moved)
-    into.n_moved += int(np.count_nonzero(old != winners))
-    into.n_distances += count * prepared.k
-
-
-def _two_nearest(rows: np.ndarray, count: int, scratch: Scratch, panels: Panels) -> None:
-    block = panels.tile.rows
-    if count < block <= scratch.n_rows:
-        # A whole block, the last rows of which are of no interest, is faster than part of one.
-        scratch.rows[:count] = rows
-        rows, count = scratch.rows[:block], block
-    nearest_two(
-        rows, panels, scratch.winners[:count], scratch.seconds[:count], scratch.scores[:count]
-    )
+def _revise_chunk(chunk: Chunk, prepared: Bounded, into: Changes, state: State) -> None:
+    if prepared.panels.tile == PORTABLE:
+        revise_plainly(chunk, prepared, into, state)
+        return
+    params, panels = prepared.params, prepared.panels
+    revise = revise_kernel(panels.tile, panels.dtype)
+    for some in gathered(chunk, _failing(prepared, state), unit=params.unit):
+        moved, old = np.empty(len(some.which), np.int64), np.empty(len(some.which), np.int32)
+        n_kept, n_moved = revise(
+            some.rows, some.at, some.which, params.centres, panels.data, panels.offset,
+            *state, params.drift, prepared.margin, moved, old,
+        )  # fmt: skip
+        into.n_touched += len(some.which)
+        into.n_distances += len(some.which) + n_kept * panels.k
+        move_rows(chunk, some, moved[:n_moved], old[:n_moved], prepared, into, state)
 
 
 HAMERLY = StatefulReduction(
     name="assign within bounds",
     row_bytes=ROW_BYTES,
-    zero=_zero,
+    zero=zero,
     fresh=_fresh,
-    rebuild=_rebuild,
+    rebuild=label_before,
     screen=_wanted,
     chunk=_revise_chunk,
     combine=Changes.combine,
-    prepare=_prepare,
+    prepare=prepare,
 )
 """`BoundedParams` -> `Changes`, with one lower bound a row."""

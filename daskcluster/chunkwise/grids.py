@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.exact_sum import Scale, residual_shift
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.kernels.accumulate import move, move_weighted
@@ -31,16 +30,25 @@ class Grids:
             float(residual_shift(scale.weights, n)),
         )
 
-    def move(self, block: Chunk, old: np.ndarray, new: np.ndarray, into: KMeansStatistics) -> None:
-        """Take rows out of the clusters `old` (-1: of none) and add them to the clusters `new`."""
+    def move(
+        self,
+        rows: np.ndarray,
+        which: np.ndarray,
+        weights: np.ndarray | None,
+        old: np.ndarray,
+        new: np.ndarray,
+        into: KMeansStatistics,
+    ) -> None:
+        """Take ``rows[which]`` out of the clusters `old` (-1: of none), and add them to `new`."""
         if into.sums_low is None:
-            move(block.rows, old, new, self.sums, into.sums, into.counts)
+            move(rows, which, old, new, self.sums, into.sums, into.counts)
             return
         move_weighted(
-            block.rows,
+            rows,
+            which,
             old,
             new,
-            block.weights,
+            weights,
             self.sums,
             self.low_sums,
             into.sums,

@@ -7,21 +7,31 @@ from k-means on the initial centres; ours are of one size, whole panels of the t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.bounded import BoundedParams, Changes, score_margin
-from daskcluster.chunkwise.gathered import LocalScratch, Scratch, gathered, in_order
-from daskcluster.chunkwise.grids import Grids
+from daskcluster.chunkwise.bounded import (
+    Bounded,
+    BoundedParams,
+    Changes,
+    State,
+    label_before,
+    mask_of,
+    move_rows,
+    prepare,
+    revise_plainly,
+    zero,
+)
+from daskcluster.chunkwise.gathered import gathered
 from daskcluster.chunkwise.reduction import StatefulReduction
-from daskcluster.chunkwise.statistics import KMeansStatistics
-from daskcluster.kernels.groups import group_kernel, screen_groups, settle_groups, tighten_groups
-from daskcluster.kernels.tile import Panels, nearest, pack, pack_groups
+from daskcluster.kernels.groups import revise_groups_kernel, screen_groups
+from daskcluster.kernels.panels import PORTABLE
+from daskcluster.kernels.tile import pack_groups
 
-State = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Labels (n,) int32, upper bounds (n,) and lower bounds (n, g) float32 of a run of rows."""
+_WAITING_BYTES = 1 << 19
+_LEAST_WAITING, _MOST_WAITING = 64, 1024
 
 
 @dataclass(frozen=True)
@@ -43,165 +53,82 @@ class GroupedParams:
 
 
 @dataclass(frozen=True)
-class _Prepared:
-    params: BoundedParams
-    panels: Panels
+class _Grouped(Bounded):
+    """Centres stand in the panels group by group: `order` has the centre of each lane.
+
+    `most` rows are held back until the groups are searched: they should stay in the cache.
+    """
+
     order: np.ndarray
     per_group: int
     group_of: np.ndarray
-    relaxed: np.ndarray
     drift: np.ndarray
-    grids: Grids
-    margin: np.ndarray
-    previous: Panels | None
-    local: LocalScratch = field(default_factory=LocalScratch)
-
-    @property
-    def n_groups(self) -> int:
-        return len(self.relaxed)
-
-    @property
-    def scratch(self) -> Scratch:
-        return self.local.get(self.panels.d, self.panels.dtype, self.n_groups)
+    most: int
 
 
-def group_bytes(n_groups: int) -> int:
-    """Return the bytes of state per row."""
-    return 8 + 4 * n_groups
-
-
-def _prepare(params: GroupedParams) -> _Prepared:
-    bounded = params.bounded
-    panels, order, per_group = pack_groups(bounded.centres, params.groups)
-    group_of = np.empty(len(bounded.centres), np.int64)
+def _prepare(params: GroupedParams) -> _Grouped:
+    common = prepare(params.bounded)
+    centres = params.bounded.centres
+    panels, order, per_group = pack_groups(centres, params.groups)
+    group_of = np.empty(len(centres), np.int64)
     for number, group in enumerate(params.groups):
         group_of[group] = number
-    return _Prepared(
-        bounded,
-        panels,
-        order,
-        per_group,
-        group_of,
-        np.nextafter(params.drift.astype(np.float32), np.float32(np.inf)),
-        params.drift,
-        Grids.of(bounded.scale),
-        score_margin(bounded.centres, panels.offset, bounded.scale),
-        None if bounded.previous is None else pack(bounded.previous),
+    row_bytes = centres.shape[1] * centres.itemsize + 13 * len(params.groups)
+    most = min(max(_WAITING_BYTES // row_bytes, _LEAST_WAITING), _MOST_WAITING)
+    return _Grouped(
+        **{**vars(common), "panels": panels},
+        order=order,
+        per_group=per_group,
+        group_of=group_of,
+        drift=params.drift,
+        most=most,
     )
 
 
-def _zero(prepared: _Prepared) -> Changes:
-    scale, (k, d) = prepared.params.scale, prepared.params.centres.shape
-    return Changes(KMeansStatistics.zero(k, d, weighted=scale.weighted, two_grids=scale.two_grids))
-
-
-def _fresh(n_rows: int, prepared: _Prepared) -> State:
+def _fresh(n_rows: int, prepared: _Grouped) -> State:
     return (
         np.full(n_rows, -1, np.int32),
         np.full(n_rows, np.inf, np.float32),
-        np.full((n_rows, prepared.n_groups), -np.inf, np.float32),
+        np.full((n_rows, len(prepared.drift)), -np.inf, np.float32),
     )
 
 
-def _rebuild(chunk: Chunk, prepared: _Prepared, state: State) -> None:
-    if prepared.previous is None:
-        return
-    for block in chunk.cache_blocks(unit=prepared.params.unit):
-        first = block.start - chunk.start
-        nearest(block.rows, prepared.previous, state[0][first : first + block.n_rows])
-
-
-def _failing(prepared: _Prepared, state: State) -> np.ndarray:
-    labels, upper, lower = state
-    failing = np.empty(len(labels), np.int64)
+def _failing(prepared: _Grouped, state: State) -> np.ndarray:
+    failing = np.empty(len(state[0]), np.int64)
     drift, margin = prepared.params.drift, prepared.margin
-    count = screen_groups(labels, upper, lower, drift, prepared.relaxed, margin, failing)
-    return failing[:count]
+    return failing[: screen_groups(*state, drift, prepared.drift, margin, failing)]
 
 
-def _wanted(prepared: _Prepared, into: Changes, state: State) -> np.ndarray:
-    mask = np.zeros(len(state[0]), bool)
-    mask[_failing(prepared, state)] = True
-    return mask
+def _wanted(prepared: _Grouped, into: Changes, state: State) -> np.ndarray:
+    return mask_of(_failing(prepared, state), len(state[0]))
 
 
-def _revise_chunk(chunk: Chunk, prepared: _Prepared, into: Changes, state: State) -> None:
-    moved = into.n_moved
-    failing = _failing(prepared, state)
-    known = bool(len(failing)) and state[0][failing[0]] >= 0 and np.isfinite(state[1][failing[0]])
-    if len(failing) == chunk.n_rows and not known:
-        _revise_all(chunk, prepared, into, state)
-    elif len(failing):
-        _revise_some(chunk, failing, prepared, into, state)
-    labels = prepared.params.labels
-    if labels is not None and into.n_moved > moved:
-        labels[chunk.start : chunk.stop] = state[0]
-
-
-def _revise_all(chunk: Chunk, prepared: _Prepared, into: Changes, state: State) -> None:
-    """Look at rows without bounds."""
-    scratch, nothing = prepared.scratch, np.empty(0)
-    for block, which in in_order(chunk, scratch.n_rows, unit=prepared.params.unit):
-        scratch.needed[: len(which)] = 1
-        _settle(block, which, nothing, scratch, prepared, into, state)
-    into.n_touched += chunk.n_rows
-
-
-def _revise_some(
-    chunk: Chunk, failing: np.ndarray, prepared: _Prepared, into: Changes, state: State
-) -> None:
-    params, scratch = prepared.params, prepared.scratch
-    for which, rows, at in gathered(chunk, failing, scratch.n_rows, unit=params.unit):
-        count = tighten_groups(
-            rows, at, which, params.centres, *state, params.drift, prepared.relaxed,
-            prepared.margin, prepared.group_of, scratch.kept, scratch.distances, scratch.rows,
-            scratch.needed,
+def _revise_chunk(chunk: Chunk, prepared: _Grouped, into: Changes, state: State) -> None:
+    params, panels = prepared.params, prepared.panels
+    if panels.tile == PORTABLE:
+        revise_plainly(chunk, prepared, into, state)
+        return
+    revise = revise_groups_kernel(panels.tile, panels.dtype)
+    for some in gathered(chunk, _failing(prepared, state), unit=params.unit):
+        moved, old = np.empty(len(some.which), np.int64), np.empty(len(some.which), np.int32)
+        computed, n_moved = revise(
+            some.rows, some.at, some.which, params.centres, panels.data, prepared.per_group,
+            prepared.order, prepared.group_of, panels.offset, *state, params.drift, prepared.drift,
+            prepared.margin, prepared.most, moved, old,
         )  # fmt: skip
-        into.n_touched += len(which)
-        into.n_distances += len(which)
-        if count:
-            kept = scratch.kept[:count]
-            weights = None if chunk.weights is None else chunk.weights[kept]
-            block = Chunk(scratch.rows[:count], chunk.start, weights)
-            _settle(block, kept, scratch.distances[:count], scratch, prepared, into, state)
-
-
-def _settle(
-    block: Chunk,
-    which: np.ndarray,
-    distances: np.ndarray,
-    scratch: Scratch,
-    prepared: _Prepared,
-    into: Changes,
-    state: State,
-) -> None:
-    params, panels, count = prepared.params, prepared.panels, len(which)
-    needed, scores, numbers = (
-        scratch.needed[:count],
-        scratch.scores[:count],
-        scratch.numbers[:count],
-    )
-    winners, old = scratch.winners[:count], scratch.old[:count]
-    search = group_kernel(panels.tile, panels.dtype)
-    into.n_distances += search(
-        block.rows, needed, panels.data, prepared.per_group, panels.offset, scores, numbers
-    )
-    settle_groups(
-        block.rows, which, needed, scores, numbers, prepared.order, distances, params.centres,
-        *state, params.drift, prepared.drift, prepared.margin, old, winners,
-    )  # fmt: skip
-    prepared.grids.move(block, old, winners, into.moved)
-    into.n_moved += int(np.count_nonzero(old != winners))
+        into.n_touched += len(some.which)
+        into.n_distances += computed
+        move_rows(chunk, some, moved[:n_moved], old[:n_moved], prepared, into, state)
 
 
 def yinyang(n_groups: int) -> StatefulReduction:
     """Return the reduction ``GroupedParams -> Changes`` for so many groups."""
     return StatefulReduction(
         name="assign within bounds of groups",
-        row_bytes=group_bytes(n_groups),
-        zero=_zero,
+        row_bytes=8 + 4 * n_groups,
+        zero=zero,
         fresh=_fresh,
-        rebuild=_rebuild,
+        rebuild=label_before,
         screen=_wanted,
         chunk=_revise_chunk,
         combine=Changes.combine,

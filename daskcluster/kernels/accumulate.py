@@ -42,36 +42,32 @@ def _build_add_weighted(stamp: int) -> Any:
 
 
 def _build_move(stamp: int) -> Any:
-    def move(rows, old, new, shift, sums, counts):  # type: ignore[no-untyped-def]
+    def move(rows, which, old, new, shift, sums, counts):  # type: ignore[no-untyped-def]
         _ = stamp
         n, d = rows.shape
         x, s = rows.reshape(n * d), sums.reshape(sums.size)
-        for i in range(n):
-            if old[i] == new[i]:
-                continue
+        for i in range(which.shape[0]):
             counts[new[i]] += 1
             if old[i] < 0:
-                add_on_grid(x, i * d, shift, s, new[i] * d, d)
+                add_on_grid(x, which[i] * d, shift, s, new[i] * d, d)
             else:
                 counts[old[i]] -= 1
-                move_on_grid(x, i * d, shift, s, old[i] * d, new[i] * d, d)
+                move_on_grid(x, which[i] * d, shift, s, old[i] * d, new[i] * d, d)
 
     return kernel(move)
 
 
 def _build_move_weighted(stamp: int) -> Any:
-    def move_weighted(rows, old, new, weights, grids, sums, low_sums):  # type: ignore[no-untyped-def]
+    def move_weighted(rows, which, old, new, weights, grids, sums, low_sums):  # type: ignore[no-untyped-def]
         _ = stamp
         n, d = rows.shape
         x, s, low = rows.reshape(n * d), sums.reshape(sums.size), low_sums.reshape(sums.size)
-        for i in range(n):
-            w = weights[i] if weights.size else 1.0
-            if old[i] == new[i]:
-                continue
+        for i in range(which.shape[0]):
+            at, w = which[i] * d, weights[i] if weights.size else 1.0
             if old[i] < 0:
-                add_on_grids(x, i * d, w, grids, s, low, new[i] * d, d)
+                add_on_grids(x, at, w, grids, s, low, new[i] * d, d)
             else:
-                move_on_grids(x, i * d, w, grids, s, low, old[i] * d, new[i] * d, d)
+                move_on_grids(x, at, w, grids, s, low, old[i] * d, new[i] * d, d)
 
     return kernel(move_weighted)
 
@@ -93,8 +89,6 @@ def _move_count(old, new, counts):  # type: ignore[no-untyped-def]
 @kernel
 def _move_values(values, old, new, shift, residual_shift, high, low):  # type: ignore[no-untyped-def]
     for i in range(new.shape[0]):
-        if old[i] == new[i]:
-            continue
         h = (values[i] + shift) - shift
         r = ((values[i] - h) + residual_shift) - residual_shift
         high[new[i]] += h
@@ -210,37 +204,40 @@ def accumulate_weighted(
 
 def move(
     X: np.ndarray,
+    which: np.ndarray,
     old: np.ndarray,
     new: np.ndarray,
     shift: np.ndarray,
     sums: np.ndarray,
     counts: np.ndarray,
 ) -> None:
-    """Move rows whose label changed from the sums of one cluster to those of another, on one grid.
+    """Move some rows from the sums of one cluster to those of another, on one grid.
 
     Parameters
     ----------
     X, shift, sums, counts
         As in `accumulate`.
-    old, new : ndarray of shape (n,), int32
-        Labels before and after; where they are equal the row is not even looked at. -1 before: the
-        row was in no cluster.
+    which : ndarray of shape (m,), int64
+        Rows of `X` that changed their label.
+    old, new : ndarray of shape (m,), int32
+        Their labels before and after. -1 before: the row was in no cluster.
 
     Examples
     --------
     >>> import numpy as np
     >>> sums, counts = np.array([[3.0], [0.0]]), np.array([2, 0])
-    >>> rows = np.array([[1.0], [2.0]], np.float32)
-    >>> old, new = np.array([0, 0], np.int32), np.array([0, 1], np.int32)
-    >>> move(rows, old, new, np.array([1.5 * 2.0**20]), sums, counts)
+    >>> rows, which = np.array([[1.0], [2.0]], np.float32), np.array([1])
+    >>> old, new = np.array([0], np.int32), np.array([1], np.int32)
+    >>> move(rows, which, old, new, np.array([1.5 * 2.0**20]), sums, counts)
     >>> sums.ravel(), counts
     (array([1., 2.]), array([1, 1]))
     """
-    _move(read_only(X), old, new, shift, sums, counts)
+    _move(read_only(X), which, old, new, shift, sums, counts)
 
 
 def move_weighted(
     X: np.ndarray,
+    which: np.ndarray,
     old: np.ndarray,
     new: np.ndarray,
     weights: np.ndarray | None,
@@ -253,9 +250,12 @@ def move_weighted(
     counts: np.ndarray,
     count_residuals: np.ndarray | None = None,
 ) -> None:
-    """Move (weighted) rows whose label changed, on two grids; see `move` and `accumulate_weighted`."""
+    """Move some (weighted) rows, on two grids; see `move` and `accumulate_weighted`.
+
+    `weights` are those of the moved rows, shape (m,).
+    """
     grids = np.concatenate([shift, residual_shift])
-    _move_weighted(read_only(X), old, new, weights_or_none(weights), grids, sums, residuals)
+    _move_weighted(read_only(X), which, old, new, weights_or_none(weights), grids, sums, residuals)
     if weights is None or count_residuals is None:
         _move_count(old, new, counts)
         return

@@ -12,11 +12,15 @@ Bounds are float32, rounded to the safe side. All arithmetic on them is float64.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.panels import Tile
+from daskcluster.kernels.register_tile import score_tile_ahead
+from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
 from daskcluster.kernels.row_ops import fetch_row, squared_distance
 
 _SAFE = 4.0 * 2.0**-24
@@ -63,71 +67,108 @@ def _screen(labels, upper, lower, drift, margin, failing):  # type: ignore[no-un
     return count
 
 
-def _build_tighten(stamp: int) -> Any:
-    def tighten(  # type: ignore[no-untyped-def]
-        rows, at, which, centres, labels, upper, lower, drift, margin, kept, distances, compact
-    ):
-        # IN: at, which: where a row stands in `rows`, and in the state. IN/OUT: upper.
-        # OUT: kept, distances, compact (rows that still fail). Returns how many.
-        _ = stamp
-        d = rows.shape[1]
-        x, c = rows.reshape(rows.size), centres.reshape(centres.size)
-        count = 0
-        last = which.shape[0] - 1
-        for s in range(last + 1):
-            i, r = which[s], at[s]
-            fetch_row(x, at[min(s + 1, last)] * d, d)
-            a = labels[i]
-            u = math.sqrt(squared_distance(x, r * d, c, a * d, d))
-            upper[i] = raised(u - drift[OWN, a])
-            low = max(lower[i] - drift[OTHERS, a], drift[HALF, a])
-            if _holds(low, reach(u * (1.0 + _SAFE), margin)):
-                continue
-            kept[count] = i
-            distances[count] = u
-            compact[count] = rows[r]
-            count += 1
-        return count
-
-    return kernel(tighten)
-
-
-def _build_settle(stamp: int) -> Any:
-    def settle(  # type: ignore[no-untyped-def]
-        rows, kept, winners, scores, distances, centres, labels, upper, lower, drift, margin, old
-    ):
-        # IN: rows (m, d), winners (m,), scores (m, 2), distances (m,) to the old centres, or (0,).
-        # IN/OUT: labels, upper, lower. OUT: old (m,).
-        _ = stamp
-        d = rows.shape[1]
-        x, c = rows.reshape(rows.size), centres.reshape(centres.size)
-        for s in range(kept.shape[0]):
-            i, a = kept[s], winners[s]
-            old[s] = labels[i]
-            if distances.shape[0] and labels[i] == a:
-                u = distances[s]
-            else:
-                u = math.sqrt(squared_distance(x, s * d, c, a * d, d))
-            labels[i] = a
-            upper[i] = raised(u - drift[OWN, a])
-            lower[i] = lowered(_second(u, scores[s], centres.shape[0], margin) + drift[OTHERS, a])
-
-    return kernel(settle)
-
-
 @kernel
-def _second(nearest, scores, k, margin):  # type: ignore[no-untyped-def]
+def _second(nearest, best, second, k, margin):  # type: ignore[no-untyped-def]
     """Return a lower bound of the distance to all centres but the nearest, from their scores."""
     if k == 1:
         return np.inf
-    gap = np.float64(scores[0]) - np.float64(scores[1])
+    gap = np.float64(best) - np.float64(second)
     squared = 2.0 * nearest * nearest - reach(nearest, margin) + 2.0 * gap
     # An overflow proves nothing.
     return math.sqrt(squared) if 0.0 < squared < np.inf else 0.0
 
 
-_tighten = _build_tighten(STAMP)
-_settle = _build_settle(STAMP)
+@cache
+def revise_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
+    """Build the loop that looks at rows anew, for a register tile.
+
+    ``revise(rows, at, which, centres, panels, offset, labels, upper, lower, drift, margin, moved, old)``
+    returns how many rows went through the tile and how many moved.
+    """
+    return _build_revise(tile.height, tile.vectors, tile.width, lanes_of(dtype), STAMP)
+
+
+@kernel
+def list_lines(at, first, stop, d, line, places):  # type: ignore[no-untyped-def]
+    """List where the cache lines of the next rows begin, as many as fit; return the row to go on from."""
+    stop = min(stop, at.shape[0], first + places.shape[0] // (d // line + 1))
+    count = 0
+    for s in range(first, stop):
+        for t in range(0, d, line):
+            places[count] = at[s] * d + t
+            count += 1
+    # What is left over asks for a line that is there already.
+    places[count:] = places[count - 1] if count else 0
+    return max(first, stop)
+
+
+def _build_revise(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:
+    block, line = vectors * width, 4 * lanes
+
+    def revise(  # type: ignore[no-untyped-def]
+        rows, at, which, centres, panels, offset, labels, upper, lower, drift, margin, moved, old
+    ):
+        # IN: at, which: where a row stands in `rows`, and in the state; a label of -1 is none.
+        # IN/OUT: labels, upper, lower. OUT: moved, old: the rows that moved (indices of `at`), and whence.
+        _ = stamp
+        n, d = rows.shape
+        x, c, panel = (
+            rows.reshape(n * d),
+            centres.reshape(centres.size),
+            panels.reshape(panels.size),
+        )
+        packed, best = aligned(d * block, offset), aligned(2 * block, offset)
+        index, listed = aligned(2 * block, labels), np.empty(block, np.int64)
+        waiting, distances = np.empty(block, np.int64), np.empty(block)
+        places = np.empty(panels.shape[0] * d, np.int64)
+        count, n_kept, n_moved, fetched, last = 0, 0, 0, 0, which.shape[0] - 1
+        for s in range(last + 1):
+            i, r = which[s], at[s]
+            if s >= fetched:
+                fetch_row(x, at[min(s + 2, last)] * d, d)
+            a, holds = labels[i], False
+            if a >= 0:
+                u = math.sqrt(squared_distance(x, r * d, c, a * d, d))
+                distances[count] = u
+                upper[i] = raised(u - drift[OWN, a])
+                low = max(lower[i] - drift[OTHERS, a], drift[HALF, a])
+                holds = _holds(low, reach(u * (1.0 + _SAFE), margin))
+            if not holds:
+                listed[count], waiting[count] = r, s
+                count += 1
+            if count == 0 or (count < block and s < last):
+                continue
+            for q in range(count, block):
+                listed[q] = listed[count - 1]
+            if d < lanes:
+                pack_listed_few(rows, listed, 0, offset, packed, block)
+            else:
+                pack_listed(x, listed, 0, d, offset, packed, 0, vectors, width)
+            best[:] = -np.inf
+            index[:] = -1
+            fetched = list_lines(at, max(s + 1, fetched), s + 1 + 2 * block, d, line, places)
+            for p in range(panels.shape[0]):
+                place, number = p * (d + 1) * height, np.int32(p * height)
+                score_tile_ahead(
+                    packed, 0, panel, place, d, number, best, index, 0,
+                    height, vectors, width, 2, x, places, p * d,
+                )  # fmt: skip
+            for q in range(count):
+                i, a = which[waiting[q]], max(index[q], np.int32(0))  # NaN has no winner: centre 0
+                u = distances[q]
+                if labels[i] != a:
+                    moved[n_moved], old[n_moved] = waiting[q], labels[i]
+                    n_moved += 1
+                    labels[i] = a
+                    u = math.sqrt(squared_distance(x, listed[q] * d, c, a * d, d))
+                upper[i] = raised(u - drift[OWN, a])
+                low = _second(u, best[q], best[block + q], centres.shape[0], margin)
+                lower[i] = lowered(low + drift[OTHERS, a])
+            n_kept += count
+            count = 0
+        return n_kept, n_moved
+
+    return kernel(revise)
 
 
 def screen(
@@ -161,7 +202,3 @@ def screen(
     """
     count: int = _screen(labels, upper, lower, drift, margin, failing)
     return count
-
-
-tighten = _tighten
-settle = _settle

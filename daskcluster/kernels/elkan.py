@@ -27,22 +27,28 @@ _HEIGHT, _VECTORS = 4, 2
 
 def _build_revise(stamp: int) -> Any:
     def revise(  # type: ignore[no-untyped-def]
-        rows, at, which, centres, halves, labels, upper, lower, drift, relaxed, margin, new, left
+        rows, at, which, centres, halves, labels, upper, lower, drift, margin, left
     ):
-        # IN/OUT: upper, lower. OUT: new (m,), left: which of the rows the tiles have to decide.
-        # Returns how many are left, and how many distances were computed.
+        # IN: a label of -1 is none. IN/OUT: labels, upper, lower. OUT: left: which rows the tiles have to
+        # decide. Returns how many are left, and how many distances were computed.
         _ = stamp
         k, d = centres.shape
         x, c = rows.reshape(rows.size), centres.reshape(centres.size)
+        relaxed = np.empty(k, np.float32)
+        for j in range(k):
+            relaxed[j] = raised(drift[OWN, j])
         last, n_left, computed = which.shape[0] - 1, 0, 0
         for s in range(last + 1):
             i, r = which[s], at[s]
-            fetch_row(x, at[min(s + 1, last)] * d, d)
+            fetch_row(x, at[min(s + 2, last)] * d, d)
+            left[n_left] = s
             a, bounds = labels[i], lower[i]
+            if a < 0 or upper[i] == np.inf:
+                n_left += 1
+                continue
             u = math.sqrt(squared_distance(x, r * d, c, a * d, d))
             computed += 1
             need = math.sqrt(reach(u, margin)) * _SAFE
-            left[n_left] = s
             doubt, failing = False, 0
             near = raised(need)
             if not need < drift[HALF, a]:
@@ -66,7 +72,7 @@ def _build_revise(stamp: int) -> Any:
                 bounds[a] = np.inf
                 need = math.sqrt(reach(u, margin)) * _SAFE
                 near = raised(need)
-            new[s] = a
+            labels[i] = a
             upper[i] = raised(u - drift[OWN, a])
             n_left += doubt
         return n_left, computed

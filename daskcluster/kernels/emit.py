@@ -103,16 +103,19 @@ def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     return builder.call(function, [a, b, c])
 
 
-def prefetch(builder: Any, place: Any) -> None:
-    """Ask for the cache line of an address, which may lie beyond the array."""
+def prefetch(builder: Any, place: Any, *, level: int = 1) -> None:
+    """Ask for the cache line of an address, which may lie beyond the array.
+
+    Into the first level, or the second: there, more lines can be on their way at the same time.
+    """
     byte = ir.IntType(8).as_pointer()
     name = "llvm.prefetch.p0"
     function = builder.module.globals.get(name)
     if function is None:
         kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
         function = ir.Function(builder.module, kind, name)
-    read, to_first_level, data = (ir.Constant(I32, value) for value in (0, 3, 1))
-    builder.call(function, [builder.bitcast(place, byte), read, to_first_level, data])
+    read, locality, data = (ir.Constant(I32, value) for value in (0, 4 - level, 1))
+    builder.call(function, [builder.bitcast(place, byte), read, locality, data])
 
 
 def loop(

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.bounds import HALF, OWN, lowered, raised, reach
+from daskcluster.kernels.bounds import HALF, OWN, list_lines, lowered, raised, reach
 from daskcluster.kernels.jit import STAMP, kernel
-from daskcluster.kernels.panels import PORTABLE, Tile
-from daskcluster.kernels.portable import build_portable_groups
-from daskcluster.kernels.register_tile import score_tile
-from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed
+from daskcluster.kernels.panels import Tile
+from daskcluster.kernels.register_tile import score_tile_ahead
+from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
 from daskcluster.kernels.row_ops import fetch_row, squared_distance
 
 _SAFE = np.float32(1.0 + 2.0**-21)
@@ -26,12 +25,21 @@ _SAFE = np.float32(1.0 + 2.0**-21)
 
 
 @kernel
-def screen_groups(labels, upper, lower, drift, relaxed, margin, failing):  # type: ignore[no-untyped-def]
+def _relaxed(drifted):  # type: ignore[no-untyped-def]
+    """Return the drift of groups in float32, never too small."""
+    relaxed = np.empty(drifted.shape[0], np.float32)
+    for g in range(drifted.shape[0]):
+        relaxed[g] = raised(drifted[g])
+    return relaxed
+
+
+@kernel
+def screen_groups(labels, upper, lower, drift, drifted, margin, failing):  # type: ignore[no-untyped-def]
     """Find the rows that need some group; as `daskcluster.kernels.bounds.screen`.
 
-    `lower` has shape (n, g), `relaxed` (g,), float32, is the accumulated drift of the groups.
+    `lower` has shape (n, g), `drifted` (g,), float64, is the accumulated drift of the groups.
     """
-    count = 0
+    count, relaxed = 0, _relaxed(drifted)
     for i in range(labels.shape[0]):
         need = math.sqrt(reach(upper[i] + drift[OWN, labels[i]], margin))
         failing[count] = i
@@ -44,148 +52,148 @@ def screen_groups(labels, upper, lower, drift, relaxed, margin, failing):  # typ
     return count
 
 
-def _build_tighten(stamp: int) -> Any:
-    def tighten(  # type: ignore[no-untyped-def]
-        rows, at, which, centres, labels, upper, lower, drift, relaxed, margin, group_of,
-        kept, distances, compact, needed,
-    ):  # fmt: skip
-        # As `daskcluster.kernels.bounds.tighten`. OUT besides: needed (m, g), which groups a row needs.
-        _ = stamp
-        d, n_groups = rows.shape[1], relaxed.shape[0]
-        x, c = rows.reshape(rows.size), centres.reshape(centres.size)
-        last, count = which.shape[0] - 1, 0
-        for s in range(last + 1):
-            i, r = which[s], at[s]
-            fetch_row(x, at[min(s + 1, last)] * d, d)
-            a = labels[i]
-            u = math.sqrt(squared_distance(x, r * d, c, a * d, d))
-            upper[i] = raised(u - drift[OWN, a])
-            need = math.sqrt(reach(u, margin)) * np.float64(_SAFE)
-            if need < drift[HALF, a]:
-                continue
-            near, bounds, wanted, total = raised(need), lower[i], needed[count], 0
-            for g in range(n_groups):
-                wanted[g] = not (bounds[g] > (near + relaxed[g]) * _SAFE)
-                total += wanted[g]
-            if total == 0:
-                continue
-            wanted[group_of[a]] = 1  # its score decides against those of other groups
-            kept[count] = i
-            distances[count] = u
-            compact[count] = rows[r]
-            count += 1
-        return count
-
-    return kernel(tighten)
-
-
-tighten_groups = _build_tighten(STAMP)
+@kernel
+def _needs(bounds, relaxed, need, needed):  # type: ignore[no-untyped-def]
+    """Note which groups may hold a centre nearer than `need`; return how many."""
+    near, total = raised(need), 0
+    for g in range(relaxed.shape[0]):
+        needed[g] = not (bounds[g] > (near + relaxed[g]) * _SAFE)
+        total += needed[g]
+    return total
 
 
 @cache
-def group_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
-    """Build the search for a tile; it returns how many distances it computed."""
-    if tile == PORTABLE:
-        return build_portable_groups(tile.height, tile.width, STAMP)
-    return _build(tile.height, tile.vectors, tile.width, lanes_of(dtype), STAMP)
+def revise_groups_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
+    """Build the loop that looks at rows anew, for a register tile.
+
+    ``revise(rows, at, which, centres, panels, per_group, order, group_of, offset, labels, upper, lower,
+    drift, drifted, margin, most, moved, old)`` returns how many distances it computed, and how many rows
+    moved. `most` rows are held back at a time, so that each group finds enough of them.
+    """
+    return _build_revise(tile.height, tile.vectors, tile.width, lanes_of(dtype), STAMP)
 
 
-def _build(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:
-    block = vectors * width
+def _build_revise(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:
+    block, line = vectors * width, 4 * lanes
 
-    def search(rows, needed, panels, per_group, offset, scores, numbers):  # type: ignore[no-untyped-def]
-        # IN: needed (m, g). OUT: scores (m, g, 2), numbers (m, g): the best two of each needed group.
-        _ = stamp
-        m, d = rows.shape
-        flat, panel = rows.reshape(m * d), panels.reshape(panels.size)
-        packed, best = aligned(d * block, offset), aligned(2 * block, offset)
-        index, listed = aligned(2 * block, numbers), np.empty(m + block, np.int64)
-        computed = 0
-        for g in range(needed.shape[1]):
-            count = 0
-            for s in range(m):
-                listed[count] = s
-                count += needed[s, g]
-            computed += count
-            for r in range(count, -(-count // block) * block):
-                listed[r] = listed[count - 1]
-            for first in range(0, count, block):
-                if d < lanes:
-                    _pack_listed_few(rows, listed, first, offset, packed, block)
-                else:
-                    pack_listed(flat, listed, first, d, offset, packed, 0, vectors, width)
-                best[:] = -np.inf
-                index[:] = -1
-                for p in range(g * per_group, (g + 1) * per_group):
-                    at, number = p * (d + 1) * height, np.int32(p * height)
-                    score_tile(
-                        packed, 0, panel, at, d, number, best, index, 0,
-                        height, vectors, width, 2, flat, 0, 0,
-                    )  # fmt: skip
-                for r in range(min(block, count - first)):
-                    s = listed[first + r]
-                    scores[s, g, 0] = best[r]
-                    scores[s, g, 1] = best[block + r]
-                    numbers[s, g] = index[r]
-        return computed * per_group * height
-
-    return kernel(search)
-
-
-@kernel
-def _pack_listed_few(rows, listed, first, offset, packed, block):  # type: ignore[no-untyped-def]
-    for r in range(block):
-        row = rows[listed[first + r]]
-        for t in range(rows.shape[1]):
-            packed[t * block + r] = row[t] - offset[t]
-
-
-def _build_settle(stamp: int) -> Any:
-    def settle(  # type: ignore[no-untyped-def]
-        rows, kept, needed, scores, numbers, order, distances, centres, labels, upper, lower,
-        drift, set_back, margin, old, winners,
+    def revise(  # type: ignore[no-untyped-def]
+        rows, at, which, centres, panels, per_group, order, group_of, offset,
+        labels, upper, lower, drift, drifted, margin, most, moved, old,
     ):  # fmt: skip
-        # IN: order (slots,): the centre in each lane of the panels. IN/OUT: labels, upper, lower.
-        # OUT: old (m,), winners (m,).
+        # IN: at, which: where a row stands in `rows`, and in the state; a label of -1 is none.
+        # IN/OUT: labels, upper, lower. OUT: moved, old: the rows that moved (indices of `at`), and whence.
         _ = stamp
-        d, n_groups = rows.shape[1], needed.shape[1]
-        x, c = rows.reshape(rows.size), centres.reshape(centres.size)
-        for s in range(kept.shape[0]):
-            i = kept[s]
-            best, a, home = -np.inf, np.int32(-1), 0
-            for g in range(n_groups):
-                if needed[s, g] and numbers[s, g] >= 0:
-                    j = order[numbers[s, g]]  # lanes without a centre score -inf and never win
-                    # The tile's rule: the larger score, the lowest index on ties.
-                    if scores[s, g, 0] > best or (scores[s, g, 0] == best and j < a):
-                        best, a, home = np.float64(scores[s, g, 0]), j, g
-            a = max(a, np.int32(0))  # NaN has no winner: centre 0
-            old[s], winners[s] = labels[i], a
-            if distances.shape[0] and labels[i] == a:
-                u = distances[s]
+        n, d = rows.shape
+        n_groups, relaxed = drifted.shape[0], _relaxed(drifted)
+        x, c, panel = (
+            rows.reshape(n * d),
+            centres.reshape(centres.size),
+            panels.reshape(panels.size),
+        )
+        packed, best = aligned(d * block, offset), aligned(2 * block, offset)
+        index, listed = aligned(2 * block, labels), np.empty(most + block, np.int64)
+        waiting, distances = np.empty(most, np.int64), np.empty(most)
+        needed = np.ones((most, n_groups), np.uint8)
+        scores = np.empty((most, n_groups, 2), offset.dtype)
+        numbers = np.empty((most, n_groups), np.int32)
+        places = np.empty(panels.shape[0] * d, np.int64)
+        count, computed, n_moved, fetched, last = 0, 0, 0, 0, which.shape[0] - 1
+        for s in range(last + 1):
+            i, r = which[s], at[s]
+            if s >= fetched:
+                fetch_row(x, at[min(s + 2, last)] * d, d)
+            a, holds = labels[i], False
+            if a >= 0:
+                u = math.sqrt(squared_distance(x, r * d, c, a * d, d))
+                computed += 1
+                distances[count] = u
+                upper[i] = raised(u - drift[OWN, a])
+                need = math.sqrt(reach(u, margin)) * np.float64(_SAFE)
+                holds = need < drift[HALF, a] or _needs(lower[i], relaxed, need, needed[count]) == 0
+                needed[count, group_of[a]] = 1  # its score decides against those of other groups
             else:
-                u = math.sqrt(squared_distance(x, s * d, c, a * d, d))
-            labels[i] = a
-            upper[i] = raised(u - drift[OWN, a])
+                needed[count] = 1
+            if not holds:
+                waiting[count] = s
+                count += 1
+            if count == 0 or (count < most and s < last):
+                continue
+            fetched = list_lines(at, max(s + 1, fetched), s + 1 + 2 * block, d, line, places)
             for g in range(n_groups):
-                if needed[s, g]:
-                    rank = 1 if g == home else 0
-                    low = _distance_below(u, best, np.float64(scores[s, g, rank]), margin)
-                    if rank == 1 and scores[s, g, 1] == -np.inf and scores[s, g, 0] > -np.inf:
-                        low = np.inf  # nobody else in this group
-                    lower[i, g] = lowered(low + set_back[g])
+                m = 0
+                for q in range(count):
+                    listed[m] = q
+                    m += needed[q, g]
+                computed += m * per_group * height
+                for first in range(0, m, block):
+                    here = min(block, m - first)
+                    _pack(rows, x, at, waiting, listed, first, here, offset, packed, block, lanes)
+                    if d >= lanes:
+                        pack_listed(x, listed, most, d, offset, packed, 0, vectors, width)
+                    best[:] = -np.inf
+                    index[:] = -1
+                    for p in range(g * per_group, (g + 1) * per_group):
+                        place, number = p * (d + 1) * height, np.int32(p * height)
+                        score_tile_ahead(
+                            packed, 0, panel, place, d, number, best, index, 0,
+                            height, vectors, width, 2, x, places, p * d,
+                        )  # fmt: skip
+                    for r in range(here):
+                        q = listed[first + r]
+                        scores[q, g, 0], scores[q, g, 1] = best[r], best[block + r]
+                        numbers[q, g] = index[r]
+            for q in range(count):
+                s_of = waiting[q]
+                i = which[s_of]
+                a, home = _winner(needed[q], scores[q], numbers[q], order)
+                u = distances[q]
+                if labels[i] != a:
+                    moved[n_moved], old[n_moved] = s_of, labels[i]
+                    n_moved += 1
+                    labels[i] = a
+                    u = math.sqrt(squared_distance(x, at[s_of] * d, c, a * d, d))
+                upper[i] = raised(u - drift[OWN, a])
+                _bound(needed[q], scores[q], home, u, margin, drifted, lower[i])
+            count = 0
+        return computed, n_moved
 
-    return kernel(settle)
+    return kernel(revise)
 
 
 @kernel
-def _distance_below(nearest, best, score, margin):  # type: ignore[no-untyped-def]
-    """Return a lower bound of the distance to a centre from its score and the best one's."""
-    squared = 2.0 * nearest * nearest - reach(nearest, margin) + 2.0 * (best - score)
-    # An overflow proves nothing.
-    return math.sqrt(squared) if 0.0 < squared < np.inf else 0.0
+def _pack(rows, x, at, waiting, listed, first, count, offset, packed, block, lanes):  # type: ignore[no-untyped-def]
+    """Put the numbers of the listed rows behind the list, or pack them if they are short."""
+    tail = listed[listed.shape[0] - block :]
+    for r in range(block):
+        tail[r] = at[waiting[listed[first + min(r, count - 1)]]]
+    if rows.shape[1] < lanes:
+        pack_listed_few(rows, tail, 0, offset, packed, block)
 
 
-settle_groups = _build_settle(STAMP)
+@kernel
+def _winner(needed, scores, numbers, order):  # type: ignore[no-untyped-def]
+    """Return the centre with the largest score, the lowest on ties, and its group."""
+    best, a, home = -np.inf, np.int32(-1), 0
+    for g in range(needed.shape[0]):
+        if needed[g] and numbers[g] >= 0:
+            j = order[numbers[g]]  # lanes without a centre score -inf and never win
+            if scores[g, 0] > best or (scores[g, 0] == best and j < a):
+                best, a, home = np.float64(scores[g, 0]), j, g
+    return max(a, np.int32(0)), home  # NaN has no winner: centre 0
 
-__all__ = ["group_kernel", "screen_groups", "settle_groups", "tighten_groups"]
+
+@kernel
+def _bound(needed, scores, home, nearest, margin, drifted, lower):  # type: ignore[no-untyped-def]
+    """Set the lower bounds of the groups that a row has met."""
+    base = 2.0 * nearest * nearest - reach(nearest, margin)
+    best = np.float64(scores[home, 0])
+    for g in range(needed.shape[0]):
+        if not needed[g]:
+            continue
+        score = np.float64(scores[g, 1 if g == home else 0])
+        squared = base + 2.0 * (best - score)
+        # An overflow proves nothing.
+        low = math.sqrt(squared) if 0.0 < squared < np.inf else 0.0
+        if g == home and score == -np.inf and best > -np.inf:
+            low = np.inf  # nobody else in this group
+        lower[g] = lowered(low + drifted[g])

@@ -47,42 +47,6 @@ def build_portable(height: int, width: int, keep: int, stamp: int) -> Any:
     return kernel(search)
 
 
-def build_portable_groups(height: int, width: int, stamp: int) -> Any:
-    """Build the search of `daskcluster.kernels.groups` without intrinsics (height must be 4)."""
-
-    def search(rows, needed, panels, per_group, offset, scores, numbers):  # type: ignore[no-untyped-def]
-        _ = stamp
-        m, d = rows.shape
-        packed, sums = np.zeros((d, width), offset.dtype), np.empty((4, width), offset.dtype)
-        best, index = np.empty((2, width), offset.dtype), np.empty((2, width), np.int32)
-        listed = np.empty(m, np.int64)
-        computed = 0
-        for g in range(needed.shape[1]):
-            count = 0
-            for s in range(m):
-                listed[count] = s
-                count += needed[s, g]
-            computed += count
-            for first in range(0, count, width):
-                here = min(width, count - first)
-                for r in range(here):
-                    for t in range(d):
-                        packed[t, r] = rows[listed[first + r], t] - offset[t]
-                best[:] = -np.inf
-                index[:] = -1
-                for p in range(g * per_group, (g + 1) * per_group):
-                    _score(packed, panels[p], sums)
-                    for r in range(height):
-                        _keep(sums[r], np.int32(p * height + r), 2, best, index)
-                for r in range(here):
-                    s = listed[first + r]
-                    scores[s, g, 0], scores[s, g, 1] = best[0, r], best[1, r]
-                    numbers[s, g] = index[0, r]
-        return computed * per_group * height
-
-    return kernel(search)
-
-
 @kernel
 def _pack_rows(rows, start, count, offset, packed):  # type: ignore[no-untyped-def]
     packed[:] = 0.0

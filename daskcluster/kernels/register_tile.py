@@ -38,13 +38,13 @@ def _chains(
     tile: _TileShape,
     first: list[Any],
     term: Callable[[Any, Any, Any], Any],
-    soon: tuple[Any, Any] | None = None,
+    soon: Callable[[Any], None] | None = None,
 ) -> list[list[Any]]:
     """Emit the loop over features: one chain per row and centre, in feature order.
 
     A chain starts at `first` [centre] and goes on as ``total = term(row, centre, total)``. `panel`
-    points to the coordinates, `height` for each feature; `soon` is an address to prefetch from and a
-    stride. Returns the totals, indexed [centre][vector].
+    points to the coordinates, `height` for each feature; `soon` emits what else a feature does: a
+    prefetch. Returns the totals, indexed [centre][vector].
     """
     kind = first[0].type.element
     align = emit.bits(kind) // 8
@@ -57,7 +57,7 @@ def _chains(
         ]
         c = builder.gep(panel, [builder.mul(t, ir.Constant(emit.I64, tile.height))])
         if soon is not None:
-            emit.prefetch(builder, builder.gep(soon[0], [builder.mul(t, soon[1])]))
+            soon(t)
         grown = []
         for r in range(tile.height):
             centre = _broadcast(builder, emit.step(builder, c, r), tile.width, align)
@@ -111,33 +111,94 @@ def score_tile(
     )  # fmt: skip
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        rows = emit.pointer(context, builder, sig.args[0], args[0], args[1])
-        start = emit.pointer(context, builder, sig.args[2], args[2], args[3])
         soon = None
         if not emit.literals(ahead_step):
-            soon = emit.pointer(context, builder, sig.args[13], args[13], args[14]), args[15]
-        align = emit.bits(emit.element(block)) // 8
-        first_terms = [
-            _broadcast(builder, emit.step(builder, start, r), tile.width, align)
-            for r in range(tile.height)
-        ]
-        scores = _chains(
-            builder, emit.step(builder, start, tile.height), rows, args[4], tile, first_terms,
-            partial(emit.fma, builder), soon,
-        )  # fmt: skip
-        base = emit.splat(builder, args[5], tile.width)
-        offsets = [ir.Constant(base.type, [r] * tile.width) for r in range(tile.height)]
-        numbers = [builder.add(base, offset) for offset in offsets]
-        values = emit.pointer(context, builder, sig.args[6], args[6], args[8])
-        labels = emit.pointer(context, builder, sig.args[7], args[7], args[8])
-        for v in range(tile.vectors):
-            steps = range(v * tile.width, tile.rows * keep.literal_value, tile.rows)
-            places = [tuple(emit.step(builder, p, at) for p in (values, labels)) for at in steps]
-            column = [(scores[r][v], numbers[r]) for r in range(tile.height)]
-            _update_winners(builder, places, column)
+            start = emit.pointer(context, builder, sig.args[13], args[13], args[14])
+
+            def soon(t: Any) -> None:
+                emit.prefetch(builder, builder.gep(start, [builder.mul(t, args[15])]))
+
+        _score(context, builder, sig, args, tile, keep.literal_value, soon)
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+@emit.vector_intrinsic
+def score_tile_ahead(
+    typingctx: Any,
+    block: Any,
+    block_at: Any,
+    panel: Any,
+    panel_at: Any,
+    features: Any,
+    first: Any,
+    best: Any,
+    index: Any,
+    at: Any,
+    height: Any,
+    vectors: Any,
+    width: Any,
+    keep: Any,
+    ahead: Any,
+    places: Any,
+    places_at: Any,
+) -> Any:
+    """Do as `score_tile`, asking memory for ``ahead[places[places_at + t]]`` at every feature t."""
+    if not emit.literals(height, vectors, width, keep):
+        return None
+    tile = _TileShape(height.literal_value, vectors.literal_value, width.literal_value)
+    signature = types.void(
+        block, types.intp, panel, types.intp, types.intp, types.int32, best, index, types.intp,
+        height, vectors, width, keep, ahead, places, types.intp,
+    )  # fmt: skip
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        nothing = ir.Constant(emit.I64, 0)
+        start = emit.pointer(context, builder, sig.args[13], args[13], nothing)
+        listed = emit.pointer(context, builder, sig.args[14], args[14], args[15])
+
+        def soon(t: Any) -> None:
+            place = builder.gep(start, [builder.load(builder.gep(listed, [t]))])
+            emit.prefetch(builder, place, level=2)
+
+        _score(context, builder, sig, args, tile, keep.literal_value, soon)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _score(
+    context: Any,
+    builder: Any,
+    sig: Any,
+    args: Any,
+    tile: _TileShape,
+    keep: int,
+    soon: Callable[[Any], None] | None,
+) -> None:
+    """Emit the body of `score_tile`, whose first nine arguments `args` are."""
+    rows = emit.pointer(context, builder, sig.args[0], args[0], args[1])
+    start = emit.pointer(context, builder, sig.args[2], args[2], args[3])
+    align = emit.bits(emit.element(sig.args[0])) // 8
+    first_terms = [
+        _broadcast(builder, emit.step(builder, start, r), tile.width, align)
+        for r in range(tile.height)
+    ]
+    scores = _chains(
+        builder, emit.step(builder, start, tile.height), rows, args[4], tile, first_terms,
+        partial(emit.fma, builder), soon,
+    )  # fmt: skip
+    base = emit.splat(builder, args[5], tile.width)
+    offsets = [ir.Constant(base.type, [r] * tile.width) for r in range(tile.height)]
+    numbers = [builder.add(base, offset) for offset in offsets]
+    values = emit.pointer(context, builder, sig.args[6], args[6], args[8])
+    labels = emit.pointer(context, builder, sig.args[7], args[7], args[8])
+    for v in range(tile.vectors):
+        steps = range(v * tile.width, tile.rows * keep, tile.rows)
+        places = [tuple(emit.step(builder, p, at) for p in (values, labels)) for at in steps]
+        column = [(scores[r][v], numbers[r]) for r in range(tile.height)]
+        _update_winners(builder, places, column)
 
 
 @emit.vector_intrinsic
@@ -176,7 +237,10 @@ def difference_tile(
         start = emit.pointer(context, builder, panel, args[1], args[2])
         zero = ir.Constant(ir.VectorType(kind, tile.width), [0.0] * tile.width)
 
-        soon = emit.pointer(context, builder, ahead, args[9], args[10]), args[11]
+        later = emit.pointer(context, builder, ahead, args[9], args[10])
+
+        def soon(t: Any) -> None:
+            emit.prefetch(builder, builder.gep(later, [builder.mul(t, args[11])]))
 
         def square(row: Any, centre: Any, total: Any) -> Any:
             gap = builder.fsub(row, centre)

@@ -53,6 +53,15 @@ def pack_few(rows, first, offset, packed, block):  # type: ignore[no-untyped-def
             packed[t * block + r] = row[t] - offset[t]
 
 
+@kernel
+def pack_listed_few(rows, listed, first, offset, packed, block):  # type: ignore[no-untyped-def]
+    """Do as `pack_listed` for fewer features than a lane."""
+    for r in range(block):
+        row = rows[listed[first + r]]
+        for t in range(rows.shape[1]):
+            packed[t * block + r] = row[t] - offset[t]
+
+
 def _transpose_lanes(builder: Any, rows: list[Any]) -> list[Any]:
     """Transpose the small square in each 128-bit lane of 2 or 4 vectors."""
     size, lanes = len(rows), rows[0].type.count

@@ -84,7 +84,7 @@ def fetch_row(typingctx: Any, rows: Any, at: Any, d: Any) -> Any:
         source = emit.pointer(context, builder, rows, args[0], args[1])
 
         def line(t: Any, _: list[Any]) -> list[Any]:
-            emit.prefetch(builder, builder.gep(source, [t]))
+            emit.prefetch(builder, builder.gep(source, [t]), level=2)
             return []
 
         emit.loop(builder, args[2], step, [], line)
