@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from daskcluster import errors, events
     from daskcluster.data.open import open_dataset
+    from daskcluster.data.shuffle import shuffle
     from daskcluster.engine.dask import DaskEngine
     from daskcluster.engine.local import LocalEngine
     from daskcluster.estimators.base import load_model
@@ -38,6 +39,7 @@ __all__ = [
     "load_model",
     "open_dataset",
     "quantization_error",
+    "shuffle",
 ]
 
 _MODULES = frozenset({"errors", "events"})
@@ -52,6 +54,7 @@ _HOMES = {
     "load_model": "daskcluster.estimators.base",
     "open_dataset": "daskcluster.data.open",
     "quantization_error": "daskcluster.estimators.functions",
+    "shuffle": "daskcluster.data.shuffle",
 }
 
 

@@ -35,6 +35,10 @@ class MemoryLimitError(DaskClusterError, MemoryError):
     """The work does not fit the stated memory; the message has projected, allowed and remedy."""
 
 
+class DiskSpaceError(DaskClusterError, OSError):
+    """The scratch disk is too small; the message has needed, free and remedy."""
+
+
 class ReachError(DaskClusterError, ValueError):
     """The workers cannot read the dataset from where they are."""
 

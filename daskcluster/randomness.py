@@ -49,6 +49,12 @@ class Key:
         philox = self.philox().advance(start // _PER_COUNTER)
         return np.random.Generator(philox).random(stop - start + skipped)[skipped:]
 
+    def words(self, start: int, stop: int) -> np.ndarray:
+        """Return 64 random bits (uint64) for each of the rows `start` to `stop`."""
+        skipped = start % _PER_COUNTER
+        philox = self.philox().advance(start // _PER_COUNTER)
+        return philox.random_raw(stop - start + skipped)[skipped:]
+
 
 def as_seed(random_state: Any) -> int:
     """Turn scikit-learn's `random_state` into one whole number.

@@ -38,14 +38,21 @@ def command(
     if array is None and is_model(source, storage_options=storage_options):
         _tell_model(source, storage_options, as_json)
         return
-    from daskcluster.data.info import describe
+    from daskcluster.data.info import describe, list_arrays
     from daskcluster.data.open import open_dataset
+    from daskcluster.errors import InvalidDataError
 
-    facts = describe(
-        open_dataset(
+    try:
+        dataset = open_dataset(
             source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
         )
-    )
+    except InvalidDataError:
+        arrays = None if array else list_arrays(source, storage_options=storage_options)
+        if arrays is None:
+            raise
+        emit({"kind": "group", "arrays": arrays}, list(arrays.items()), as_json=as_json)
+        return
+    facts = describe(dataset)
     emit({"kind": "dataset", **facts}, _rows_of_facts(facts), as_json=as_json)
 
 

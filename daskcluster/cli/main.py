@@ -26,6 +26,7 @@ DEBUG = "daskcluster.debug"
 COMMANDS = {
     "demo": "Make a data set, cluster it on a local Dask cluster, write a report.",
     "convert": "Convert npy, npz, csv or parquet files to Zarr.",
+    "shuffle": "Write rows in random order, in bounded memory.",
     "info": "Describe a data set or a model.",
     "fit": "Cluster a data set and save the model.",
     "predict": "Write the label of every row to Zarr.",

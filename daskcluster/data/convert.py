@@ -22,6 +22,7 @@ from daskcluster.data.writer import (
     RowWriter,
     StagedArray,
     array_metadata,
+    check_chunking,
     good_chunk_rows,
     group_metadata,
 )
@@ -178,7 +179,7 @@ def _write(
     step = chunk_rows or good_chunk_rows(row_bytes)
     blocks, known = _peek(table, step)
     step = min(step, known) if chunk_rows is None else step
-    _check_chunking(step, shard_rows)
+    check_chunking(step, shard_rows)
     name = "X" if table.weighted else ""
     length = table.n_rows or _UNKNOWN_ROWS
     rows = _staged(staging, name, (length, table.n_features), step, shard_rows, dtype)
@@ -229,15 +230,6 @@ def _peek(table: Table, step: int) -> tuple[Iterator[Block], int]:
 def _drained(head: deque[Block]) -> Iterator[Block]:
     while head:
         yield head.popleft()
-
-
-def _check_chunking(step: int, shard_rows: int | None) -> None:
-    if step < 1:
-        raise InvalidParameterError(f"chunk_rows={step} should be >= 1.")
-    if shard_rows is not None and (shard_rows < step or shard_rows % step):
-        raise InvalidParameterError(
-            f"shard_rows={shard_rows} should be a multiple of chunk_rows={step}."
-        )
 
 
 def _cast(block: np.ndarray, dtype: np.dtype[Any], start: int) -> np.ndarray:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import zarr
+
 from daskcluster.chunk import compute_dtype
+from daskcluster.data.stores import locate, open_store
 from daskcluster.data.zarr import ZarrDataset
 from daskcluster.typing import Dataset
 
@@ -21,7 +25,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     dict
         ``rows, features, dtype, computed_in, weighted, bytes, chunks, chunk_rows, partitions,
         partition_rows, reach, in_memory``; of a Zarr array also ``source, format, array_shape,
-        array_chunks, shards, codecs, bytes_stored`` (None where the store cannot be listed).
+        array_chunks, shards, codecs, bytes_stored`` (None where the store cannot be listed),
+        ``shuffled`` (with which seed, or None if nothing is known of that).
 
     Examples
     --------
@@ -59,7 +64,37 @@ def _zarr_facts(dataset: ZarrDataset) -> dict[str, Any]:
         "shards": list(array.shards) if array.shards else None,
         "codecs": [type(codec).__name__ for codec in (*array.filters, *array.compressors)],
         "bytes_stored": _bytes_stored(array),
+        "shuffled": _how_shuffled(array),
     }
+
+
+def _how_shuffled(array: Any) -> str | None:
+    found = array.attrs.get("shuffled")
+    if not isinstance(found, Mapping):
+        return None
+    return ", ".join(f"{name}={value}" for name, value in found.items())
+
+
+def list_arrays(
+    url: Any, *, storage_options: Mapping[str, Any] | None = None
+) -> dict[str, str] | None:
+    """Return shape and dtype of the arrays in a Zarr group, by name; None if there is no group.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> group = zarr.open_group("memory://listed", mode="w")
+    >>> added = group.create_array("X", data=np.zeros((5, 2), np.float32))
+    >>> list_arrays("memory://listed")
+    {'X': '5 x 2 float32'}
+    """
+    location = locate(url, storage_options)
+    try:
+        group = zarr.open_group(open_store(location), mode="r")
+        members = sorted(group.arrays())
+    except Exception:  # not a group, or one that cannot be listed: the caller says what it needs
+        return None
+    return {name: f"{' x '.join(map(str, a.shape))} {a.dtype}" for name, a in members}
 
 
 def _bytes_stored(array: Any) -> int | None:

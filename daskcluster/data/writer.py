@@ -33,8 +33,23 @@ def good_chunk_rows(row_bytes: int, n_rows: int | None = None) -> int:
     return rows if n_rows is None else max(1, min(rows, n_rows))
 
 
+def check_chunking(chunk_rows: int, shard_rows: int | None) -> None:
+    """Refuse chunks without rows, and shards that are not whole chunks."""
+    if chunk_rows < 1:
+        raise InvalidParameterError(f"chunk_rows={chunk_rows} should be >= 1.")
+    if shard_rows is not None and (shard_rows < chunk_rows or shard_rows % chunk_rows):
+        raise InvalidParameterError(
+            f"shard_rows={shard_rows} should be a multiple of chunk_rows={chunk_rows}."
+        )
+
+
 def array_metadata(
-    shape: tuple[int, ...], chunk_rows: int, dtype: Any, *, shard_rows: int | None = None
+    shape: tuple[int, ...],
+    chunk_rows: int,
+    dtype: Any,
+    *,
+    shard_rows: int | None = None,
+    attributes: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the Zarr v3 metadata document (JSON) of an array as this package writes it.
 
@@ -51,6 +66,7 @@ def array_metadata(
         shards=None if shard_rows is None else (shard_rows, *shape[1:]),
         dtype=np.dtype(dtype).newbyteorder("="),
         compressors=BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle"),
+        attributes=dict(attributes or {}),
         zarr_format=3,
     )
     return json.dumps(array.metadata.to_dict(), allow_nan=False)
@@ -139,7 +155,9 @@ class RowWriter:
         self._filled = 0
         self._start = 0
         self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="daskcluster-write")
-        self._pending: deque[Future[None]] = deque()
+        self._pending: deque[Future[np.ndarray]] = deque()
+        # Blocks are used again: fresh ones would be mapped anew, and scatter the heap.
+        self._spare: list[np.ndarray] = []
 
     @property
     def n_rows(self) -> int:
@@ -159,15 +177,15 @@ class RowWriter:
 
     def _write(self) -> None:
         while len(self._pending) >= _WRITERS:
-            self._pending.popleft().result()
-        block, start = self._buffer[: self._filled], self._start
-        self._pending.append(self._pool.submit(self._put, start, block))
-        self._buffer = np.empty_like(self._buffer)
+            self._spare.append(self._pending.popleft().result())
+        self._pending.append(self._pool.submit(self._put, self._start, self._buffer, self._filled))
+        self._buffer = self._spare.pop() if self._spare else np.empty_like(self._buffer)
         self._start += self._filled
         self._filled = 0
 
-    def _put(self, start: int, block: np.ndarray) -> None:
-        self._array.open()[start : start + len(block)] = block
+    def _put(self, start: int, buffer: np.ndarray, filled: int) -> np.ndarray:
+        self._array.open()[start : start + filled] = buffer[:filled]
+        return buffer
 
     def flush(self) -> None:
         """Write what is left and wait for all writes."""

@@ -1,0 +1,121 @@
+"""``daskcluster shuffle``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from daskcluster.cli.options import (
+    Size,
+    array_option,
+    flatten_option,
+    output_options,
+    overwrite_option,
+    storage_option,
+    weights_option,
+)
+from daskcluster.cli.output import emit, watching
+
+if TYPE_CHECKING:
+    from daskcluster.data.shuffle import Shuffled
+    from daskcluster.data.shuffle_plan import ShufflePlan
+
+
+@click.command("shuffle")
+@click.argument("source")
+@click.argument("output")
+@click.option(
+    "--random-state",
+    type=click.IntRange(min=0),
+    help="Seed; the same seed and number of rows give the same order. Default: a fresh one.",
+)
+@array_option
+@weights_option
+@click.option(
+    "--with-index",
+    metavar="URL",
+    help="Also write the source row of every output row, a 1-D int64 Zarr array.",
+)
+@click.option(
+    "--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 8 MB."
+)
+@click.option("--shard-rows", type=click.IntRange(min=1), help="Rows of a shard of many chunks.")
+@click.option(
+    "--memory-limit",
+    type=Size(),
+    help="E.g. 4GB. Rows that do not fit go through scratch disk. Default: a quarter of what there is.",
+)
+@click.option(
+    "--scratch",
+    metavar="DIR",
+    help="Local folder for rows that do not fit in memory. Default: beside a local output, else the "
+    "system's folder for temporary files.",
+)
+@flatten_option
+@overwrite_option
+@storage_option
+@click.option("--dry-run", is_flag=True, help="Say what it would read, write and hold; do nothing.")
+@output_options
+def command(
+    source: str,
+    output: str,
+    random_state: int | None,
+    dry_run: bool,
+    as_json: bool,
+    progress: bool | None,
+    **options: Any,
+) -> None:
+    """Write the rows of SOURCE to OUTPUT in random order, as Zarr, in bounded memory.
+
+    Every order is equally likely. Mini-batch methods read rows that are sorted on disk best after this.
+    Weighted rows become a group with the arrays X and weights.
+    """
+    from daskcluster.data.shuffle import prepare, shuffle
+
+    if dry_run:
+        plan = prepare(source, output, **options)[1]
+        emit({"dry_run": True, **plan.facts()}, _rows_of_plan(plan), as_json=as_json)
+        return
+    from dataclasses import asdict
+
+    with watching(progress) as callbacks:
+        done = shuffle(source, output, random_state=random_state, callbacks=callbacks, **options)
+    emit(asdict(done), _rows_of_record(done), as_json=as_json)
+
+
+def _rows_of_plan(plan: ShufflePlan) -> list[tuple[str, str]]:
+    from daskcluster.host import format_bytes
+
+    rows = [
+        ("rows", f"{plan.n_rows:,} x {plan.n_features:,} {plan.dtype}"),
+        ("passes", f"{plan.passes}, {_how(plan)}"),
+        ("read", format_bytes(plan.bytes_read)),
+        ("written", f"{format_bytes(plan.bytes_written)} before compression"),
+    ]
+    if plan.scratch is not None:
+        free = format_bytes(plan.scratch_free or 0)
+        needed = format_bytes(plan.bytes_scratch)
+        rows.append(("scratch", f"{needed}, {free} free in {plan.scratch}"))
+    memory = f"{format_bytes(plan.memory)} of {format_bytes(plan.memory_limit)}"
+    return [*rows, ("memory", memory)]
+
+
+def _rows_of_record(done: Shuffled) -> list[tuple[str, str]]:
+    from daskcluster.reports.tables import format_seconds
+
+    arrays = "" if done.array is None else f" (rows in {done.array}, weights in {done.weights})"
+    rows = [
+        ("output", f"{done.url}{arrays}"),
+        ("index", done.index or ""),
+        ("rows", f"{done.n_rows:,} x {done.n_features:,} {done.dtype}"),
+        ("chunks", f"{done.chunk_rows:,} rows"),
+        ("seed", str(done.random_state)),
+        ("passes", f"{done.passes}, {_how(done)}"),
+        ("time", format_seconds(done.seconds)),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def _how(work: Shuffled | ShufflePlan) -> str:
+    return f"through {work.n_buckets:,} buckets on disk" if work.n_buckets else "in memory"

@@ -1,0 +1,254 @@
+"""Shuffles the rows of a dataset: every permutation equally likely, in bounded memory.
+
+Each row draws a 64-bit key that belongs to its index in the source, and goes to the place of its key
+among all keys. Rows that fit in memory are sorted there. Otherwise a first pass scatters them to
+buckets of neighbouring keys on scratch disk, and a second one sorts and writes bucket after bucket.
+
+Equal keys keep the order of their rows: among n rows that happens at all with a probability below
+n^2 / 2^65, so this is how far the permutation is from uniform.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import zarr
+
+from daskcluster.data.open import open_dataset
+from daskcluster.data.shuffle_outputs import ROWS, WEIGHTS, check_outputs, shuffle_outputs
+from daskcluster.data.shuffle_passes import carry_out
+from daskcluster.data.shuffle_plan import ShufflePlan, plan_shuffle, scratch_folder
+from daskcluster.data.sparse import SparseDataset
+from daskcluster.data.stores import locate
+from daskcluster.data.writer import check_chunking, good_chunk_rows
+from daskcluster.errors import WrongTypeError
+from daskcluster.events import Callback
+from daskcluster.randomness import Key, as_seed
+from daskcluster.typing import Dataset
+
+ZARR_THREADS = 4
+"""Threads that encode and decode, unless zarr has started its own already."""
+
+_OF_PLAN = (
+    "n_rows n_features dtype chunk_rows shard_rows passes n_buckets bytes_scratch bytes_written"
+).split()
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """What a shuffle wrote.
+
+    Attributes
+    ----------
+    url : str
+    array, weights : str or None
+        Names within the group at `url`; None if the rows are the array at `url` itself.
+    index : str or None
+        Where the permutation is.
+    n_rows, n_features : int
+    dtype : str
+    chunk_rows : int
+    shard_rows : int or None
+    random_state : int
+        The seed that was used; with it the same rows come in the same order again.
+    passes : int
+        1: the source was read and written. 2: it went through scratch disk in between.
+    n_buckets : int
+    bytes_read, bytes_scratch, bytes_written : int
+        Decoded bytes fetched from the source, bytes written to scratch and read from it, decoded bytes
+        of the outputs.
+    seconds : float
+    """
+
+    url: str
+    array: str | None
+    weights: str | None
+    index: str | None
+    n_rows: int
+    n_features: int
+    dtype: str
+    chunk_rows: int
+    shard_rows: int | None
+    random_state: int
+    passes: int
+    n_buckets: int
+    bytes_read: int
+    bytes_scratch: int
+    bytes_written: int
+    seconds: float
+
+
+def shuffle(
+    source: Any,
+    output: Any,
+    *,
+    random_state: Any = None,
+    array: str | None = None,
+    weights: Any = None,
+    with_index: Any = None,
+    chunk_rows: int | None = None,
+    shard_rows: int | None = None,
+    flatten: bool = False,
+    memory_limit: int | None = None,
+    scratch: Any = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Shuffled:
+    """Write the rows of `source` to Zarr in random order, each of the n! orders equally likely.
+
+    The order depends on `random_state` and the number of rows alone, not on chunks, memory or threads.
+
+    Parameters
+    ----------
+    source : str or array
+        Anything that `open_dataset` takes.
+    output : str
+        Path or URL. An array (n, d) at its root, of the source's dtype; with weights, a group of ``X``
+        and ``weights``.
+    random_state : int, RandomState, Generator or None
+        None draws a seed from the operating system; the result says which.
+    array, weights, flatten
+        See `open_dataset`.
+    with_index : str, optional
+        URL of a 1-D int64 Zarr array to write: the source row of every output row. Results for the
+        output, such as labels, go back to the source by ``there[index] = here``.
+    chunk_rows : int, optional
+        Rows of an output chunk; about 8 MB by default.
+    shard_rows : int, optional
+        Rows of a shard (one object of many chunks), a multiple of `chunk_rows`.
+    memory_limit : int, optional
+        Bytes of this process, without rows that are in memory already; a quarter of the host's by default.
+    scratch : str, optional
+        Local folder for rows that do not fit in memory; beside a local output by default, else where the
+        system puts temporary files (if that is memory itself, name a disk).
+    overwrite : bool
+        Replace Zarr outputs that exist.
+    storage_options : dict, optional
+        For all URLs.
+    callbacks : sequence of callable
+        Hear `PassStarted`, `PassProgress` and `PassEnded`.
+
+    Returns
+    -------
+    Shuffled
+
+    Raises
+    ------
+    DatasetNotFoundError, InvalidDataError, InvalidParameterError, OutputExistsError
+    WrongTypeError
+        Rows that are no table of numbers, or sparse.
+    MemoryLimitError
+        The limit is too small to shuffle in two passes; about 500 MB are enough for a terabyte.
+    DiskSpaceError
+        The scratch disk is too small; said before any work.
+
+    Notes
+    -----
+    Cost: the source is read once and the output written once. Rows that do not fit in memory are
+    written to scratch and read from there once in between, with 8 bytes more for each row, 16 with
+    weights or an index, 24 with both. Memory is one bucket, the next one read ahead, and about five
+    output chunks (or shards); scratch space is given back while the output grows, and when the process
+    ends, however it does.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> rows = np.arange(10).reshape(5, 2)
+    >>> done = shuffle(rows, "memory://shuffled", random_state=0, with_index="memory://index")
+    >>> index = zarr.open_array("memory://index", mode="r")[:]
+    >>> index.tolist()
+    [4, 2, 3, 0, 1]
+    >>> bool((open_dataset("memory://shuffled").to_numpy() == rows[index]).all())
+    True
+    """
+    begun = time.monotonic()
+    key = Key(as_seed(random_state), "shuffle")
+    options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+    # Freed blocks stay with the thread that decoded or encoded them, so few threads are to do that.
+    with zarr.config.set({"threading.max_workers": ZARR_THREADS}):
+        dataset, plan = prepare(
+            source,
+            output,
+            array=array,
+            weights=weights,
+            with_index=with_index,
+            chunk_rows=chunk_rows,
+            shard_rows=shard_rows,
+            flatten=flatten,
+            memory_limit=memory_limit,
+            scratch=scratch,
+            **options,
+        )
+        with shuffle_outputs(output, with_index, plan, key.seed, **options) as outputs:
+            bytes_read = carry_out(dataset, plan, key, outputs, callbacks)
+    return Shuffled(
+        url=locate(output).url,
+        array=ROWS if plan.weighted else None,
+        weights=WEIGHTS if plan.weighted else None,
+        index=None if with_index is None else locate(with_index).url,
+        random_state=key.seed,
+        bytes_read=bytes_read,
+        seconds=time.monotonic() - begun,
+        **{name: getattr(plan, name) for name in _OF_PLAN},
+    )
+
+
+def prepare(
+    source: Any,
+    output: Any,
+    *,
+    array: str | None = None,
+    weights: Any = None,
+    with_index: Any = None,
+    chunk_rows: int | None = None,
+    shard_rows: int | None = None,
+    flatten: bool = False,
+    memory_limit: int | None = None,
+    scratch: Any = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> tuple[Dataset, ShufflePlan]:
+    """Open the source and plan its shuffle; refuse what `shuffle` would refuse, and touch nothing.
+
+    Parameters
+    ----------
+    source, output, ...
+        See `shuffle`.
+
+    Returns
+    -------
+    dataset : Dataset
+    plan : ShufflePlan
+    """
+    urls = any(isinstance(place, (str, os.PathLike)) for place in (source, weights))
+    dataset = open_dataset(
+        source,
+        array=array,
+        weights=weights,
+        storage_options=storage_options if urls else None,  # else they are the outputs' alone
+        flatten=flatten,
+    )
+    if isinstance(dataset, SparseDataset):
+        raise WrongTypeError(
+            f"source is sparse ({dataset.n_rows} x {dataset.n_features}), and shuffle writes dense rows; "
+            "permute the matrix in memory, e.g. matrix[numpy.random.default_rng(0).permutation(n)]."
+        )
+    if chunk_rows is None:
+        row_bytes = dataset.n_features * dataset.dtype.itemsize
+        chunk_rows = good_chunk_rows(row_bytes, dataset.n_rows)
+    check_chunking(chunk_rows, shard_rows)
+    check_outputs(output, with_index, dataset, overwrite=overwrite, storage_options=storage_options)
+    plan = plan_shuffle(
+        dataset,
+        indexed=with_index is not None,
+        chunk_rows=chunk_rows,
+        shard_rows=shard_rows,
+        memory_limit=memory_limit,
+        scratch=scratch_folder(scratch, locate(output, storage_options)),
+    )
+    return dataset, plan

@@ -1,0 +1,163 @@
+"""The outputs of a shuffle: rows, weights beside them, and the permutation; each whole or absent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.shuffle_plan import ShufflePlan
+from daskcluster.data.staging import Staging, check_free
+from daskcluster.data.stores import Location, locate
+from daskcluster.data.weighted import ZarrWeights
+from daskcluster.data.writer import RowWriter, StagedArray, array_metadata, group_metadata
+from daskcluster.data.zarr import ZarrRecipe
+from daskcluster.errors import InvalidParameterError
+from daskcluster.typing import Dataset
+
+ROWS, WEIGHTS = "X", "weights"
+"""Names in the group of weighted rows."""
+_KINDS = ("array", "group")
+
+Piece = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
+"""Rows (m, d), their weights (m,) and their source rows (m,), in the order of the output."""
+
+
+def check_outputs(
+    output: Any,
+    index: Any,
+    dataset: Dataset,
+    *,
+    overwrite: bool,
+    storage_options: Mapping[str, Any] | None,
+) -> None:
+    """Refuse outputs that exist, that hold the source, or each other; nothing is touched.
+
+    Raises
+    ------
+    InvalidParameterError, OutputExistsError
+    """
+    places = {"output": locate(output, storage_options)}
+    if index is not None:
+        places["with_index"] = locate(index, storage_options)
+        one, other = places.values()
+        if _holds(one, other) or _holds(other, one):
+            raise InvalidParameterError(
+                f"output={one.url!r} and with_index={other.url!r} should be apart; write them beside "
+                "each other."
+            )
+    for name, place in places.items():
+        for source in _stored(dataset):
+            if _holds(place, source):
+                raise InvalidParameterError(
+                    f"{name}={place.url!r} would replace the source {source.url!r}; write to another URL."
+                )
+    for name, place in places.items():
+        kinds = _KINDS if name == "output" else _KINDS[:1]
+        check_free(place.url, overwrite=overwrite, storage_options=storage_options, kinds=kinds)
+
+
+def _holds(outer: Location, inner: Location) -> bool:
+    return f"{inner.url}/".startswith(f"{outer.url}/")
+
+
+def _stored(dataset: Dataset) -> Iterator[Location]:
+    """Yield where rows and weights are, as far as an output could replace them."""
+    if not isinstance(dataset, RowDataset):
+        return
+    for part in (dataset.own_recipe(), dataset.own_weights and dataset.own_weights.recipe()):
+        if isinstance(part, (ZarrRecipe, ZarrWeights)):
+            yield part.location.child(part.name) if part.name else part.location
+
+
+@dataclass(frozen=True)
+class ShuffleOutputs:
+    """The arrays under way.
+
+    Attributes
+    ----------
+    rows : StagedArray
+    weights, index : StagedArray or None
+    """
+
+    rows: StagedArray
+    weights: StagedArray | None
+    index: StagedArray | None
+
+    def write(self, pieces: Iterable[Piece], on_written: Callable[[int], None]) -> None:
+        """Write pieces in the order in which they come; memory is about five blocks."""
+        with ExitStack() as stack:
+            writers = [
+                None if part is None else stack.enter_context(RowWriter(part))
+                for part in (self.rows, self.weights, self.index)
+            ]
+            for piece in pieces:
+                for writer, values in zip(writers, piece, strict=True):
+                    if writer is not None and values is not None:
+                        writer.append(values)
+                on_written(len(piece[0]))
+
+    def documents(self, seed: int) -> dict[str, bytes]:
+        """Return the metadata of the rows and what is beside them, by path."""
+        if self.weights is None:
+            return self.rows.document()
+        group = {"zarr.json": group_metadata(_attributes(seed))}
+        # The group last: until it is there, nothing is found at the URL.
+        return self.rows.document() | self.weights.document() | group
+
+
+@contextmanager
+def shuffle_outputs(
+    output: Any,
+    index: Any,
+    plan: ShufflePlan,
+    seed: int,
+    *,
+    overwrite: bool,
+    storage_options: Mapping[str, Any] | None,
+) -> Iterator[ShuffleOutputs]:
+    """Begin the outputs of a plan; commit them at the end of the block, or abort if it raises.
+
+    Raises
+    ------
+    OutputExistsError
+        Something is there, and `overwrite` is False or it is no Zarr array or group.
+    """
+    begun: list[Staging] = []
+    options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+    try:
+        begun.append(Staging.begin(output, kinds=_KINDS, **options))
+        if index is not None:
+            begun.append(Staging.begin(index, **options))
+        shape = (plan.n_rows, plan.n_features)
+        outputs = ShuffleOutputs(
+            _staged(begun[0], ROWS if plan.weighted else "", shape, plan.dtype, plan, seed),
+            _staged(begun[0], WEIGHTS, shape[:1], float, plan, seed) if plan.weighted else None,
+            _staged(begun[1], "", shape[:1], np.int64, plan, seed) if plan.indexed else None,
+        )
+        yield outputs
+        # The rows last: who sees them finds the index too.
+        if outputs.index is not None:
+            begun[1].commit(outputs.index.document())
+        begun[0].commit(outputs.documents(seed))
+    except BaseException:
+        for staging in begun:
+            staging.abort()
+        raise
+
+
+def _attributes(seed: int) -> dict[str, Any]:
+    return {"shuffled": {"random_state": seed}}
+
+
+def _staged(
+    staging: Staging, name: str, shape: tuple[int, ...], dtype: Any, plan: ShufflePlan, seed: int
+) -> StagedArray:
+    metadata = array_metadata(
+        shape, plan.chunk_rows, dtype, shard_rows=plan.shard_rows, attributes=_attributes(seed)
+    )
+    return StagedArray(staging.work, name, metadata, plan.shard_rows or plan.chunk_rows)
