@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -97,14 +98,27 @@ class BoundedAssignment:
         How many bounds a row has.
     labels : ndarray of shape (n,), int32, optional
         OUT. As for `FullAssignment`.
+    run : callable (reduction, params) -> Changes, optional
+        Makes the passes, in place of the placement's `map_state`.
+
+    Attributes
+    ----------
+    bounds : Bounds
     """
 
     def __init__(
-        self, rows: ScaledPlacement, bounds: Bounds, labels: np.ndarray | None = None
+        self,
+        rows: ScaledPlacement,
+        bounds: Bounds,
+        labels: np.ndarray | None = None,
+        *,
+        run: Callable[[StatefulReduction, Any], Changes] | None = None,
     ) -> None:
+        self.bounds = bounds
         self._rows = rows
-        self._bounds = bounds
+        self._run = run or rows.placement.map_state
         self._labels = labels
+        self._name = ""
         self._full = FullAssignment(rows, labels)
         self._totals: KMeansStatistics | None = None
         self._drift: Drift | None = None
@@ -114,17 +128,22 @@ class BoundedAssignment:
             # The grids of the sums are known after the first pass only, and stay from then on.
             return self._full(centres)
         reduction, params = self._next(centres)
-        changes: Changes = self._rows.placement.map_state(reduction, params)
+        self._name = reduction.name
+        changes = self._run(reduction, params)
         self._rows.used = self._rows.scale
         self._totals = (
             changes.moved if self._totals is None else self._totals.combine(changes.moved)
         )
         return Assigned(self._totals.copy(), changes.n_touched, changes.n_distances)
 
+    def close(self) -> None:
+        """Free the bounds."""
+        self._rows.placement.drop_state(self._name)
+
     def _next(self, centres: np.ndarray) -> tuple[StatefulReduction, Any]:
         previous = None
         if self._drift is None:
-            self._drift = Drift(centres, self._bounds.groups(centres))
+            self._drift = Drift(centres, self.bounds.groups(centres))
         else:
             previous = self._drift.centres
             self._drift.move(centres)
@@ -132,9 +151,9 @@ class BoundedAssignment:
         params = BoundedParams(
             centres, previous, drift.table(), rows.scale, rows.unit, self._labels
         )
-        if self._bounds is Bounds.HAMERLY:
+        if self.bounds is Bounds.HAMERLY:
             return HAMERLY, params
-        if self._bounds is Bounds.ELKAN:
+        if self.bounds is Bounds.ELKAN:
             return elkan(len(centres)), ElkanParams(params, half_distances(centres))
         grouped = GroupedParams(params, drift.groups, drift.of_groups.copy())
         return yinyang(len(drift.groups)), grouped

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from daskcluster.kernels.tile import nearest_two, pack
+
 _SAFE = 1e-9
 """More than the rounding of any sum here, relatively."""
-_BLOCK = 1024
-"""Centres whose distances to all others are computed at once."""
+_MOST = 1e15
+"""Scores of centres beyond might overflow in float32."""
 
 
 class Drift:
@@ -64,24 +66,29 @@ def _fastest_other(steps: np.ndarray) -> np.ndarray:
 
 def half_gaps(centres: np.ndarray) -> np.ndarray:
     """Return a lower bound of half the distance of each centre to the nearest other one."""
-    blocks = (
-        _half_distances(centres, first).min(axis=1) for first in range(0, len(centres), _BLOCK)
-    )
-    return np.concatenate(list(blocks))
+    k = len(centres)
+    first, second = np.empty(k, np.int32), np.empty(k, np.int32)
+    panels = pack(centres)
+    nearest_two(centres, panels, first, second)
+    other = np.where(first == np.arange(k), second, first)
+    gaps = centres.astype(np.float64) - centres[other]
+    squared = np.einsum("ij,ij->i", gaps, gaps)
+    # What the scores cannot tell apart, some other centre may be nearer by.
+    wide = centres.astype(np.float64) - panels.offset
+    far = np.sqrt(np.einsum("ij,ij->i", wide, wide).max())
+    squared -= 16 * (centres.shape[1] + 4) * np.finfo(centres.dtype).eps * far * far
+    halves = 0.5 * np.sqrt(np.maximum(squared, 0.0)) * (1.0 - _SAFE)
+    return np.where((other >= 0) & np.isfinite(halves) & (far < _MOST), halves, 0.0)
 
 
 def half_distances(centres: np.ndarray) -> np.ndarray:
     """Return lower bounds of half the distances between centres, (k, k), float32; a centre's own: inf."""
-    blocks = [_half_distances(centres, first) for first in range(0, len(centres), _BLOCK)]
-    return np.nextafter(np.concatenate(blocks).astype(np.float32), np.float32(-np.inf))
-
-
-def _half_distances(centres: np.ndarray, first: int) -> np.ndarray:
     wide = centres.astype(np.float64)
     wide -= wide.mean(axis=0)
-    squares, part = np.einsum("ij,ij->i", wide, wide), slice(first, first + _BLOCK)
-    gaps = squares[part, None] + squares - 2.0 * (wide[part] @ wide.T)
+    squares = np.einsum("ij,ij->i", wide, wide)
+    gaps = squares[:, None] + squares - 2.0 * (wide @ wide.T)
     # What the subtraction may have lost.
-    gaps -= (wide.shape[1] + 8) * 2.0**-50 * (squares[part, None] + squares)
-    gaps[np.arange(len(gaps)), np.arange(first, first + len(gaps))] = np.inf
-    return np.asarray(0.5 * np.sqrt(np.maximum(gaps, 0.0)) * (1.0 - _SAFE))
+    gaps -= (wide.shape[1] + 8) * 2.0**-50 * (squares[:, None] + squares)
+    halves = 0.5 * np.sqrt(np.maximum(gaps, 0.0)) * (1.0 - _SAFE)
+    np.fill_diagonal(halves, np.inf)
+    return np.nextafter(halves.astype(np.float32), np.float32(-np.inf))

@@ -14,6 +14,7 @@ from daskcluster.algorithms.assignment import (
     Bounds,
     FullAssignment,
 )
+from daskcluster.algorithms.auto import AutoAssignment
 from daskcluster.algorithms.lloyd import lloyd
 from daskcluster.chunkwise.assign import (
     SCORE,
@@ -130,17 +131,14 @@ class KMeansFit:
         return self._judge(rows, result, labels)
 
     def _assignment(self, rows: ScaledPlacement, labels: np.ndarray | None) -> Assignment:
-        algorithm = self.estimator.algorithm
-        if isinstance(self.dataset, SparseDataset):
-            if algorithm not in ("auto", "lloyd"):
-                raise InvalidParameterError(
-                    f"algorithm={algorithm!r} should be 'auto' or 'lloyd' for sparse rows."
-                )
+        estimator = self.estimator
+        if estimator.algorithm == "lloyd":
             return FullAssignment(rows, labels)
-        if algorithm == "lloyd":
-            return FullAssignment(rows, labels)
-        name = self.estimator.algorithm
-        return BoundedAssignment(rows, Bounds("hamerly" if name == "auto" else name), labels)
+        return (
+            AutoAssignment(rows, [Bounds.HAMERLY, Bounds.YINYANG], labels)
+            if estimator.algorithm == "auto"
+            else BoundedAssignment(rows, Bounds(estimator.algorithm), labels)
+        )
 
     def _kept_labels(self, placement: Placement) -> np.ndarray | None:
         """Return room for labels where it is small beside the rows: those are in memory too."""
