@@ -68,6 +68,7 @@ def fit(
     random_state: int | None = None,
     verbose: int = 0,
     max_time: float | None = None,
+    bounds_memory: int | str = "auto",
     array: str | None = None,
     weights: Any = None,
     labels: str | None = None,
@@ -85,7 +86,7 @@ def fit(
     n_clusters : int
     model : str
         URL of the model to write.
-    algorithm, init, n_init, max_iter, tol, metric, random_state, verbose, max_time
+    algorithm, init, n_init, max_iter, tol, metric, random_state, verbose, max_time, bounds_memory
         See `daskcluster.KMeans`.
     array : str, optional
         Name of the array, where `source` is a Zarr group.
@@ -149,6 +150,7 @@ def fit(
         callbacks=(*callbacks, tally),
         verbose=verbose,
         max_time=max_time,
+        bounds_memory=bounds_memory,
     ).fit(dataset)
     fitted = estimator.to_model()
     estimator.save(model, overwrite=overwrite, storage_options=_options(storage_options))

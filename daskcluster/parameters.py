@@ -69,8 +69,8 @@ KMEANS = (
         "algorithm",
         str,
         "auto",
-        "Which algorithm; auto chooses the fastest exact one.",
-        choices=("auto", "lloyd"),
+        "Which algorithm; all give the same result. auto changes between them as the fit goes on.",
+        choices=("auto", "lloyd", "elkan", "hamerly", "yinyang"),
     ),
     Parameter("max_iter", int, 300, "Centre updates at most; 0 keeps the first centres.", least=0),
     Parameter(
@@ -94,6 +94,14 @@ KMEANS = (
     Parameter("verbose", int, 0, "Above 0: print every iteration as it ends.", least=0),
     Parameter(
         "max_time", float, None, "Seconds; the iteration that exceeds them is the last.", least=0
+    ),
+    Parameter(
+        "bounds_memory",
+        int,
+        "auto",
+        "Bytes that bounds may take; with less, an algorithm with fewer bounds takes over.",
+        word="auto",
+        least=0,
     ),
 )
 """Parameters of `daskcluster.KMeans`, but for ``engine`` and ``callbacks``, which are objects."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from daskcluster.algorithms.drift import Drift, half_distances
-from daskcluster.algorithms.groups import balanced_groups
+from daskcluster.algorithms.kinds import Bounds
 from daskcluster.chunkwise.assign import ASSIGN, AssignParams
 from daskcluster.chunkwise.bounded import HAMERLY, BoundedParams, Changes
 from daskcluster.chunkwise.elkan import ElkanParams, elkan
@@ -18,7 +17,6 @@ from daskcluster.chunkwise.grouped import GroupedParams, yinyang
 from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.kernels.tile import group_size
 
 
 @dataclass(frozen=True)
@@ -38,27 +36,14 @@ class Assigned:
     n_distances: int
 
 
-class Bounds(enum.Enum):
-    """How many lower bounds a row has beside its upper one."""
-
-    HAMERLY = "hamerly"
-    """One for all centres."""
-    YINYANG = "yinyang"
-    """One for each group of about ten centres."""
-    ELKAN = "elkan"
-    """One for each centre."""
-
-    def groups(self, centres: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the groups of centres that have a bound of their own, if any."""
-        if self is not Bounds.YINYANG:
-            return ()
-        return balanced_groups(centres, group_size(len(centres), centres.dtype))
-
-
 class Assignment(Protocol):
     """Assigns all rows to given centres, call after call."""
 
     def __call__(self, centres: np.ndarray) -> Assigned: ...
+
+    def close(self) -> None:
+        """Free what is kept between calls."""
+        ...
 
 
 class FullAssignment:
@@ -82,6 +67,9 @@ class FullAssignment:
         )
         n = self._rows.placement.dataset.n_rows
         return Assigned(statistics, n, n * len(centres))
+
+    def close(self) -> None:
+        """Do nothing: nothing is kept."""
 
 
 class BoundedAssignment:
@@ -138,7 +126,8 @@ class BoundedAssignment:
 
     def close(self) -> None:
         """Free the bounds."""
-        self._rows.placement.drop_state(self._name)
+        if self._name:
+            self._rows.placement.drop_state(self._name)
 
     def _next(self, centres: np.ndarray) -> tuple[StatefulReduction, Any]:
         previous = None

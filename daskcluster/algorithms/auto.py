@@ -15,10 +15,10 @@ import numpy as np
 from daskcluster.algorithms.assignment import (
     Assigned,
     BoundedAssignment,
-    Bounds,
     FullAssignment,
 )
 from daskcluster.algorithms.costs import Counts, Shape
+from daskcluster.algorithms.kinds import Bounds
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.bounded import Changes
 from daskcluster.chunkwise.reduction import StatefulReduction
@@ -49,7 +49,8 @@ class AutoAssignment:
 
     Notes
     -----
-    Cost: that of the kind in use, and about two hundredths of a pass for the sample.
+    Cost: that of the kind in use, and about two hundredths of a pass for the sample, in a pass of
+    which the number is a power of two and in the one after.
     """
 
     def __init__(
@@ -61,32 +62,58 @@ class AutoAssignment:
         self._bounded: BoundedAssignment | None = None
         self._scouts: dict[Bounds, BoundedAssignment] | None = None
         self._allowed = tuple(allowed)
+        self._pass = self._kept_for = self._n_sampled = 0
 
     def __call__(self, centres: np.ndarray) -> Assigned:
         if self._rows.survey is None or not self._allowed:
             return self._full(centres)
-        self._choose(centres)
-        return self._full(centres) if self._bounded is None else self._bounded(centres)
+        self._pass += 1
+        if self._scouting(self._pass):
+            costs = self._scouted(centres)
+            # A scout that has just set its bounds knows nothing yet; the next pass tells.
+            if self._scouting(self._pass - 1):
+                self._choose(costs, centres)
+        if self._bounded is None:
+            return self._full(centres)
+        return self._watched(self._bounded(centres), centres)
 
-    def _choose(self, centres: np.ndarray) -> None:
-        costs = self._costs(centres)
-        plain = self._shape(centres).plain()
-        best = min(costs, key=lambda kind: costs[kind])
+    @staticmethod
+    def _scouting(number: int) -> bool:
+        """Whether scouts go ahead in this pass: two passes running, at 1, 2, 4, 8, 16, ..."""
+        return number > 0 and (number & (number - 1) == 0 or (number - 1) & (number - 2) == 0)
+
+    def close(self) -> None:
+        """Free the bounds."""
+        if self._bounded is not None:
+            self._bounded.close()
+
+    def _choose(self, costs: dict[Bounds, float], centres: np.ndarray) -> None:
         current = None if self._bounded is None else self._bounded.bounds
-        now = plain if current is None else costs[current]
-        if best is not current and costs[best] < _WORTH * min(now, plain):
+        now = self._shape(centres).plain()
+        if current is not None:
+            now = min(now, costs[current])
+        best = min(costs, key=lambda kind: costs[kind])
+        if best is not current and costs[best] < _WORTH * now:
             self._keep(best)
-        elif current is not None and now > _LOST * plain:
+
+    def _watched(self, found: Assigned, centres: np.ndarray) -> Assigned:
+        """Go back to looking at all rows if that would have been cheaper."""
+        assert self._bounded is not None
+        kind, n = self._bounded.bounds, self._rows.placement.dataset.n_rows
+        shape, counts = self._shape(centres), Counts(found.n_touched / n, found.n_distances / n)
+        self._kept_for += 1
+        if self._kept_for > 1 and self._cost(kind, shape, counts) > _LOST * shape.plain():
             self._keep(None)
+        return found
 
     def _keep(self, kind: Bounds | None) -> None:
         if self._bounded is not None:
             self._bounded.close()
-        self._bounded = None
+        self._bounded, self._kept_for = None, 0
         if kind is not None:
             self._bounded = BoundedAssignment(self._rows, kind, self._labels)
 
-    def _costs(self, centres: np.ndarray) -> dict[Bounds, float]:
+    def _scouted(self, centres: np.ndarray) -> dict[Bounds, float]:
         if self._scouts is None:
             sample = _sample(self._rows)
             self._scouts = {
@@ -94,17 +121,19 @@ class AutoAssignment:
                 for kind in self._allowed
             }
             self._n_sampled = len(sample)
-        shape = self._shape(centres)
+        shape, n = self._shape(centres), self._n_sampled
         costs = {}
         for kind, scout in self._scouts.items():
             found = scout(centres)
-            n = self._n_sampled
             counts = Counts(found.n_touched / n, found.n_distances / n)
-            cost = shape.yinyang(counts) if kind is Bounds.YINYANG else shape.hamerly(counts)
-            if not self._rows.placement.dataset.in_memory and counts.touched < _UNREAD:
-                cost *= _UNREAD
-            costs[kind] = cost
+            costs[kind] = self._cost(kind, shape, counts)
         return costs
+
+    def _cost(self, kind: Bounds, shape: Shape, counts: Counts) -> float:
+        cost = shape.yinyang(counts) if kind is Bounds.YINYANG else shape.hamerly(counts)
+        if not self._rows.placement.dataset.in_memory and counts.touched < _UNREAD:
+            return cost * _UNREAD
+        return cost
 
     def _shape(self, centres: np.ndarray) -> Shape:
         k, d = centres.shape

@@ -45,7 +45,11 @@ class KMeans(CentreEstimator):
         a saved model is a warm start.
     n_init : int or "auto"
         Restarts, the one with the lowest inertia wins. ``"auto"``: 1, but 10 for random rows in memory.
-    algorithm : {"auto", "lloyd"}
+    algorithm : {"auto", "lloyd", "elkan", "hamerly", "yinyang"}
+        All give the same result to the bit. ``"lloyd"`` looks at every row and centre in each iteration;
+        the others keep bounds of distances and skip rows whose label cannot change: one lower bound a
+        row (hamerly), one for each group of about ten centres (yinyang), or one for each centre (elkan).
+        ``"auto"`` changes between them as the fit goes on. Sparse rows always take lloyd.
     max_iter : int
         Centre updates at most; 0 keeps the initial centres.
     tol : float
@@ -63,6 +67,10 @@ class KMeans(CentreEstimator):
         Above 0, iterations are printed as they end.
     max_time : float, optional
         Seconds for the whole fit; the iteration that exceeds them is the last.
+    bounds_memory : int or "auto"
+        Bytes that bounds may take, over all workers. Where they do not suffice, a kind with fewer bounds
+        takes the place of the one that was asked for: elkan, yinyang, hamerly, lloyd. ``"auto"``: what
+        the engine's memory limit leaves.
 
     Attributes
     ----------
@@ -76,7 +84,8 @@ class KMeans(CentreEstimator):
         Centre updates; passes over the rows; decoded bytes fetched from the store.
     stop_reason_, seeding_ : str
     history_ : list of dict
-        A record per iteration.
+        A record per iteration: its inertia, the centres' shift, seconds, bytes read, rows that were
+        touched and distances that were computed.
     cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
         Rows, weight and inertia of each cluster.
     n_features_in_, feature_names_in_
@@ -87,11 +96,13 @@ class KMeans(CentreEstimator):
     Cost: seeding (none for an array, k + 1 passes for k-means++, 6 for k-means||) plus one pass an
     iteration plus one for the final inertia and labels, for each restart; no pass for validation.
     Memory: two partitions, the read-ahead window, the packed centres and the statistics (8 k (d + 1)
-    bytes, twice that for float64 or weighted rows) per thread; nothing per row but k-means++'s 8
-    bytes and k-means||'s 4 while seeding, and labels of rows in memory.
+    bytes, twice that for float64 or weighted rows) per thread; per row k-means++'s 8 bytes and
+    k-means||'s 4 while seeding, the labels of rows in memory, and the bounds: 12 bytes (hamerly), 8 + 4 for
+    each group of centres (yinyang), 8 + 4 k (elkan). Chunks in which no bound fails are not read.
 
-    Lloyd, "Least squares quantization in PCM" (1982). Clusters that run empty move to the
-    farthest rows, as in scikit-learn.
+    Lloyd, "Least squares quantization in PCM" (1982); Elkan (ICML 2003), Hamerly (SDM 2010), Ding et al.
+    ("Yinyang K-means", ICML 2015), whose bounds here also carry the rounding error of the scores.
+    Clusters that run empty move to the farthest rows, as in scikit-learn.
 
     Examples
     --------
@@ -120,6 +131,7 @@ class KMeans(CentreEstimator):
         callbacks: Any = (),
         verbose: int = 0,
         max_time: float | None = None,
+        bounds_memory: int | str = "auto",
     ) -> None:
         self.n_clusters = n_clusters
         self.init = init
@@ -133,6 +145,7 @@ class KMeans(CentreEstimator):
         self.callbacks = callbacks
         self.verbose = verbose
         self.max_time = max_time
+        self.bounds_memory = bounds_memory
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find centres.
@@ -173,6 +186,8 @@ class KMeans(CentreEstimator):
         check_number(owner, "tol", self.tol)
         check_choice(owner, "algorithm", self.algorithm, ALGORITHMS)
         check_choice(owner, "metric", self.metric, METRICS)
+        if self.bounds_memory != "auto":
+            check_whole(owner, "bounds_memory", self.bounds_memory, 0)
         if self.n_init != "auto":
             check_whole(owner, "n_init", self.n_init, 1)
         if self.max_time is not None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.algorithms.assignment import (
-    Assignment,
-    BoundedAssignment,
-    Bounds,
-    FullAssignment,
-)
+from daskcluster.algorithms.assignment import Assignment, BoundedAssignment, FullAssignment
 from daskcluster.algorithms.auto import AutoAssignment
+from daskcluster.algorithms.kinds import AUTOMATIC, Bounds, fallbacks, within
 from daskcluster.algorithms.lloyd import lloyd
 from daskcluster.chunkwise.assign import (
     SCORE,
@@ -29,9 +26,9 @@ from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.initial import initial_centres, method_for
-from daskcluster.events import Callback, FitEnded, FitStarted, SeedingEnded, publish
+from daskcluster.events import Callback, FitEnded, FitStarted, Notice, SeedingEnded, publish
+from daskcluster.host import format_bytes
 from daskcluster.models.result import FitResult
 from daskcluster.randomness import Key, as_seed
 from daskcluster.typing import Dataset
@@ -78,7 +75,7 @@ class KMeansFit:
         publish(
             self.callbacks,
             FitStarted(
-                "lloyd",
+                estimator.algorithm,
                 dataset.n_rows,
                 dataset.n_features,
                 estimator.n_clusters,
@@ -118,27 +115,56 @@ class KMeansFit:
         spent = rows.placement.traffic.passes - passes
         publish(self.callbacks, SeedingEnded(self.method, spent, seconds))
         labels = self._kept_labels(rows.placement)
-        result = lloyd(
-            rows,
-            centres,
-            assign=self._assignment(rows, labels),
-            max_iter=estimator.max_iter,
-            tol=estimator.tol,
-            max_time=self._time_left(),
-            callbacks=self.callbacks,
-            labels=labels,
-        )
+        assign = self._assignment(rows, labels)
+        try:
+            result = lloyd(
+                rows,
+                centres,
+                assign=assign,
+                max_iter=estimator.max_iter,
+                tol=estimator.tol,
+                max_time=self._time_left(),
+                callbacks=self.callbacks,
+                labels=labels,
+            )
+        finally:
+            assign.close()
         return self._judge(rows, result, labels)
 
     def _assignment(self, rows: ScaledPlacement, labels: np.ndarray | None) -> Assignment:
-        estimator = self.estimator
-        if estimator.algorithm == "lloyd":
+        """Return how rows are assigned: within bounds, as far as memory allows."""
+        name = self.estimator.algorithm
+        if name == "lloyd":
             return FullAssignment(rows, labels)
-        return (
-            AutoAssignment(rows, [Bounds.HAMERLY, Bounds.YINYANG], labels)
-            if estimator.algorithm == "auto"
-            else BoundedAssignment(rows, Bounds(estimator.algorithm), labels)
-        )
+        if isinstance(self.dataset, SparseDataset):
+            if name != "auto":
+                self._notice(f"algorithm={name!r} is for dense rows; sparse rows take lloyd.")
+            return FullAssignment(rows, labels)
+        if name == "auto":
+            return AutoAssignment(rows, self._within(AUTOMATIC, rows), labels)
+        kinds = self._within(fallbacks(Bounds(name)), rows)
+        if not kinds or kinds[0] != name:
+            wanted = self.dataset.n_rows * Bounds(name).row_bytes(
+                self.estimator.n_clusters, rows.dtype
+            )
+            self._notice(
+                f"algorithm={name!r} needs {format_bytes(wanted)} for its bounds, of which "
+                f"{format_bytes(self._bounds_room(rows))} are there; {kinds[0] if kinds else 'lloyd'} "
+                "takes its place, with the same result. Raise bounds_memory or the memory limit."
+            )
+        return BoundedAssignment(rows, kinds[0], labels) if kinds else FullAssignment(rows, labels)
+
+    def _within(self, kinds: Sequence[Bounds], rows: ScaledPlacement) -> tuple[Bounds, ...]:
+        room = self._bounds_room(rows)
+        return within(kinds, room, self.dataset.n_rows, self.estimator.n_clusters, rows.dtype)
+
+    def _bounds_room(self, rows: ScaledPlacement) -> int:
+        budget = self.estimator.bounds_memory
+        room = rows.placement.state_room()
+        return room if budget == "auto" else min(room, int(budget))
+
+    def _notice(self, text: str) -> None:
+        publish(self.callbacks, Notice(text))
 
     def _kept_labels(self, placement: Placement) -> np.ndarray | None:
         """Return room for labels where it is small beside the rows: those are in memory too."""

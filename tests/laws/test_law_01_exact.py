@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import daskcluster as dc
 from daskcluster.estimators.kmeans import ALGORITHMS
+from daskcluster.events import Notice
 from tests.laws.data import CASES, case
 from tests.laws.test_law_02_chunking import same_bits
 
@@ -114,3 +115,27 @@ def test_labels_kept_in_memory_change_nothing(tmp_path, name):
     one = dc.KMeans(8, init=start, tol=0).fit(X, sample_weight=w)
     assert one.history_[0]["n_empty"] == 3
     same_bits(dc.KMeans(8, init=start, tol=0).fit(str(tmp_path / "rows.npy"), sample_weight=w), one)
+
+
+@pytest.mark.parametrize("algorithm", ACCELERATED)
+def test_restarts_do_not_share_bounds(algorithm):
+    X, w = case("weighted float32", n=900)
+    options = {"init": "random", "n_init": 3, "random_state": 2, "tol": 0}
+    plain = dc.KMeans(9, algorithm="lloyd", **options).fit(X, sample_weight=w)
+    same_bits(dc.KMeans(9, algorithm=algorithm, **options).fit(X, sample_weight=w), plain)
+
+
+def test_bounds_that_do_not_fit_give_way():
+    X, _ = case("float32", n=900)
+    notices = []
+
+    def listen(event):
+        if isinstance(event, Notice):
+            notices.append(event.text)
+
+    options = {"init": X[:40], "tol": 0, "callbacks": [listen]}
+    plain = dc.KMeans(40, algorithm="lloyd", **options).fit(X)
+    for room, takes_over in [(100_000, "yinyang"), (11_000, "hamerly"), (10, "lloyd")]:
+        same_bits(dc.KMeans(40, algorithm="elkan", bounds_memory=room, **options).fit(X), plain)
+        assert f"{takes_over} takes its place" in notices.pop()
+        assert not notices

@@ -1,0 +1,54 @@
+"""The kinds of bounds, what they cost in memory, and which of them a budget allows."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from daskcluster.algorithms.groups import balanced_groups
+from daskcluster.kernels.tile import group_size
+
+
+class Bounds(enum.StrEnum):
+    """How many lower bounds a row has beside its upper one."""
+
+    HAMERLY = "hamerly"
+    """One for all centres."""
+    YINYANG = "yinyang"
+    """One for each group of about ten centres."""
+    ELKAN = "elkan"
+    """One for each centre."""
+
+    def groups(self, centres: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the groups of centres that have a bound of their own, if any."""
+        if self is not Bounds.YINYANG:
+            return ()
+        return balanced_groups(centres, group_size(len(centres), centres.dtype))
+
+    def row_bytes(self, n_clusters: int, dtype: np.dtype[Any]) -> int:
+        """Return the bytes of a row's state: its label, an upper bound and the lower ones."""
+        if self is Bounds.HAMERLY:
+            return 12
+        if self is Bounds.ELKAN:
+            return 8 + 4 * n_clusters
+        return 8 + 4 * -(-n_clusters // group_size(n_clusters, dtype))
+
+
+AUTOMATIC = (Bounds.HAMERLY, Bounds.YINYANG)
+"""Kinds that are worth trying: bounds of single centres cost more memory than they save time."""
+_LESS = (Bounds.ELKAN, Bounds.YINYANG, Bounds.HAMERLY)
+
+
+def within(
+    kinds: Sequence[Bounds], room: int, n_rows: int, n_clusters: int, dtype: np.dtype[Any]
+) -> tuple[Bounds, ...]:
+    """Return those kinds whose state fits into `room` bytes."""
+    return tuple(kind for kind in kinds if n_rows * kind.row_bytes(n_clusters, dtype) <= room)
+
+
+def fallbacks(kind: Bounds) -> tuple[Bounds, ...]:
+    """Return the kind itself and those that take its place where memory is short, in this order."""
+    return _LESS[_LESS.index(kind) :]
