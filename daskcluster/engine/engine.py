@@ -87,8 +87,8 @@ class Placement(ABC):
     def state_room(self) -> int:
         """Return how many bytes of per-row state the placement can hold.
 
-        Half of the memory limit, less what the libraries take, the working set of local threads, and
-        what other runs hold on the workers; resident rows give way to state. More can be asked for: a
+        Half of the memory limit less what the libraries take, and what other runs hold on the workers;
+        or less, if a large working set leaves no half. Resident rows give way to state. More can be asked for: a
         cluster keeps what fits and makes the rest anew in every call, local threads keep all of it.
         """
 
