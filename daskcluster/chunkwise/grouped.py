@@ -28,7 +28,7 @@ from daskcluster.chunkwise.gathered import gathered
 from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.kernels.groups import revise_groups_kernel, screen_groups
 from daskcluster.kernels.panels import PORTABLE
-from daskcluster.kernels.tile import pack_groups
+from daskcluster.kernels.tile import pack, pack_groups
 
 _WAITING_BYTES = 1 << 19
 _LEAST_WAITING, _MOST_WAITING = 64, 1024
@@ -70,6 +70,8 @@ def _prepare(params: GroupedParams) -> _Grouped:
     common = prepare(params.bounded)
     centres = params.bounded.centres
     panels, order, per_group = pack_groups(centres, params.groups)
+    if panels.tile == PORTABLE:
+        panels = pack(centres, tile=PORTABLE)  # it looks at all centres, in their own order
     group_of = np.empty(len(centres), np.int64)
     for number, group in enumerate(params.groups):
         group_of[group] = number
