@@ -29,9 +29,10 @@ _RUNS = 16
 _LEAST_RUN, _MOST_RUN = 16, 256
 _SAMPLED = 1 / 64
 """The share of the rows that is sampled, within the limits above."""
-_WORTH = 0.8
+_WORTH = 0.75
 """To begin with bounds costs a pass or two, so they have to promise this much."""
-_LOST = 1.1
+_LOST = 1.2
+"""Bounds that cost this much more than they save are left alone for a while."""
 _UNREAD = 0.5
 """Rows that are read again in every pass: this share of failing ones makes bounds worth their while."""
 
@@ -63,55 +64,57 @@ class AutoAssignment:
         self._scouts: dict[Bounds, BoundedAssignment] | None = None
         self._allowed = tuple(allowed)
         self._pass = self._kept_for = self._n_sampled = 0
+        self._idle = False
 
     def __call__(self, centres: np.ndarray) -> Assigned:
         if self._rows.survey is None or not self._allowed:
             return self._full(centres)
+        shape = self._shape(centres)
         self._pass += 1
+        if self._pass == 1 and shape.all_fail() <= _LOST * shape.plain():
+            self._use(Bounds.HAMERLY)  # nothing to lose: the tile takes most of the time
         if self._scouting(self._pass):
             costs = self._scouted(centres)
             # A scout that has just set its bounds knows nothing yet; the next pass tells.
             if self._scouting(self._pass - 1):
-                self._choose(costs, centres)
-        if self._bounded is None:
+                self._choose(costs, shape)
+        if self._bounded is None or self._idle:
             return self._full(centres)
-        return self._watched(self._bounded(centres), centres)
-
-    @staticmethod
-    def _scouting(number: int) -> bool:
-        """Whether scouts go ahead in this pass: two passes running, at 1, 2, 4, 8, 16, ..."""
-        return number > 0 and (number & (number - 1) == 0 or (number - 1) & (number - 2) == 0)
+        return self._watched(self._bounded(centres), shape)
 
     def close(self) -> None:
         """Free the bounds."""
         if self._bounded is not None:
             self._bounded.close()
 
-    def _choose(self, costs: dict[Bounds, float], centres: np.ndarray) -> None:
-        current = None if self._bounded is None else self._bounded.bounds
-        now = self._shape(centres).plain()
-        if current is not None:
-            now = min(now, costs[current])
+    @staticmethod
+    def _scouting(number: int) -> bool:
+        """Whether scouts go ahead in this pass: two passes running, at 1, 2, 4, 8, 16, ..."""
+        return number > 0 and (number & (number - 1) == 0 or (number - 1) & (number - 2) == 0)
+
+    def _choose(self, costs: dict[Bounds, float], shape: Shape) -> None:
+        current = None if self._bounded is None or self._idle else self._bounded.bounds
+        now = shape.plain() if current is None else min(shape.plain(), costs[current])
         best = min(costs, key=lambda kind: costs[kind])
         if best is not current and costs[best] < _WORTH * now:
-            self._keep(best)
+            self._use(best)
 
-    def _watched(self, found: Assigned, centres: np.ndarray) -> Assigned:
-        """Go back to looking at all rows if that would have been cheaper."""
-        assert self._bounded is not None
-        kind, n = self._bounded.bounds, self._rows.placement.dataset.n_rows
-        shape, counts = self._shape(centres), Counts(found.n_touched / n, found.n_distances / n)
-        self._kept_for += 1
-        if self._kept_for > 1 and self._cost(kind, shape, counts) > _LOST * shape.plain():
-            self._keep(None)
-        return found
-
-    def _keep(self, kind: Bounds | None) -> None:
-        if self._bounded is not None:
-            self._bounded.close()
-        self._bounded, self._kept_for = None, 0
-        if kind is not None:
+    def _use(self, kind: Bounds) -> None:
+        self._kept_for, self._idle = 0, False
+        if self._bounded is None or self._bounded.bounds is not kind:
+            self.close()
             self._bounded = BoundedAssignment(self._rows, kind, self._labels)
+
+    def _watched(self, found: Assigned, shape: Shape) -> Assigned:
+        """Go back to looking at all rows if that would have been cheaper; bounds stay, and age."""
+        assert self._bounded is not None
+        n = self._rows.placement.dataset.n_rows
+        counts = Counts(found.n_touched / n, found.n_distances / n)
+        self._kept_for += 1
+        # The first pass sets bounds, or makes old ones tight again.
+        if self._kept_for > 1:
+            self._idle = self._cost(self._bounded.bounds, shape, counts) > _LOST * shape.plain()
+        return found
 
     def _scouted(self, centres: np.ndarray) -> dict[Bounds, float]:
         if self._scouts is None:

@@ -14,8 +14,9 @@ _PACK = 0.12
 _SUM = 0.2
 _MEASURE = 0.15
 """Per feature: packing a row for the tile, adding it to a sum, measuring it against its own centre."""
+_READ = 0.03
 _FETCH = 0.05
-"""Per byte of a row that is read out of order."""
+"""Per byte of a row that is read in order, and out of order."""
 _PLAIN_ROW, _SCREENED_ROW, _TOUCHED_ROW, _KEPT_ROW = 5.0, 5.0, 12.0, 15.0
 _RUNNER_UP = 0.3
 _SCREENED_GROUP, _TOUCHED_GROUP = 0.5, 3.0
@@ -48,7 +49,12 @@ class Shape:
 
     def plain(self) -> float:
         """Return the cost of a row in a pass over all rows and centres."""
-        return _PLAIN_ROW + self.d * (self.k * _FMA + _SUM + _PACK)
+        work = self.d * (self.k * _FMA + _SUM + _PACK)
+        return _PLAIN_ROW + work + self.row_bytes * _READ
+
+    def all_fail(self) -> float:
+        """Return the cost of a row within one lower bound where no bound holds."""
+        return self.hamerly(Counts(1.0, 1.0 + self.k))
 
     def hamerly(self, counts: Counts) -> float:
         """Return the cost of a row within one lower bound."""

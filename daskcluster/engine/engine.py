@@ -88,8 +88,9 @@ class Placement(ABC):
         """Return how many bytes of per-row state the placement can hold.
 
         Half of the memory limit less what the libraries take, and what other runs hold on the workers;
-        or less, if a large working set leaves no half. Resident rows give way to state. More can be asked for: a
-        cluster keeps what fits and makes the rest anew in every call, local threads keep all of it.
+        or less, if a large working set leaves no half. Resident rows give way to state. More can be
+        asked for: a cluster keeps what fits and makes the rest anew in every call, local threads keep
+        all of it.
         """
 
     @abstractmethod
