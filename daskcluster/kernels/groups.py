@@ -73,10 +73,11 @@ def revise_groups_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
     return _build_revise(tile.height, tile.vectors, tile.width, lanes_of(dtype), STAMP)
 
 
-def _build_revise(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:
+def _build_revise(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:  # noqa: C901
+    # One long loop: an intrinsic takes the tile's shape as literals, which no helper could pass on.
     block, line = vectors * width, 4 * lanes
 
-    def revise(  # type: ignore[no-untyped-def]
+    def revise(  # type: ignore[no-untyped-def]  # noqa: C901
         rows, at, which, centres, panels, per_group, order, group_of, offset,
         labels, upper, lower, drift, drifted, margin, most, moved, old,
     ):  # fmt: skip
@@ -91,9 +92,11 @@ def _build_revise(height: int, vectors: int, width: int, lanes: int, stamp: int)
             panels.reshape(panels.size),
         )
         packed, best = aligned(d * block, offset), aligned(2 * block, offset)
-        index, listed = aligned(2 * block, labels), np.empty(most + block, np.int64)
+        index, taken = aligned(2 * block, labels), np.empty(block, np.int64)
         waiting, distances = np.empty(most, np.int64), np.empty(most)
         needed = np.ones((most, n_groups), np.uint8)
+        listed = np.empty(max(most, most * n_groups // 2), np.int64)
+        steps = np.empty((n_groups * (most // block + 2), 4), np.int64)
         scores = np.empty((most, n_groups, 2), offset.dtype)
         numbers = np.empty((most, n_groups), np.int32)
         places = np.empty(panels.shape[0] * d, np.int64)
@@ -119,29 +122,29 @@ def _build_revise(height: int, vectors: int, width: int, lanes: int, stamp: int)
             if count == 0 or (count < most and s < last):
                 continue
             fetched = list_lines(at, max(s + 1, fetched), s + 1 + 2 * block, d, line, places)
-            for g in range(n_groups):
-                m = 0
-                for q in range(count):
-                    listed[m] = q
-                    m += needed[q, g]
-                computed += m * per_group * height
-                for first in range(0, m, block):
-                    here = min(block, m - first)
-                    _pack(rows, x, at, waiting, listed, first, here, offset, packed, block, lanes)
-                    if d >= lanes:
-                        pack_listed(x, listed, most, d, offset, packed, 0, vectors, width)
-                    best[:] = -np.inf
-                    index[:] = -1
-                    for p in range(g * per_group, (g + 1) * per_group):
-                        place, number = p * (d + 1) * height, np.int32(p * height)
-                        score_tile_ahead(
-                            packed, 0, panel, place, d, number, best, index, 0,
-                            height, vectors, width, 2, x, places, p * d,
-                        )  # fmt: skip
-                    for r in range(here):
-                        q = listed[first + r]
-                        scores[q, g, 0], scores[q, g, 1] = best[r], best[block + r]
-                        numbers[q, g] = index[r]
+            for t in range(_plan(needed[:count], block, listed, steps)):
+                first, here, g = steps[t, 0], steps[t, 1], steps[t, 2]
+                computed += here * per_group * height
+                if steps[t, 3]:
+                    for r in range(block):
+                        taken[r] = at[waiting[listed[first + min(r, here - 1)]]]
+                    if d < lanes:
+                        pack_listed_few(rows, taken, 0, offset, packed, block)
+                    else:
+                        pack_listed(x, taken, 0, d, offset, packed, 0, vectors, width)
+                best[:] = -np.inf
+                index[:] = -1
+                for p in range(g * per_group, (g + 1) * per_group):
+                    place, number = p * (d + 1) * height, np.int32(p * height)
+                    score_tile_ahead(
+                        packed, 0, panel, place, d, number, best, index, 0,
+                        height, vectors, width, 2, x, places, p * d,
+                    )  # fmt: skip
+                for r in range(here):
+                    q = listed[first + r]
+                    needed[q, g] = 1
+                    scores[q, g, 0], scores[q, g, 1] = best[r], best[block + r]
+                    numbers[q, g] = index[r]
             for q in range(count):
                 s_of = waiting[q]
                 i = which[s_of]
@@ -161,13 +164,38 @@ def _build_revise(height: int, vectors: int, width: int, lanes: int, stamp: int)
 
 
 @kernel
-def _pack(rows, x, at, waiting, listed, first, count, offset, packed, block, lanes):  # type: ignore[no-untyped-def]
-    """Put the numbers of the listed rows behind the list, or pack them if they are short."""
-    tail = listed[listed.shape[0] - block :]
-    for r in range(block):
-        tail[r] = at[waiting[listed[first + min(r, count - 1)]]]
-    if rows.shape[1] < lanes:
-        pack_listed_few(rows, tail, 0, offset, packed, block)
+def _plan(needed, block, listed, steps):  # type: ignore[no-untyped-def]
+    """List which rows meet which group: (first, how many) of the list, group, whether to pack them.
+
+    Where most groups are needed, blocks of rows are packed once and meet all groups that any of
+    them needs; else each group packs the rows that need it. Returns the number of steps.
+    """
+    count, n_groups = needed.shape
+    wanted = 0
+    for q in range(count):
+        for g in range(n_groups):
+            wanted += needed[q, g]
+    n_steps, length = 0, 0
+    if 2 * wanted >= count * n_groups:
+        listed[:count] = np.arange(count)
+        for first in range(0, count, block):
+            here, pack = min(block, count - first), 1
+            for g in range(n_groups):
+                if needed[first : first + here, g].any():
+                    steps[n_steps] = first, here, g, pack
+                    n_steps += 1
+                    pack = 0
+        return n_steps
+    for g in range(n_groups):
+        begin = length
+        for q in range(count):
+            if needed[q, g]:
+                listed[length] = q
+                length += 1
+        for first in range(begin, length, block):
+            steps[n_steps] = first, min(block, length - first), g, 1
+            n_steps += 1
+    return n_steps
 
 
 @kernel
