@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import queue
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 _MOST_SENDS = 8
+_MOST_DEATHS = 3
+"""As many workers may end without notice while they have a batch; Dask's own count is of one task,
+which starts again when a batch is sent again."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Batch:
         One partition of a batch that killed its workers, run while nothing else runs.
     sends : int
         How often it was sent before.
+    deaths : int
+        How many workers have ended without notice while they had it.
     """
 
     lane: Lane
@@ -45,6 +51,7 @@ class Batch:
     is_head: bool = False
     alone: bool = False
     sends: int = 0
+    deaths: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,9 @@ class Port:
     idle : callable (mapping of key to Batch) -> keys
         Called with all that is in flight while nothing arrives. Returns what no worker will ever
         take, to be sent again; raises when there is nobody to take anything.
+    deaths : callable (key) -> int
+        How many workers ended without notice while they had this task. One that leaves as planned,
+        because a cluster is scaled down, does not count.
     renew : callable () -> None
         Called when workers were lost, and with them perhaps what tasks depend on: provides it again.
     cancel : callable (futures) -> None
@@ -72,6 +82,7 @@ class Port:
     fetch: Callable[[Future], Outcome]
     locate: Callable[[Lane], Lane]
     idle: Callable[[Mapping[str, Batch]], Collection[str]]
+    deaths: Callable[[str], int]
     renew: Callable[[], None]
     cancel: Callable[[Sequence[Future]], None]
     killed: type[BaseException]
@@ -155,10 +166,29 @@ class Dispatch:
                 self._send_stranded()
 
     def _send_stranded(self) -> None:
-        for key in self._port.idle({key: batch for key, (_, batch) in self._flying.items()}):
+        for key in self._idle():
             future, batch = self._flying.pop(key)
             self._port.cancel([future])
-            self._resend(batch)
+            self._resend(batch, key)
+
+    def _idle(self) -> Collection[str]:
+        flying = {key: batch for key, (_, batch) in self._flying.items()}
+        with self._naming_rows(flying.values()):
+            return self._port.idle(flying)
+
+    @contextmanager
+    def _naming_rows(self, batches: Collection[Batch]) -> Iterator[None]:
+        """Where nobody comes any more, say what the last workers had."""
+        try:
+            yield
+        except EngineError as error:
+            worst = max(batches, key=lambda batch: batch.deaths)
+            if not worst.deaths:
+                raise
+            raise EngineError(
+                f"{error} Before, {worst.deaths} worker(s) ended without notice while they had "
+                f"{self._rows(worst)}; if that repeats itself, give workers more memory."
+            ) from error
 
     def _settle(self, future: Future) -> None:
         if future.key not in self._flying:
@@ -174,13 +204,13 @@ class Dispatch:
         elif status == "error":
             self._refuse(batch, future)
         else:
-            self._resend(batch)
+            self._resend(batch, future.key)
 
     def _accept(self, batch: Batch, future: Future) -> None:
         try:
             outcome = self._port.fetch(future)
         except LostError:
-            self._resend(batch)
+            self._resend(batch, future.key)
             return
         if outcome.error is not None:
             raise outcome.error
@@ -188,14 +218,24 @@ class Dispatch:
         if not batch.alone:
             self._feed(batch.lane)
 
-    def _resend(self, batch: Batch) -> None:
-        self._port.renew()
-        self._send(replace(batch, sends=batch.sends + 1, is_head=False))
+    def _resend(self, batch: Batch, key: str) -> None:
+        """Send what was lost again, unless it is what ends the workers."""
+        with self._naming_rows([batch]):
+            self._port.renew()
+        deaths = batch.deaths + self._port.deaths(key)
+        if deaths >= _MOST_DEATHS:
+            self._suspect(batch, None)
+            return
+        self._send(replace(batch, sends=batch.sends + 1, deaths=deaths, is_head=False))
 
     def _refuse(self, batch: Batch, future: Future) -> None:
         error = future.exception()
         if not isinstance(error, self._port.killed):
             raise error
+        self._suspect(batch, error)
+
+    def _suspect(self, batch: Batch, error: BaseException | None) -> None:
+        """Find out one by one which partitions end workers, while nothing else can be hit."""
         if batch.alone:
             raise EngineError(
                 f"{self._rows(batch)} end every worker that works on them, also alone; most often the "
@@ -203,7 +243,6 @@ class Dispatch:
                 "data with smaller chunks (`daskcluster convert`)."
             ) from error
         self._port.renew()
-        # Which of its partitions it was is found out one by one, while nothing else can be hit.
         self._suspects.extend(Batch(batch.lane, (i,), alone=True) for i in batch.indices)
         self._feed(batch.lane)
 

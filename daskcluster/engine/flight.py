@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,7 @@ class Flight:
         self._totals: list[Any] = []
         self._kept: list[Future] | None = None
         self._there = set(n_threads)
+        self._met = set(n_threads)
         self._orphans: set[str] = set()
         self.bytes_read = 0
         self.speeds: dict[Lane, tuple[int, float]] = {}
@@ -102,6 +103,7 @@ class Flight:
             fetch=self._fetch if self._kept is None else self._fetch_light,
             locate=self._locate,
             idle=self._stranded,
+            deaths=self._deaths,
             renew=self._renew,
             cancel=self._cancel,
             killed=KilledWorker,
@@ -116,13 +118,17 @@ class Flight:
         others = sorted(self._there)
         return Lane(others[hash(lane) % len(others)], lane.slot)
 
+    def _see(self, workers: Iterable[str]) -> None:
+        self._there = set(workers)
+        self._met |= self._there
+
     def _stranded(self, flying: Mapping[str, Batch]) -> Collection[str]:
         """Return the tasks that wait for a worker that has gone.
 
         Dask sends tasks of a lost worker elsewhere, unless there is nobody at that moment: then it
         waits for the lost worker itself, even if others come.
         """
-        self._there = self._crew.present()
+        self._see(self._crew.present())
         orphans = {key for key, batch in flying.items() if batch.lane.worker not in self._there}
         if orphans and self._there:
             orphans -= {key for keys in self._client.processing().values() for key in keys}
@@ -131,6 +137,18 @@ class Flight:
             stranded = set()
         self._orphans = orphans
         return stranded
+
+    def _deaths(self, key: str) -> int:
+        """Count the workers that ended while they had a task, but for those that were retired."""
+        return sum(self._had(worker, key) for worker in self._met - self._there)
+
+    def _had(self, gone: str, key: str) -> bool:
+        ends = [event for _, event in self._client.get_events(gone) if isinstance(event, dict)]
+        return any(
+            key in end.get("processing-tasks", ()) and not end.get("expected")
+            for end in ends
+            if end.get("action") == "remove-worker"
+        )
 
     # -- out ---------------------------------------------------------------------------------------
 
@@ -142,7 +160,7 @@ class Flight:
             self._cargo = scattered(self._client, packed, broadcast=True)
 
     def _renew(self) -> None:
-        self._there = set(self._crew.refresh())
+        self._see(self._crew.refresh())
         if not isinstance(self._cargo, bytes) and self._cargo.status != "finished":
             self._load()
         self._ground.renew(self._there)

@@ -42,6 +42,7 @@ class FakeCluster:
         self.renewed = 0
         self.cancelled: list[Any] = []
         self.gone: set[str] = set()
+        self.ended: dict[str, int] = {}
 
     def run(self, tails: Tails) -> None:
         port = Port(
@@ -49,6 +50,7 @@ class FakeCluster:
             fetch=self.fetch,
             locate=self.locate,
             idle=self.idle,
+            deaths=self.deaths,
             renew=self.renew,
             cancel=self.cancel,
             killed=KilledError,
@@ -70,6 +72,9 @@ class FakeCluster:
     def idle(self, flying: Mapping[str, Batch]) -> list[str]:
         self.gone.add("a")
         return [key for key, batch in flying.items() if batch.lane == A]
+
+    def deaths(self, key: str) -> int:
+        return self.ended.get(key, 0)
 
     def renew(self) -> None:
         self.renewed += 1
@@ -162,6 +167,53 @@ def test_a_list_that_kills_is_taken_apart_after_all_others_and_the_rows_named() 
     assert sorted(cluster.settled) == [0, 1, 2, 3, 4, 7]
     assert [batch.indices for batch in cluster.sent[-2:]] == [(4,), (5,)]
     assert all(batch.alone for batch in cluster.sent[-2:])
+
+
+def deadly_cluster(ends: bool) -> FakeCluster:
+    """Return a cluster in which what holds partition 5 is lost, as its worker leaves, or ends."""
+
+    def answer(batch: Batch) -> tuple[str, Any]:
+        if 5 not in batch.indices:
+            return fine(batch)
+        cluster.ended[f"key-{len(cluster.sent)}"] = int(ends)
+        return "lost", None
+
+    cluster = FakeCluster(answer)
+    return cluster
+
+
+def test_what_is_lost_with_its_worker_every_time_is_taken_apart_and_the_rows_named() -> None:
+    cluster = deadly_cluster(ends=True)
+    with pytest.raises(EngineError, match=r"rows 50 to 59 end every worker .* also alone"):
+        cluster.run(two_lanes())
+    assert sorted(cluster.settled) == [0, 1, 2, 3, 4, 7]
+    assert [batch.indices for batch in cluster.sent].count((4, 5, 6)) == 3
+    assert [batch.indices for batch in cluster.sent if batch.alone] == [(4,), (5,), (5,), (5,)]
+
+
+def test_if_nobody_comes_any_more_the_rows_that_were_worked_on_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("daskcluster.engine.dispatch.POLL_SECONDS", 0.01)
+
+    def nobody(flying: Mapping[str, Batch]) -> list[str]:
+        raise EngineError("no Dask worker has come within 1 s.")
+
+    def once(batch: Batch) -> tuple[str, Any]:
+        cluster.ended["key-1"] = 1
+        return ("lost" if len(cluster.sent) == 1 else "pending"), None
+
+    cluster = FakeCluster(once)
+    cluster.idle = nobody  # type: ignore[method-assign]
+    with pytest.raises(EngineError, match=r"within 1 s\. Before, 1 worker.* had rows 0 to 29;"):
+        cluster.run(two_lanes())
+
+
+def test_workers_that_leave_as_planned_are_not_blamed_on_rows() -> None:
+    cluster = deadly_cluster(ends=False)
+    with pytest.raises(EngineError, match=r"rows 40 to 69 were sent .* 8 times .* workers left"):
+        cluster.run(two_lanes())
+    assert not any(batch.alone for batch in cluster.sent)
 
 
 def test_partitions_that_do_not_kill_alone_are_settled() -> None:

@@ -22,9 +22,13 @@ from distributed import Client, LocalCluster
 from daskcluster.chunk import Chunk
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.dask import DaskEngine
+from daskcluster.engine.dispatch import Dispatch
 from daskcluster.engine.held import held_bytes
 from daskcluster.errors import EngineError, SchedulerUnreachableError
 from tests.engine import reductions as r
+
+PATIENT = {"distributed.deploy.lost-worker-timeout": "1 hour"}
+"""By default a cluster gives a nanny up whose worker happens to be dead 15 s after it died once."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +51,7 @@ def truth(dataset: Any) -> int:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     """Yield a cluster whose workers may be killed: its nannies start them again."""
-    settings = {"distributed.scheduler.allowed-failures": 1}
+    settings = {"distributed.scheduler.allowed-failures": 1, **PATIENT}
     with (
         dask.config.set(settings),
         LocalCluster(
@@ -72,7 +76,7 @@ def pids(client: Client) -> dict[str, int]:
     return client.run(os.getpid)
 
 
-def soon(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
+def soon(condition: Callable[[], bool], seconds: float = 120.0) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -206,6 +210,60 @@ def test_rows_that_end_their_worker_are_named(client: Client, dataset: Any, trut
         with pytest.raises(EngineError, match=r"rows 48000 to 51999 end every worker that works"):
             placed.reduce(r.DEADLY, {"factor": 1, "row": 50_000})
         assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
+
+
+@pytest.mark.parametrize("ballast", [1, 400_000], ids=["inline", "broadcast"])
+def test_rows_that_end_the_only_worker_are_named(
+    dataset: Any, truth: int, ballast: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time, the task is lost with all there is, and has to be sent as another one."""
+    monkeypatch.setattr("daskcluster.engine.dispatch._MOST_DEATHS", 2)  # enough, and sooner
+    with (
+        dask.config.set(PATIENT),
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, host="127.0.0.1", dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        DaskEngine(client, timeout=60).place(dataset) as placed,
+    ):  # fmt: skip
+        with pytest.raises(EngineError, match=r"rows 48000 to 51999 end every worker that works"):
+            placed.reduce(r.DEADLY, {"factor": 1, "row": 50_000, "b": np.ones(ballast)})
+        assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
+
+
+def test_a_worker_that_is_retired_is_blamed_on_no_rows(
+    dataset: Any, truth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the only one, in the middle of a task, and there is nobody for a while."""
+    monkeypatch.setattr("daskcluster.engine.dispatch._MOST_DEATHS", 1)
+    suspected: list[Any] = []
+    monkeypatch.setattr(Dispatch, "_suspect", lambda self, *blamed: suspected.append(blamed))
+
+    def retire() -> None:
+        assert soon(lambda: any(tmp_path.iterdir()))
+        client.retire_workers(list(pids(client)), close_workers=True)
+        cluster.scale(0)
+        assert soon(lambda: not client.scheduler_info(n_workers=-1)["workers"])
+        cluster.scale(1)
+
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        DaskEngine(client, timeout=60).place(dataset) as placed,
+    ):  # fmt: skip
+        # A worker that alone holds something would not retire.
+        placed._holdings._rows.bytes_per_row = 0
+        retirer = threading.Thread(target=retire)
+        retirer.start()
+        got = placed.reduce(r.SLOW, {"factor": 1, "seconds": 0.2, "folder": str(tmp_path)})
+        retirer.join()
+        assert got[1] == truth
+        assert len(list(tmp_path.iterdir())) == 2
+        assert not suspected
 
 
 def test_without_any_worker_a_pass_ends_within_the_timeout(dataset: Any, tmp_path: Path) -> None:
