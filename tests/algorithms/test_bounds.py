@@ -1,0 +1,101 @@
+"""Groups of centres, drift, gaps between centres, and the choice that `auto` makes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import daskcluster as dc
+from daskcluster.algorithms.costs import Counts, Shape
+from daskcluster.algorithms.drift import Drift, half_distances, half_gaps
+from daskcluster.algorithms.groups import balanced_groups
+from daskcluster.algorithms.kinds import Bounds, fallbacks, within
+
+
+@pytest.mark.parametrize(("k", "size"), [(1, 4), (4, 4), (5, 4), (23, 4), (100, 14)])
+def test_groups_are_full_but_the_last(k, size):
+    centres = np.random.default_rng(0).standard_normal((k, 6))
+    groups = balanced_groups(centres, size)
+    assert [len(group) for group in groups[:-1]] == [size] * (len(groups) - 1)
+    assert sorted(np.concatenate(groups)) == list(range(k))
+    assert all(np.all(np.diff(group) > 0) for group in groups)
+
+
+def test_groups_lie_together():
+    where = np.repeat(np.arange(5.0), 4)[:, None] * 100
+    centres = np.random.default_rng(1).permutation(where + np.random.default_rng(2).random((20, 3)))
+    for group in balanced_groups(centres, 4):
+        assert np.ptp(centres[group, 0]) < 50
+
+
+def test_groups_of_equal_centres():
+    assert [len(group) for group in balanced_groups(np.ones((10, 3)), 4)] == [4, 4, 2]
+
+
+def test_drift_adds_up():
+    start = np.zeros((3, 2), np.float32)
+    drift = Drift(start, [np.array([0, 1]), np.array([2])])
+    for step in ([[3, 4], [0, 0], [0, 1]], [[3, 4], [0, 2], [0, 1]]):
+        drift.move(np.array(step, np.float32))
+    own, others, _ = drift.table()
+    assert np.allclose(own, [5, 2, 1])
+    assert np.allclose(others, [1 + 2, 5 + 0, 5 + 2])
+    assert np.allclose(drift.of_groups, [5 + 2, 1])
+    assert np.all(own >= [5, 2, 1])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shift", [0.0, 1e4])
+def test_gaps_are_never_too_large(dtype, shift):
+    rng = np.random.default_rng(3)
+    centres = (shift + rng.standard_normal((60, 5))).astype(dtype)
+    centres[7] = centres[3]
+    centres[9] = np.nextafter(centres[11], dtype(np.inf))
+    wide = centres.astype(float)
+    true = np.sqrt(((wide[:, None] - wide[None]) ** 2).sum(axis=2))
+    np.fill_diagonal(true, np.inf)
+    found = half_gaps(centres)
+    assert np.all(found <= true.min(axis=1) / 2)
+    assert found[7] == found[3] == 0.0
+    assert np.median(true.min(axis=1) / 2 - found) < 1e-2
+    halves = half_distances(centres)
+    assert np.all(halves[np.isfinite(halves)] <= true[np.isfinite(halves)] / 2)
+
+
+def test_gaps_of_a_single_centre_prove_nothing():
+    assert half_gaps(np.ones((1, 2), np.float32)).tolist() == [0.0]
+
+
+def test_fewer_bounds_take_over():
+    assert fallbacks(Bounds.ELKAN) == (Bounds.ELKAN, Bounds.YINYANG, Bounds.HAMERLY)
+    assert fallbacks(Bounds.HAMERLY) == (Bounds.HAMERLY,)
+    assert within(fallbacks(Bounds.ELKAN), 12_000, 1000, 100, np.dtype("f4")) == (Bounds.HAMERLY,)
+    assert within(fallbacks(Bounds.ELKAN), 11_999, 1000, 100, np.dtype("f4")) == ()
+
+
+def test_costs_rank_as_they_should():
+    wide, narrow = Shape(784, 50, 3136, 10), Shape(8, 50, 32, 10)
+    assert wide.all_fail() < 1.2 * wide.plain()
+    assert narrow.all_fail() > 1.5 * narrow.plain()
+    late = Counts(0.1, 0.2)
+    for shape in (wide, narrow):
+        assert shape.hamerly(late) < 0.7 * shape.plain()
+
+
+def fit_auto(X, k):
+    return dc.KMeans(k, init=X[:k], algorithm="auto", tol=0, max_iter=60).fit(X).history_
+
+
+def test_auto_looks_at_all_rows_of_noise_in_few_dimensions():
+    X = np.random.default_rng(4).random((40_000, 8), dtype=np.float32)
+    touched = [record["n_touched"] for record in fit_auto(X, 40)]
+    assert touched[:20] == [40_000] * 20
+
+
+def test_auto_keeps_bounds_of_separated_clusters():
+    rng = np.random.default_rng(5)
+    centres = 20 * rng.standard_normal((40, 8))
+    X = (centres[rng.integers(0, 40, 40_000)] + rng.standard_normal((40_000, 8))).astype("f4")
+    touched = [record["n_touched"] for record in fit_auto(X, 40)]
+    assert touched[0] == 40_000
+    assert min(touched) < 4_000
