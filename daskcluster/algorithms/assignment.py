@@ -11,9 +11,10 @@ import numpy as np
 from daskcluster.algorithms.drift import Drift, half_distances
 from daskcluster.algorithms.kinds import Bounds
 from daskcluster.chunkwise.assign import ASSIGN, AssignParams
-from daskcluster.chunkwise.bounded import HAMERLY, BoundedParams, Changes
+from daskcluster.chunkwise.bounded import BoundedParams, Changes
 from daskcluster.chunkwise.elkan import ElkanParams, elkan
 from daskcluster.chunkwise.grouped import GroupedParams, yinyang
+from daskcluster.chunkwise.hamerly import hamerly
 from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.engine.scaled import ScaledPlacement
@@ -141,7 +142,7 @@ class BoundedAssignment:
             centres, previous, drift.table(), rows.scale, rows.unit, self._labels
         )
         if self.bounds is Bounds.HAMERLY:
-            return HAMERLY, params
+            return hamerly(), params
         if self.bounds is Bounds.ELKAN:
             return elkan(len(centres)), ElkanParams(params, half_distances(centres))
         grouped = GroupedParams(params, drift.groups, drift.of_groups.copy())

@@ -1,36 +1,21 @@
-"""Assignment that bounds make cheap: only rows whose label may change are looked at.
+"""Assignment that bounds make cheap: what goes into a pass, what stays between passes, what comes out.
 
-Filter, compact, tile: the bounds of all rows are screened (12 bytes a row), rows that fail are
-measured against their own centre, and those that still fail go through the tile together. The
-statistics that come back are *changes*: rows that moved, taken out of one cluster and added to
-another. Sums are exact, so totals that are kept up by changes have the bits of totals made anew.
-
-Here with one lower bound a row (Hamerly 2010), and what all kinds of bounds have in common.
+The same for all kinds of bounds. How a pass goes: `daskcluster.chunkwise.bounded_pass`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.gathered import Gathered, gathered
 from daskcluster.chunkwise.grids import Grids
-from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.chunkwise.recent import RecentRows
 from daskcluster.chunkwise.statistics import KMeansStatistics
-from daskcluster.kernels.bounds import revise_kernel, screen
-from daskcluster.kernels.panels import PORTABLE
-from daskcluster.kernels.tile import Panels, nearest, pack
+from daskcluster.kernels.tile import Panels, pack
 
-ROW_BYTES = 12
-"""State of a row: its label and two bounds."""
 _MOST_SCORE = 1e36
-
-State = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Labels (int32), upper and lower bounds (float32) of a run of rows."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +34,10 @@ class BoundedParams:
         Cosine metric: rows are scaled to length one first.
     labels : ndarray of shape (n,), int32, or None
         OUT. Where labels are kept as well, by global row index (only within one process).
+    recent_bytes : int
+        Bytes for each row of a unit that may be spent on copies of some of its rows, which are not read
+        again (only where rows would have to be read); see `daskcluster.chunkwise.recent`. To be the same
+        in all calls, and in the reduction.
     """
 
     centres: np.ndarray
@@ -57,6 +46,71 @@ class BoundedParams:
     scale: Scale
     unit: bool = False
     labels: np.ndarray | None = None
+    recent_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class BoundState:
+    """Labels and bounds of a run of rows.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n,), int32
+    upper : ndarray of shape (n,), float32
+    lower : ndarray of shape (n,), or of shape (n, g), float32
+    recent : RecentRows or None
+        Of the whole unit.
+    first : int
+        Where the run begins in the unit.
+    """
+
+    labels: np.ndarray
+    upper: np.ndarray
+    lower: np.ndarray
+    recent: RecentRows | None = None
+    first: int = 0
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Labels, upper and lower bounds, as kernels take them."""
+        return self.labels, self.upper, self.lower
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.labels)
+
+    @property
+    def nbytes(self) -> int:
+        kept = 0 if self.recent is None else self.recent.nbytes
+        return sum(part.nbytes for part in self.arrays) + kept
+
+    def rows(self, first: int, last: int) -> BoundState:
+        """Return a view of rows `first` to `last`."""
+        part = slice(first, last)
+        bounds = self.upper[part], self.lower[part]
+        return BoundState(self.labels[part], *bounds, self.recent, self.first + first)
+
+    def every(self, step: int) -> BoundState:
+        """Return a copy of every `step`-th row."""
+        part = slice(None, None, step)
+        return BoundState(
+            self.labels[part].copy(), self.upper[part].copy(), self.lower[part].copy()
+        )
+
+    def screened(self, turn: object) -> RecentRows | None:
+        """Return the kept rows, if those that failed were looked at in this turn already."""
+        return self.recent if self.recent is not None and self.recent.turn is turn else None
+
+
+def fresh_state(n_rows: int, params: BoundedParams, *bounds: int) -> BoundState:
+    """Return state that proves nothing, with one lower bound a row, or with so many."""
+    spent = params.recent_bytes
+    return BoundState(
+        np.full(n_rows, -1, np.int32),
+        np.full(n_rows, np.inf, np.float32),
+        np.full((n_rows, *bounds), -np.inf, np.float32),
+        RecentRows(n_rows, spent) if spent else None,
+    )
 
 
 @dataclass
@@ -86,13 +140,17 @@ class Changes:
 
 @dataclass(frozen=True)
 class Bounded:
-    """`BoundedParams`, prepared for the rows of a task; other kinds of bounds add to it."""
+    """`BoundedParams`, prepared for the rows of a task; kinds of bounds may add to it.
+
+    `turn` tells this preparation from all others, those of earlier passes among them.
+    """
 
     params: BoundedParams
     panels: Panels
     grids: Grids
     margin: np.ndarray
     previous: Panels | None
+    turn: object
 
 
 def prepare(params: BoundedParams) -> Bounded:
@@ -100,7 +158,7 @@ def prepare(params: BoundedParams) -> Bounded:
     panels = pack(params.centres)
     previous = None if params.previous is None else pack(params.previous)
     margin = score_margin(params.centres, panels.offset, params.scale)
-    return Bounded(params, panels, Grids.of(params.scale), margin, previous)
+    return Bounded(params, panels, Grids.of(params.scale), margin, previous, object())
 
 
 def score_margin(centres: np.ndarray, offset: np.ndarray, scale: Scale) -> np.ndarray:
@@ -130,109 +188,3 @@ def zero(prepared: Bounded) -> Changes:
     """Return no change."""
     scale, (k, d) = prepared.params.scale, prepared.params.centres.shape
     return Changes(KMeansStatistics.zero(k, d, weighted=scale.weighted, two_grids=scale.two_grids))
-
-
-def label_before(chunk: Chunk, prepared: Bounded, state: State) -> None:
-    """Label rows as they were before this pass; without bounds, so all of them are looked at."""
-    if prepared.previous is None:
-        return
-    for block in chunk.cache_blocks(unit=prepared.params.unit):
-        first = block.start - chunk.start
-        nearest(block.rows, prepared.previous, state[0][first : first + block.n_rows])
-
-
-def mask_of(which: np.ndarray, n_rows: int) -> np.ndarray:
-    """Return True for the rows `which`."""
-    mask = np.zeros(n_rows, bool)
-    mask[which] = True
-    return mask
-
-
-def move_rows(
-    chunk: Chunk,
-    some: Gathered,
-    moved: np.ndarray,
-    old: np.ndarray,
-    prepared: Bounded,
-    into: Changes,
-    state: State,
-) -> None:
-    """Note the rows that moved, given as indices of `some`, and the labels they had."""
-    if not len(moved):
-        return
-    which = some.which[moved]
-    new = state[0][which]
-    weights = None if chunk.weights is None else chunk.weights[which]
-    prepared.grids.move(some.rows, some.at[moved], weights, old, new, into.moved)
-    into.n_moved += len(moved)
-    kept = prepared.params.labels
-    if kept is not None:
-        kept[chunk.start + which] = new
-
-
-def revise_plainly(chunk: Chunk, prepared: Bounded, into: Changes, state: State) -> None:
-    """Label all rows of a chunk without bounds, for CPUs without a register tile."""
-    k = prepared.panels.k
-    for some in gathered(chunk, np.arange(chunk.n_rows), unit=prepared.params.unit):
-        rows = some.rows[: len(some.which)]
-        new = np.empty(len(rows), np.int32)
-        nearest(rows, prepared.panels, new)
-        old = state[0][some.which]
-        state[0][some.which] = new
-        moved = np.flatnonzero(new != old)
-        move_rows(chunk, some, moved, old[moved], prepared, into, state)
-    into.n_touched += chunk.n_rows
-    into.n_distances += chunk.n_rows * k
-
-
-# -- one lower bound a row --------------------------------------------------------------------------
-
-
-def _fresh(n_rows: int, prepared: Any) -> State:
-    return (
-        np.full(n_rows, -1, np.int32),
-        np.full(n_rows, np.inf, np.float32),
-        np.full(n_rows, -np.inf, np.float32),
-    )
-
-
-def _failing(prepared: Bounded, state: State) -> np.ndarray:
-    labels, upper, lower = state
-    failing = np.empty(len(labels), np.int64)
-    drift = prepared.params.drift
-    return failing[: screen(labels, upper, lower, drift, prepared.margin, failing)]
-
-
-def _wanted(prepared: Bounded, into: Changes, state: State) -> np.ndarray:
-    return mask_of(_failing(prepared, state), len(state[0]))
-
-
-def _revise_chunk(chunk: Chunk, prepared: Bounded, into: Changes, state: State) -> None:
-    if prepared.panels.tile == PORTABLE:
-        revise_plainly(chunk, prepared, into, state)
-        return
-    params, panels = prepared.params, prepared.panels
-    revise = revise_kernel(panels.tile, panels.dtype)
-    for some in gathered(chunk, _failing(prepared, state), unit=params.unit):
-        moved, old = np.empty(len(some.which), np.int64), np.empty(len(some.which), np.int32)
-        n_kept, n_moved = revise(
-            some.rows, some.at, some.which, params.centres, panels.data, panels.offset,
-            *state, params.drift, prepared.margin, moved, old,
-        )  # fmt: skip
-        into.n_touched += len(some.which)
-        into.n_distances += len(some.which) + n_kept * panels.k
-        move_rows(chunk, some, moved[:n_moved], old[:n_moved], prepared, into, state)
-
-
-HAMERLY = StatefulReduction(
-    name="assign within bounds",
-    row_bytes=ROW_BYTES,
-    zero=zero,
-    fresh=_fresh,
-    rebuild=label_before,
-    screen=_wanted,
-    chunk=_revise_chunk,
-    combine=Changes.combine,
-    prepare=prepare,
-)
-"""`BoundedParams` -> `Changes`, with one lower bound a row."""

@@ -1,6 +1,6 @@
 """Assignment within one lower bound for every centre, for few centres in many dimensions.
 
-As `daskcluster.chunkwise.bounded`, but a row that fails is measured against single centres where it
+As `daskcluster.chunkwise.hamerly`, but a row that fails is measured against single centres where it
 stands; only rows that fail for many centres, or that rounding leaves in doubt, go through the tile.
 (Elkan, "Using the triangle inequality to accelerate k-means", ICML 2003.)
 """
@@ -11,24 +11,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.bounded import (
     Bounded,
     BoundedParams,
+    BoundState,
     Changes,
-    State,
-    label_before,
-    mask_of,
-    move_rows,
+    fresh_state,
     prepare,
-    revise_plainly,
-    zero,
 )
-from daskcluster.chunkwise.gathered import Gathered, gathered
+from daskcluster.chunkwise.bounded_pass import BoundedPass
+from daskcluster.chunkwise.gathered import Gathered
 from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.kernels.bounds import OWN
 from daskcluster.kernels.elkan import renew, revise
 from daskcluster.kernels.groups import screen_groups
-from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.tile import nearest
 
 
@@ -49,52 +45,37 @@ def _prepare(params: ElkanParams) -> _Elkan:
     return _Elkan(**vars(prepare(params.bounded)), halves=params.halves)
 
 
-def _fresh(n_rows: int, prepared: _Elkan) -> State:
-    return (
-        np.full(n_rows, -1, np.int32),
-        np.full(n_rows, np.inf, np.float32),
-        np.full((n_rows, prepared.panels.k), -np.inf, np.float32),
-    )
+def _fresh(n_rows: int, prepared: _Elkan) -> BoundState:
+    return fresh_state(n_rows, prepared.params, prepared.panels.k)
 
 
-def _failing(prepared: _Elkan, state: State) -> np.ndarray:
-    failing = np.empty(len(state[0]), np.int64)
+def _failing(prepared: _Elkan, state: BoundState, margin: np.ndarray) -> np.ndarray:
+    failing = np.empty(state.n_rows, np.int64)
     drift = prepared.params.drift
-    return failing[: screen_groups(*state, drift, drift[0], prepared.margin, failing)]
+    return failing[: screen_groups(*state.arrays, drift, drift[OWN], margin, failing)]
 
 
-def _wanted(prepared: _Elkan, into: Changes, state: State) -> np.ndarray:
-    return mask_of(_failing(prepared, state), len(state[0]))
-
-
-def _revise_chunk(chunk: Chunk, prepared: _Elkan, into: Changes, state: State) -> None:
-    if prepared.panels.tile == PORTABLE:
-        revise_plainly(chunk, prepared, into, state)
-        return
-    for some in gathered(chunk, _failing(prepared, state), unit=prepared.params.unit):
-        old = state[0][some.which]
-        left = _revise(some, prepared, into, state)
-        if len(left):
-            _renew(some, left, prepared, into, state)
-        moved = np.flatnonzero(state[0][some.which] != old)
-        move_rows(chunk, some, moved, old[moved], prepared, into, state)
-
-
-def _revise(some: Gathered, prepared: _Elkan, into: Changes, state: State) -> np.ndarray:
-    """Measure rows where they stand; return those that are left, as indices of `some`."""
-    left = np.empty(len(some.which), np.int64)
+def _revise(
+    some: Gathered, prepared: _Elkan, into: Changes, state: BoundState
+) -> tuple[np.ndarray, np.ndarray]:
+    """Measure rows where they stand; those that are left go through the tile."""
+    old, left = state.labels[some.which], np.empty(len(some.which), np.int64)
     n_left, computed = revise(
-        some.rows, some.at, some.which, prepared.params.centres, prepared.halves, *state,
+        some.rows, some.at, some.which, prepared.params.centres, prepared.halves, *state.arrays,
         prepared.params.drift, prepared.margin, left,
     )  # fmt: skip
-    into.n_touched += len(some.which)
     into.n_distances += computed
-    return left[:n_left]
+    if n_left:
+        _renew(some, left[:n_left], prepared, into, state)
+    moved = np.flatnonzero(state.labels[some.which] != old)
+    return moved, old[moved]
 
 
-def _renew(some: Gathered, left: np.ndarray, prepared: _Elkan, into: Changes, state: State) -> None:
-    """Let the tiles decide, and set all bounds."""
-    labels, upper, lower = state
+def _renew(
+    some: Gathered, left: np.ndarray, prepared: _Elkan, into: Changes, state: BoundState
+) -> None:
+    """Let the tiles decide, and set all bounds; `left` are indices of `some`."""
+    labels, upper, lower = state.arrays
     rows, which = some.rows[some.at[left]], some.which[left]
     new = np.empty(len(left), np.int32)
     nearest(rows, prepared.panels, new)
@@ -103,16 +84,13 @@ def _renew(some: Gathered, left: np.ndarray, prepared: _Elkan, into: Changes, st
     into.n_distances += 2 * len(left) * prepared.panels.k
 
 
-def elkan(n_clusters: int) -> StatefulReduction:
-    """Return the reduction ``ElkanParams -> Changes`` for so many centres."""
-    return StatefulReduction(
-        name="assign within bounds of centres",
-        row_bytes=8 + 4 * n_clusters,
-        zero=zero,
-        fresh=_fresh,
-        rebuild=label_before,
-        screen=_wanted,
-        chunk=_revise_chunk,
-        combine=Changes.combine,
-        prepare=_prepare,
-    )
+_PASS = BoundedPass(_failing, _revise)
+
+
+def elkan(n_clusters: int, recent_bytes: int = 0) -> StatefulReduction:
+    """Return the reduction ``ElkanParams -> Changes`` for so many centres.
+
+    `recent_bytes` as in `BoundedParams`.
+    """
+    row_bytes = 8 + 4 * n_clusters + recent_bytes
+    return _PASS.reduction("assign within bounds of centres", row_bytes, _fresh, _prepare)

@@ -17,27 +17,51 @@ class Gathered:
     Attributes
     ----------
     which : ndarray of shape (m,), int64
-        Their indices in the chunk.
+        Where they stand in the state.
     rows : ndarray of shape (>= m, d)
         Ready for the kernels.
     at : ndarray of shape (m,), int64
         Their indices in `rows`.
+    weights : ndarray of shape (m,), float64, or None
+    start : int
+        Global index of the row that stands first in the state.
     """
 
     which: np.ndarray
     rows: np.ndarray
     at: np.ndarray
+    weights: np.ndarray | None
+    start: int
 
 
-def gathered(chunk: Chunk, which: np.ndarray, *, unit: bool) -> Iterator[Gathered]:
-    """Yield the rows `which` of a chunk: where they are if possible, else in converted blocks."""
-    rows = chunk.rows
+def gathered(
+    chunk: Chunk, at: np.ndarray, *, unit: bool, which: np.ndarray | None = None
+) -> Iterator[Gathered]:
+    """Yield the rows `at` of a chunk: where they are if possible, else in converted blocks.
+
+    Parameters
+    ----------
+    chunk : Chunk
+    at : ndarray of shape (m,), int64
+    unit : bool
+        Scale rows to length one.
+    which : ndarray of shape (m,), int64, optional
+        Where the rows stand in the state, if not where they stand in the chunk.
+    """
+    rows, which = chunk.rows, at if which is None else which
+    weights = None if chunk.weights is None else chunk.weights[at]
     dtype = compute_dtype(rows.dtype)
     if not unit and rows.dtype == dtype and rows.flags.c_contiguous:
-        yield Gathered(which, rows, which)
+        yield Gathered(which, rows, at, weights, chunk.start)
         return
     step = max(1, BLOCK_BYTES // max(1, dtype.itemsize * rows.shape[1]))
-    for first in range(0, len(which), step):
-        part = which[first : first + step]
-        blocks = [block.rows for block in Chunk(rows[part]).blocks(unit=unit)]
-        yield Gathered(part, np.concatenate(blocks), np.arange(len(part)))
+    for first in range(0, len(at), step):
+        part = slice(first, first + step)
+        blocks = [block.rows for block in Chunk(rows[at[part]]).blocks(unit=unit)]
+        yield Gathered(
+            which[part],
+            np.concatenate(blocks),
+            np.arange(len(which[part])),
+            None if weights is None else weights[part],
+            chunk.start,
+        )

@@ -1,6 +1,6 @@
 """Assignment within one lower bound for each group of centres, for many centres in many dimensions.
 
-As `daskcluster.chunkwise.bounded`, but a row that fails meets only the groups whose bounds fail, so
+As `daskcluster.chunkwise.hamerly`, but a row that fails meets only the groups whose bounds fail, so
 the tile computes a part of the distances. (Ding et al., "Yinyang K-means", ICML 2015. Its groups come
 from k-means on the initial centres; ours are of one size, whole panels of the tile.)
 """
@@ -11,20 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.bounded import (
     Bounded,
     BoundedParams,
+    BoundState,
     Changes,
-    State,
-    label_before,
-    mask_of,
-    move_rows,
+    fresh_state,
     prepare,
-    revise_plainly,
-    zero,
 )
-from daskcluster.chunkwise.gathered import gathered
+from daskcluster.chunkwise.bounded_pass import BoundedPass
+from daskcluster.chunkwise.gathered import Gathered
 from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.kernels.groups import revise_groups_kernel, screen_groups
 from daskcluster.kernels.panels import PORTABLE
@@ -87,52 +83,38 @@ def _prepare(params: GroupedParams) -> _Grouped:
     )
 
 
-def _fresh(n_rows: int, prepared: _Grouped) -> State:
-    return (
-        np.full(n_rows, -1, np.int32),
-        np.full(n_rows, np.inf, np.float32),
-        np.full((n_rows, len(prepared.drift)), -np.inf, np.float32),
-    )
+def _fresh(n_rows: int, prepared: _Grouped) -> BoundState:
+    return fresh_state(n_rows, prepared.params, len(prepared.drift))
 
 
-def _failing(prepared: _Grouped, state: State) -> np.ndarray:
-    failing = np.empty(len(state[0]), np.int64)
-    drift, margin = prepared.params.drift, prepared.margin
-    return failing[: screen_groups(*state, drift, prepared.drift, margin, failing)]
+def _failing(prepared: _Grouped, state: BoundState, margin: np.ndarray) -> np.ndarray:
+    failing = np.empty(state.n_rows, np.int64)
+    drift = prepared.params.drift
+    return failing[: screen_groups(*state.arrays, drift, prepared.drift, margin, failing)]
 
 
-def _wanted(prepared: _Grouped, into: Changes, state: State) -> np.ndarray:
-    return mask_of(_failing(prepared, state), len(state[0]))
-
-
-def _revise_chunk(chunk: Chunk, prepared: _Grouped, into: Changes, state: State) -> None:
+def _revise(
+    some: Gathered, prepared: _Grouped, into: Changes, state: BoundState
+) -> tuple[np.ndarray, np.ndarray]:
     params, panels = prepared.params, prepared.panels
-    if panels.tile == PORTABLE:
-        revise_plainly(chunk, prepared, into, state)
-        return
     revise = revise_groups_kernel(panels.tile, panels.dtype)
-    for some in gathered(chunk, _failing(prepared, state), unit=params.unit):
-        moved, old = np.empty(len(some.which), np.int64), np.empty(len(some.which), np.int32)
-        computed, n_moved = revise(
-            some.rows, some.at, some.which, params.centres, panels.data, prepared.per_group,
-            prepared.order, prepared.group_of, panels.offset, *state, params.drift, prepared.drift,
-            prepared.margin, prepared.most, moved, old,
-        )  # fmt: skip
-        into.n_touched += len(some.which)
-        into.n_distances += computed
-        move_rows(chunk, some, moved[:n_moved], old[:n_moved], prepared, into, state)
+    moved, old = np.empty(len(some.which), np.int64), np.empty(len(some.which), np.int32)
+    computed, n_moved = revise(
+        some.rows, some.at, some.which, params.centres, panels.data, prepared.per_group,
+        prepared.order, prepared.group_of, panels.offset, *state.arrays, params.drift,
+        prepared.drift, prepared.margin, prepared.most, moved, old,
+    )  # fmt: skip
+    into.n_distances += computed
+    return moved[:n_moved], old[:n_moved]
 
 
-def yinyang(n_groups: int) -> StatefulReduction:
-    """Return the reduction ``GroupedParams -> Changes`` for so many groups."""
-    return StatefulReduction(
-        name="assign within bounds of groups",
-        row_bytes=8 + 4 * n_groups,
-        zero=zero,
-        fresh=_fresh,
-        rebuild=label_before,
-        screen=_wanted,
-        chunk=_revise_chunk,
-        combine=Changes.combine,
-        prepare=_prepare,
-    )
+_PASS = BoundedPass(_failing, _revise)
+
+
+def yinyang(n_groups: int, recent_bytes: int = 0) -> StatefulReduction:
+    """Return the reduction ``GroupedParams -> Changes`` for so many groups.
+
+    `recent_bytes` as in `BoundedParams`.
+    """
+    row_bytes = 8 + 4 * n_groups + recent_bytes
+    return _PASS.reduction("assign within bounds of groups", row_bytes, _fresh, _prepare)

@@ -1,0 +1,181 @@
+"""A pass within bounds, whatever their kind: which rows are looked at, where they are, and what moved.
+
+Filter, compact, tile: the bounds of all rows are screened, rows that fail are measured against their own
+centre, and those that still fail go through the tile together. The statistics that come back are
+*changes*: rows that moved, taken out of one cluster and added to another. Sums are exact, so
+totals that are kept up by changes have the bits of totals made anew.
+
+Out of core the rows at hand come first (`daskcluster.chunkwise.recent`), before it is decided what is
+read; the results are the same, since no row depends on another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.bounded import Bounded, BoundState, Changes, zero
+from daskcluster.chunkwise.gathered import Gathered, gathered
+from daskcluster.chunkwise.recent import RecentRows
+from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.kernels.bounds import OWN
+from daskcluster.kernels.panels import PORTABLE
+from daskcluster.kernels.tile import nearest
+
+_SAMPLED = 2048
+_HALVINGS = 12
+
+
+@dataclass(frozen=True)
+class BoundedPass:
+    """What the kinds of bounds differ in, and what they share.
+
+    Attributes
+    ----------
+    failing : callable (prepared, state, margin) -> ndarray of int64
+        Rows whose bounds do not prove that their label stays, ascending.
+    revise : callable (some, prepared, into, state) -> (moved, old)
+        Looks at rows anew: sets labels and bounds, counts distances. Returns which rows moved, as
+        indices of `some`, and the labels they had.
+    """
+
+    failing: Callable[[Any, BoundState, np.ndarray], np.ndarray]
+    revise: Callable[[Gathered, Any, Changes, BoundState], tuple[np.ndarray, np.ndarray]]
+
+    def reduction(
+        self,
+        name: str,
+        row_bytes: int,
+        fresh: Callable[[int, Any], BoundState],
+        prepare: Callable[[Any], Bounded],
+    ) -> StatefulReduction:
+        """Return the pass as a reduction."""
+        return StatefulReduction(
+            name=name,
+            row_bytes=row_bytes,
+            zero=zero,
+            fresh=fresh,
+            rebuild=label_before,
+            screen=self.screen,
+            chunk=self.chunk,
+            combine=Changes.combine,
+            prepare=prepare,
+        )
+
+    def screen(self, prepared: Bounded, into: Changes, state: BoundState) -> np.ndarray:
+        """Look at the failing rows that are kept; return the mask of the others."""
+        mask = np.zeros(state.n_rows, bool)
+        mask[self.failing(prepared, state, prepared.margin)] = True
+        recent = state.recent
+        if recent is not None:
+            recent.turn = prepared.turn
+            at = np.flatnonzero(mask[recent.index])
+            if len(at):
+                which, unit = recent.index[at].astype(np.int64), prepared.params.unit
+                found = gathered(recent.rows(), at, unit=unit, which=which)
+                self._revise_all(found, prepared, into, state)
+                mask[which] = False
+        return mask
+
+    def chunk(self, chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
+        """Look at the failing rows of a chunk, but for those that `screen` has looked at."""
+        if prepared.panels.tile == PORTABLE:
+            _revise_plainly(chunk, prepared, into, state)
+            return
+        failing = self.failing(prepared, state, prepared.margin)
+        recent = state.screened(prepared.turn)
+        if recent is not None:
+            failing = _unkept(failing, recent, state)
+        some = gathered(chunk, failing, unit=prepared.params.unit)
+        self._revise_all(some, prepared, into, state)
+        if recent is not None:
+            room = recent.room(chunk, state.first)
+            # If more fail than there is room for, the chunk will be wanted again in any case.
+            if room > 0 and len(failing) <= room:
+                soonest = self._soonest(prepared, state, room)
+                recent.replace(chunk, state.first, soonest)
+
+    def _revise_all(
+        self, parts: Iterable[Gathered], prepared: Bounded, into: Changes, state: BoundState
+    ) -> None:
+        for some in parts:
+            into.n_touched += len(some.which)
+            moved, old = self.revise(some, prepared, into, state)
+            _note(some, moved, old, prepared, into, state)
+
+    def _soonest(self, prepared: Bounded, state: BoundState, most: int) -> np.ndarray:
+        """Return about `most` rows, never more: those whose bounds have the least left."""
+        sample = state.every(max(1, state.n_rows // _SAMPLED))
+        enough = most * sample.n_rows // state.n_rows
+        low, high = 0.0, float(sample.upper.max() + prepared.params.drift[OWN].max())
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            if len(self.failing(prepared, sample, _widened(prepared.margin, middle))) > enough:
+                high = middle
+            else:
+                low = middle
+        return self.failing(prepared, state, _widened(prepared.margin, low))[:most]
+
+
+def _widened(margin: np.ndarray, gap: float) -> np.ndarray:
+    """Return the margin within which bounds fail that are less than `gap` apart."""
+    # The margin of u + gap, as a polynomial in u: see `daskcluster.kernels.bounds.reach`.
+    slope, constant = margin
+    return np.array([slope + 2.0 * gap, constant + gap * (slope + gap)])
+
+
+def _unkept(failing: np.ndarray, recent: RecentRows, state: BoundState) -> np.ndarray:
+    """Return those of the failing rows of a run that are not kept."""
+    mask = np.zeros(state.n_rows, bool)
+    mask[failing] = True
+    kept = recent.index - state.first
+    mask[kept[(kept >= 0) & (kept < state.n_rows)]] = False
+    return np.flatnonzero(mask)
+
+
+def label_before(chunk: Chunk, prepared: Bounded, state: BoundState) -> None:
+    """Label rows as they were before this pass; without bounds, so all of them are looked at."""
+    if prepared.previous is None:
+        return
+    for block in chunk.cache_blocks(unit=prepared.params.unit):
+        first = block.start - chunk.start
+        nearest(block.rows, prepared.previous, state.labels[first : first + block.n_rows])
+
+
+def _note(
+    some: Gathered,
+    moved: np.ndarray,
+    old: np.ndarray,
+    prepared: Bounded,
+    into: Changes,
+    state: BoundState,
+) -> None:
+    """Note the rows that moved, given as indices of `some`, and the labels they had."""
+    if not len(moved):
+        return
+    which = some.which[moved]
+    new = state.labels[which]
+    weights = None if some.weights is None else some.weights[moved]
+    prepared.grids.move(some.rows, some.at[moved], weights, old, new, into.moved)
+    into.n_moved += len(moved)
+    kept = prepared.params.labels
+    if kept is not None:
+        kept[some.start + which] = new
+
+
+def _revise_plainly(chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
+    """Label all rows of a chunk without bounds, for CPUs without a register tile."""
+    for some in gathered(chunk, np.arange(chunk.n_rows), unit=prepared.params.unit):
+        rows = some.rows[: len(some.which)]
+        new = np.empty(len(rows), np.int32)
+        nearest(rows, prepared.panels, new)
+        old = state.labels[some.which]
+        state.labels[some.which] = new
+        moved = np.flatnonzero(new != old)
+        _note(some, moved, old[moved], prepared, into, state)
+    into.n_touched += chunk.n_rows
+    into.n_distances += chunk.n_rows * prepared.panels.k
