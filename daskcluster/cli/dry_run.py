@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from daskcluster.algorithms.kinds import AUTOMATIC, Bounds, fallbacks
+from daskcluster.chunk import compute_dtype
 from daskcluster.cli.engines import Place
 from daskcluster.data.open import open_dataset
+from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import Footprint, MemoryPlan, project
 from daskcluster.errors import InvalidParameterError
@@ -59,6 +62,7 @@ def project_fit(
         "threads": threads,
         "processes": processes,
         "memory": {**vars(plan), "projected": plan.projected},
+        "bounds": _bounds(dataset, n_clusters, parameters, plan),
         **_work(dataset, n_clusters, threads, plan),
     }
 
@@ -96,9 +100,24 @@ def _passes(method: str, parameters: Mapping[str, Any], dataset: Dataset) -> dic
     return {"passes_seeding": seeding, "restarts": int(n_init), "passes_at_most": one * int(n_init)}
 
 
+def _bounds(
+    dataset: Dataset, n_clusters: int, parameters: Mapping[str, Any], plan: MemoryPlan
+) -> dict[str, Any]:
+    """Return the bytes of each kind of bounds that the algorithm may keep, and the room for them."""
+    name, budget = parameters["algorithm"], parameters["bounds_memory"]
+    room = plan.state_room if budget == "auto" else min(plan.state_room, int(budget))
+    if name == "lloyd" or isinstance(dataset, SparseDataset):
+        kinds: tuple[Bounds, ...] = ()
+    else:
+        kinds = AUTOMATIC if name == "auto" else fallbacks(Bounds(name))
+    dtype = compute_dtype(dataset.dtype)
+    needed = {str(kind): dataset.n_rows * kind.row_bytes(n_clusters, dtype) for kind in kinds}
+    return {"room": room, "needed": needed, "fitting": [k for k, v in needed.items() if v <= room]}
+
+
 def _bytes(dataset: Dataset, plan: MemoryPlan, passes: int) -> dict[str, int]:
     # Rows in memory are read from nowhere; resident partitions are read once.
-    decoded = dataset.n_rows * dataset.n_features * dataset.dtype.itemsize
+    decoded = dataset.bytes_of((0, dataset.n_rows))
     first, later = (0, 0) if dataset.in_memory else (decoded, decoded - plan.resident)
     return {
         "bytes_decoded": decoded,
@@ -109,9 +128,11 @@ def _bytes(dataset: Dataset, plan: MemoryPlan, passes: int) -> dict[str, int]:
 
 
 def _work(dataset: Dataset, n_clusters: int, threads: int, plan: MemoryPlan) -> dict[str, float]:
-    flop = 2.0 * dataset.n_rows * n_clusters * dataset.n_features
-    size = dataset.n_rows * dataset.n_features * dataset.dtype.itemsize
-    read = 0 if dataset.in_memory else size - plan.resident
+    values = dataset.n_rows * dataset.n_features
+    if isinstance(dataset, SparseDataset):
+        values = dataset.n_entries
+    flop = 2.0 * values * n_clusters
+    read = 0 if dataset.in_memory else dataset.bytes_of((0, dataset.n_rows)) - plan.resident
     seconds = (flop / FLOP_RATE + read / READ_RATE) / max(1, threads)
     return {"flop_per_iteration": flop, "seconds_per_iteration_about": seconds}
 
@@ -137,6 +158,7 @@ def rows_of_projection(found: Mapping[str, Any]) -> Rows:
         ("  libraries", format_bytes(memory["baseline"])),
         ("  working set", format_bytes(memory["working"])),
         ("  row state", format_bytes(memory["state"])),
+        ("  bounds", _bounds_text(found["bounds"])),
         ("  resident", f"{format_bytes(memory['resident'])} in {memory['residents']:,} partitions"),
         (
             "iteration",
@@ -144,3 +166,11 @@ def rows_of_projection(found: Mapping[str, Any]) -> Rows:
             f"{format_seconds(found['seconds_per_iteration_about'])}",
         ),
     ]
+
+
+def _bounds_text(bounds: Mapping[str, Any]) -> str:
+    parts = [
+        f"{name} {format_bytes(size)}" + ("" if name in bounds["fitting"] else " (too much)")
+        for name, size in bounds["needed"].items()
+    ]
+    return f"{' or '.join(parts)}, of {format_bytes(bounds['room'])}" if parts else "none"

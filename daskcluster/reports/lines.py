@@ -33,7 +33,7 @@ class ProgressLines:
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
         self._remaining = Remaining()
-        self._max_iter = 0
+        self._max_iter = self._n_rows = 0
         self._pass = PassStarted("", 0)
         self._rows = 0
         self._began = self._spoke = time.monotonic()
@@ -47,7 +47,7 @@ class ProgressLines:
 
     def _text(self, event: Event) -> str:
         if isinstance(event, FitStarted):
-            self._max_iter = event.max_iter
+            self._max_iter, self._n_rows = event.max_iter, event.n_rows
             return (
                 f"{event.algorithm}: {event.n_rows:,} rows of {event.n_features} features into "
                 f"{event.n_clusters} clusters, engine {event.engine}"
@@ -57,7 +57,8 @@ class ProgressLines:
                 f"seeding by {event.method}: {event.passes} passes, {format_seconds(event.seconds)}"
             )
         if isinstance(event, IterationEnded):
-            return describe_iteration(event, self._max_iter, self._remaining.at_most)
+            left = self._remaining.at_most
+            return describe_iteration(event, self._max_iter, left, self._n_rows)
         if isinstance(event, FitEnded):
             return f"ended ({event.stop_reason}): inertia {event.inertia:.8g}"
         if isinstance(event, Notice):
@@ -79,12 +80,16 @@ class ProgressLines:
         return ""
 
 
-def describe_iteration(event: IterationEnded, max_iter: int, at_most: float | None) -> str:
+def describe_iteration(
+    event: IterationEnded, max_iter: int, at_most: float | None, n_rows: int = 0
+) -> str:
     """Return one line about an iteration."""
     text = (
         f"iteration {event.iteration}/{max_iter}: inertia {event.inertia:.8g}, "
         f"shift {event.shift:.3g}, {format_seconds(event.seconds)}"
     )
+    if 0 <= event.n_touched < n_rows:
+        text += f", {event.n_touched / n_rows:.1%} of the rows looked at"
     if event.n_empty:
         text += f", {event.n_empty} empty"
     return text if at_most is None else f"{text}, at most {format_seconds(at_most)} left"
