@@ -68,6 +68,10 @@ class Dataset(Protocol):
 
     def recipe(self) -> Recipe: ...
 
+    def bytes_of(self, span: Range) -> int:
+        """Return the decoded bytes of the rows of a range, the weights aside."""
+        ...
+
     def chunks(
         self, ranges: Iterable[Range], *, on_read: Callable[[int], None] | None = None
     ) -> Iterator[Chunk]:

@@ -35,7 +35,8 @@ from daskcluster.cli.output import emit, watching
 def command(source: str, output: str, as_json: bool, progress: bool | None, **options: Any) -> None:
     """Write the rows of SOURCE to OUTPUT as Zarr with good chunks, in bounded memory.
 
-    SOURCE is an .npy, .npz, .csv, .tsv or .parquet file, or anything that fit takes.
+    SOURCE is an .npy, .npz, .csv, .tsv or .parquet file, or anything that fit takes. Sparse rows (scipy's
+    .npz, CSR in Zarr) stay sparse.
     """
     from daskcluster.data.convert import convert
     from daskcluster.reports.tables import format_seconds
@@ -46,6 +47,7 @@ def command(source: str, output: str, as_json: bool, progress: bool | None, **op
     rows = [
         ("output", f"{done.url}{arrays}"),
         ("rows", f"{done.n_rows:,} x {done.n_features:,} {done.dtype}"),
+        *([("stored values", f"{done.n_entries:,}")] if done.n_entries is not None else []),
         ("chunks", f"{done.chunk_rows:,} rows"),
         ("time", format_seconds(done.seconds)),
     ]

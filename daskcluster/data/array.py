@@ -142,7 +142,7 @@ class MappedDataset(RowDataset):
         spans = (part for span in ranges for part in read_spans(span, self._edges, self.row_bytes))
         for span in self._asked_ahead(spans):
             if on_read is not None:
-                on_read(self._span_bytes(span))
+                on_read(self.bytes_of(span))
             yield self.read(span)
             self._advise(*span, mmap.MADV_DONTNEED)
 
@@ -160,9 +160,9 @@ class MappedDataset(RowDataset):
         for span in spans:
             self._advise(*span, mmap.MADV_WILLNEED)
             window.append(span)
-            n_bytes += self._span_bytes(span)
+            n_bytes += self.bytes_of(span)
             while n_bytes > WINDOW_BYTES:
-                n_bytes -= self._span_bytes(window[0])
+                n_bytes -= self.bytes_of(window[0])
                 yield window.popleft()
         yield from window
 

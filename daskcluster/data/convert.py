@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.checks import check_dtype
+from daskcluster.data.convert_sparse import write_sparse
+from daskcluster.data.converted import ROWS, WEIGHTS, WeightsWriter, Written, cast
 from daskcluster.data.staging import Staging
 from daskcluster.data.stores import locate
 from daskcluster.data.table import Block, Table
 from daskcluster.data.tables import open_table
-from daskcluster.data.weighted import check_block, refuse_all_zero
 from daskcluster.data.writer import (
     RowWriter,
     StagedArray,
@@ -26,7 +27,7 @@ from daskcluster.data.writer import (
     good_chunk_rows,
     group_metadata,
 )
-from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publish
 
 _UNKNOWN_ROWS = 1 << 46  # a length that no file reaches; the metadata gets the true one at the end
@@ -44,8 +45,11 @@ class Conversion:
     n_rows, n_features : int
     dtype : str
     chunk_rows : int
+        Of CSR rows, whose chunks are cut by values, on average.
     shard_rows : int or None
     seconds : float
+    n_entries : int or None
+        Stored values, if the rows are CSR.
     """
 
     url: str
@@ -57,6 +61,7 @@ class Conversion:
     chunk_rows: int
     shard_rows: int | None
     seconds: float
+    n_entries: int | None = None
 
 
 def convert(
@@ -78,9 +83,11 @@ def convert(
     Parameters
     ----------
     source : str or array
-        ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.parquet``, or anything that `open_dataset` takes.
+        ``.npy``, ``.npz`` (also scipy's of a sparse matrix), ``.csv``, ``.tsv``, ``.parquet``, or
+        anything that `open_dataset` takes.
     output : str
-        Path or URL. An array (n, d) at its root; with weights, a group of ``X`` and ``weights``.
+        Path or URL. An array (n, d) at its root; with weights, a group of ``X`` and ``weights``. Sparse
+        rows stay sparse: a CSR group in AnnData's layout takes the place of the array.
     array : str, optional
         Which array of a ``.npz`` or Zarr group.
     weights : str, optional
@@ -127,20 +134,27 @@ def convert(
     )
     try:
         publish(callbacks, PassStarted("convert", table.n_rows or 0))
-        rows, row_weights, n_rows = _write(
-            table, staging, wanted, chunk_rows, shard_rows, callbacks
-        )
-        staging.commit(_documents(rows, row_weights, n_rows))
+        if table.n_entries is not None:
+            written = write_sparse(table, staging, wanted, chunk_rows, shard_rows, callbacks)
+        else:
+            written = _write(table, staging, wanted, chunk_rows, shard_rows, callbacks)
+        staging.commit(written.documents)
     except BaseException:
         staging.abort()
         raise
     seconds = time.monotonic() - begun
-    publish(callbacks, PassEnded("convert", seconds, n_rows * table.n_features * wanted.itemsize))
-    name, weights_name = (rows.name, row_weights.name) if row_weights else (None, None)
-    step = int(rows.open().chunks[0])
-    shard = rows.block_rows if rows.block_rows != step else None
+    publish(callbacks, PassEnded("convert", seconds, written.n_bytes))
     return Conversion(
-        target.url, name, weights_name, n_rows, table.n_features, str(wanted), step, shard, seconds
+        target.url,
+        ROWS if table.weighted else None,
+        WEIGHTS if table.weighted else None,
+        written.n_rows,
+        table.n_features,
+        str(wanted),
+        written.chunk_rows,
+        written.shard_rows,
+        seconds,
+        table.n_entries,
     )
 
 
@@ -160,13 +174,6 @@ def _checked_dtype(wanted: Any, source: np.dtype[Any]) -> np.dtype[Any]:
     return dtype
 
 
-def _documents(rows: StagedArray, weights: StagedArray | None, n_rows: int) -> dict[str, bytes]:
-    if weights is None:
-        return rows.document(n_rows)
-    # The group last: until it is there, nothing is found at the URL.
-    return rows.document(n_rows) | weights.document(n_rows) | {"zarr.json": group_metadata({})}
-
-
 def _write(
     table: Table,
     staging: Staging,
@@ -174,32 +181,33 @@ def _write(
     chunk_rows: int | None,
     shard_rows: int | None,
     callbacks: Sequence[Callable[[Event], None]],
-) -> tuple[StagedArray, StagedArray | None, int]:
+) -> Written:
     row_bytes = table.n_features * dtype.itemsize
     step = chunk_rows or good_chunk_rows(row_bytes)
     blocks, known = _peek(table, step)
     step = min(step, known) if chunk_rows is None else step
     check_chunking(step, shard_rows)
-    name = "X" if table.weighted else ""
     length = table.n_rows or _UNKNOWN_ROWS
+    name = ROWS if table.weighted else ""
     rows = _staged(staging, name, (length, table.n_features), step, shard_rows, dtype)
     weights = (
-        _staged(staging, "weights", (length,), step, shard_rows, np.dtype(float)) if name else None
+        _staged(staging, WEIGHTS, (length,), step, shard_rows, np.dtype(float)) if name else None
     )
     with ExitStack() as stack:
         writer = stack.enter_context(RowWriter(rows))
-        beside = stack.enter_context(RowWriter(weights)) if weights else None
-        positive = False
+        beside = stack.enter_context(WeightsWriter(weights)) if weights else None
         for block, part in blocks:
-            writer.append(_cast(block, dtype, writer.n_rows))
+            writer.append(cast(block, dtype, writer.n_rows))
             if beside is not None and part is not None:
-                check_block(part, beside.n_rows)
-                positive = positive or bool(part.any())
                 beside.append(part)
             publish(callbacks, PassProgress(len(block)))
-    if weights and not positive:
-        refuse_all_zero(writer.n_rows)
-    return rows, weights, writer.n_rows
+    n_rows = writer.n_rows
+    documents = rows.document(n_rows)
+    if weights is not None:
+        # The group last: until it is there, nothing is found at the URL.
+        documents |= weights.document(n_rows) | {"zarr.json": group_metadata({})}
+    shard = shard_rows if shard_rows != step else None
+    return Written(documents, n_rows, n_rows * row_bytes, step, shard)
 
 
 def _staged(
@@ -230,17 +238,3 @@ def _peek(table: Table, step: int) -> tuple[Iterator[Block], int]:
 def _drained(head: deque[Block]) -> Iterator[Block]:
     while head:
         yield head.popleft()
-
-
-def _cast(block: np.ndarray, dtype: np.dtype[Any], start: int) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        cast = block.astype(dtype, copy=False)
-    if dtype.kind == block.dtype.kind == "f" and dtype.itemsize < block.dtype.itemsize:
-        lost = np.isinf(cast) & np.isfinite(block)
-        if lost.any():
-            row, column = (int(i) for i in np.argwhere(lost)[0])
-            raise InvalidDataError(
-                f"Row {start + row}, column {column}: {block[row, column]} is too large for dtype={dtype}; "
-                "keep float64 or scale the column."
-            )
-    return cast

@@ -14,6 +14,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES, group_chunks, read_spans
 from daskcluster.data.readahead import read_ahead
 from daskcluster.errors import InvalidParameterError
+from daskcluster.sparse_rows import dense_rows
 from daskcluster.typing import Range, Reach, Recipe
 
 OnRead = Callable[[int], None]
@@ -80,8 +81,8 @@ class RowDataset(ABC):
         """Return the recipe of the rows, the weights aside."""
 
     @abstractmethod
-    def fetch(self, start: int, stop: int) -> np.ndarray:
-        """Return rows `start` to `stop` as an array (stop - start, d)."""
+    def fetch(self, start: int, stop: int) -> Any:
+        """Return rows `start` to `stop`: an array (stop - start, d), or `SparseRows`."""
 
     @abstractmethod
     def to_scratch(self, folder: str) -> RowDataset:
@@ -97,6 +98,10 @@ class RowDataset(ABC):
     def row_bytes(self) -> int:
         """Decoded bytes of one row."""
         return self.n_features * self.dtype.itemsize
+
+    def bytes_of(self, span: Range) -> int:
+        """Decoded bytes of the rows of a range, the weights aside."""
+        return (span[1] - span[0]) * self.row_bytes
 
     @cached_property
     def chunk_sizes(self) -> tuple[int, ...]:
@@ -169,24 +174,30 @@ class RowDataset(ABC):
         on_read : callable (int) -> None
             Hears the decoded bytes of every block fetched from the store.
         """
-        spans = (part for span in ranges for part in read_spans(span, self._edges, self.row_bytes))
-        stored = self.row_bytes + (0 if self.own_weights is None else self.own_weights.stored_bytes)
-        for chunk in read_ahead(spans, self.read, self._span_bytes, n_threads=self.n_readers):
+        spans = (part for span in ranges for part in self._reads(span))
+        beside = 0 if self.own_weights is None else self.own_weights.stored_bytes
+        for chunk in read_ahead(spans, self.read, self.bytes_of, n_threads=self.n_readers):
             if on_read is not None:
-                on_read(chunk.n_rows * stored)
+                on_read(self.bytes_of((chunk.start, chunk.stop)) + chunk.n_rows * beside)
             yield from self._hand_over(chunk)
             del chunk  # not kept while the next one is awaited
 
-    def _span_bytes(self, span: Range) -> int:
-        return (span[1] - span[0]) * self.row_bytes
+    def _reads(self, span: Range) -> list[Range]:
+        """Cut a range into what is read at a time."""
+        return read_spans(span, self._edges, self.row_bytes)
 
     def _hand_over(self, chunk: Chunk) -> Iterator[Chunk]:
-        if chunk.n_rows * self.row_bytes <= MOST_BYTES:
+        if self.bytes_of((chunk.start, chunk.stop)) <= MOST_BYTES:
             yield chunk
             return
+        for first, last in self._blocks_of(chunk):
+            yield chunk.slice(first, last)
+
+    def _blocks_of(self, chunk: Chunk) -> Iterator[Range]:
+        """Yield where to cut a large chunk."""
         step = max(1, READ_BYTES // self.row_bytes)
         for first in range(0, chunk.n_rows, step):
-            yield chunk.slice(first, min(first + step, chunk.n_rows))
+            yield first, min(first + step, chunk.n_rows)
 
     def read_edges(self, span: Range) -> np.ndarray:
         """Return the chunk edges within `span`, its start and its stop included.
@@ -229,7 +240,7 @@ class RowDataset(ABC):
         return self.load((0, self.n_rows)).rows
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """Return the given rows, in the given order; every chunk concerned is read once.
+        """Return the given rows, in the given order and dense; every chunk concerned is read once.
 
         Parameters
         ----------
@@ -254,10 +265,10 @@ class RowDataset(ABC):
         groups = [(int(a), int(b)) for a, b in pairwise(cuts)]
         spans = [(int(ordered[a]), int(ordered[b - 1]) + 1) for a, b in groups]
         fetched = read_ahead(
-            spans, lambda span: self.fetch(*span), self._span_bytes, n_threads=self.n_readers
+            spans, lambda span: self.fetch(*span), self.bytes_of, n_threads=self.n_readers
         )
         for (a, b), (start, _), block in zip(groups, spans, fetched, strict=True):
-            taken[order[a:b]] = block[ordered[a:b] - start]
+            taken[order[a:b]] = dense_rows(block[ordered[a:b] - start])
         return taken
 
 

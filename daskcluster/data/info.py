@@ -8,6 +8,8 @@ from typing import Any
 import zarr
 
 from daskcluster.chunk import compute_dtype
+from daskcluster.data.sparse import SparseDataset
+from daskcluster.data.sparse_zarr import PARTS, ZarrSparseDataset, is_csr
 from daskcluster.data.stores import locate, open_store
 from daskcluster.data.zarr import ZarrDataset
 from daskcluster.typing import Dataset
@@ -26,7 +28,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         ``rows, features, dtype, computed_in, weighted, bytes, chunks, chunk_rows, partitions,
         partition_rows, reach, in_memory``; of a Zarr array also ``source, format, array_shape,
         array_chunks, shards, codecs, bytes_stored`` (None where the store cannot be listed),
-        ``shuffled`` (with which seed, or None if nothing is known of that).
+        ``shuffled`` (with which seed, or None if nothing is known of that); of CSR rows also
+        ``stored_values``.
 
     Examples
     --------
@@ -43,7 +46,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "dtype": str(dataset.dtype),
         "computed_in": str(compute_dtype(dataset.dtype)),
         "weighted": dataset.weights is not None,
-        "bytes": dataset.n_rows * dataset.n_features * dataset.dtype.itemsize,
+        "bytes": dataset.bytes_of((0, dataset.n_rows)),
         "chunks": len(sizes),
         "chunk_rows": max(sizes),
         "partitions": len(parts),
@@ -51,7 +54,21 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "reach": dataset.reach.name.lower(),
         "in_memory": dataset.in_memory,
     }
+    if isinstance(dataset, SparseDataset):
+        facts |= _sparse_facts(dataset)
     return facts | _zarr_facts(dataset) if isinstance(dataset, ZarrDataset) else facts
+
+
+def _sparse_facts(dataset: SparseDataset) -> dict[str, Any]:
+    facts: dict[str, Any] = {"stored_values": dataset.n_entries}
+    if not isinstance(dataset, ZarrSparseDataset):
+        return facts
+    stored = [_bytes_stored(dataset.group[part]) for part in PARTS]
+    return facts | {
+        "source": dataset.source,
+        "format": dataset.group.metadata.zarr_format,
+        "bytes_stored": sum(size for size in stored if size is not None) or None,
+    }
 
 
 def _zarr_facts(dataset: ZarrDataset) -> dict[str, Any]:
@@ -78,7 +95,7 @@ def _how_shuffled(array: Any) -> str | None:
 def list_arrays(
     url: Any, *, storage_options: Mapping[str, Any] | None = None
 ) -> dict[str, str] | None:
-    """Return shape and dtype of the arrays in a Zarr group, by name; None if there is no group.
+    """Return shape and dtype of the arrays (and CSR groups) in a Zarr group, by name; None if it is none.
 
     Examples
     --------
@@ -92,9 +109,14 @@ def list_arrays(
     try:
         group = zarr.open_group(open_store(location), mode="r")
         members = sorted(group.arrays())
+        matrices = [(name, inner) for name, inner in sorted(group.groups()) if is_csr(inner)]
     except Exception:  # not a group, or one that cannot be listed: the caller says what it needs
         return None
-    return {name: f"{' x '.join(map(str, a.shape))} {a.dtype}" for name, a in members}
+    found = {name: f"{' x '.join(map(str, a.shape))} {a.dtype}" for name, a in members}
+    for name, inner in matrices:
+        shape: Any = inner.attrs.get("shape", ())
+        found[name] = f"{' x '.join(map(str, shape))} CSR"
+    return found
 
 
 def _bytes_stored(array: Any) -> int | None:

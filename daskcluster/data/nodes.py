@@ -41,26 +41,52 @@ def open_array(location: Location, name: str = "") -> zarr.Array[Any]:
     """
     import zarr
 
-    node = _open_node(location)
-    if isinstance(node, zarr.Array):
-        if name:
-            raise InvalidDataError(
-                f"array={name!r} was given, but {location.url!r} is itself an array; leave array= out."
-            )
-        return node
+    node = open_node(location, name)
+    if not isinstance(node, zarr.Array):
+        raise not_an_array(node, location, name)
+    return node
+
+
+def open_node(location: Location, name: str = "") -> zarr.Array[Any] | zarr.Group:
+    """Open a Zarr array or group for reading; see `open_array`.
+
+    Raises
+    ------
+    DatasetNotFoundError, InvalidDataError
+        As `open_array` does, but for a group.
+    """
+    import zarr
+
+    node = _open_root(location)
     if not name:
+        return node
+    if isinstance(node, zarr.Array):
         raise InvalidDataError(
-            f"{location.url!r} is a Zarr group, not an array; say which with array=. {_arrays_in(node)}"
+            f"array={name!r} was given, but {location.url!r} is itself an array; leave array= out."
         )
     found = _member(node, location, name)
-    if not isinstance(found, zarr.Array):
+    if not isinstance(found, (zarr.Array, zarr.Group)):
         raise DatasetNotFoundError(
             f"There is no array {name!r} in {location.url!r}. {_arrays_in(node)}"
         )
     return found
 
 
-def _open_node(location: Location) -> Any:
+def not_an_array(group: zarr.Group, location: Location, name: str = "") -> InvalidDataError:
+    """Return the error for a group where rows are needed; it says what the group holds."""
+    what = f"array={name!r} in {location.url!r}" if name else repr(location.url)
+    encoding = group.attrs.get("encoding-type")
+    if encoding == "csc_matrix":
+        return InvalidDataError(
+            f"{what} holds a matrix column by column (encoding-type csc_matrix), rows are needed; write it "
+            "as CSR, e.g. with scipy's tocsr()."
+        )
+    return InvalidDataError(
+        f"{what} is a Zarr group, not an array; say which with array=. {_arrays_in(group)}"
+    )
+
+
+def _open_root(location: Location) -> Any:
     import zarr
 
     if location.is_local and not os.path.exists(location.url):
@@ -125,6 +151,11 @@ def _member(group: Any, location: Location, name: str) -> Any:
 def _arrays_in(group: Any) -> str:
     try:
         names = [f"{name} {array.shape}" for name, array in sorted(group.arrays())]
+        names += [
+            f"{name} {tuple(inner.attrs.get('shape', ()))} CSR"
+            for name, inner in sorted(group.groups())
+            if inner.attrs.get("encoding-type") == "csr_matrix"
+        ]
     except Exception:  # some stores cannot be listed; the error at hand matters more
         return "Its arrays could not be listed."
     return f"Arrays there: {', '.join(names)}." if names else "It holds no arrays."

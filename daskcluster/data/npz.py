@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.checks import check_dtype, check_shape
+from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitions import READ_BYTES
+from daskcluster.data.sparse_memory import open_sparse
 from daskcluster.data.stores import Location
 from daskcluster.data.table import Block, Table, open_binary
 from daskcluster.errors import InvalidDataError, InvalidParameterError
@@ -50,6 +52,30 @@ def npz_table(location: Location, name: str | None, weights: str | None, *, flat
             "should hold one weight for every row."
         )
     return Table(n_rows, width, dtype, row_weights is not None, blocks)
+
+
+def is_sparse_npz(location: Location) -> bool:
+    """Return True for a matrix that `scipy.sparse.save_npz` wrote."""
+    return {"data", "format", "shape"} <= set(_heads(location))
+
+
+def open_sparse_npz(location: Location, name: str | None, weights: str | None) -> RowDataset:
+    """Open a matrix that `scipy.sparse.save_npz` wrote; it is loaded whole.
+
+    Raises
+    ------
+    InvalidParameterError
+        An array or weights are asked for, of which the file has none.
+    """
+    from scipy.sparse import load_npz
+
+    if name is not None or weights is not None:
+        raise InvalidParameterError(
+            f"{location.url!r} holds one sparse matrix and nothing beside it; leave array= and weights= "
+            "out."
+        )
+    with open_binary(location) as file:
+        return open_sparse(load_npz(file))
 
 
 def _heads(location: Location) -> dict[str, tuple[tuple[int, ...], bool, np.dtype[Any]]]:

@@ -13,8 +13,14 @@ from daskcluster.data.array import ArrayDataset, mapped_file, mapped_npy
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import RowDataset, RowWeights
 from daskcluster.data.frame import frame_rows, is_frame
-from daskcluster.data.nodes import metadata_digest, open_array, warn_of_missing_chunks
-from daskcluster.data.sparse import is_sparse, open_sparse
+from daskcluster.data.nodes import (
+    metadata_digest,
+    not_an_array,
+    open_node,
+    warn_of_missing_chunks,
+)
+from daskcluster.data.sparse_memory import is_sparse, open_sparse
+from daskcluster.data.sparse_zarr import is_csr, open_csr
 from daskcluster.data.stores import Location, locate
 from daskcluster.data.weighted import array_weights, stored_weights
 from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, recipe_of
@@ -43,11 +49,12 @@ def open_dataset(
     ----------
     source : str, path or array
         A Zarr array (v2 or v3) or group by path or fsspec URL (``file://``, ``memory://``, ``s3://``,
-        ``gs://``, ``abfs://``), a zarr.Array, a ``.npy`` path (mapped), a numpy array or memmap, a list
-        of rows, a pandas DataFrame, a dask array or DataFrame, a scipy sparse matrix, or a dataset.
-        Shape (n, d); float16, float32, float64, any integers, bool.
+        ``gs://``, ``abfs://``), also one that holds CSR rows in AnnData's layout (encoding-type
+        ``csr_matrix``); a zarr.Array or such a zarr.Group, a ``.npy`` path (mapped), a numpy array or
+        memmap, a list of rows, a pandas DataFrame, a dask array or DataFrame, a scipy sparse matrix, or
+        a dataset. Shape (n, d); float16, float32, float64, any integers, bool.
     array : str, optional
-        Which array of a Zarr group, e.g. ``"X"``.
+        Which array (or CSR group) of a Zarr group, e.g. ``"X"``.
     weights : array-like of shape (n,), or str, optional
         Row weights: finite, >= 0, not all zero. A string names an array of the same Zarr group, or is
         the URL of a 1-D Zarr array or ``.npy`` file.
@@ -141,11 +148,20 @@ def _open_url(location: Location, name: str, flatten: bool) -> RowDataset:
             f"{location.url!r} is not read in place; turn it into Zarr once with: daskcluster convert "
             f"{location.url} OUTPUT.zarr"
         )
-    array = open_array(location, name)
+    node: Any = open_node(location, name)
+    place = location.child(name) if name else location
+    if is_csr(node):
+        for part in ("data", "indices"):
+            if part in node:
+                warn_of_missing_chunks(node[part], place.child(part))
+        return open_csr(node, location, name)
+    if not hasattr(node, "chunks"):
+        raise not_an_array(node, location, name)
+    array = node
     what = f"array at {location.url!r}"
     check_shape(array.shape, flatten=flatten, what=what)
     check_dtype(array.dtype, what=what)
-    warn_of_missing_chunks(array, location.child(name) if name else location)
+    warn_of_missing_chunks(array, place)
     return ZarrDataset(array, ZarrRecipe(location, name, metadata_digest(array)))
 
 
@@ -169,6 +185,8 @@ def _open_npy(location: Location, name: str, flatten: bool) -> RowDataset:
 
 
 def _open_zarr_object(array: Any, flatten: bool) -> RowDataset:
+    if is_csr(array):
+        return open_csr(array)
     if not hasattr(array, "shape"):
         raise InvalidDataError(
             f"source is a Zarr {type(array).__name__}, not an array; pick one, e.g. group['X']."

@@ -10,8 +10,8 @@ import numpy as np
 
 from daskcluster.data.stores import Location, explain
 
-Block = tuple[np.ndarray, np.ndarray | None]
-"""Rows (m, d) and their weights (m,), or None."""
+Block = tuple[Any, np.ndarray | None]
+"""Rows, (m, d) or `SparseRows`, and their weights (m,), or None."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Table:
         What holds every value of the source.
     weighted : bool
     blocks : callable () -> iterator of (rows, weights or None)
+    n_entries : int or None
+        Stored values of CSR rows; None for dense ones.
     """
 
     n_rows: int | None
@@ -34,6 +36,7 @@ class Table:
     dtype: np.dtype[Any]
     weighted: bool
     blocks: Callable[[], Iterator[Block]]
+    n_entries: int | None = None
 
 
 def open_binary(location: Location) -> Any:

@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from daskcluster.data.npz import npz_table
+from daskcluster.data.npz import is_sparse_npz, npz_table, open_sparse_npz
 from daskcluster.data.open import open_dataset
 from daskcluster.data.parquet import parquet_table
+from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.stores import locate
 from daskcluster.data.table import Block, Table
 from daskcluster.data.text import text_table
@@ -37,7 +38,10 @@ def open_table(
     """
     suffix = _suffix(source)
     if suffix == ".npz":
-        return npz_table(locate(source, storage_options), array, weights, flatten=flatten)
+        location = locate(source, storage_options)
+        if is_sparse_npz(location):
+            return _dataset_table(open_sparse_npz(location, array, weights))
+        return npz_table(location, array, weights, flatten=flatten)
     if suffix in (".csv", ".tsv", ".txt"):
         _refuse_array(array, suffix)
         return text_table(locate(source, storage_options), weights)
@@ -70,5 +74,8 @@ def _dataset_table(dataset: Any) -> Table:
         for chunk in dataset.chunks(dataset.partitions):
             yield chunk.rows, chunk.weights
 
+    entries = dataset.n_entries if isinstance(dataset, SparseDataset) else None
     weighted = dataset.weights is not None
-    return Table(dataset.n_rows, dataset.n_features, dataset.dtype, weighted, blocks)
+    return Table(
+        dataset.n_rows, dataset.n_features, dataset.dtype, weighted, blocks, n_entries=entries
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,17 @@ class ZarrDataset(RowDataset):
         return write_scratch(self, folder)
 
 
-def write_scratch(dataset: RowDataset, folder: str) -> RowDataset:
+def _write_rows(dataset: RowDataset, location: Location) -> RowDataset:
+    spans = dataset.chunks(dataset.partitions)
+    write_array(location.url, (chunk.rows for chunk in spans), dataset.n_rows, dataset.dtype)
+    return open_zarr(location)
+
+
+def write_scratch(
+    dataset: RowDataset,
+    folder: str,
+    write_rows: Callable[[RowDataset, Location], RowDataset] = _write_rows,
+) -> RowDataset:
     """Write what only this process can read, rows or weights, to Zarr in `folder`, once.
 
     Parameters
@@ -76,6 +87,8 @@ def write_scratch(dataset: RowDataset, folder: str) -> RowDataset:
     dataset : RowDataset
     folder : str
         Path or URL that the workers can read.
+    write_rows : callable (dataset, location) -> RowDataset
+        Writes the rows alone and opens them again.
 
     Returns
     -------
@@ -89,10 +102,7 @@ def write_scratch(dataset: RowDataset, folder: str) -> RowDataset:
     place = locate(folder)
     weights, rows = dataset.own_weights, dataset
     if dataset.own_reach == Reach.PROCESS:
-        url = place.child("rows.zarr").url
-        spans = dataset.chunks(dataset.partitions)
-        write_array(url, (chunk.rows for chunk in spans), dataset.n_rows, dataset.dtype)
-        rows = open_zarr(locate(url))
+        rows = write_rows(dataset, place.child("rows.zarr"))
     if weights is None:
         return rows
     if weights.reach == Reach.PROCESS:
@@ -183,7 +193,7 @@ class HeldZarrRecipe:
 
 def recipe_of(array: zarr.Array[Any]) -> ZarrRecipe | HeldZarrRecipe:
     """Return the recipe of an array that was opened elsewhere, by the URL of its store if it has one."""
-    location = _location_of(array)
+    location = location_of(array)
     if location is None:
         store = type(array.store).__name__
         return HeldZarrRecipe(
@@ -192,7 +202,8 @@ def recipe_of(array: zarr.Array[Any]) -> ZarrRecipe | HeldZarrRecipe:
     return ZarrRecipe(location, "", metadata_digest(array))
 
 
-def _location_of(array: zarr.Array[Any]) -> Location | None:
+def location_of(array: Any) -> Location | None:
+    """Return where an opened array or group is; None in a store that no URL names."""
     from zarr.storage import FsspecStore, LocalStore
 
     store = array.store

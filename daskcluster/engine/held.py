@@ -8,7 +8,6 @@ needs it) costs a miss and nothing else. A stamp says whether the state inside i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distributed import Lock, get_worker, wait
@@ -47,15 +46,8 @@ class Held(Place):
 
     def keep_rows(self, chunks: Sequence[Chunk]) -> None:
         if self.keeps and self._rows is None:
-            self._rows = [_owned(chunk) for chunk in chunks]
-
-
-def _owned(chunk: Chunk) -> Chunk:
-    # A view would keep the whole buffer alive that it was cut from.
-    base = chunk.rows.base
-    if base is None or getattr(base, "nbytes", 0) <= chunk.rows.nbytes:
-        return chunk
-    return replace(chunk, rows=chunk.rows.copy())
+            # A view would keep the whole buffer alive that it was cut from.
+            self._rows = [chunk.owned() for chunk in chunks]
 
 
 def build(n_bytes: int, home: str) -> Held:
@@ -94,10 +86,19 @@ class Shelf:
         Rows of every partition.
     bytes_per_row : int
         0 keeps nothing.
+    sizes : sequence of int, optional
+        Bytes of every partition, where rows differ in size.
     """
 
-    def __init__(self, client: Client, n_rows: Sequence[int], bytes_per_row: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        n_rows: Sequence[int],
+        bytes_per_row: int,
+        sizes: Sequence[int] | None = None,
+    ) -> None:
         self.bytes_per_row = bytes_per_row
+        self._sizes = sizes
         self._client = client
         self._n_rows = n_rows
         self._futures: dict[int, Future] = {}
@@ -118,6 +119,8 @@ class Shelf:
 
     def size(self, indices: Iterable[int]) -> int:
         """Return the bytes of these partitions, held or not."""
+        if self._sizes is not None and self.bytes_per_row:
+            return sum(self._sizes[index] for index in indices)
         return sum(self._n_rows[index] for index in indices) * self.bytes_per_row
 
     def fill(self, worker: str, indices: Sequence[int], room: int) -> list[Future]:
@@ -147,17 +150,17 @@ class Holdings:
     client : Client
     n_rows : sequence of int
         Rows of every partition.
-    row_bytes : int
-        Bytes of a row to keep resident; 0 for rows that workers have in memory already.
+    sizes : sequence of int
+        Bytes of every partition to keep resident; empty for rows that workers have in memory already.
     state_bytes : int
         Bytes of state per row.
     """
 
     def __init__(
-        self, client: Client, n_rows: Sequence[int], row_bytes: int, state_bytes: int
+        self, client: Client, n_rows: Sequence[int], sizes: Sequence[int], state_bytes: int
     ) -> None:
         self._client = client
-        self._rows = Shelf(client, n_rows, row_bytes)
+        self._rows = Shelf(client, n_rows, sum(sizes) // max(1, sum(n_rows)), sizes)
         self._state = Shelf(client, n_rows, state_bytes)
         self._home: dict[int, str] = {}
         self._is_arranged = False

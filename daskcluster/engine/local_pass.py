@@ -81,7 +81,7 @@ def local_spans(dataset: Dataset, n_threads: int) -> Sequence[Range]:
     """Return the rows of every unit: the partitions, or cuts of rows that are in memory."""
     if not dataset.in_memory:
         return list(dataset.partitions)
-    row_bytes = max(1, dataset.n_features * dataset.dtype.itemsize)
-    least = max(1, MIN_UNIT_BYTES // row_bytes)
+    row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
+    least = max(1, MIN_UNIT_BYTES // max(1, row_bytes))
     step = max(least, -(-dataset.n_rows // (n_threads * UNITS_PER_THREAD)))
     return [(i, min(i + step, dataset.n_rows)) for i in range(0, dataset.n_rows, step)]

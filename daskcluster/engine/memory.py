@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from daskcluster.errors import MemoryLimitError
 from daskcluster.host import format_bytes
-from daskcluster.typing import Dataset, Range
+from daskcluster.typing import Dataset
 
 BASELINE_BYTES = 285 * 1024**2
 """Resident size of a worker process that has imported the libraries and compiled nothing yet."""
@@ -63,7 +63,8 @@ class MemoryPlan:
     @property
     def state_room(self) -> int:
         """Bytes of per-row state that fit, if resident partitions give way to them."""
-        return max(0, int(self.limit * RESIDENT_SHARE) - self.baseline - self.working)
+        shared = int(self.limit * RESIDENT_SHARE)
+        return max(0, min(shared, self.limit - self.working) - self.baseline)
 
 
 def project(
@@ -99,8 +100,7 @@ def project(
     if dataset.in_memory:
         working = n_threads * footprint.thread_bytes
         return MemoryPlan(base, working, state, 0, 0, limit)
-    row = dataset.n_features * dataset.dtype.itemsize
-    largest = max((stop - start for start, stop in dataset.partitions), default=0) * row
+    largest = max((dataset.bytes_of(span) for span in dataset.partitions), default=0)
     working = n_threads * (
         footprint.thread_bytes + 2 * largest + max(READ_AHEAD_BYTES, 2 * largest)
     )
@@ -115,19 +115,20 @@ def with_state(plan: MemoryPlan, dataset: Dataset, state: int) -> MemoryPlan:
     """Return the plan for so many bytes of per-row state: what is left holds resident partitions."""
     if dataset.in_memory:
         return replace(plan, state=state)
-    row = dataset.n_features * dataset.dtype.itemsize
     room = int(plan.limit * RESIDENT_SHARE) - plan.baseline - state
-    admitted = _admit(dataset.partitions, row, room)
-    resident = sum(stop - start for start, stop in dataset.partitions[:admitted]) * row
+    admitted, resident = _admit([dataset.bytes_of(span) for span in dataset.partitions], room)
     return replace(plan, state=state, resident=resident, residents=admitted)
 
 
-def _admit(partitions: Sequence[Range], row_bytes: int, room: int) -> int:
+def _admit(sizes: Sequence[int], room: int) -> tuple[int, int]:
+    """Return how many of the first partitions fit, and their bytes."""
     # A fixed subset that fits, never LRU: a cyclic scan through an LRU cache has no hit at all.
-    for count, (_, stop) in enumerate(partitions):
-        if stop * row_bytes > room:
-            return count
-    return len(partitions)
+    resident = 0
+    for count, size in enumerate(sizes):
+        if resident + size > room:
+            return count, resident
+        resident += size
+    return len(sizes), resident
 
 
 def _refusal(

@@ -21,7 +21,7 @@ from daskcluster.engine.held import Holdings, held_bytes
 from daskcluster.engine.homes import Tails
 from daskcluster.engine.memory import RESIDENT_SHARE, Footprint
 from daskcluster.engine.operations import Fold, FoldState, Inspect, Operation, WriteRows
-from daskcluster.engine.reach import on_this_host, row_bytes
+from daskcluster.engine.reach import held_size, on_this_host
 from daskcluster.engine.tasks import output_blocks
 from daskcluster.engine.worker import Errand
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
@@ -55,11 +55,12 @@ class DaskPlacement(Placement):
         self._cleanup = cleanup
         self._stamps: dict[str, int] = {}
         self._ground = Ground(client, near, near.partitions, travels=travels)
-        resident = 0 if travels or near.in_memory else row_bytes(near)
+        stays = not (travels or near.in_memory)
+        sizes = [held_size(near, span) for span in self._ground.spans] if stays else []
         self._holdings = Holdings(
             client,
             [stop - start for start, stop in self._ground.spans],
-            resident,
+            sizes,
             footprint.row_bytes,
         )
         self._baselines: dict[str, int] = {}

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 from daskcluster.engine.crew import Member, this_host
 from daskcluster.errors import ReachError
 from daskcluster.host import format_bytes
-from daskcluster.typing import Dataset, Reach
+from daskcluster.typing import Dataset, Range, Reach
 
 SEND_BYTES = 256 * 1024**2
 """Rows of this process up to this size are sent to workers of other hosts."""
@@ -36,10 +36,10 @@ def within_reach(dataset: Dataset, members: Mapping[str, Member]) -> bool:
     return all((member.host, member.pid) == (this_host(), os.getpid()) for member in workers)
 
 
-def row_bytes(dataset: Dataset) -> int:
-    """Bytes of one row and its weight in memory."""
-    weight = 8 if dataset.weights is not None else 0
-    return dataset.n_features * dataset.dtype.itemsize + weight
+def held_size(dataset: Dataset, span: Range) -> int:
+    """Bytes of the rows of a range, and of their weights, in memory."""
+    weights = 8 * (span[1] - span[0]) if dataset.weights is not None else 0
+    return dataset.bytes_of(span) + weights
 
 
 def bring_near(
@@ -64,7 +64,7 @@ def bring_near(
     """
     if within_reach(dataset, members):
         return dataset, False
-    size = dataset.n_rows * row_bytes(dataset)
+    size = held_size(dataset, (0, dataset.n_rows))
     if dataset.in_memory and size <= SEND_BYTES:
         return dataset, True
     here = on_this_host(members.values())

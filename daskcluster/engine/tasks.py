@@ -11,6 +11,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.engine.units import Unit, wanted_ranges
+from daskcluster.sparse_rows import join_rows
 from daskcluster.typing import Dataset, Range, Sink
 
 
@@ -123,7 +124,7 @@ def joined(chunks: Sequence[Chunk]) -> Chunk:
         return first
     weights = [chunk.weights for chunk in chunks if chunk.weights is not None]
     return Chunk(
-        np.concatenate([chunk.rows for chunk in chunks]),
+        join_rows([chunk.rows for chunk in chunks]),
         first.start,
         np.concatenate(weights) if weights else None,
     )

@@ -9,17 +9,19 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, prepare_rows
+from daskcluster.sparse_rows import SparseRows
 from daskcluster.typing import Dataset, Recipe
 
 
 def lazy_block(
-    rows: np.ndarray, fn: Callable[..., np.ndarray], params: RowParams, dtype: Any, width: int
+    rows: Any, fn: Callable[..., np.ndarray], params: RowParams, dtype: Any, width: int
 ) -> np.ndarray:
     """Return ``fn`` of one block; the body of every lazy task."""
     shape = (0, width) if width else (0,)
     if len(rows) == 0:
         return np.empty(shape, dtype)
-    return fn(Chunk(np.asarray(rows)), prepare_rows(params))
+    rows = rows if isinstance(rows, SparseRows) else np.asarray(rows)
+    return fn(Chunk(rows), prepare_rows(params))
 
 
 def map_blocks(

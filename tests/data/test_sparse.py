@@ -159,9 +159,12 @@ def test_functions_take_sparse_rows() -> None:
     assert error == pytest.approx(dc.quantization_error(matrix.toarray(), centres), rel=1e-12)
 
 
-def test_other_algorithms_say_that_they_take_dense_rows() -> None:
-    with pytest.raises(InvalidParameterError, match="'auto' or 'lloyd' for sparse rows"):
-        dc.KMeans(3, algorithm="hamerly", random_state=0).fit(make(100))
+def test_other_algorithms_say_that_lloyd_takes_their_place() -> None:
+    heard: list[Any] = []
+    plain = dc.KMeans(3, random_state=0, algorithm="lloyd").fit(make(100))
+    model = dc.KMeans(3, random_state=0, algorithm="hamerly", callbacks=[heard.append])
+    assert model.fit(make(100)).inertia_ == plain.inertia_
+    assert any("sparse rows take lloyd" in getattr(event, "text", "") for event in heard)
 
 
 def test_partitions_of_rows_that_differ() -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import sklearn.cluster
+from scipy import sparse
 
 import daskcluster as dc
+from daskcluster.data.sparse_write import write_csr
 
 NOT_APPLICABLE = {
     "MiniBatch": "another estimator",
@@ -41,9 +43,6 @@ EXPECTED_FAILURES = {
     "test_n_init_auto__one_chunk": "n_init='auto' is 1 for rows that are not in memory",
     "test_n_init_auto__uneven": "n_init='auto' is 1 for rows that are not in memory",
     "test_n_init_auto__single_rows": "n_init='auto' is 1 for rows that are not in memory",
-    "test_dense_sparse__one_chunk": "dense rows are not in memory, sparse ones are: other seedings",
-    "test_dense_sparse__uneven": "dense rows are not in memory, sparse ones are: other seedings",
-    "test_dense_sparse__single_rows": "dense rows are not in memory, sparse ones are: other seedings",
 }
 
 
@@ -78,6 +77,10 @@ def chunked(chunks):
 
     class KMeans(dc.KMeans):
         def fit(self, X, y=None, sample_weight=None):
+            if sparse.issparse(X) and X.dtype.kind in "fiu":
+                super().fit(stored(X), y, sample_weight)
+                self.labels_ = np.asarray(self.labels_)
+                return self
             if not (isinstance(X, np.ndarray) and X.ndim == 2 and len(X) and X.dtype.kind in "fiu"):
                 return super().fit(X, y, sample_weight)
             import dask.array as da
@@ -91,6 +94,14 @@ def chunked(chunks):
 
     KMeans.__init__.__qualname__ = "KMeans.__init__"
     return KMeans
+
+
+def stored(X):
+    """Return a sparse matrix as CSR rows in Zarr, which are not in memory either."""
+    rows = dc.open_dataset(X)
+    url = f"memory://sparse-{hash((X.shape, X.tocsr().data.tobytes()))}"
+    write_csr(url, [rows.rows], rows, overwrite=True)
+    return dc.open_dataset(url)
 
 
 def uneven(n):

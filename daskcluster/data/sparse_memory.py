@@ -1,0 +1,132 @@
+"""CSR rows in memory: a scipy sparse matrix or array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.data.checks import check_dtype, check_shape
+from daskcluster.data.dataset import OnRead, RowDataset, check_rows
+from daskcluster.data.partitions import group_by_bytes
+from daskcluster.data.process_local import ProcessLocal
+from daskcluster.data.sparse import SparseDataset, bytes_before, canonical, check_structure
+from daskcluster.data.sparse_zarr import write_sparse_scratch
+from daskcluster.errors import ReachError
+from daskcluster.sparse_rows import SparseRows
+from daskcluster.typing import Range, Reach, Recipe
+
+
+class MemorySparseDataset(SparseDataset):
+    """CSR rows in memory, handed over as views.
+
+    Parameters
+    ----------
+    rows : SparseRows
+        In canonical form, see `canonical`.
+    held : ProcessLocal, optional
+        The same rows, if they have been given a token before.
+    """
+
+    def __init__(self, rows: SparseRows, held: ProcessLocal[SparseRows] | None = None) -> None:
+        entry_bytes = rows.data.itemsize + rows.indices.itemsize
+        anywhere = np.arange(len(rows) + 1)
+        parts = group_by_bytes(anywhere, bytes_before(rows.indptr, entry_bytes, anywhere))
+        edges = np.array([0] + [stop for _, stop in parts], np.int64)
+        super().__init__(rows.n_features, rows.dtype, rows.indptr, entry_bytes, edges)
+        self.rows = rows
+        self._held = held or ProcessLocal(rows, f"sparse matrix of shape {rows.shape}")
+
+    @property
+    def source(self) -> str:
+        return "sparse matrix in memory"
+
+    @property
+    def in_memory(self) -> bool:
+        return True
+
+    @property
+    def own_reach(self) -> Reach:
+        return Reach.PROCESS
+
+    def own_recipe(self) -> Recipe:
+        return MemorySparseRecipe(self._held)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A pickled dataset in memory carries its rows; only its recipe is bound to the process.
+        return {"rows": self.rows, "weights": self.own_weights}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        MemorySparseDataset.__init__(self, state["rows"])
+        self.own_weights = state["weights"]
+
+    def fetch(self, start: int, stop: int) -> Any:
+        return self.rows[start:stop]
+
+    def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
+        """Yield one view per range; nothing is read, so `on_read` hears nothing."""
+        return (self.read(span) for span in ranges if span[1] > span[0])
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return the given rows as a dense array."""
+        return self.rows[check_rows(rows, self.n_rows)].toarray()
+
+    def to_scratch(self, folder: str) -> RowDataset:
+        """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
+        return write_sparse_scratch(self, folder)
+
+
+@dataclass(frozen=True)
+class MemorySparseRecipe:
+    """Finds CSR rows again in the process that holds them."""
+
+    held: ProcessLocal[SparseRows]
+
+    def open(self) -> MemorySparseDataset:
+        """Return the dataset in the process of the rows.
+
+        Raises
+        ------
+        ReachError
+            In any other process.
+        """
+        if self.held.value is None:
+            raise ReachError(
+                f"The {self.held.what} lives in the memory of another process and cannot be read "
+                "here; write it to Zarr on a disk or bucket that the workers see, or run locally."
+            )
+        return MemorySparseDataset(self.held.value, self.held)
+
+
+def is_sparse(source: Any) -> bool:
+    """Return True for a scipy sparse matrix or array, without importing scipy."""
+    return type(source).__module__.startswith("scipy.sparse") and hasattr(source, "tocsr")
+
+
+def open_sparse(matrix: Any) -> MemorySparseDataset:
+    """Open a scipy sparse matrix or array of any format; all but CSR are converted, once.
+
+    Raises
+    ------
+    InvalidDataError
+        Wrong shape or dtype, or index arrays that do not describe a matrix.
+
+    Notes
+    -----
+    Cost: one look at the columns; a copy if it is not CSR, or not canonical.
+
+    Examples
+    --------
+    >>> from scipy import sparse
+    >>> open_sparse(sparse.eye_array(4, format="coo"))
+    MemorySparseDataset(sparse matrix in memory, 4 x 4 float64, 1 chunks, 4 stored values)
+    """
+    check_shape(matrix.shape, flatten=False, what="sparse matrix")
+    check_dtype(matrix.dtype, what="sparse matrix")
+    csr = matrix.tocsr()
+    check_structure(csr.indptr, len(csr.data), len(csr.indices), csr.shape, "The sparse matrix")
+    rows = SparseRows(csr.data, csr.indices, csr.indptr.astype(np.int64), csr.shape[1])
+    return MemorySparseDataset(canonical(rows, 0, "the sparse matrix"))
