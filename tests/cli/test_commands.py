@@ -230,7 +230,7 @@ def test_a_dry_run_says_what_a_fit_costs_and_does_nothing(
     assert projected["flop_per_iteration"] == 2 * 2000 * 6 * 4
     assert projected["bounds"]["needed"]["hamerly"] == 12 * 2000
     little = record(*arguments, "--algorithm", "elkan", "--bounds-memory", "30000", "--dry-run")
-    assert little["bounds"]["needed"]["elkan"] == (8 + 4 * 4) * 2000
+    assert little["bounds"]["needed"]["elkan"] == (8 + 4 * 6) * 2000
     assert little["bounds"]["fitting"] == ["yinyang", "hamerly"]
     two = record(*FIT[:-2], "--workers", "2", "--dry-run")
     assert (two["processes"], two["memory"]["baseline"]) == (2, 2 * 285 * 2**20)
