@@ -71,6 +71,12 @@ def sources(
     }
 
 
+@pytest.fixture(autouse=True)
+def homes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no busy machine look like an uneven cluster: state that moves is made anew."""
+    monkeypatch.setattr("daskcluster.engine.homes.LEAST_MEASURED_SECONDS", 1e9)
+
+
 @pytest.fixture(params=["local", "dask"])
 def place(request: pytest.FixtureRequest) -> Callable[..., Placement]:
     """Return a way to place data of which no row stays in memory."""
