@@ -14,6 +14,8 @@ from tests.benchmarks.harness import Options, machine, say, write_section
 BENCHMARKS = {
     "lloyd": "tests.benchmarks.bench_lloyd",
     "lloyd-dask": "tests.benchmarks.bench_lloyd_dask",
+    "bounds": "tests.benchmarks.bench_bounds",
+    "bounds-ooc": "tests.benchmarks.bench_bounds_ooc",
     "assign": "tests.benchmarks.bench_assign",
     "import": "tests.benchmarks.bench_import",
 }
@@ -32,13 +34,24 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         default=os.environ.get("DASKCLUSTER_DATA"),
         metavar="DIR",
-        help="folder with mnist.npz; default $DASKCLUSTER_DATA, else generated data",
+        help="folder with mnist.npz, birch2.npz, worms_2.npz; default $DASKCLUSTER_DATA, else "
+        "MNIST is generated and the others are left out",
     )
     found.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
     found.add_argument("--repeats", type=int, default=5, help="runs of which the median counts")
     found.add_argument(
-        "--output", type=Path, metavar="FILE.md", help="replace the table's section in this file"
+        "--output",
+        type=Path,
+        metavar="FILE.md",
+        help="replace the table's section in this file; plots go to images/ beside it",
     )
+    found.add_argument(
+        "--scratch",
+        type=Path,
+        metavar="DIR",
+        help="folder for data that is written; default: the system's temporary folder",
+    )
+    found.add_argument("--keep", action="store_true", help="leave that data for the next run")
     return found
 
 
@@ -53,15 +66,23 @@ def command(name: str, options: Options) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     asked = parser().parse_args(arguments)
-    options = Options(asked.quick, asked.data, asked.threads, asked.repeats)
+    options = Options(
+        quick=asked.quick,
+        data=asked.data,
+        threads=asked.threads,
+        repeats=asked.repeats,
+        scratch=asked.scratch,
+        images=None if asked.output is None else asked.output.parent / "images",
+        keep=asked.keep,
+    )
     for name in BENCHMARKS if asked.name == "all" else [asked.name]:
         benchmark = importlib.import_module(BENCHMARKS[name])
         say(f"{name}: takes {benchmark.TAKES}")
         where, begin = machine(), time.perf_counter()
-        tables = benchmark.run(options)
+        parts = benchmark.run(options)
         took = f"Made by `{command(name, options)}` in {time.perf_counter() - begin:.0f} s."
         lines = [f"## {name}", "", took, "", *(f"- {line}" for line in where), ""]
-        text = "\n".join(lines) + "\n" + "\n".join(table.markdown() for table in tables)
+        text = "\n".join(lines) + "\n" + "\n".join(part.markdown() for part in parts)
         sys.stdout.write(text)
         if asked.output is not None:
             write_section(asked.output, name, text)

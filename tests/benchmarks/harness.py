@@ -13,7 +13,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,12 +32,27 @@ REST = 0.25
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asked for."""
+    """What the command line asked for.
+
+    Attributes
+    ----------
+    quick : bool
+    data, scratch : Path or None
+        Folder of data sets; folder for large files that a benchmark writes.
+    threads, repeats : int
+    images : Path or None
+        Folder for plots, beside the file that gets the section; None where only text is wanted.
+    keep : bool
+        Leave what was written to `scratch` for the next run.
+    """
 
     quick: bool = False
     data: Path | None = None
     threads: int = 2
     repeats: int = 5
+    scratch: Path | None = None
+    images: Path | None = None
+    keep: bool = False
 
 
 @dataclass
@@ -55,6 +70,27 @@ class Table:
         if self.notes:
             lines += ["", *(f"- {note}" for note in self.notes)]
         return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A plot, by its path from the file that shows it, and what it shows."""
+
+    path: str
+    text: str
+
+    def markdown(self) -> str:
+        return f"![{self.text}]({self.path})\n"
+
+
+@dataclass(frozen=True)
+class Note:
+    """A remark on its own, such as why a plot is missing."""
+
+    text: str
+
+    def markdown(self) -> str:
+        return f"{self.text}\n"
 
 
 def _row(cells: Sequence[Any]) -> str:
@@ -86,28 +122,40 @@ class Outcome:
         return statistics.median(self.seconds)
 
 
-def race(programs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, Outcome]:
+def race(
+    programs: dict[str, Callable[[], Any]],
+    repeats: int,
+    warm_up: dict[str, Callable[[], Any]] | None = None,
+) -> dict[str, Outcome]:
     """Run every program `repeats` times, each round starting with another one.
 
-    A first, unmeasured round lets compilers compile and pools start.
+    A first, unmeasured round lets compilers compile and pools start. Programs that run long have
+    shorter ones of the same kind in `warm_up`.
     """
-    names = list(programs)
-    values = {name: programs[name]() for name in names}
-    seconds: dict[str, list[float]] = {name: [] for name in names}
+    values = {name: program() for name, program in (warm_up or programs).items()}
+    seconds: dict[str, list[float]] = {name: [] for name in programs}
+    for name in turns(list(programs), repeats):
+        time.sleep(REST)
+        begin = time.perf_counter()
+        values[name] = programs[name]()
+        seconds[name].append(time.perf_counter() - begin)
+    return {name: Outcome(tuple(seconds[name]), values[name]) for name in programs}
+
+
+def turns(names: Sequence[str], repeats: int) -> Iterator[str]:
+    """Yield every name once a round, each round starting with another one."""
     for turn in range(repeats):
         first = turn % len(names)
-        for name in names[first:] + names[:first]:
-            time.sleep(REST)
-            begin = time.perf_counter()
-            values[name] = programs[name]()
-            seconds[name].append(time.perf_counter() - begin)
-    return {name: Outcome(tuple(seconds[name]), values[name]) for name in names}
+        yield from (*names[first:], *names[:first])
 
 
-def mixture(n: int, d: int, k: int, seed: int = 0) -> np.ndarray:
-    """Return rows of a mixture of 2 k unit Gaussians, float32, shape (n, d)."""
+def mixture(n: int, d: int, k: int, seed: int = 0, *, spread: float = 1.0) -> np.ndarray:
+    """Return rows of a mixture of 2 k unit Gaussians, float32, shape (n, d).
+
+    `spread` is the standard deviation of their centres.
+    """
     rng = np.random.default_rng(seed)
-    centres = rng.standard_normal((2 * k, d), dtype=np.float32)
+    centres = np.float32(spread) * rng.standard_normal((2 * k, d), dtype=np.float32)
     rows = rng.standard_normal((n, d), dtype=np.float32)
     step = max(1, (1 << 22) // d)
     for first in range(0, n, step):

@@ -17,24 +17,38 @@ Contestant = Callable[[np.ndarray, np.ndarray, int, int], Fit]
 
 
 def ours(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) -> Fit:
+    model = fit_ours(rows, centres, iterations, threads)
+    return model.cluster_centers_, int(model.n_iter_)
+
+
+def fit_ours(
+    rows: Any, centres: np.ndarray, iterations: int, threads: int, algorithm: str = "lloyd"
+) -> Any:
+    """Return our fitted estimator."""
     from daskcluster import KMeans, LocalEngine
 
     model = KMeans(
         len(centres),
         init=centres,
         n_init=1,
-        algorithm="lloyd",
+        algorithm=algorithm,
         max_iter=iterations,
         tol=0,
         engine=LocalEngine(threads),
     )
-    return _fitted(model, rows)
+    return quietly(model, rows)
 
 
-def scikit_learn(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) -> Fit:
+def scikit_learn(
+    rows: np.ndarray,
+    centres: np.ndarray,
+    iterations: int,
+    threads: int,
+    algorithm: str = "lloyd",
+) -> Fit:
     from sklearn.cluster import KMeans
 
-    return _limited(_sklearn_like(KMeans, centres, iterations), rows, threads)
+    return _limited(_sklearn_like(KMeans, centres, iterations, algorithm), rows, threads)
 
 
 def intelex(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) -> Fit:
@@ -70,22 +84,25 @@ def dask_ml(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int
         return _limited(model, blocks, 1)
 
 
-def _sklearn_like(kind: Any, centres: np.ndarray, iterations: int) -> Any:
-    return kind(len(centres), init=centres, n_init=1, max_iter=iterations, tol=0, algorithm="lloyd")
+def _sklearn_like(kind: Any, centres: np.ndarray, iterations: int, algorithm: str = "lloyd") -> Any:
+    return kind(
+        len(centres), init=centres, n_init=1, max_iter=iterations, tol=0, algorithm=algorithm
+    )
 
 
 def _limited(model: Any, rows: Any, threads: int) -> Fit:
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(threads):
-        return _fitted(model, rows)
-
-
-def _fitted(model: Any, rows: Any) -> Fit:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "did not converge": that is what was asked for
-        model.fit(rows)
+        quietly(model, rows)
     return np.asarray(model.cluster_centers_), int(model.n_iter_)
+
+
+def quietly(model: Any, rows: Any) -> Any:
+    """Fit without "did not converge": that is what was asked for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit(rows)
 
 
 PEERS: dict[str, tuple[str, Contestant]] = {

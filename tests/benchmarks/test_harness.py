@@ -22,6 +22,16 @@ def test_race_rotates_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(len(outcome.seconds) == 3 for outcome in found.values())
 
 
+def test_long_programs_warm_up_with_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.benchmarks.harness.REST", 0.0)
+    calls: list[str] = []
+    short = {name: lambda name=name: calls.append(name) for name in "ab"}
+    long = {name: lambda name=name: calls.append(name.upper()) or name for name in "ab"}
+    found = race(long, 1, warm_up=short)
+    assert calls == ["a", "b", "A", "B"]
+    assert {name: outcome.value for name, outcome in found.items()} == {"a": "a", "b": "b"}
+
+
 def test_table_is_markdown() -> None:
     text = Table("T", ["a", "b"], [[1.23456, None], [12345.6, "x"]], ["note"]).markdown()
     assert text == ("### T\n\n| a | b |\n| --- | --- |\n| 1.23 | - |\n| 12,346 | x |\n\n- note\n")
@@ -51,7 +61,7 @@ def test_machine_names_cpu_and_versions() -> None:
 
 
 @pytest.mark.benchmark
-@pytest.mark.parametrize("name", ["import", "lloyd", "lloyd-dask"])
+@pytest.mark.parametrize("name", ["import", "lloyd", "lloyd-dask", "bounds", "bounds-ooc"])
 def test_quick_benchmark_runs(name: str, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "benchmarks.md"
     main([name, "--quick", "--repeats", "1", "--output", str(output)])

@@ -1,0 +1,121 @@
+"""The data on which bounds are compared: with structure, mixtures, and without any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tests.benchmarks.harness import Options, mixture, mnist
+
+TO_THE_END = 1000
+NOISE_ITERATIONS = 60
+QUICK_ITERATIONS = 100
+MIXTURES = ((100_000, 128, 1000), (400_000, 32, 100), (1_000_000, 16, 50))
+SEPARATED = (500_000, 16, 100)
+NOISES = ((500_000, 8, 50), (100_000, 64, 100))
+MOST_REPEATS, FEW_REPEATS = 5, 3
+"""Runs of a problem at most; fewer of mixtures, which take long."""
+NAMED_SETS = ("birch2", "worms_2")
+NAMED_SETS_CLUSTERS = 100
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows and the centres to start from.
+
+    Attributes
+    ----------
+    name : str
+    rows : ndarray of shape (n, d), float32
+    centres : ndarray of shape (k, d), float32
+    max_iter : int
+    repeats : int
+        Runs at most.
+    plotted : bool
+    without_structure : bool
+        Uniform noise: nothing that bounds could find.
+    """
+
+    name: str
+    rows: np.ndarray
+    centres: np.ndarray
+    max_iter: int = TO_THE_END
+    repeats: int = FEW_REPEATS
+    plotted: bool = False
+    without_structure: bool = False
+
+    @property
+    def k(self) -> int:
+        return len(self.centres)
+
+    @property
+    def shape(self) -> str:
+        return f"{self.rows.shape[0]:,}, {self.rows.shape[1]}, {self.k}"
+
+
+def problems(options: Options) -> Iterator[Problem]:
+    """Yield one problem after the other, so that only one is in memory."""
+    shrink, most = (10, QUICK_ITERATIONS) if options.quick else (1, TO_THE_END)
+    yield _mnist(options, shrink, most)
+    for name in NAMED_SETS:
+        if (path := _path_of(name, options)) is not None:
+            yield _named_set(name, path, shrink, most)
+    n, d, k = SEPARATED
+    rows = mixture(n // shrink, d, k // 2 // shrink, spread=10.0)
+    yield _from_first_rows("separated mixture", rows, k // shrink, most, plotted=True)
+    for n, d, k in MIXTURES:
+        rows = mixture(n // shrink, d, max(10, k // shrink))
+        yield _from_first_rows("mixture", rows, max(10, k // shrink), most)
+    for i, (n, d, k) in enumerate(NOISES):
+        yield _noise(n // shrink, d, max(10, k // shrink), plotted=i == 0)
+
+
+def missing(options: Options) -> list[str]:
+    """Return remarks on the sets that are left out."""
+    return [
+        f"{name} is left out: no {name}.npz (give --data)."
+        for name in NAMED_SETS
+        if _path_of(name, options) is None
+    ]
+
+
+def _path_of(name: str, options: Options) -> Path | None:
+    path = None if options.data is None else options.data / f"{name}.npz"
+    return path if path is not None and path.exists() else None
+
+
+def _mnist(options: Options, shrink: int, most: int) -> Problem:
+    rows, source = mnist(options.data)
+    rows, k = rows[: len(rows) // shrink], max(10, 50 // shrink)
+    return Problem(
+        source, rows, rows[:k].copy(), most, repeats=MOST_REPEATS, plotted=source == "MNIST"
+    )
+
+
+def _named_set(name: str, path: Path, shrink: int, most: int) -> Problem:
+    with np.load(path) as file:
+        rows = file["X"][::shrink].astype(np.float64)
+    # One factor for all features: their proportions are part of the problem.
+    rows = (rows / np.sqrt(rows.var(axis=0).mean())).astype(np.float32)
+    # These files are in the order of the clusters, so the first rows would all be of one.
+    chosen = np.random.default_rng(0).choice(
+        len(rows), NAMED_SETS_CLUSTERS // shrink, replace=False
+    )
+    return Problem(name, rows, rows[chosen], most, repeats=MOST_REPEATS, plotted=True)
+
+
+def _from_first_rows(
+    name: str, rows: np.ndarray, k: int, max_iter: int, *, plotted: bool = False
+) -> Problem:
+    return Problem(name, rows, rows[:k].copy(), max_iter, plotted=plotted)
+
+
+def _noise(n: int, d: int, k: int, *, plotted: bool) -> Problem:
+    rows = np.random.default_rng(0).random((n, d), dtype=np.float32)
+    return Problem(
+        "uniform noise", rows, rows[:k].copy(), NOISE_ITERATIONS,
+        repeats=MOST_REPEATS, plotted=plotted, without_structure=True,
+    )  # fmt: skip

@@ -1,0 +1,124 @@
+"""Small plots beside the tables, one curve for each program."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.benchmarks.harness import Figure, Note
+
+COLOURS = {
+    "lloyd": "#999999",
+    "hamerly": "#0072b2",
+    "yinyang": "#009e73",
+    "elkan": "#e69f00",
+    "auto": "#000000",
+}
+"""Told apart by everyone (Okabe and Ito)."""
+
+PANEL_INCHES = (2.15, 1.75)
+MOST_POINTS = 80
+"""Of a curve that are drawn; the eye cannot tell more of them apart in a panel of this size."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One value for each iteration."""
+
+    name: str
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves that share axes; panels of one title stand above each other."""
+
+    title: str
+    what: str
+    curves: Sequence[Curve]
+
+
+def draw(
+    name: str, text: str, panels: Sequence[Panel], folder: Path | None, *, logarithmic: bool = False
+) -> Figure | Note:
+    """Write a plot to `folder` and return the reference to it, or a remark why there is none."""
+    if folder is None:
+        return Note("The plot is drawn with --output.")
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure as Canvas
+    except ImportError as error:
+        return Note(f'The plot is left out ({error}); pip install "daskcluster[plots]"')
+    folder.mkdir(parents=True, exist_ok=True)
+    # Text stays text, and the same run gives the same bytes.
+    settings = {"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 7, "axes.linewidth": 0.6}
+    with mpl.rc_context(settings):
+        titles = list(dict.fromkeys(panel.title for panel in panels))
+        whats = list(dict.fromkeys(panel.what for panel in panels))
+        width, height = PANEL_INCHES
+        canvas = Canvas(figsize=(width * len(titles), height * len(whats) + 0.35))
+        grid = canvas.subplots(len(whats), len(titles), sharex="col", sharey="row", squeeze=False)
+        for panel in panels:
+            axes = grid[whats.index(panel.what), titles.index(panel.title)]
+            _fill(axes, panel, logarithmic=logarithmic)
+        _label(canvas, grid, titles, whats)
+        _save(canvas, folder / name)
+    return Figure(f"{folder.name}/{name}", text)
+
+
+def _fill(axes: Any, panel: Panel, *, logarithmic: bool) -> None:
+    for curve in panel.curves:
+        chosen = curve.name == "auto"
+        drawn = _drawn(len(curve.values), logarithmic=logarithmic)
+        axes.plot(
+            drawn + 1,
+            curve.values[drawn],
+            label=curve.name,
+            color=COLOURS[curve.name],
+            linewidth=1.4 if not chosen else 0.9,
+            linestyle="--" if chosen else "-",
+            zorder=3 if chosen else 2,
+        )
+    if logarithmic:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.minorticks_off()
+    axes.grid(linewidth=0.3, color="#dddddd")
+    axes.tick_params(width=0.5, length=2)
+
+
+def _drawn(n_values: int, *, logarithmic: bool) -> np.ndarray:
+    """Return indices of the values to draw, evenly along the axis."""
+    spaced = np.geomspace if logarithmic else np.linspace
+    return np.unique(np.rint(spaced(1, n_values, MOST_POINTS)).astype(np.intp)) - 1
+
+
+def _save(canvas: Any, path: Path) -> None:
+    """Write the plot with coordinates to a hundredth of a point, a third of the size."""
+    text = io.StringIO()
+    canvas.savefig(text, format="svg", metadata={"Date": None}, facecolor="white")
+    path.write_text(re.sub(r"(\d\.\d\d)\d+", r"\1", text.getvalue()), encoding="utf-8")
+
+
+def _label(canvas: Any, grid: np.ndarray, titles: Sequence[str], whats: Sequence[str]) -> None:
+    for axes, title in zip(grid[0], titles, strict=True):
+        axes.set_title(title, fontsize=8)
+    for axes, what in zip(grid[:, 0], whats, strict=True):
+        axes.set_ylabel(what)
+    for axes in grid[-1]:
+        axes.set_xlabel("iteration")
+    handles = {
+        label: handle
+        for axes in grid.flat
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    canvas.legend(
+        handles.values(), handles.keys(), loc="lower center", ncols=len(handles), frameon=False
+    )
+    canvas.tight_layout(rect=(0, 0.3 / canvas.get_figheight(), 1, 1))
