@@ -27,7 +27,8 @@ from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.tile import nearest
 
 _SAMPLED = 2048
-_HALVINGS = 12
+"""Rows, about, that stand for all while it is searched how much the bounds to keep have left."""
+_OCTAVES, _HALVINGS = 24.0, 9
 
 
 @dataclass(frozen=True)
@@ -111,14 +112,17 @@ class BoundedPass:
         """Return about `most` rows, never more: those whose bounds have the least left."""
         sample = state.every(max(1, state.n_rows // _SAMPLED))
         enough = most * sample.n_rows // state.n_rows
-        low, high = 0.0, float(sample.upper.max() + prepared.params.drift[OWN].max())
+        widest = float(sample.upper.max() + prepared.params.drift[OWN].max())
+        low, high = -_OCTAVES, 0.0  # of gaps: late in a fit, small ones count
         for _ in range(_HALVINGS):
             middle = 0.5 * (low + high)
-            if len(self.failing(prepared, sample, _widened(prepared.margin, middle))) > enough:
+            margin = _widened(prepared.margin, widest * 2.0**middle)
+            if len(self.failing(prepared, sample, margin)) > enough:
                 high = middle
             else:
                 low = middle
-        return self.failing(prepared, state, _widened(prepared.margin, low))[:most]
+        margin = _widened(prepared.margin, widest * 2.0**low)
+        return self.failing(prepared, state, margin)[:most]
 
 
 def _widened(margin: np.ndarray, gap: float) -> np.ndarray:

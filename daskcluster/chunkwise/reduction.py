@@ -61,10 +61,10 @@ class Reduction:
 class StatefulReduction:
     """A reduction that keeps state for every row of a unit, and may leave rows unread.
 
-    The state is *derived*: a function of rows and parameters. `fresh` allocates it (preallocated,
-    constant size), `rebuild` brings a lost one up to date from the parameters alone, which therefore
-    carry all that is needed. `screen` makes accelerated passes cheap out of core: storage chunks in
-    which it wants no row are neither read nor decoded.
+    The state is *derived*: a function of rows and parameters. `fresh` allocates it (preallocated; a
+    `RowState` may take more later, within `row_bytes`), `rebuild` brings a lost one up to date from the
+    parameters alone, which therefore carry all that is needed. `screen` makes accelerated passes cheap
+    out of core: storage chunks in which it wants no row are neither read nor decoded.
 
     Attributes
     ----------

@@ -13,7 +13,16 @@ from daskcluster.chunkwise.bounded import BoundState
 from daskcluster.chunkwise.bounded_pass import BoundedPass
 from daskcluster.chunkwise.recent import RecentRows
 from daskcluster.kernels import tile as tiles
-from tests.chunkwise.problems import KINDS, N_CHUNKS, partly, problem, same, wandering, whole
+from tests.chunkwise.problems import (
+    KINDS,
+    N_CHUNKS,
+    partly,
+    problem,
+    same,
+    same_state,
+    wandering,
+    whole,
+)
 
 PROBLEMS = [
     "float32",
@@ -25,11 +34,6 @@ PROBLEMS = [
     "cosine float32",
 ]
 RECENT_BYTES = 8
-
-
-def assert_same_state(one: BoundState, other: BoundState) -> None:
-    for ours, theirs in zip(one.arrays, other.arrays, strict=True):
-        assert np.array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -46,9 +50,9 @@ def test_wanted_chunks_give_what_the_whole_unit_gives(kind: str, name: str) -> N
         expected = whole(task, reduction, prepared, states[0])
         found, chunks = partly(task, reduction, prepared, states[1])
         read.append(int(chunks.sum()))
-        assert same(found, expected)
+        assert same(kind, found, expected)
         assert expected.n_touched > 0
-        assert_same_state(*states)
+        assert same_state(kind, *states)
     assert states[0].recent.nbytes == 0  # never screened: its rows were at hand
     assert 0 < states[1].recent.nbytes <= RECENT_BYTES * task.chunk.n_rows
     assert read[0] == N_CHUNKS
@@ -81,7 +85,7 @@ def test_units_may_be_seen_whole_now_and_then(kind: str) -> None:
             states = [reduction.fresh(task.chunk.n_rows, prepared) for _ in range(2)]
         expected = whole(task, reduction, prepared, states[0])
         if number % 3 == 0:
-            assert same(whole(task, reduction, prepared, states[1]), expected)
+            assert same(kind, whole(task, reduction, prepared, states[1]), expected)
         elif number == 4:
             states[1] = reduction.fresh(task.chunk.n_rows, prepared)
             reduction.rebuild(task.chunk, prepared, states[1])
@@ -89,11 +93,10 @@ def test_units_may_be_seen_whole_now_and_then(kind: str) -> None:
             assert np.array_equal(found.moved.sums, expected.moved.sums)
             assert found.n_moved == expected.n_moved
             assert found.n_touched == task.chunk.n_rows
-            states[0] = replace(states[1], labels=states[1].labels.copy())
             states[0] = BoundState(*(part.copy() for part in states[1].arrays))
         else:
-            assert same(partly(task, reduction, prepared, states[1])[0], expected)
-        assert_same_state(*states)
+            assert same(kind, partly(task, reduction, prepared, states[1])[0], expected)
+        assert same_state(kind, *states)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -142,7 +145,7 @@ def test_kept_are_the_rows_whose_bounds_have_the_least_left(kind: str) -> None:
 def test_reductions_travel(kind: str) -> None:
     reduction, _ = next(wandering(problem("float32"), kind, 5))
     again = pickle.loads(pickle.dumps(reduction))
-    assert again == reduction
+    assert again.chunk.__self__ == reduction.chunk.__self__
     assert again.row_bytes - next(wandering(problem("float32"), kind, 0))[0].row_bytes == 5
 
 
@@ -186,5 +189,5 @@ def test_cpus_without_a_register_tile_read_everything(
             continue
         expected = whole(task, reduction, prepared, states[0])
         found, chunks = partly(task, reduction, prepared, states[1])
-        assert same(found, expected)
+        assert same(kind, found, expected)
         assert chunks.all()
