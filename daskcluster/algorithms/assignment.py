@@ -87,6 +87,9 @@ class BoundedAssignment:
         How many bounds a row has.
     labels : ndarray of shape (n,), int32, optional
         OUT. As for `FullAssignment`.
+    recent_bytes : int
+        Bytes to spend per row for copies of rows whose bounds will fail soon, so that their chunks need
+        not be read again; see `daskcluster.chunkwise.recent`.
     run : callable (reduction, params) -> Changes, optional
         Makes the passes, in place of the placement's `map_state`.
 
@@ -101,12 +104,14 @@ class BoundedAssignment:
         bounds: Bounds,
         labels: np.ndarray | None = None,
         *,
+        recent_bytes: int = 0,
         run: Callable[[StatefulReduction, Any], Changes] | None = None,
     ) -> None:
         self.bounds = bounds
         self._rows = rows
         self._run = run or rows.placement.map_state
         self._labels = labels
+        self._recent_bytes = recent_bytes
         self._name = ""
         self._full = FullAssignment(rows, labels)
         self._totals: KMeansStatistics | None = None
@@ -137,13 +142,13 @@ class BoundedAssignment:
         else:
             previous = self._drift.centres
             self._drift.move(centres)
-        drift, rows = self._drift, self._rows
+        drift, rows, recent = self._drift, self._rows, self._recent_bytes
         params = BoundedParams(
-            centres, previous, drift.table(), rows.scale, rows.unit, self._labels
+            centres, previous, drift.table(), rows.scale, rows.unit, self._labels, recent
         )
         if self.bounds is Bounds.HAMERLY:
-            return hamerly(), params
+            return hamerly(recent), params
         if self.bounds is Bounds.ELKAN:
-            return elkan(len(centres)), ElkanParams(params, half_distances(centres))
+            return elkan(len(centres), recent), ElkanParams(params, half_distances(centres))
         grouped = GroupedParams(params, drift.groups, drift.of_groups.copy())
-        return yinyang(len(drift.groups)), grouped
+        return yinyang(len(drift.groups), recent), grouped

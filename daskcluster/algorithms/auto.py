@@ -7,7 +7,7 @@ driver, go ahead with every kind of bounds: their counts say what a pass over al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,10 @@ _UNREAD = 0.5
 """Rows that are read again in every pass: this share of failing ones makes bounds worth their while."""
 
 
+def _none(kind: Bounds) -> int:
+    return 0
+
+
 class AutoAssignment:
     """Looks at all rows, or keeps bounds, whichever costs less by the counts of a sample.
 
@@ -47,6 +51,8 @@ class AutoAssignment:
         Kinds whose state fits the memory.
     labels : ndarray of shape (n,), int32, optional
         OUT. As for `FullAssignment`.
+    recent_bytes : callable (Bounds) -> int
+        As for `BoundedAssignment`, for each kind.
 
     Notes
     -----
@@ -55,7 +61,12 @@ class AutoAssignment:
     """
 
     def __init__(
-        self, rows: ScaledPlacement, allowed: Sequence[Bounds], labels: np.ndarray | None = None
+        self,
+        rows: ScaledPlacement,
+        allowed: Sequence[Bounds],
+        labels: np.ndarray | None = None,
+        *,
+        recent_bytes: Callable[[Bounds], int] = _none,
     ) -> None:
         self._rows = rows
         self._labels = labels
@@ -63,6 +74,7 @@ class AutoAssignment:
         self._bounded: BoundedAssignment | None = None
         self._scouts: dict[Bounds, BoundedAssignment] | None = None
         self._allowed = tuple(allowed)
+        self._recent_bytes = recent_bytes
         self._pass = self._kept_for = self._n_sampled = 0
         self._idle = False
 
@@ -103,7 +115,9 @@ class AutoAssignment:
         self._kept_for, self._idle = 0, False
         if self._bounded is None or self._bounded.bounds is not kind:
             self.close()
-            self._bounded = BoundedAssignment(self._rows, kind, self._labels)
+            self._bounded = BoundedAssignment(
+                self._rows, kind, self._labels, recent_bytes=self._recent_bytes(kind)
+            )
 
     def _watched(self, found: Assigned, shape: Shape) -> Assigned:
         """Go back to looking at all rows if that would have been cheaper; bounds stay, and age."""

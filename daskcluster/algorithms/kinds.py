@@ -10,6 +10,7 @@ import numpy as np
 
 from daskcluster.algorithms.groups import balanced_groups
 from daskcluster.kernels.tile import group_size
+from daskcluster.typing import Dataset
 
 
 class Bounds(enum.StrEnum):
@@ -52,3 +53,18 @@ def within(
 def fallbacks(kind: Bounds) -> tuple[Bounds, ...]:
     """Return the kind itself and those that take its place where memory is short, in this order."""
     return _LESS[_LESS.index(kind) :]
+
+
+def recent_bytes(
+    kind: Bounds, room: int, dataset: Dataset, n_clusters: int, dtype: np.dtype[Any]
+) -> int:
+    """Return the bytes per row that may hold copies of rows whose bounds will fail soon.
+
+    Half of what `room` leaves beside the bounds, the other half is for partitions that stay in memory;
+    at most a quarter of a row. None where all rows are, or stay, in memory.
+    """
+    n, rows = dataset.n_rows, dataset.bytes_of((0, dataset.n_rows))
+    left = room - n * kind.row_bytes(n_clusters, dtype)
+    if dataset.in_memory or left >= rows or n == 0:
+        return 0
+    return max(0, min(rows // 4, left // 2) // n)

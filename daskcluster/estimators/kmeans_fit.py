@@ -11,7 +11,7 @@ import numpy as np
 
 from daskcluster.algorithms.assignment import Assignment, BoundedAssignment, FullAssignment
 from daskcluster.algorithms.auto import AutoAssignment
-from daskcluster.algorithms.kinds import AUTOMATIC, Bounds, fallbacks, within
+from daskcluster.algorithms.kinds import AUTOMATIC, Bounds, fallbacks, recent_bytes, within
 from daskcluster.algorithms.lloyd import lloyd
 from daskcluster.chunkwise.assign import (
     SCORE,
@@ -141,7 +141,10 @@ class KMeansFit:
                 self._notice(f"algorithm={name!r} is for dense rows; sparse rows take lloyd.")
             return FullAssignment(rows, labels)
         if name == "auto":
-            return AutoAssignment(rows, self._within(AUTOMATIC, rows), labels)
+            kinds = self._within(AUTOMATIC, rows)
+            return AutoAssignment(
+                rows, kinds, labels, recent_bytes=lambda kind: self._recent_bytes(kind, rows)
+            )
         kinds = self._within(fallbacks(Bounds(name)), rows)
         if not kinds or kinds[0] != name:
             wanted = self.dataset.n_rows * Bounds(name).row_bytes(
@@ -152,7 +155,14 @@ class KMeansFit:
                 f"{format_bytes(self._bounds_room(rows))} are there; {kinds[0] if kinds else 'lloyd'} "
                 "takes its place, with the same result. Raise bounds_memory or the memory limit."
             )
-        return BoundedAssignment(rows, kinds[0], labels) if kinds else FullAssignment(rows, labels)
+        if not kinds:
+            return FullAssignment(rows, labels)
+        recent = self._recent_bytes(kinds[0], rows)
+        return BoundedAssignment(rows, kinds[0], labels, recent_bytes=recent)
+
+    def _recent_bytes(self, kind: Bounds, rows: ScaledPlacement) -> int:
+        room, k = self._bounds_room(rows), self.estimator.n_clusters
+        return recent_bytes(kind, room, self.dataset, k, rows.dtype)
 
     def _within(self, kinds: Sequence[Bounds], rows: ScaledPlacement) -> tuple[Bounds, ...]:
         room = self._bounds_room(rows)
