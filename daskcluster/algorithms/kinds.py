@@ -61,10 +61,10 @@ def recent_bytes(
     """Return the bytes per row that may hold copies of rows whose bounds will fail soon.
 
     Half of what `room` leaves beside the bounds, the other half is for partitions that stay in memory;
-    at most a quarter of a row. None where all rows are, or stay, in memory.
+    at most an eighth of a row. None where all rows are, or stay, in memory.
     """
     n, rows = dataset.n_rows, dataset.bytes_of((0, dataset.n_rows))
     left = room - n * kind.row_bytes(n_clusters, dtype)
     if dataset.in_memory or left >= rows or n == 0:
         return 0
-    return max(0, min(rows // 4, left // 2) // n)
+    return max(0, min(rows // 8, left // 2) // n)
