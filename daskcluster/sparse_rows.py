@@ -18,8 +18,8 @@ class SparseRows:
     """Rows of which only the stored values are kept (compressed sparse rows).
 
     Not scipy's matrix: that copies when it is sliced, chooses the dtype of its index arrays itself, and
-    takes longer to import than everything that is done with it here. The kernels want three plain
-    arrays, a chunk wants views of them.
+    is an import that workers need for nothing else. The kernels want three plain arrays, a chunk wants
+    views of them.
 
     Attributes
     ----------
@@ -48,6 +48,14 @@ class SparseRows:
     indices: np.ndarray
     indptr: np.ndarray
     n_features: int
+
+    @classmethod
+    def of(cls, dense: np.ndarray) -> SparseRows:
+        """Return the rows of a dense array (n, d), zeros left out."""
+        row, column = np.nonzero(dense)
+        counts = np.bincount(row, minlength=len(dense))
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return cls(dense[row, column], column.astype(INDEX_DTYPE), indptr, dense.shape[1])
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -148,8 +148,8 @@ class RoundParams:
 
     Attributes
     ----------
-    candidates : ndarray of shape (m, d)
-        All so far.
+    candidates : Rows, shape (m, d)
+        All so far; as CSR where the rows are, for they travel.
     known : int
         The first `known` of them are in the state of the round before.
     key : Key
@@ -163,7 +163,7 @@ class RoundParams:
     unit : bool
     """
 
-    candidates: np.ndarray
+    candidates: Rows
     known: int
     key: Key
     most: int
@@ -230,10 +230,11 @@ class _PreparedRound:
 
 
 def _prepare_round(params: RoundParams) -> _PreparedRound:
+    candidates = dense_rows(params.candidates)
     return _PreparedRound(
         params,
-        PreparedCentres(params.candidates),
-        PreparedCentres(params.candidates[params.known :]),
+        PreparedCentres(candidates),
+        PreparedCentres(candidates[params.known :]),
         float(residual_shift(params.shift, params.n_rows)),
     )
 
@@ -259,7 +260,7 @@ def _rebuild_candidates(chunk: Chunk, prepared: _PreparedRound, labels: np.ndarr
     params = prepared.params
     if params.known == 0:
         return
-    known = PreparedCentres(params.candidates[: params.known])
+    known = PreparedCentres(prepared.candidates.array[: params.known])
     for block in chunk.blocks(unit=params.unit):
         known.nearest(block.rows, labels[block.start - chunk.start : block.stop - chunk.start])
 

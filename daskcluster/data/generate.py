@@ -1,4 +1,4 @@
-"""Synthetic rows of any number: a seeded mixture of Gaussians, written chunk by chunk."""
+"""Synthetic rows of any number: a seeded mixture, of Gaussians or of topics, written chunk by chunk."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.data.generate_sparse import SparseMixture, fill_sparse
 from daskcluster.data.staging import Staging
 from daskcluster.data.writer import StagedArray, array_metadata, good_chunk_rows
 from daskcluster.errors import InvalidParameterError
@@ -82,12 +83,14 @@ def generate(
     dtype: str = "float32",
     seed: int = 0,
     spread: float = 10.0,
+    sparse: bool = False,
+    n_nonzeros: int = 76,
     chunk_rows: int | None = None,
     n_threads: int = 1,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     callbacks: Sequence[Callable[[Event], None]] = (),
-) -> Mixture:
+) -> Mixture | SparseMixture:
     """Write a mixture of Gaussians to a Zarr array (n, d) at `output`, whole or absent.
 
     Row i is the same whatever the number of rows, chunks or threads.
@@ -98,11 +101,17 @@ def generate(
         Path or URL.
     n_rows, n_features, n_clusters : int
     dtype : {"float16", "float32", "float64"}
+        Not float16 for sparse rows.
     seed : int
     spread : float
-        Standard deviation of the centres; clusters have 1.
+        Standard deviation of the centres; clusters have 1. Of no meaning for sparse rows.
+    sparse : bool
+        Write CSR rows of length one instead, with columns after Zipf's law; see
+        `daskcluster.data.generate_sparse.SparseMixture`.
+    n_nonzeros : int
+        Of a sparse row, about.
     chunk_rows : int, optional
-        About 8 MB by default.
+        About 8 MB by default; chunks of sparse rows are cut by values.
     n_threads : int
         Chunks made at the same time.
     overwrite : bool
@@ -112,32 +121,51 @@ def generate(
 
     Returns
     -------
-    Mixture
-        What the rows were drawn from, with the true centres and labels.
+    Mixture or SparseMixture
+        What the rows were drawn from, with the true labels (and centres, where those are Gaussian).
 
     Notes
     -----
     Cost: no pass; memory is about four chunks per thread, independent of n.
     """
     _check(n_rows=n_rows, n_features=n_features, n_clusters=n_clusters, n_threads=n_threads)
-    if dtype not in ("float16", "float32", "float64"):
-        raise InvalidParameterError(f"dtype={dtype!r} should be float16, float32 or float64.")
-    mixture = Mixture(n_features, n_clusters, dtype, seed, spread)
+    _check_kind(dtype, sparse, n_nonzeros, chunk_rows)
     step = chunk_rows or good_chunk_rows(n_features * np.dtype(dtype).itemsize, n_rows)
     _check(chunk_rows=step)
     begun = time.monotonic()
-    staging = Staging.begin(output, overwrite=overwrite, storage_options=storage_options)
+    mixture: Mixture | SparseMixture
+    staging = Staging.begin(
+        output, overwrite=overwrite, storage_options=storage_options, kinds=("array", "group")
+    )
     try:
-        metadata = array_metadata((n_rows, n_features), step, dtype)
-        array = StagedArray(staging.work, "", metadata, step)
         publish(callbacks, PassStarted("generate", n_rows))
-        _fill(array, mixture, n_rows, n_threads, callbacks)
-        staging.commit(array.document())
+        if sparse:
+            mixture = SparseMixture(n_features, n_clusters, n_nonzeros, dtype, seed)
+            documents = fill_sparse(staging, mixture, n_rows, n_threads, callbacks)
+        else:
+            mixture = Mixture(n_features, n_clusters, dtype, seed, spread)
+            metadata = array_metadata((n_rows, n_features), step, dtype)
+            array = StagedArray(staging.work, "", metadata, step)
+            _fill(array, mixture, n_rows, n_threads, callbacks)
+            documents = array.document()
+        staging.commit(documents)
     except BaseException:
         staging.abort()
         raise
     publish(callbacks, PassEnded("generate", time.monotonic() - begun, 0))
     return mixture
+
+
+def _check_kind(dtype: str, sparse: bool, n_nonzeros: int, chunk_rows: int | None) -> None:
+    known = ("float32", "float64") if sparse else ("float16", "float32", "float64")
+    if dtype not in known:
+        raise InvalidParameterError(f"dtype={dtype!r} should be {' or '.join(known)}.")
+    if sparse and chunk_rows is not None:
+        raise InvalidParameterError(
+            f"chunk_rows={chunk_rows} is for dense rows; the chunks of sparse rows are cut by values, "
+            "leave it out."
+        )
+    _check(n_nonzeros=n_nonzeros)
 
 
 def _check(**counts: int) -> None:

@@ -19,7 +19,7 @@ from daskcluster.data.nodes import (
     open_node,
     warn_of_missing_chunks,
 )
-from daskcluster.data.sparse_memory import is_sparse, open_sparse
+from daskcluster.data.sparse_memory import MemorySparseDataset, is_sparse, open_sparse
 from daskcluster.data.sparse_zarr import is_csr, open_csr
 from daskcluster.data.stores import Location, locate
 from daskcluster.data.weighted import array_weights, stored_weights
@@ -30,6 +30,7 @@ from daskcluster.errors import (
     InvalidParameterError,
     WrongTypeError,
 )
+from daskcluster.sparse_rows import SparseRows
 from daskcluster.typing import Dataset
 
 _CONVERTIBLE = (".npz", ".csv", ".tsv", ".parquet", ".csv.gz", ".pq")
@@ -125,6 +126,8 @@ def _open_rows(
         )
     if isinstance(source, Dataset):
         return source
+    if isinstance(source, SparseRows):
+        return MemorySparseDataset(source)
     if _package(source) == "zarr":
         return _open_zarr_object(source, flatten)
     if hasattr(source, "__dask_graph__"):

@@ -16,6 +16,7 @@ from daskcluster.estimators.inputs import checked_centres
 from daskcluster.seeding.kmeans_parallel import kmeans_parallel
 from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus
 from daskcluster.seeding.uniform import random_rows
+from daskcluster.sparse_rows import Rows
 
 METHODS = ("auto", "k-means++", "k-means||", "random")
 _REFINEMENTS = 30
@@ -84,12 +85,10 @@ def unit_rows(centres: np.ndarray) -> np.ndarray:
 
 def candidate_reducer(
     seed: int, rows: ScaledPlacement
-) -> Callable[[np.ndarray, np.ndarray, int], np.ndarray]:
+) -> Callable[[Rows, np.ndarray, int], np.ndarray]:
     """Return the reduction of k-means|| candidates: weighted k-means++, then Lloyd, in memory."""
 
-    def reduce_candidates(
-        candidates: np.ndarray, weights: np.ndarray, n_clusters: int
-    ) -> np.ndarray:
+    def reduce_candidates(candidates: Rows, weights: np.ndarray, n_clusters: int) -> np.ndarray:
         dataset = open_dataset(candidates, weights=weights)
         with LocalEngine().place(dataset) as placement:
             few = ScaledPlacement(placement, unit=rows.unit)

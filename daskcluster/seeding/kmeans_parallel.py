@@ -18,9 +18,9 @@ from daskcluster.chunkwise.seeding import FIRST_ROUND, ROUND, RoundParams, Round
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.randomness import Key
 from daskcluster.seeding.uniform import draw_rows, take_centres
-from daskcluster.sparse_rows import dense_rows
+from daskcluster.sparse_rows import Rows, SparseRows, dense_rows, join_rows
 
-Reduce = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
+Reduce = Callable[[Rows, np.ndarray, int], np.ndarray]
 """(candidates (m, d), weights (m,), k) -> centres (k, d)."""
 
 
@@ -60,7 +60,7 @@ def kmeans_parallel(
     wanted = max(1.0, oversampling * n_clusters)
     most = math.ceil(wanted + 6.0 * math.sqrt(wanted) + 16.0)
     indices = draw_rows(dataset, 1, Key(seed, "first centre"))
-    candidates = take_centres(rows, indices)
+    candidates: Rows = take_centres(rows, indices)
     known = 0
     for number in range(n_rounds + 1):
         last = number == n_rounds
@@ -72,8 +72,10 @@ def kmeans_parallel(
             break
         sampled = found.ratios < wanted / phi
         known = len(candidates)
-        fresh = dense_rows(found.rows[np.flatnonzero(sampled)])
-        candidates = np.concatenate([candidates, fresh])
+        fresh = found.rows[np.flatnonzero(sampled)]
+        if isinstance(fresh, SparseRows) and not isinstance(candidates, SparseRows):
+            candidates = SparseRows.of(candidates)  # they travel every round
+        candidates = join_rows([candidates, fresh])
         if len(fresh) == 0:
             known -= 1  # an empty draw: look at the last candidate again, with new numbers
     kept = found.weights > 0.0  # a duplicate of another candidate has no row nearest to it
@@ -81,12 +83,12 @@ def kmeans_parallel(
     if len(candidates) < n_clusters:
         candidates, weights = _fill(rows, candidates, weights, n_clusters, seed)
     if len(candidates) == n_clusters:
-        return candidates
+        return dense_rows(candidates)
     return reduce_candidates(candidates, weights, n_clusters)
 
 
 def _round(
-    rows: ScaledPlacement, candidates: np.ndarray, known: int, key: Key, most: int
+    rows: ScaledPlacement, candidates: Rows, known: int, key: Key, most: int
 ) -> RoundStatistics:
     n_rows = rows.placement.dataset.n_rows
     found: RoundStatistics
@@ -123,9 +125,10 @@ def _round(
 
 
 def _fill(
-    rows: ScaledPlacement, candidates: np.ndarray, weights: np.ndarray, n_clusters: int, seed: int
+    rows: ScaledPlacement, few: Rows, weights: np.ndarray, n_clusters: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Too few candidates (tiny or duplicate data): complete with random rows."""
+    candidates = dense_rows(few)
     dataset = rows.placement.dataset
     missing = n_clusters - len(candidates)
     drawn = draw_rows(dataset, n_clusters, Key(seed, "fill"), fewer=True)

@@ -1,4 +1,4 @@
-"""Laws 2, 3, 4 and 6 for CSR rows: neither chunks nor engines nor copies matter, labels are predictions."""
+"""Laws 2, 3, 4, 6 and 8 for CSR rows: chunks, engines and copies do not matter, labels are predictions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import pytest
 import zarr
 
 import daskcluster as dc
+from daskcluster.data.generate import generate
 from tests.data.test_sparse_zarr import put
 from tests.laws.data import CASES
 from tests.laws.test_law_02_chunking import INITS, fit, same_bits
 from tests.laws.test_law_05_precision import sparse_case
+from tests.laws.test_law_08_memory import measure
 
 N = 1500
 
@@ -75,3 +77,18 @@ def test_labels_of_rows_on_disk(tmp_path):
     assert np.array_equal(zarr.open_array(tmp_path / "labels.zarr", mode="r")[:], labels)
     model.save(str(tmp_path / "model"))
     assert np.array_equal(dc.load_model(str(tmp_path / "model")).predict(rows), labels)
+
+
+@pytest.mark.slow
+def test_ten_times_the_rows(tmp_path):
+    """Law 8: nothing grows with the rows but where each of them begins."""
+    few, many = 300_000, 3_000_000
+    for n in (few, many):
+        url = str(tmp_path / f"{n}.zarr")
+        generate(url, n_rows=n, n_features=20_000, n_clusters=16, sparse=True, n_nonzeros=40)
+    choice = "random", "lloyd", 600
+    measure(str(tmp_path / f"{few}.zarr"), *choice)  # compiles what is not in the cache
+    small = measure(str(tmp_path / f"{few}.zarr"), *choice)
+    large = measure(str(tmp_path / f"{many}.zarr"), *choice)
+    assert large["read"] > 5 * small["read"]
+    assert large["peak"] - small["peak"] <= 8 * (many - few) + 64 * 2**20
