@@ -91,7 +91,7 @@ class BoundedAssignment:
         Bytes to spend per row for copies of rows whose bounds will fail soon, so that their chunks need
         not be read again; see `daskcluster.chunkwise.recent`.
     run : callable (reduction, params) -> Changes, optional
-        Makes the passes, in place of the placement's `map_state`.
+        Makes the passes, in place of the placement's `map_state`; its sums are of no interest.
 
     Attributes
     ----------
@@ -110,6 +110,7 @@ class BoundedAssignment:
         self.bounds = bounds
         self._rows = rows
         self._run = run or rows.placement.map_state
+        self._on_placement = run is None
         self._labels = labels
         self._recent_bytes = recent_bytes
         self._name = ""
@@ -118,13 +119,14 @@ class BoundedAssignment:
         self._drift: Drift | None = None
 
     def __call__(self, centres: np.ndarray) -> Assigned:
-        if self._rows.survey is None:
+        if self._rows.survey is None and self._on_placement:
             # The grids of the sums are known after the first pass only, and stay from then on.
             return self._full(centres)
         reduction, params = self._next(centres)
         self._name = reduction.name
         changes = self._run(reduction, params)
-        self._rows.used = self._rows.scale
+        if self._on_placement:
+            self._rows.used = self._rows.scale
         self._totals = (
             changes.moved if self._totals is None else self._totals.combine(changes.moved)
         )

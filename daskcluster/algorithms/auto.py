@@ -33,8 +33,6 @@ _WORTH = 0.75
 """To begin with bounds costs a pass or two, so they have to promise this much."""
 _LOST = 1.2
 """Bounds that cost this much more than they save are left alone for a while."""
-_UNREAD = 0.5
-"""Rows that are read again in every pass: this share of failing ones makes bounds worth their while."""
 
 
 def _none(kind: Bounds) -> int:
@@ -53,6 +51,8 @@ class AutoAssignment:
         OUT. As for `FullAssignment`.
     recent_bytes : callable (Bounds) -> int
         As for `BoundedAssignment`, for each kind.
+    reads : bool
+        Rows do not fit the memory and are read in each pass.
 
     Notes
     -----
@@ -67,30 +67,33 @@ class AutoAssignment:
         labels: np.ndarray | None = None,
         *,
         recent_bytes: Callable[[Bounds], int] = _none,
+        reads: bool = False,
     ) -> None:
         self._rows = rows
         self._labels = labels
         self._full = FullAssignment(rows, labels)
         self._bounded: BoundedAssignment | None = None
-        self._scouts: dict[Bounds, BoundedAssignment] | None = None
+        self._scouts: list[_Scout] | None = None
         self._allowed = tuple(allowed)
         self._recent_bytes = recent_bytes
-        self._pass = self._kept_for = self._n_sampled = 0
+        self._reads = reads
+        self._pass = self._kept_for = 0
         self._idle = False
 
     def __call__(self, centres: np.ndarray) -> Assigned:
-        if self._rows.survey is None or not self._allowed:
+        if not self._allowed:
             return self._full(centres)
         shape = self._shape(centres)
         self._pass += 1
-        if self._pass == 1 and shape.all_fail() <= _LOST * shape.plain():
+        first = self._rows.survey is None
+        if not first and self._pass <= 2 and shape.all_fail() <= _LOST * shape.plain():
             self._use(Bounds.HAMERLY)  # nothing to lose: the tile takes most of the time
         if self._scouting(self._pass):
-            costs = self._scouted(centres)
+            costs = self._scouted(centres, shape)
             # A scout that has just set its bounds knows nothing yet; the next pass tells.
-            if self._scouting(self._pass - 1):
+            if not first and self._scouting(self._pass - 1):
                 self._choose(costs, shape)
-        if self._bounded is None or self._idle:
+        if first or self._bounded is None or self._idle:
             return self._full(centres)
         return self._watched(self._bounded(centres), shape)
 
@@ -123,61 +126,65 @@ class AutoAssignment:
         """Go back to looking at all rows if that would have been cheaper; bounds stay, and age."""
         assert self._bounded is not None
         n = self._rows.placement.dataset.n_rows
+        # What it has read is not known by rows: at most all of them.
         counts = Counts(found.n_touched / n, found.n_distances / n)
         self._kept_for += 1
         # The first pass sets bounds, or makes old ones tight again.
         if self._kept_for > 1:
-            self._idle = self._cost(self._bounded.bounds, shape, counts) > _LOST * shape.plain()
+            self._idle = _cost(self._bounded.bounds, shape, counts) > _LOST * shape.plain()
         return found
 
-    def _scouted(self, centres: np.ndarray) -> dict[Bounds, float]:
+    def _scouted(self, centres: np.ndarray, shape: Shape) -> dict[Bounds, float]:
         if self._scouts is None:
-            sample = _sample(self._rows)
-            self._scouts = {
-                kind: BoundedAssignment(self._rows, kind, run=_Scout(sample))
+            runs = _sample(self._rows)
+            self._scouts = [
+                _Scout(self._rows, kind, runs if self._reads else [np.concatenate(runs)])
                 for kind in self._allowed
-            }
-            self._n_sampled = len(sample)
-        shape, n = self._shape(centres), self._n_sampled
-        costs = {}
-        for kind, scout in self._scouts.items():
-            found = scout(centres)
-            counts = Counts(found.n_touched / n, found.n_distances / n)
-            costs[kind] = self._cost(kind, shape, counts)
-        return costs
-
-    def _cost(self, kind: Bounds, shape: Shape, counts: Counts) -> float:
-        cost = shape.yinyang(counts) if kind is Bounds.YINYANG else shape.hamerly(counts)
-        if not self._rows.placement.dataset.in_memory and counts.touched < _UNREAD:
-            return cost * _UNREAD
-        return cost
+            ]
+        return {scout.kind: _cost(scout.kind, shape, scout(centres)) for scout in self._scouts}
 
     def _shape(self, centres: np.ndarray) -> Shape:
         k, d = centres.shape
-        return Shape(d, k, d * centres.itemsize, group_size(k, centres.dtype))
+        return Shape(d, k, d * centres.itemsize, group_size(k, centres.dtype), self._reads)
+
+
+def _cost(kind: Bounds, shape: Shape, counts: Counts) -> float:
+    return shape.yinyang(counts) if kind is Bounds.YINYANG else shape.hamerly(counts)
 
 
 class _Scout:
-    """Runs passes over a sample in this process, in place of a placement's `map_state`."""
+    """Goes ahead with one kind of bounds over runs of sampled rows, in this process."""
 
-    def __init__(self, sample: np.ndarray) -> None:
-        self._chunk = Chunk(sample)
-        self._state: Any = None
+    def __init__(self, rows: ScaledPlacement, kind: Bounds, runs: Sequence[np.ndarray]) -> None:
+        self.kind = kind
+        self._assign = BoundedAssignment(rows, kind, run=self._run)
+        self._runs = [Chunk(run) for run in runs]
+        self._states: list[Any] = []
+        self._n_read = 0
 
-    def __call__(self, reduction: StatefulReduction, params: Any) -> Changes:
+    def __call__(self, centres: np.ndarray) -> Counts:
+        found, n = self._assign(centres), sum(run.n_rows for run in self._runs)
+        return Counts(found.n_touched / n, found.n_distances / n, self._n_read / n)
+
+    def _run(self, reduction: StatefulReduction, params: Any) -> Changes:
         prepared = reduction.prepare(params)
-        if self._state is None:
-            self._state = reduction.fresh(self._chunk.n_rows, prepared)
+        if not self._states:
+            self._states = [reduction.fresh(run.n_rows, prepared) for run in self._runs]
         changes: Changes = reduction.zero(prepared)
-        reduction.chunk(self._chunk, prepared, changes, self._state)
+        self._n_read = 0
+        for run, state in zip(self._runs, self._states, strict=True):
+            before = changes.n_touched
+            reduction.chunk(run, prepared, changes, state)
+            self._n_read += run.n_rows if changes.n_touched > before else 0
         return changes
 
 
-def _sample(rows: ScaledPlacement) -> np.ndarray:
+def _sample(rows: ScaledPlacement) -> list[np.ndarray]:
     """Return short runs of rows from all over the dataset: few chunks have to be read for them."""
     n = rows.placement.dataset.n_rows
     run = min(max(int(n * _SAMPLED) // _RUNS, _LEAST_RUN), _MOST_RUN)
     if n <= _RUNS * run:
-        return rows.placement.take(np.arange(n))
+        return [rows.placement.take(np.arange(n))]
     starts = np.linspace(0, n - run, _RUNS).astype(np.int64)
-    return rows.placement.take((starts[:, None] + np.arange(run)).ravel())
+    found = rows.placement.take((starts[:, None] + np.arange(run)).ravel())
+    return np.split(found, _RUNS)

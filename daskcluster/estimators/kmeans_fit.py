@@ -143,7 +143,11 @@ class KMeansFit:
         if name == "auto":
             kinds = self._within(AUTOMATIC, rows)
             return AutoAssignment(
-                rows, kinds, labels, recent_bytes=lambda kind: self._recent_bytes(kind, rows)
+                rows,
+                kinds,
+                labels,
+                recent_bytes=lambda kind: self._recent_bytes(kind, rows),
+                reads=self._is_read_again(rows),
             )
         kinds = self._within(fallbacks(Bounds(name)), rows)
         if not kinds or kinds[0] != name:
@@ -159,6 +163,10 @@ class KMeansFit:
             return FullAssignment(rows, labels)
         recent = self._recent_bytes(kinds[0], rows)
         return BoundedAssignment(rows, kinds[0], labels, recent_bytes=recent)
+
+    def _is_read_again(self, rows: ScaledPlacement) -> bool:
+        size = self.dataset.bytes_of((0, self.dataset.n_rows))
+        return not self.dataset.in_memory and size > rows.placement.state_room()
 
     def _recent_bytes(self, kind: Bounds, rows: ScaledPlacement) -> int:
         room, k = self._bounds_room(rows), self.estimator.n_clusters
