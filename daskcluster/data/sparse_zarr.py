@@ -147,6 +147,12 @@ def _arrays_of(group: zarr.Group, where: str) -> tuple[Any, Any, tuple[int, int]
     parts: list[Any] = [group[name] for name in PARTS]
     data, indices, indptr = parts
     check_dtype(data.dtype, what=f"CSR group at {where}")
+    for name, array in zip(PARTS, parts, strict=True):
+        if array.ndim != 1:
+            raise InvalidDataError(
+                f"{name!r} of the CSR group at {where} has shape={array.shape}; it should have one axis. "
+                "Write it again."
+            )
     for name, array in (("indices", indices), ("indptr", indptr)):
         if array.dtype.kind not in "iu":
             raise InvalidDataError(

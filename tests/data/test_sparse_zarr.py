@@ -220,6 +220,10 @@ def test_half_a_group_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InvalidDataError, match=text):
             open_dataset(tmp_path / "rows.zarr")
     group.attrs["shape"] = [200, 20]
+    del group["indptr"]
+    group.create_array("indptr", data=np.zeros((201, 1), np.int64))
+    with pytest.raises(InvalidDataError, match=r"'indptr' .* shape=\(201, 1\); it should have one"):
+        open_dataset(tmp_path / "rows.zarr")
     del group["indices"]
     with pytest.raises(InvalidDataError, match=r"has no array 'indices'; data, indices"):
         open_dataset(tmp_path / "rows.zarr")

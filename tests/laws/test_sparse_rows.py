@@ -52,6 +52,13 @@ def test_rows_too_large_to_send_go_through_a_scratch_folder(client, monkeypatch)
     same_bits(fit(rows, "k-means++", dense, w, engine=client), expected)
 
 
+def test_rows_in_a_store_of_this_process_go_through_a_scratch_folder(client):
+    dense, rows, w = sparse_case("weighted float32", n=N)
+    group = put(zarr.open_group(zarr.storage.MemoryStore(), mode="w"), rows)
+    expected = fit(group, "k-means||", dense, w, engine="local")
+    same_bits(fit(group, "k-means||", dense, w, engine=client), expected)
+
+
 def test_weight_equals_copies():
     _, rows, _ = sparse_case("float64", n=600)
     counts = np.random.default_rng(5).integers(0, 4, 600)
