@@ -20,7 +20,7 @@ from tests.benchmarks.ooc_rows import Layout, prepare
 from tests.benchmarks.plots import Curve, Panel, draw
 
 TAKES = (
-    "about half an hour on 2 cores, and 2.6 GB of disk in --scratch DIR, removed afterwards unless --keep "
+    "about a quarter of an hour on 2 cores, and 2.6 GB of disk in --scratch DIR, removed afterwards unless --keep "
     "(--quick: 3 minutes and 0.1 GB)"
 )
 
