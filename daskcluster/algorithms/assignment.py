@@ -91,7 +91,9 @@ class BoundedAssignment:
         Bytes to spend per row for copies of rows whose bounds will fail soon, so that their chunks need
         not be read again; see `daskcluster.chunkwise.recent`.
     run : callable (reduction, params) -> Changes, optional
-        Makes the passes, in place of the placement's `map_state`; its sums are of no interest.
+        Makes the passes, in place of the placement's `map_state`.
+    scouting : bool
+        Only counts are of interest, so the first pass need not find the grid of the sums.
 
     Attributes
     ----------
@@ -106,31 +108,37 @@ class BoundedAssignment:
         *,
         recent_bytes: int = 0,
         run: Callable[[StatefulReduction, Any], Changes] | None = None,
+        scouting: bool = False,
     ) -> None:
         self.bounds = bounds
         self._rows = rows
         self._run = run or rows.placement.map_state
-        self._on_placement = run is None
+        self._scouting = scouting
         self._labels = labels
         self._recent_bytes = recent_bytes
         self._name = ""
+        self._relabel = False
         self._full = FullAssignment(rows, labels)
         self._totals: KMeansStatistics | None = None
         self._drift: Drift | None = None
 
     def __call__(self, centres: np.ndarray) -> Assigned:
-        if self._rows.survey is None and self._on_placement:
+        if self._rows.survey is None and not self._scouting:
             # The grids of the sums are known after the first pass only, and stay from then on.
             return self._full(centres)
         reduction, params = self._next(centres)
         self._name = reduction.name
         changes = self._run(reduction, params)
-        if self._on_placement:
+        if not self._scouting:
             self._rows.used = self._rows.scale
         self._totals = (
             changes.moved if self._totals is None else self._totals.combine(changes.moved)
         )
         return Assigned(self._totals.copy(), changes.n_touched, changes.n_distances)
+
+    def resume(self) -> None:
+        """Go on after others have assigned the rows: their labels are no longer those of the last call."""
+        self._relabel = True
 
     def close(self) -> None:
         """Free the bounds."""
@@ -146,8 +154,16 @@ class BoundedAssignment:
             self._drift.move(centres)
         drift, rows, recent = self._drift, self._rows, self._recent_bytes
         params = BoundedParams(
-            centres, previous, drift.table(), rows.scale, rows.unit, self._labels, recent
+            centres,
+            previous,
+            drift.table(),
+            rows.scale,
+            rows.unit,
+            self._labels,
+            recent,
+            relabel=self._relabel,
         )
+        self._relabel = False
         if self.bounds is Bounds.HAMERLY:
             return hamerly(recent), params
         if self.bounds is Bounds.ELKAN:

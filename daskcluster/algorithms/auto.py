@@ -86,7 +86,12 @@ class AutoAssignment:
         shape = self._shape(centres)
         self._pass += 1
         first = self._rows.survey is None
-        if not first and self._pass <= 2 and shape.all_fail() <= _LOST * shape.plain():
+        if (
+            not first
+            and self._bounded is None
+            and self._pass <= 2
+            and shape.all_fail() <= _LOST * shape.plain()
+        ):
             self._use(Bounds.HAMERLY)  # nothing to lose: the tile takes most of the time
         if self._scouting(self._pass):
             costs = self._scouted(centres, shape)
@@ -121,6 +126,8 @@ class AutoAssignment:
             self._bounded = BoundedAssignment(
                 self._rows, kind, self._labels, recent_bytes=self._recent_bytes(kind)
             )
+        else:
+            self._bounded.resume()
 
     def _watched(self, found: Assigned, shape: Shape) -> Assigned:
         """Go back to looking at all rows if that would have been cheaper; bounds stay, and age."""
@@ -157,7 +164,7 @@ class _Scout:
 
     def __init__(self, rows: ScaledPlacement, kind: Bounds, runs: Sequence[np.ndarray]) -> None:
         self.kind = kind
-        self._assign = BoundedAssignment(rows, kind, run=self._run)
+        self._assign = BoundedAssignment(rows, kind, run=self._run, scouting=True)
         self._runs = [Chunk(run) for run in runs]
         self._states: list[Any] = []
         self._n_read = 0

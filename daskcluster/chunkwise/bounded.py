@@ -34,6 +34,9 @@ class BoundedParams:
         Cosine metric: rows are scaled to length one first.
     labels : ndarray of shape (n,), int32, or None
         OUT. Where labels are kept as well, by global row index (only within one process).
+    relabel : bool
+        Others have written to `labels` since the last call: write those of all rows, not only of rows that
+        moved.
     recent_bytes : int
         Bytes for each row of a unit that may be spent on copies of some of its rows, which are not read
         again (only where rows would have to be read); see `daskcluster.chunkwise.recent`. To be the same
@@ -47,6 +50,7 @@ class BoundedParams:
     unit: bool = False
     labels: np.ndarray | None = None
     recent_bytes: int = 0
+    relabel: bool = False
 
 
 @dataclass(frozen=True)

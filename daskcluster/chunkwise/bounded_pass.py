@@ -86,6 +86,7 @@ class BoundedPass:
         """Look at the failing rows of a chunk, but for those that `screen` has looked at."""
         if prepared.panels.tile == PORTABLE:
             _revise_plainly(chunk, prepared, into, state)
+            _relabel(chunk, prepared, state)
             return
         failing = self.failing(prepared, state, prepared.margin)
         recent = state.screened(prepared.turn)
@@ -93,6 +94,7 @@ class BoundedPass:
             failing = _unkept(failing, recent, state)
         some = gathered(chunk, failing, unit=prepared.params.unit)
         self._revise_all(some, prepared, into, state)
+        _relabel(chunk, prepared, state)
         if recent is not None:
             room = recent.room(chunk, state.first)
             # If more fail than there is room for, the chunk will be wanted again in any case.
@@ -169,6 +171,13 @@ def _note(
     kept = prepared.params.labels
     if kept is not None:
         kept[some.start + which] = new
+
+
+def _relabel(chunk: Chunk, prepared: Bounded, state: BoundState) -> None:
+    """Write all labels of a chunk, where that is asked for."""
+    kept = prepared.params.labels
+    if kept is not None and prepared.params.relabel:
+        kept[chunk.start : chunk.stop] = state.labels
 
 
 def _revise_plainly(chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:

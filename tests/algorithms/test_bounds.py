@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
+from daskcluster.algorithms.assignment import BoundedAssignment, FullAssignment
 from daskcluster.algorithms.costs import Counts, Shape
 from daskcluster.algorithms.drift import Drift, half_distances, half_gaps
 from daskcluster.algorithms.groups import balanced_groups
 from daskcluster.algorithms.kinds import Bounds, fallbacks, within
+from daskcluster.engine.scaled import ScaledPlacement
 
 
 @pytest.mark.parametrize(("k", "size"), [(1, 4), (4, 4), (5, 4), (23, 4), (100, 14)])
@@ -99,3 +101,25 @@ def test_auto_keeps_bounds_of_separated_clusters():
     touched = [record["n_touched"] for record in fit_auto(X, 40)]
     assert touched[0] == 40_000
     assert min(touched) < 4_000
+
+
+@pytest.mark.parametrize("kind", list(Bounds))
+def test_bounds_that_were_left_alone_for_a_while(kind):
+    """Plain passes in between change labels behind the bounds' back: back and forth, some of them."""
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((3000, 5)).astype(np.float32)
+    kept, expected = np.empty(3000, np.int32), np.empty(3000, np.int32)
+    with dc.LocalEngine(2).place(dc.open_dataset(X)) as placement:
+        rows = ScaledPlacement(placement)
+        rows.known()
+        bounded, full = BoundedAssignment(rows, kind, kept), FullAssignment(rows, kept)
+        plain = FullAssignment(rows, expected)
+        a, b = X[:30], X[30:60]
+        for centres, assign in [(a, bounded), (b, full), (a, bounded), (b, full), (b, bounded)]:
+            if assign is bounded:
+                bounded.resume()
+            found, wanted = assign(centres).statistics, plain(centres).statistics
+            assert np.array_equal(kept, expected)
+            assert np.array_equal(found.sums, wanted.sums)
+            assert np.array_equal(found.counts, wanted.counts)
+        bounded.close()
