@@ -20,8 +20,8 @@ from tests.benchmarks.ooc_rows import Layout, prepare
 from tests.benchmarks.plots import Curve, Panel, draw
 
 TAKES = (
-    "about a quarter of an hour on 2 cores, and 2.6 GB of disk in --scratch DIR, removed afterwards unless --keep "
-    "(--quick: 3 minutes and 0.1 GB)"
+    "about a quarter of an hour on 2 cores, and 2.6 GB of disk in --scratch DIR, removed afterwards "
+    "unless --keep (--quick: 3 minutes and 0.1 GB)"
 )
 
 ALGORITHMS = ("lloyd", "hamerly", "auto")
