@@ -29,6 +29,9 @@ _RUNS = 16
 _LEAST_RUN, _MOST_RUN = 16, 256
 _SAMPLED = 1 / 64
 """The share of the rows that is sampled, within the limits above."""
+_EVERY = 8
+_SMALL = 3e6
+"""A pass that takes less (in nanoseconds of one thread) is over before anything could be saved."""
 _WORTH = 0.75
 """To begin with bounds costs a pass or two, so they have to promise this much."""
 _LOST = 1.2
@@ -56,8 +59,8 @@ class AutoAssignment:
 
     Notes
     -----
-    Cost: that of the kind in use, and about two hundredths of a pass for the sample, in a pass of
-    which the number is a power of two and in the one after.
+    Cost: that of the kind in use, and about three hundredths of a pass for the sample, in the first five
+    passes and in two out of eight later.
     """
 
     def __init__(
@@ -81,9 +84,9 @@ class AutoAssignment:
         self._idle = False
 
     def __call__(self, centres: np.ndarray) -> Assigned:
-        if not self._allowed:
-            return self._full(centres)
         shape = self._shape(centres)
+        if not self._allowed or self._rows.placement.dataset.n_rows * shape.plain() < _SMALL:
+            return self._full(centres)
         self._pass += 1
         first = self._rows.survey is None
         if (
@@ -109,8 +112,8 @@ class AutoAssignment:
 
     @staticmethod
     def _scouting(number: int) -> bool:
-        """Whether scouts go ahead in this pass: two passes running, at 1, 2, 4, 8, 16, ..."""
-        return number > 0 and (number & (number - 1) == 0 or (number - 1) & (number - 2) == 0)
+        """Whether scouts go ahead in this pass: in the first few, then two running out of eight."""
+        return 0 < number <= 5 or (number > 5 and number % _EVERY <= 1)
 
     def _choose(self, costs: dict[Bounds, float], shape: Shape) -> None:
         current = None if self._bounded is None or self._idle else self._bounded.bounds

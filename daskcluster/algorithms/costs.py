@@ -20,8 +20,9 @@ _FETCH = 0.05
 _DECODE = 4.0
 """Per byte of a row that is read from its store, out of core."""
 _PLAIN_ROW, _SCREENED_ROW, _TOUCHED_ROW, _KEPT_ROW = 5.0, 5.0, 12.0, 15.0
-_RUNNER_UP = 0.3
-_SCREENED_GROUP, _TOUCHED_GROUP = 0.5, 3.0
+_WINNER, _RUNNER_UP = 0.12, 0.3
+"""Per centre: keeping the best, and the best two."""
+_SCREENED_GROUP, _TOUCHED_GROUP, _MET_GROUP = 0.5, 8.0, 20.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Shape:
 
     def plain(self) -> float:
         """Return the cost of a row in a pass over all rows and centres."""
-        work = self.d * (self.k * _FMA + _SUM + _PACK)
+        work = self.d * (self.k * _FMA + _SUM + _PACK) + self.k * _WINNER
         return _PLAIN_ROW + work + self.row_bytes * _READ + self._decode(1.0)
 
     def all_fail(self) -> float:
@@ -73,7 +74,8 @@ class Shape:
         """Return the cost of a row within a bound for each group."""
         n_groups = -(-self.k // self.group)
         met = max(0.0, counts.distances - counts.touched)
-        tile = met * (self.d * _FMA + _RUNNER_UP) + met / self.group * self.d * _PACK
+        tile = met * (self.d * _FMA + _RUNNER_UP)
+        tile += met / self.group * (self.d * _PACK + _MET_GROUP)
         touched = counts.touched * (self._touch() + n_groups * _TOUCHED_GROUP + _KEPT_ROW)
         screened = _SCREENED_ROW + n_groups * _SCREENED_GROUP
         return screened + touched + tile + self._decode(counts.read)

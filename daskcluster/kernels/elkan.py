@@ -25,7 +25,7 @@ _SAFE = 1.0 + 2.0**-21
 _HEIGHT, _VECTORS = 4, 2
 
 
-def _build_revise(stamp: int) -> Any:
+def _build_revise(stamp: int) -> Any:  # noqa: C901  (one loop over rows: their bounds stay at hand)
     def revise(  # type: ignore[no-untyped-def]
         rows, at, which, centres, halves, labels, upper, lower, drift, margin, left
     ):
@@ -57,7 +57,12 @@ def _build_revise(stamp: int) -> Any:
             if 4 * failing > k:
                 failing, doubt = 0, True
             for j in range(k if failing else 0):
-                if bounds[j] > (near + relaxed[j]) * np.float32(_SAFE) or halves[a, j] > need:
+                if bounds[j] > (near + relaxed[j]) * np.float32(_SAFE):
+                    continue
+                if halves[a, j] > need:
+                    # As far as the two centres are apart, less the way to the nearer one.
+                    low = lowered(2.0 * halves[a, j] - u * _SAFE + drift[OWN, j])
+                    bounds[j] = max(bounds[j], low)
                     continue
                 v = math.sqrt(squared_distance(x, r * d, c, j * d, d))
                 computed += 1
