@@ -102,6 +102,8 @@ class Shelf:
         self._client = client
         self._n_rows = n_rows
         self._futures: dict[int, Future] = {}
+        # Dask frees what was dropped a little later: until then it is no longer in the way.
+        self.leaving: set[str] = set()
 
     def __contains__(self, index: int) -> bool:
         return index in self._futures
@@ -115,7 +117,9 @@ class Shelf:
 
     def drop(self, indices: Iterable[int]) -> None:
         for index in list(indices):
-            self._futures.pop(index, None)
+            future = self._futures.pop(index, None)
+            if future is not None:
+                self.leaving.add(future.key)
 
     def size(self, indices: Iterable[int]) -> int:
         """Return the bytes of these partitions, held or not."""
@@ -215,7 +219,8 @@ class Holdings:
         locked = lock.acquire(timeout=_PATIENCE_SECONDS)
         try:
             room = room_of()
-            taken = held_bytes(self._client, room)
+            leaving = self._rows.leaving | self._state.leaving
+            taken = held_bytes(self._client, room, besides=leaving)
             new: list[Future] = []
             for worker, indices in homes.items():
                 new += self._fill(worker, indices, room.get(worker, 0) - taken.get(worker, 0))

@@ -88,7 +88,7 @@ def describe_iteration(
         f"iteration {event.iteration}/{max_iter}: inertia {event.inertia:.8g}, "
         f"shift {event.shift:.3g}, {format_seconds(event.seconds)}"
     )
-    if 0 <= event.n_touched < n_rows:
+    if 0 < event.n_touched < n_rows:
         text += f", {event.n_touched / n_rows:.1%} of the rows looked at"
     if event.n_empty:
         text += f", {event.n_empty} empty"
