@@ -91,6 +91,7 @@ class AutoAssignment:
         first = self._rows.survey is None
         if (
             not first
+            and not self._reads
             and self._bounded is None
             and self._pass <= 2
             and shape.all_fail() <= _LOST * shape.plain()
