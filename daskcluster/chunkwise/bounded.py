@@ -6,6 +6,7 @@ The same for all kinds of bounds. How a pass goes: `daskcluster.chunkwise.bounde
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -153,16 +154,19 @@ class Bounded:
     panels: Panels
     grids: Grids
     margin: np.ndarray
-    previous: Panels | None
     turn: object
+
+    @cached_property
+    def previous(self) -> Panels | None:
+        """The centres of the call before, packed when labels were lost and not otherwise."""
+        return None if self.params.previous is None else pack(self.params.previous)
 
 
 def prepare(params: BoundedParams) -> Bounded:
     """Pack centres and set up grids, once per task."""
     panels = pack(params.centres)
-    previous = None if params.previous is None else pack(params.previous)
     margin = score_margin(params.centres, panels.offset, params.scale)
-    return Bounded(params, panels, Grids.of(params.scale), margin, previous, object())
+    return Bounded(params, panels, Grids.of(params.scale), margin, object())
 
 
 def score_margin(centres: np.ndarray, offset: np.ndarray, scale: Scale) -> np.ndarray:

@@ -48,6 +48,8 @@ def gathered(
     which : ndarray of shape (m,), int64, optional
         Where the rows stand in the state, if not where they stand in the chunk.
     """
+    if not len(at):
+        return
     rows, which = chunk.rows, at if which is None else which
     weights = None if chunk.weights is None else chunk.weights[at]
     dtype = compute_dtype(rows.dtype)

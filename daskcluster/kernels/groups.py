@@ -2,7 +2,7 @@
 
 A group is a run of whole panels. Rows that need a group are listed, packed and sent through its
 panels together; the best two of every row and group come back, from which labels and bounds are
-made (`settle_groups`). One bound a group: Ding et al., "Yinyang K-means", ICML 2015.
+made. One bound a group: Ding et al., "Yinyang K-means", ICML 2015.
 """
 
 from __future__ import annotations
