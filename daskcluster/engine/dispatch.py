@@ -62,7 +62,7 @@ class Port:
     ----------
     send : callable (Batch) -> Future
     fetch : callable (Future) -> Outcome
-        Waits for the part of the outcome that the driver needs now.
+        Waits for the part of the outcome that the driver needs now. `LostError` if it is gone.
     locate : callable (Lane) -> Lane
         The lane itself, or one of a worker that is there if its own has gone.
     idle : callable (mapping of key to Batch) -> keys
@@ -210,13 +210,21 @@ class Dispatch:
         try:
             outcome = self._port.fetch(future)
         except LostError:
-            self._resend(batch, future.key)
+            self._recover(batch, future)
             return
         if outcome.error is not None:
             raise outcome.error
         self._on_outcome(batch, outcome, future)
         if not batch.alone:
             self._feed(batch.lane)
+
+    def _recover(self, batch: Batch, future: Future) -> None:
+        """Wait for a task whose outcome was lost and that runs again, or send it if it does not."""
+        if future.status in ("cancelled", "lost"):
+            self._resend(batch, future.key)
+            return
+        self._flying[future.key] = (future, batch)
+        future.add_done_callback(self._arrived.put)
 
     def _resend(self, batch: Batch, key: str) -> None:
         """Send what was lost again, unless it is what ends the workers."""

@@ -194,17 +194,26 @@ class Flight:
     # -- back --------------------------------------------------------------------------------------
 
     def _fetch(self, future: Future) -> Outcome:
+        return self._wait(future, [future])
+
+    def _fetch_light(self, future: Future) -> Outcome:
+        return self._wait(self._client.submit(_without_value, future, pure=False), [future])
+
+    def _wait(self, future: Future, sources: Sequence[Future]) -> Outcome:
+        """Return what is made of finished tasks, as long as they are still there."""
+        patience = _PATIENCE_SECONDS
         while True:
             try:
-                outcome: Outcome = future.result(timeout=_PATIENCE_SECONDS)
+                outcome: Outcome = future.result(timeout=patience)
                 return outcome
             except CancelledError as error:
                 raise LostError from error
-            except TimeoutError:
+            except TimeoutError as error:
                 self._crew.present()
-
-    def _fetch_light(self, future: Future) -> Outcome:
-        return self._fetch(self._client.submit(_without_value, future, pure=False))
+                if any(source.status != "finished" for source in sources):
+                    raise LostError from error
+                # Each attempt starts the transfer anew: a slow line needs a longer one.
+                patience *= 2
 
     def _land(self, batch: Batch, outcome: Outcome, future: Future) -> None:
         self.bytes_read += outcome.bytes_read
@@ -235,7 +244,7 @@ class Flight:
             self._kept = []
             self._run(tails.again())
             try:
-                return self._fetch(self._reduced(self._kept)).value
+                return self._wait(self._reduced(self._kept), self._kept).value
             except LostError:
                 self._renew()
         raise EngineError(

@@ -142,10 +142,39 @@ def test_what_no_lane_will_take_is_sent_in_the_end(monkeypatch: pytest.MonkeyPat
     assert (cluster.sent[-1].lane, cluster.sent[-1].indices) == (B, (3,))
 
 
-def test_an_outcome_that_is_gone_when_fetched_is_sent_again() -> None:
-    cluster = FakeCluster(lambda batch: ("finished", Outcome() if batch.sends else None))
+@pytest.mark.parametrize("becomes", ["lost", "cancelled", "pending"])
+def test_an_outcome_that_is_gone_when_fetched_is_sent_again(
+    becomes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As well if Dask says that the task runs again, and it waits for a worker that has gone."""
+    monkeypatch.setattr("daskcluster.engine.dispatch.POLL_SECONDS", 0.01)
+
+    def fetch(future: Any) -> Outcome:
+        if future.payload is None:
+            future.status = becomes
+        return FakeCluster.fetch(cluster, future)
+
+    cluster = FakeCluster(
+        lambda batch: ("finished", None if batch.lane == A and not batch.sends else Outcome())
+    )
+    cluster.fetch = fetch  # type: ignore[method-assign]
     cluster.run(two_lanes())
     assert sorted(cluster.settled) == list(range(8))
+
+
+def test_an_outcome_that_is_gone_when_fetched_and_comes_back_is_not_sent_again() -> None:
+    def fetch(future: Any) -> Outcome:
+        if future.key not in lost:
+            lost.add(future.key)
+            raise LostError
+        return future.payload
+
+    lost: set[str] = set()
+    cluster = FakeCluster(fine)
+    cluster.fetch = fetch  # type: ignore[method-assign]
+    cluster.run(two_lanes())
+    assert sorted(cluster.settled) == list(range(8))
+    assert len(cluster.sent) == len(lost) == 4
 
 
 def test_sending_again_has_an_end() -> None:

@@ -23,6 +23,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.dispatch import Dispatch
+from daskcluster.engine.flight import Flight
 from daskcluster.engine.held import held_bytes
 from daskcluster.errors import EngineError, SchedulerUnreachableError
 from tests.engine import reductions as r
@@ -230,6 +231,34 @@ def test_rows_that_end_the_only_worker_are_named(
         with pytest.raises(EngineError, match=r"rows 48000 to 51999 end every worker that works"):
             placed.reduce(r.DEADLY, {"factor": 1, "row": 50_000, "b": np.ones(ballast)})
         assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
+
+
+def test_an_outcome_that_is_lost_with_the_only_worker_before_it_is_fetched(
+    dataset: Any, truth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask would run the task again on the worker that has gone, and nowhere else."""
+    killed: list[int] = []
+    fetch = Flight._fetch
+
+    def kill_first(flight: Flight, future: Any) -> Any:
+        if not killed:
+            killed.extend(pids(client).values())
+            os.kill(killed[0], signal.SIGKILL)
+            assert soon(lambda: not client.scheduler_info(n_workers=-1)["workers"])
+        return fetch(flight, future)
+
+    monkeypatch.setattr(Flight, "_fetch", kill_first)
+    with (
+        dask.config.set(PATIENT),
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, host="127.0.0.1", dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        DaskEngine(client, timeout=60).place(dataset) as placed,
+    ):  # fmt: skip
+        assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
+    assert len(killed) == 1
 
 
 def test_a_worker_that_is_retired_is_blamed_on_no_rows(
