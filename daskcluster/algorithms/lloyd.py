@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -70,31 +71,70 @@ def lloyd(
     history: list[dict[str, float]] = []
     while reason is None:
         began, bytes_before = time.perf_counter(), rows.placement.traffic.bytes_read
-        assigned = assign(centres)
-        statistics = assigned.statistics
-        used = rows.used
-        inertia = inertia_from(statistics, centres, rows)
-        n_empty = relocate_empty(rows, centres, statistics, used, labels)
-        moved_to = updated(statistics, centres, unit=rows.unit)
-        shift = float(((moved_to.astype(np.float64) - centres) ** 2).sum())
+        step = lloyd_step(rows, centres, assign, labels)
         event = IterationEnded(
             iteration=len(history) + 1,
-            inertia=inertia,
-            shift=shift,
+            inertia=step.inertia,
+            shift=step.shift,
             seconds=time.perf_counter() - began,
-            n_empty=n_empty,
+            n_empty=step.n_empty,
             bytes_read=rows.placement.traffic.bytes_read - bytes_before,
-            n_touched=assigned.n_touched,
-            n_distances=assigned.n_distances,
+            n_touched=step.n_touched,
+            n_distances=step.n_distances,
         )
         history.append(vars(event).copy())
         stopping.tell(event)
-        moved = not np.array_equal(moved_to, centres)
-        centres = moved_to
+        moved = not np.array_equal(step.centres, centres)
+        centres = step.centres
         threshold = tol * rows.known().mean_variance if tol > 0 else 0.0
-        reason = stopping.reason(len(history), moved=moved, shift=shift, threshold=threshold)
+        reason = stopping.reason(len(history), moved=moved, shift=step.shift, threshold=threshold)
     labelled = labels is not None and reason is StopReason.CONVERGED
     return FitResult(centres, len(history), reason, history, labelled)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One update of the centres, and what it took.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+        Where they have moved to.
+    inertia : float
+        Under the centres before.
+    shift : float
+        Squared movement of all centres together.
+    n_empty, n_touched, n_distances : int
+        Clusters that were empty, rows that were looked at, distances that were computed.
+    """
+
+    centres: np.ndarray
+    inertia: float
+    shift: float
+    n_empty: int
+    n_touched: int
+    n_distances: int
+
+
+def lloyd_step(
+    rows: ScaledPlacement,
+    centres: np.ndarray,
+    assign: Assignment,
+    labels: np.ndarray | None = None,
+) -> Step:
+    """Assign all rows, relocate empty clusters, and move the centres; arguments as of `lloyd`."""
+    assigned = assign(centres)
+    statistics, used = assigned.statistics, rows.used
+    inertia = inertia_from(statistics, centres, rows)
+    n_empty = relocate_empty(rows, centres, statistics, used, labels)
+    moved_to = updated(statistics, centres, unit=rows.unit)
+    shift = squared_movement(centres, moved_to)
+    return Step(moved_to, inertia, shift, n_empty, assigned.n_touched, assigned.n_distances)
+
+
+def squared_movement(before: np.ndarray, after: np.ndarray) -> float:
+    """Return the sum of squares of what all centres moved, in float64."""
+    return float(((after.astype(np.float64) - before) ** 2).sum())
 
 
 def updated(statistics: KMeansStatistics, centres: np.ndarray, *, unit: bool) -> np.ndarray:
