@@ -5,13 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, Self
 
-import numpy as np
-from sklearn.exceptions import ConvergenceWarning
-
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.engine import Engine
-from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.base import CentreEstimator, plain_parameters
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.inputs import (
     check_choice,
@@ -20,19 +14,14 @@ from daskcluster.estimators.inputs import (
     fit_dataset,
     is_out_of_core,
 )
-from daskcluster.estimators.kmeans_fit import KMeansFit, KMeansRun
-from daskcluster.estimators.labels import Labels
-from daskcluster.estimators.verbose import say
-from daskcluster.events import Callback
-from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.versions import created_with
+from daskcluster.estimators.kmeans_base import METRICS, KMeansEstimator
+from daskcluster.estimators.kmeans_fit import KMeansFit
 from daskcluster.typing import Dataset
 
 ALGORITHMS = ("auto", "lloyd", "elkan", "hamerly", "yinyang")
-METRICS = ("euclidean", "cosine")
 
 
-class KMeans(CentreEstimator):
+class KMeans(KMeansEstimator):
     """K-means clustering of rows in memory, on disk or in a bucket.
 
     The result is the same to the bit on any engine, for any chunking and any number of workers.
@@ -106,8 +95,7 @@ class KMeans(CentreEstimator):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import daskcluster as dc
+    >>>     >>> import daskcluster as dc
     >>> X = np.array([[1.0, 2], [1, 4], [1, 0], [10, 2], [10, 4], [10, 0]])
     >>> model = dc.KMeans(n_clusters=2, random_state=0).fit(X)
     >>> sorted(model.cluster_centers_.tolist())
@@ -193,13 +181,6 @@ class KMeans(CentreEstimator):
         if self.max_time is not None:
             check_number(owner, "max_time", self.max_time, positive=True)
 
-    def _check_rows(self, dataset: Dataset) -> None:
-        if dataset.n_rows < self.n_clusters:
-            raise InvalidParameterError(
-                f"n_samples={dataset.n_rows} should be >= n_clusters={self.n_clusters}; "
-                f"pass n_clusters <= {dataset.n_rows} or add rows."
-            )
-
     def restarts_for(self, dataset: Dataset) -> int:
         """Return how many restarts `fit` makes on `dataset`."""
         method = method_for(self.init, in_memory=dataset.in_memory)
@@ -214,88 +195,3 @@ class KMeans(CentreEstimator):
             )
             return 1
         return int(self.n_init)
-
-    def _all_callbacks(self) -> tuple[Callback, ...]:
-        if not self.verbose:
-            return tuple(self.callbacks)
-        return (*self.callbacks, say)
-
-    # -- what was learnt --------------------------------------------------------------------------
-
-    def _learn(self, best: KMeansRun, dataset: Dataset, engine: Engine, fit: KMeansFit) -> None:
-        self.cluster_centers_ = best.result.centres
-        self.inertia_ = best.found.inertia
-        self.n_iter_ = best.result.n_iter
-        self.stop_reason_ = str(best.result.stop_reason)
-        self.history_ = best.result.history
-        self.seeding_ = fit.method
-        self.passes_ = fit.passes
-        self.bytes_read_ = fit.bytes_read
-        self.cluster_sizes_ = best.found.sizes
-        weighted = dataset.weights is not None
-        self.cluster_weights_ = (
-            best.found.weights.sum(axis=0) if weighted else best.found.sizes.astype(np.float64)
-        )
-        self.cluster_costs_ = best.found.costs.sum(axis=0)
-        self.n_rows_ = dataset.n_rows
-        self._n_init = fit.restarts
-        self.labels_: Any = best.labels
-        if best.labels is None:
-            self.labels_ = Labels(dataset, self.cluster_centers_, engine, unit=self._unit)
-        distinct = int((best.found.sizes > 0).sum())
-        if distinct < self.n_clusters:
-            warnings.warn(
-                f"Number of distinct clusters ({distinct}) found smaller than n_clusters "
-                f"({self.n_clusters}). Possibly due to duplicate points in X.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-
-    def to_model(self) -> KMeansModel:
-        """Return what was learnt as a plain, data-free value."""
-        names = getattr(self, "feature_names_in_", None)
-        return KMeansModel(
-            centres=self.cluster_centers_,
-            weights=self.cluster_weights_,
-            sizes=self.cluster_sizes_,
-            costs=self.cluster_costs_,
-            metric=self.metric,
-            inertia=self.inertia_,
-            n_iter=self.n_iter_,
-            stop_reason=self.stop_reason_,
-            seeding=self.seeding_,
-            passes=self.passes_,
-            bytes_read=self.bytes_read_,
-            history=tuple(self.history_),
-            parameters=plain_parameters(self),
-            feature_names=None if names is None else tuple(map(str, names)),
-            n_rows=self.n_rows_,
-            created_with=created_with(),
-        )
-
-    @classmethod
-    def from_model(cls, model: KMeansModel) -> Self:
-        """Return the fitted estimator that a model describes (without ``labels_``)."""
-        names = cls._get_param_names()
-        plain = {
-            name: value
-            for name, value in model.parameters.items()
-            if name in names and not (isinstance(value, str) and value.startswith("<"))
-        }
-        self = cls(**{**plain, "n_clusters": model.n_clusters, "metric": model.metric})
-        self.cluster_centers_ = model.centres
-        self.cluster_weights_ = model.weights
-        self.cluster_sizes_ = model.sizes
-        self.cluster_costs_ = model.costs
-        self.inertia_ = model.inertia
-        self.n_iter_ = model.n_iter
-        self.stop_reason_ = model.stop_reason
-        self.history_ = list(model.history)
-        self.seeding_ = model.seeding
-        self.passes_ = model.passes
-        self.bytes_read_ = model.bytes_read
-        self.n_rows_ = model.n_rows
-        self.n_features_in_ = model.n_features
-        if model.feature_names is not None:
-            self.feature_names_in_ = np.asarray(model.feature_names, dtype=object)
-        return self

@@ -1,0 +1,186 @@
+"""What all k-means estimators share: checks of rows, what a fit leaves on them, and their model."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from daskcluster.chunkwise.assign import (
+    SCORE,
+    AssignParams,
+    RowParams,
+    ScoreStatistics,
+    label_rows,
+    prepare_rows,
+)
+from daskcluster.data.sink import ArraySink
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.base import CentreEstimator, plain_parameters
+from daskcluster.estimators.labels import Labels
+from daskcluster.estimators.verbose import say
+from daskcluster.events import Callback
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.result import FitResult
+from daskcluster.models.versions import created_with
+from daskcluster.typing import Dataset
+
+METRICS = ("euclidean", "cosine")
+
+
+@dataclass
+class KMeansRun:
+    """One restart: its loop's result, the final figures, and labels where they were wanted."""
+
+    result: FitResult
+    found: ScoreStatistics
+    labels: np.ndarray | None
+
+
+class Spent(Protocol):
+    """What a whole fit took, restarts included; ``method`` is how centres were seeded."""
+
+    method: str
+    restarts: int
+    passes: int
+    bytes_read: int
+
+
+def judge(
+    rows: ScaledPlacement,
+    result: FitResult,
+    labels: np.ndarray | None = None,
+    *,
+    labelled: bool,
+) -> KMeansRun:
+    """Compute the final inertia and cluster figures, and labels, row by row: one pass.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    result : FitResult
+    labels : ndarray of shape (n,), int32, optional
+        OUT. Room for labels in this process, or those of ``result.centres`` already
+        (``result.labelled``).
+    labelled : bool
+        Labels are wanted; without room for them that is one more pass.
+    """
+    centres = result.centres
+    found = rows.reduce(
+        SCORE,
+        lambda scale: AssignParams(centres, scale, rows.unit, labels, labelled=result.labelled),
+    )
+    if labelled and labels is None:
+        labels = np.empty(rows.placement.dataset.n_rows, np.int32)
+        params = RowParams(centres, rows.unit)
+        rows.placement.map_rows(
+            label_rows, ArraySink(labels), params, prepare=prepare_rows, name="labels"
+        )
+    return KMeansRun(result, found, labels if labelled else None)
+
+
+class KMeansEstimator(CentreEstimator):
+    """Base of the k-means estimators.
+
+    Subclasses have the parameters ``n_clusters``, ``verbose`` and those of `CentreEstimator`.
+    """
+
+    n_clusters: int
+    verbose: int
+
+    def _check_rows(self, dataset: Dataset) -> None:
+        if dataset.n_rows < self.n_clusters:
+            raise InvalidParameterError(
+                f"n_samples={dataset.n_rows} should be >= n_clusters={self.n_clusters}; "
+                f"pass n_clusters <= {dataset.n_rows} or add rows."
+            )
+
+    def _all_callbacks(self) -> tuple[Callback, ...]:
+        if not self.verbose:
+            return tuple(self.callbacks)
+        return (*self.callbacks, say)
+
+    # -- what was learnt --------------------------------------------------------------------------
+
+    def _learn(self, best: KMeansRun, dataset: Dataset, engine: Engine, fit: Spent) -> None:
+        self.cluster_centers_ = best.result.centres
+        self.inertia_ = best.found.inertia
+        self.n_iter_ = best.result.n_iter
+        self.stop_reason_ = str(best.result.stop_reason)
+        self.history_ = best.result.history
+        self.seeding_ = fit.method
+        self.passes_ = fit.passes
+        self.bytes_read_ = fit.bytes_read
+        self.cluster_sizes_ = best.found.sizes
+        weighted = dataset.weights is not None
+        self.cluster_weights_ = (
+            best.found.weights.sum(axis=0) if weighted else best.found.sizes.astype(np.float64)
+        )
+        self.cluster_costs_ = best.found.costs.sum(axis=0)
+        self.n_rows_ = dataset.n_rows
+        self._n_init = fit.restarts
+        self.labels_: Any = best.labels
+        if best.labels is None:
+            self.labels_ = Labels(dataset, self.cluster_centers_, engine, unit=self._unit)
+        distinct = int((best.found.sizes > 0).sum())
+        if distinct < self.n_clusters:
+            warnings.warn(
+                f"Number of distinct clusters ({distinct}) found smaller than n_clusters "
+                f"({self.n_clusters}). Possibly due to duplicate points in X.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def to_model(self) -> KMeansModel:
+        """Return what was learnt as a plain, data-free value."""
+        names = getattr(self, "feature_names_in_", None)
+        return KMeansModel(
+            centres=self.cluster_centers_,
+            weights=self.cluster_weights_,
+            sizes=self.cluster_sizes_,
+            costs=self.cluster_costs_,
+            metric=self.metric,
+            inertia=self.inertia_,
+            n_iter=self.n_iter_,
+            stop_reason=self.stop_reason_,
+            seeding=self.seeding_,
+            passes=self.passes_,
+            bytes_read=self.bytes_read_,
+            history=tuple(self.history_),
+            parameters=plain_parameters(self),
+            feature_names=None if names is None else tuple(map(str, names)),
+            n_rows=self.n_rows_,
+            created_with=created_with(),
+        )
+
+    @classmethod
+    def from_model(cls, model: KMeansModel) -> Self:
+        """Return the fitted estimator that a model describes (without ``labels_``)."""
+        names = cls._get_param_names()
+        plain = {
+            name: value
+            for name, value in model.parameters.items()
+            if name in names and not (isinstance(value, str) and value.startswith("<"))
+        }
+        self = cls(**{**plain, "n_clusters": model.n_clusters, "metric": model.metric})
+        self.cluster_centers_ = model.centres
+        self.cluster_weights_ = model.weights
+        self.cluster_sizes_ = model.sizes
+        self.cluster_costs_ = model.costs
+        self.inertia_ = model.inertia
+        self.n_iter_ = model.n_iter
+        self.stop_reason_ = model.stop_reason
+        self.history_ = list(model.history)
+        self.seeding_ = model.seeding
+        self.passes_ = model.passes
+        self.bytes_read_ = model.bytes_read
+        self.n_rows_ = model.n_rows
+        self.n_features_in_ = model.n_features
+        if model.feature_names is not None:
+            self.feature_names_in_ = np.asarray(model.feature_names, dtype=object)
+        return self
