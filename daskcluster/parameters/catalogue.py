@@ -1,0 +1,146 @@
+"""Every name that ``fit --algorithm NAME`` and ``jobs.fit(algorithm=NAME)`` accept.
+
+An estimator is registered by one entry of `ALGORITHMS`. It is named by module and class, and imported
+when it is first used, by whoever uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any
+
+from daskcluster.errors import InvalidParameterError
+from daskcluster.parameters.kmeans import EXACT, KMEANS
+from daskcluster.parameters.table import Parameter
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """What a name of the catalogue stands for.
+
+    Attributes
+    ----------
+    estimator : str
+        ``"module:Class"``. The class takes ``engine`` and ``callbacks`` beside its table.
+    table : tuple of Parameter
+        All plain parameters of the class.
+    about : str
+        A few words for the help of ``--algorithm``.
+    fixed : mapping
+        Constructor arguments that the name decides, and that nobody may give beside it.
+    defaults : mapping
+        Values of parameters where the name has another default than the class.
+    rename : mapping
+        From a parameter's name to the constructor's, where they differ:
+        ``{"n_clusters": "n_components"}`` for mixtures.
+    """
+
+    estimator: str
+    table: tuple[Parameter, ...]
+    about: str = ""
+    fixed: Mapping[str, Any] = field(default_factory=lambda: _NONE)
+    defaults: Mapping[str, Any] = field(default_factory=lambda: _NONE)
+    rename: Mapping[str, str] = field(default_factory=lambda: _NONE)
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters that may be given, by name."""
+        return {p.name: p for p in self.table if self.argument(p.name) not in self.fixed}
+
+    @property
+    def class_name(self) -> str:
+        return self.estimator.partition(":")[2]
+
+    def argument(self, name: str) -> str:
+        """Return what the constructor calls parameter `name`."""
+        return self.rename.get(name, name)
+
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the constructor's arguments where `given` are the parameters that were given."""
+        chosen = {**self.defaults, **given}
+        return {**{self.argument(name): value for name, value in chosen.items()}, **self.fixed}
+
+
+ALGORITHMS: dict[str, Algorithm] = {
+    name: Algorithm("daskcluster.estimators.kmeans:KMeans", KMEANS, fixed={"algorithm": name})
+    for name in EXACT
+}
+"""From names to algorithms. The first is the default."""
+
+
+def find_algorithm(name: str) -> Algorithm:
+    """Return the algorithm called `name`.
+
+    Raises
+    ------
+    InvalidParameterError
+        There is none.
+
+    Examples
+    --------
+    >>> find_algorithm("elkan").class_name
+    'KMeans'
+    """
+    if name not in ALGORITHMS:
+        raise InvalidParameterError(
+            f"algorithm={name!r} should be one of {', '.join(ALGORITHMS)}{_meant(name, ALGORITHMS)}."
+        )
+    return ALGORITHMS[name]
+
+
+def owners(parameter: str) -> tuple[str, ...]:
+    """Return the names of the algorithms that have `parameter`, in the catalogue's order."""
+    return tuple(name for name, entry in ALGORITHMS.items() if parameter in entry.parameters)
+
+
+def check_parameters(algorithm: str, names: Any) -> None:
+    """Refuse parameters that `algorithm` does not have.
+
+    Raises
+    ------
+    InvalidParameterError
+        Which says what the algorithm has, and which other ones have the parameter.
+
+    Examples
+    --------
+    >>> check_parameters("lloyd", ["max_iter", "tol"])
+    """
+    known = find_algorithm(algorithm).parameters
+    for name in names:
+        if name not in known:
+            raise InvalidParameterError(_lacks(algorithm, name, known))
+
+
+def _lacks(algorithm: str, name: str, known: Mapping[str, Parameter]) -> str:
+    others = owners(name)
+    remedy = (
+        f"{name!r} is a parameter of {', '.join(others)}"
+        if others
+        else f"no algorithm has it{_meant(name, known)}"
+    )
+    return (
+        f"algorithm={algorithm!r} has no parameter {name!r}; {remedy}. "
+        f"The parameters of {algorithm!r} are {', '.join(known)}."
+    )
+
+
+def _meant(name: str, known: Any) -> str:
+    near = get_close_matches(str(name), list(known), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def estimator_path(class_name: str) -> str | None:
+    """Return ``"module:Class"`` of an estimator of the catalogue; None if it has no such class.
+
+    Examples
+    --------
+    >>> estimator_path("KMeans")
+    'daskcluster.estimators.kmeans:KMeans'
+    """
+    paths = {entry.class_name: entry.estimator for entry in ALGORITHMS.values()}
+    return paths.get(class_name)

@@ -1,0 +1,66 @@
+"""Parameters that several estimators have. A table that needs another default takes `varied`."""
+
+from __future__ import annotations
+
+from daskcluster.parameters.table import Parameter
+
+N_CLUSTERS = Parameter("n_clusters", int, 8, "Number of clusters.", least=1)
+
+INIT = Parameter(
+    "init",
+    str,
+    "auto",
+    "How to choose the first centres. auto: k-means++ in memory, k-means|| elsewhere. "
+    "The URL of a saved model is a warm start.",
+    choices=("auto", "k-means++", "k-means||", "random"),
+    other="the URL of a saved model",
+)
+
+N_INIT = Parameter(
+    "n_init",
+    int,
+    "auto",
+    "Restarts; the one with the lowest inertia wins. auto: 1, but 10 for random rows in memory.",
+    word="auto",
+    least=1,
+)
+
+MAX_ITER = Parameter(
+    "max_iter", int, 300, "Centre updates at most; 0 keeps the first centres.", least=0
+)
+
+TOL = Parameter(
+    "tol",
+    float,
+    1e-4,
+    "Stop when the centres' squared movement is at most this times the mean feature variance; "
+    "0 waits until nothing moves.",
+    least=0,
+)
+
+METRIC = Parameter(
+    "metric",
+    str,
+    "euclidean",
+    "Distance; cosine is spherical k-means.",
+    choices=("euclidean", "cosine"),
+)
+
+RANDOM_STATE = Parameter(
+    "random_state", int, None, "Seed; the same seed gives the same result to the bit.", least=0
+)
+
+VERBOSE = Parameter("verbose", int, 0, "Above 0: print every iteration as it ends.", least=0)
+
+MAX_TIME = Parameter(
+    "max_time", float, None, "Seconds; the iteration that exceeds them is the last.", least=0
+)
+
+BOUNDS_MEMORY = Parameter(
+    "bounds_memory",
+    int,
+    "auto",
+    "Bytes that bounds may take; with less, an algorithm with fewer bounds takes over.",
+    word="auto",
+    least=0,
+)

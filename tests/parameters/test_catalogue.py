@@ -1,0 +1,140 @@
+"""The catalogue against the estimators: names, defaults, and what is said of unknown parameters."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from daskcluster.errors import InvalidParameterError
+from daskcluster.parameters.catalogue import (
+    ALGORITHMS,
+    Algorithm,
+    check_parameters,
+    estimator_path,
+    find_algorithm,
+    owners,
+)
+from daskcluster.parameters.table import Parameter
+
+OBJECTS = {"engine", "callbacks"}
+"""Constructor arguments that have no plain value."""
+
+
+def class_of(algorithm: Algorithm) -> Any:
+    module, _, name = algorithm.estimator.partition(":")
+    return getattr(import_module(module), name)
+
+
+def defaults_of(algorithm: Algorithm) -> dict[str, Any]:
+    signature = inspect.signature(class_of(algorithm)).parameters
+    return {name: p.default for name, p in signature.items() if name not in OBJECTS}
+
+
+by_name = pytest.mark.parametrize("name", ALGORITHMS)
+
+
+@by_name
+def test_the_table_has_every_plain_parameter_with_its_default(name: str) -> None:
+    algorithm = ALGORITHMS[name]
+    table = {algorithm.argument(p.name): p.default for p in algorithm.table}
+    assert table == defaults_of(algorithm)
+
+
+@by_name
+def test_objects_are_arguments_of_every_estimator(name: str) -> None:
+    assert set(inspect.signature(class_of(ALGORITHMS[name])).parameters) >= OBJECTS
+
+
+@by_name
+def test_what_a_name_decides_is_an_argument_and_nobody_may_give_it(name: str) -> None:
+    algorithm = ALGORITHMS[name]
+    assert set(algorithm.fixed) <= set(defaults_of(algorithm))
+    assert set(algorithm.defaults) <= set(algorithm.parameters)
+    assert not {algorithm.argument(p) for p in algorithm.parameters} & set(algorithm.fixed)
+    estimator = class_of(algorithm)(**algorithm.arguments({}))
+    assert {k: v for k, v in estimator.get_params(deep=False).items() if k in algorithm.fixed} == (
+        dict(algorithm.fixed)
+    )
+
+
+@by_name
+def test_every_algorithm_has_a_number_of_clusters_by_the_same_name(name: str) -> None:
+    assert "n_clusters" in ALGORITHMS[name].parameters
+
+
+def every_parameter() -> list[Any]:
+    return [
+        pytest.param(p, id=f"{name}-{p.name}")
+        for name, algorithm in ALGORITHMS.items()
+        for p in algorithm.parameters.values()
+    ]
+
+
+@pytest.mark.parametrize("parameter", every_parameter())
+def test_a_parameter_explains_itself(parameter: Parameter) -> None:
+    assert parameter.help.endswith(".")
+    assert parameter.kind in (int, float, str, bool)
+    if isinstance(parameter.default, str):
+        assert parameter.default in {*parameter.choices, parameter.word}
+
+
+def test_arguments_are_renamed_and_completed() -> None:
+    table = (Parameter("n_clusters", int, 8, "Many."), Parameter("size", int, None, "Some."))
+    algorithm = Algorithm(
+        "m:Mixture",
+        table,
+        fixed={"kind": "full"},
+        defaults={"size": 7},
+        rename={"n_clusters": "n_components"},
+    )
+    assert algorithm.arguments({"n_clusters": 3}) == {"n_components": 3, "size": 7, "kind": "full"}
+    assert algorithm.arguments({"size": 9})["size"] == 9
+
+
+def test_what_is_unknown_is_told_with_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = (Parameter("n_clusters", int, 8, "Many."), Parameter("batch_rows", int, 1, "Some."))
+    monkeypatch.setitem(ALGORITHMS, "other", Algorithm("m:Other", table))
+    with pytest.raises(InvalidParameterError) as caught:
+        check_parameters("lloyd", ["batch_rows"])
+    text = str(caught.value)
+    assert text.startswith("algorithm='lloyd' has no parameter 'batch_rows'")
+    assert "'batch_rows' is a parameter of other." in text
+    assert "The parameters of 'lloyd' are n_clusters, init, n_init, max_iter" in text
+    assert owners("batch_rows") == ("other",)
+    with pytest.raises(InvalidParameterError, match="no algorithm has it; did you mean 'max_iter'"):
+        check_parameters("lloyd", ["max_iters"])
+    with pytest.raises(InvalidParameterError, match=r"no algorithm has it\. The"):
+        check_parameters("lloyd", ["xyz"])
+    # Decided by the name, not a parameter beside it.
+    with pytest.raises(InvalidParameterError, match="has no parameter 'algorithm'"):
+        check_parameters("lloyd", ["algorithm"])
+
+
+def test_unknown_algorithms() -> None:
+    with pytest.raises(InvalidParameterError, match=r"'loyd' should be one of auto.*mean 'lloyd'"):
+        find_algorithm("loyd")
+
+
+def test_estimators_by_the_name_of_their_class() -> None:
+    for algorithm in ALGORITHMS.values():
+        path = estimator_path(algorithm.class_name)
+        assert path == algorithm.estimator
+        assert class_of(algorithm).__name__ == algorithm.class_name
+    assert estimator_path("os") is None
+
+
+def test_the_catalogue_imports_nothing_heavy() -> None:
+    script = (
+        "import sys\nimport daskcluster.parameters\n"
+        "heavy = {'numpy', 'dask', 'sklearn', 'numba', 'zarr', 'scipy', 'click'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
