@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from daskcluster.algorithms.drift import Drift, half_distances
+from daskcluster.algorithms.drift import Drift, Gaps, half_distances
 from daskcluster.algorithms.kinds import Bounds
 from daskcluster.chunkwise.assign import ASSIGN, AssignParams
 from daskcluster.chunkwise.bounded import BoundedParams, Changes
@@ -94,6 +94,8 @@ class BoundedAssignment:
         Makes the passes, in place of the placement's `map_state`.
     scouting : bool
         Only counts are of interest, so the first pass need not find the grid of the sums.
+    gaps : Gaps, optional
+        Shared with others that are called with the same centres.
 
     Attributes
     ----------
@@ -109,6 +111,7 @@ class BoundedAssignment:
         recent_bytes: int = 0,
         run: Callable[[StatefulReduction, Any], Changes] | None = None,
         scouting: bool = False,
+        gaps: Gaps | None = None,
     ) -> None:
         self.bounds = bounds
         self._rows = rows
@@ -116,6 +119,7 @@ class BoundedAssignment:
         self._scouting = scouting
         self._labels = labels
         self._recent_bytes = recent_bytes
+        self._gaps = gaps or Gaps()
         self._name = ""
         self._relabel = False
         self._full = FullAssignment(rows, labels)
@@ -156,7 +160,7 @@ class BoundedAssignment:
         params = BoundedParams(
             centres,
             previous,
-            drift.table(),
+            drift.table(self._gaps),
             rows.scale,
             rows.unit,
             self._labels,

@@ -18,6 +18,7 @@ from daskcluster.algorithms.assignment import (
     FullAssignment,
 )
 from daskcluster.algorithms.costs import Counts, Shape
+from daskcluster.algorithms.drift import Gaps
 from daskcluster.algorithms.kinds import Bounds
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.bounded import Changes
@@ -26,14 +27,17 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.kernels.tile import group_size
 
 _RUNS = 16
-_LEAST_RUN, _MOST_RUN = 16, 256
-_SAMPLED = 1 / 64
+_LEAST_RUN, _MOST_RUN, _LONGEST_RUN = 16, 64, 256
+"""The longest one where rows are read in each pass: it stands for a chunk."""
+_SAMPLED = 1 / 128
 """The share of the rows that is sampled, within the limits above."""
-_EVERY = 8
+_OPENING, _EVERY = 8, 8
+"""Scouts go ahead in the first passes, later in a few running ones of every eight."""
 _SMALL = 3e6
 """A pass that takes less (in nanoseconds of one thread) is over before anything could be saved."""
-_WORTH = 0.75
-"""To begin with bounds costs a pass or two, so they have to promise this much."""
+_WORTH, _WORTH_MORE = 0.75, 0.6
+"""To begin with bounds costs a pass or two, so they have to promise this much; and more where bounds
+that do well are given up for it."""
 _LOST = 1.2
 """Bounds that cost this much more than they save are left alone for a while."""
 
@@ -59,8 +63,8 @@ class AutoAssignment:
 
     Notes
     -----
-    Cost: that of the kind in use, and about three hundredths of a pass for the sample, in the first five
-    passes and in two out of eight later.
+    Cost: that of the kind in use, and about two hundredths of a pass for the sample, in the first five
+    passes and in two or three out of eight later.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class AutoAssignment:
         self._allowed = tuple(allowed)
         self._recent_bytes = recent_bytes
         self._reads = reads
+        self._gaps = Gaps()
         self._pass = self._kept_for = 0
         self._idle = False
 
@@ -89,18 +94,9 @@ class AutoAssignment:
             return self._full(centres)
         self._pass += 1
         first = self._rows.survey is None
-        if (
-            not first
-            and not self._reads
-            and self._bounded is None
-            and self._pass <= 2
-            and shape.all_fail() <= _LOST * shape.plain()
-        ):
-            self._use(Bounds.HAMERLY)  # nothing to lose: the tile takes most of the time
         if self._scouting(self._pass):
             costs = self._scouted(centres, shape)
-            # A scout that has just set its bounds knows nothing yet; the next pass tells.
-            if not first and self._scouting(self._pass - 1):
+            if not first and self._telling(self._pass):
                 self._choose(costs, shape)
         if first or self._bounded is None or self._idle:
             return self._full(centres)
@@ -111,16 +107,25 @@ class AutoAssignment:
         if self._bounded is not None:
             self._bounded.close()
 
-    @staticmethod
-    def _scouting(number: int) -> bool:
-        """Whether scouts go ahead in this pass: in the first few, then two running out of eight."""
-        return 0 < number <= 5 or (number > 5 and number % _EVERY <= 1)
+    def _scouting(self, number: int) -> bool:
+        """Whether scouts go ahead in this pass."""
+        return 0 < number <= _OPENING or number % _EVERY <= self._aged()
+
+    def _telling(self, number: int) -> bool:
+        """Whether scouts know enough by now, after passes in which their new bounds have aged."""
+        passes = 1 if number <= _OPENING else self._aged()
+        return all(self._scouting(number - back) for back in range(passes + 1))
+
+    def _aged(self) -> int:
+        # New bounds hold better than older ones, which tells against some kinds more than against others.
+        return len(self._scouts or ())
 
     def _choose(self, costs: dict[Bounds, float], shape: Shape) -> None:
         current = None if self._bounded is None or self._idle else self._bounded.bounds
         now = shape.plain() if current is None else min(shape.plain(), costs[current])
-        best = min(costs, key=lambda kind: costs[kind])
-        if best is not current and costs[best] < _WORTH * now:
+        best = min(costs, key=costs.__getitem__)
+        worth = _WORTH if current is None else _WORTH_MORE
+        if best is not current and costs[best] < worth * now:
             self._use(best)
 
     def _use(self, kind: Bounds) -> None:
@@ -128,7 +133,11 @@ class AutoAssignment:
         if self._bounded is None or self._bounded.bounds is not kind:
             self.close()
             self._bounded = BoundedAssignment(
-                self._rows, kind, self._labels, recent_bytes=self._recent_bytes(kind)
+                self._rows,
+                kind,
+                self._labels,
+                recent_bytes=self._recent_bytes(kind),
+                gaps=self._gaps,
             )
         else:
             self._bounded.resume()
@@ -147,10 +156,12 @@ class AutoAssignment:
 
     def _scouted(self, centres: np.ndarray, shape: Shape) -> dict[Bounds, float]:
         if self._scouts is None:
-            runs = _sample(self._rows)
+            runs = _sample(self._rows, _LONGEST_RUN if self._reads else _MOST_RUN)
+            runs = runs if self._reads else [np.concatenate(runs)]
             self._scouts = [
-                _Scout(self._rows, kind, runs if self._reads else [np.concatenate(runs)])
+                _Scout(self._rows, kind, runs, self._gaps)
                 for kind in self._allowed
+                if kind is not Bounds.YINYANG or shape.may_gain_by_groups()
             ]
         return {scout.kind: _cost(scout.kind, shape, scout(centres)) for scout in self._scouts}
 
@@ -166,9 +177,11 @@ def _cost(kind: Bounds, shape: Shape, counts: Counts) -> float:
 class _Scout:
     """Goes ahead with one kind of bounds over runs of sampled rows, in this process."""
 
-    def __init__(self, rows: ScaledPlacement, kind: Bounds, runs: Sequence[np.ndarray]) -> None:
+    def __init__(
+        self, rows: ScaledPlacement, kind: Bounds, runs: Sequence[np.ndarray], gaps: Gaps
+    ) -> None:
         self.kind = kind
-        self._assign = BoundedAssignment(rows, kind, run=self._run, scouting=True)
+        self._assign = BoundedAssignment(rows, kind, run=self._run, scouting=True, gaps=gaps)
         self._runs = [Chunk(run) for run in runs]
         self._states: list[Any] = []
         self._n_read = 0
@@ -190,10 +203,10 @@ class _Scout:
         return changes
 
 
-def _sample(rows: ScaledPlacement) -> list[np.ndarray]:
+def _sample(rows: ScaledPlacement, most: int) -> list[np.ndarray]:
     """Return short runs of rows from all over the dataset: few chunks have to be read for them."""
     n = rows.placement.dataset.n_rows
-    run = min(max(int(n * _SAMPLED) // _RUNS, _LEAST_RUN), _MOST_RUN)
+    run = min(max(int(n * _SAMPLED) // _RUNS, _LEAST_RUN), most)
     if n <= _RUNS * run:
         return [rows.placement.take(np.arange(n))]
     starts = np.linspace(0, n - run, _RUNS).astype(np.int64)

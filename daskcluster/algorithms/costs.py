@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_FMA = 0.013
+_FMA = 0.018
 """One product of one feature of one row and one centre, in the tile."""
-_PACK = 0.12
-_SUM = 0.2
-_MEASURE = 0.15
-"""Per feature: packing a row for the tile, adding it to a sum, measuring it against its own centre."""
+_PREPARE = 0.27
+"""Per feature of a row in a pass over all: packing it for the tile, adding it to a sum."""
+_MEASURE = 0.4
+"""Per feature of a row that is looked at: measuring it against its own centre, packing, moving."""
 _READ = 0.03
-_FETCH = 0.05
+_FETCH = 0.13
 """Per byte of a row that is read in order, and out of order."""
 _DECODE = 4.0
 """Per byte of a row that is read from its store, out of core."""
-_PLAIN_ROW, _SCREENED_ROW, _TOUCHED_ROW, _KEPT_ROW = 5.0, 5.0, 12.0, 15.0
-_WINNER, _RUNNER_UP = 0.12, 0.3
+_PLAIN_ROW, _SCREENED_ROW, _TOUCHED_ROW = 3.5, 7.0, 15.0
+_WINNER, _RUNNER_UP = 0.1, 0.6
 """Per centre: keeping the best, and the best two."""
-_SCREENED_GROUP, _TOUCHED_GROUP, _MET_GROUP = 0.5, 8.0, 20.0
+_SCREENED_GROUPS, _SCREENED_GROUP = 10.0, 1.1
+_TOUCHED_GROUPS, _TOUCHED_GROUP = 36.0, 10.0
+_MET = 0.95
+"""A row within groups of bounds that is screened, one that is looked at, and one centre it meets."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Shape:
 
     def plain(self) -> float:
         """Return the cost of a row in a pass over all rows and centres."""
-        work = self.d * (self.k * _FMA + _SUM + _PACK) + self.k * _WINNER
+        work = self.d * (self.k * _FMA + _PREPARE) + self.k * _WINNER
         return _PLAIN_ROW + work + self.row_bytes * _READ + self._decode(1.0)
 
     def all_fail(self) -> float:
@@ -65,23 +68,26 @@ class Shape:
 
     def hamerly(self, counts: Counts) -> float:
         """Return the cost of a row within one lower bound."""
-        kept = max(0.0, counts.distances - counts.touched) / self.k
-        tile = self.k * (self.d * _FMA + _RUNNER_UP) + self.d * _PACK + _KEPT_ROW
-        looked = counts.touched * self._touch() + kept * tile
-        return _SCREENED_ROW + looked + self._decode(counts.read)
+        met = max(0.0, counts.distances - counts.touched)
+        looked = counts.touched * (_TOUCHED_ROW + self._fetch())
+        tile = met * (self.d * _FMA + _RUNNER_UP)
+        return _SCREENED_ROW + looked + tile + self._decode(counts.read)
 
     def yinyang(self, counts: Counts) -> float:
         """Return the cost of a row within a bound for each group."""
         n_groups = -(-self.k // self.group)
         met = max(0.0, counts.distances - counts.touched)
-        tile = met * (self.d * _FMA + _RUNNER_UP)
-        tile += met / self.group * (self.d * _PACK + _MET_GROUP)
-        touched = counts.touched * (self._touch() + n_groups * _TOUCHED_GROUP + _KEPT_ROW)
-        screened = _SCREENED_ROW + n_groups * _SCREENED_GROUP
-        return screened + touched + tile + self._decode(counts.read)
+        screened = _SCREENED_GROUPS + n_groups * _SCREENED_GROUP
+        touched = _TOUCHED_GROUPS + n_groups * _TOUCHED_GROUP + self._fetch()
+        tile = met * (self.d * _FMA + _MET)
+        return screened + counts.touched * touched + tile + self._decode(counts.read)
+
+    def may_gain_by_groups(self) -> bool:
+        """Whether a row that is looked at within groups may cost less than one that meets all centres."""
+        return self.yinyang(Counts(1.0, 1.0)) < self.all_fail()
 
     def _decode(self, share: float) -> float:
         return share * self.row_bytes * _DECODE if self.reads else 0.0
 
-    def _touch(self) -> float:
-        return _TOUCHED_ROW + self.d * _MEASURE + self.row_bytes * _FETCH
+    def _fetch(self) -> float:
+        return self.d * _MEASURE + self.row_bytes * _FETCH

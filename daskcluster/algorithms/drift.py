@@ -49,9 +49,23 @@ class Drift:
         for number, group in enumerate(self.groups):
             self.of_groups[number] += steps[group].max()
 
-    def table(self) -> np.ndarray:
+    def table(self, gaps: Gaps) -> np.ndarray:
         """Return the rows that `daskcluster.kernels.bounds.screen` wants, shape (3, k)."""
-        return np.stack([self._own, self._others, half_gaps(self.centres)])
+        return np.stack([self._own, self._others, gaps.of(self.centres)])
+
+
+class Gaps:
+    """Half gaps of the centres at hand, found once for all that keep bounds under them."""
+
+    def __init__(self) -> None:
+        self._centres: np.ndarray | None = None
+        self._halves = np.empty(0)
+
+    def of(self, centres: np.ndarray) -> np.ndarray:
+        """Return `half_gaps` of centres that nobody changes in place."""
+        if self._centres is not centres:
+            self._centres, self._halves = centres, half_gaps(centres)
+        return self._halves
 
 
 def _fastest_other(steps: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.algorithms.drift import Drift, half_distances
+from daskcluster.algorithms.drift import Drift, Gaps, half_distances
 from daskcluster.algorithms.groups import balanced_groups
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.bounded import BoundedParams, BoundState, Changes
@@ -63,7 +63,7 @@ def wandering(task: Problem, kind: str, recent_bytes: int) -> Iterator[tuple[Any
     drift = Drift(centres, groups)
     for step in 10.0 ** -np.arange(1.0, 5.0, 0.5):
         bounded = BoundedParams(
-            centres, previous, drift.table(), task.scale(), task.unit, None, recent_bytes
+            centres, previous, drift.table(Gaps()), task.scale(), task.unit, None, recent_bytes
         )
         yield _reduction(bounded, kind, drift, recent_bytes)
         previous = centres
