@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from daskcluster.engine.dask import DaskEngine
     from daskcluster.engine.local import LocalEngine
     from daskcluster.estimators.base import load_model
+    from daskcluster.estimators.coreset import (
+        LightweightCoreset,
+        lightweight_coreset,
+        merge_coresets,
+    )
     from daskcluster.estimators.functions import (
         kmeans_parallel,
         kmeans_plusplus,
@@ -30,13 +35,16 @@ __all__ = [
     "DaskEngine",
     "Dataset",
     "KMeans",
+    "LightweightCoreset",
     "LocalEngine",
     "__version__",
     "errors",
     "events",
     "kmeans_parallel",
     "kmeans_plusplus",
+    "lightweight_coreset",
     "load_model",
+    "merge_coresets",
     "open_dataset",
     "quantization_error",
     "shuffle",
@@ -48,10 +56,13 @@ _HOMES = {
     "DaskEngine": "daskcluster.engine.dask",
     "Dataset": "daskcluster.typing",
     "KMeans": "daskcluster.estimators.kmeans",
+    "LightweightCoreset": "daskcluster.estimators.coreset",
     "LocalEngine": "daskcluster.engine.local",
     "kmeans_parallel": "daskcluster.estimators.functions",
     "kmeans_plusplus": "daskcluster.estimators.functions",
+    "lightweight_coreset": "daskcluster.estimators.coreset",
     "load_model": "daskcluster.estimators.base",
+    "merge_coresets": "daskcluster.estimators.coreset",
     "open_dataset": "daskcluster.data.open",
     "quantization_error": "daskcluster.estimators.functions",
     "shuffle": "daskcluster.data.shuffle",

@@ -11,6 +11,7 @@ import numpy as np
 
 from daskcluster.data.array import ArrayDataset, mapped_file, mapped_npy
 from daskcluster.data.checks import check_dtype, check_shape
+from daskcluster.data.converted import ROWS, WEIGHTS
 from daskcluster.data.dataset import RowDataset, RowWeights
 from daskcluster.data.frame import frame_rows, is_frame
 from daskcluster.data.nodes import (
@@ -23,6 +24,7 @@ from daskcluster.data.sparse_memory import MemorySparseDataset, is_sparse, open_
 from daskcluster.data.sparse_zarr import is_csr, open_csr
 from daskcluster.data.stores import Location, locate
 from daskcluster.data.weighted import array_weights, stored_weights
+from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, recipe_of
 from daskcluster.errors import (
     DatasetNotFoundError,
@@ -51,9 +53,10 @@ def open_dataset(
     source : str, path or array
         A Zarr array (v2 or v3) or group by path or fsspec URL (``file://``, ``memory://``, ``s3://``,
         ``gs://``, ``abfs://``), also one that holds CSR rows in AnnData's layout (encoding-type
-        ``csr_matrix``); a zarr.Array or such a zarr.Group, a ``.npy`` path (mapped), a numpy array or
-        memmap, a list of rows, a pandas DataFrame, a dask array or DataFrame, a scipy sparse matrix, or
-        a dataset. Shape (n, d); float16, float32, float64, any integers, bool.
+        ``csr_matrix``), or a saved coreset, which brings its weights; a zarr.Array or such a zarr.Group,
+        a ``.npy`` path (mapped), a numpy array or memmap, a list of rows, a pandas DataFrame, a dask
+        array or DataFrame, a scipy sparse matrix, or a dataset. Shape (n, d); float16, float32, float64,
+        any integers, bool.
     array : str, optional
         Which array (or CSR group) of a Zarr group, e.g. ``"X"``.
     weights : array-like of shape (n,), or str, optional
@@ -152,6 +155,9 @@ def _open_url(location: Location, name: str, flatten: bool) -> RowDataset:
             f"{location.url} OUTPUT.zarr"
         )
     node: Any = open_node(location, name)
+    if not name and holds_weighted_rows(node):
+        rows = _open_url(location, ROWS, flatten)
+        return rows.with_weights(stored_weights(location, WEIGHTS, rows.n_rows))
     place = location.child(name) if name else location
     if is_csr(node):
         for part in ("data", "indices"):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.base import (
@@ -28,6 +27,7 @@ from daskcluster.data.sink import ArraySink
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError, WrongTypeError
+from daskcluster.estimators.by_reference import BY_REFERENCE, SharesEngine
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.labels import Labels, save_rows
 from daskcluster.estimators.lazy import map_blocks
@@ -35,11 +35,9 @@ from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import load_document, save_model
 from daskcluster.typing import Dataset
 
-_BY_REFERENCE = ("engine", "callbacks")
-
 
 class CentreEstimator(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SharesEngine
 ):
     """Base of estimators whose model is a set of centres.
 
@@ -218,24 +216,8 @@ class CentreEstimator(
         tags.input_tags.sparse = True
         return tags
 
-    def __sklearn_clone__(self) -> Self:
-        values = self.get_params(deep=False)
-        kept = {name: values.pop(name) for name in _BY_REFERENCE if name in values}
-        return type(self)(**copy.deepcopy(values), **kept)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        twin = self.__class__.__new__(self.__class__)
-        memo[id(self)] = twin
-        for name, value in vars(self).items():
-            # An engine is a connection, callbacks are somebody's objects: both are shared.
-            setattr(twin, name, value if name in _BY_REFERENCE else copy.deepcopy(value, memo))
-        return twin
-
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state["engine"] = None
-        if "callbacks" in state:
-            state["callbacks"] = ()
+        state = super().__getstate__()
         if isinstance(state.get("labels_"), Labels):
             del state["labels_"]
         return state
@@ -273,7 +255,7 @@ def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
     """Return the parameters that are plain JSON values; of others, what kind they were."""
     found: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
-        if name in _BY_REFERENCE:
+        if name in BY_REFERENCE:
             continue
         if isinstance(value, np.generic):
             value = value.item()

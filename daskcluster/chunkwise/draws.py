@@ -1,0 +1,142 @@
+"""Rows that a sample with replacement may contain: one look at each row, with numbers of its own.
+
+Row i is drawn at rate r_i = w_i (a + b |x_i - p|^2). Give every row a Poisson process of that rate:
+the first m arrivals of all rows together are m independent draws in proportion to the rates, and
+they are reached before a time T that is known beforehand, but for a vanishing probability. A row
+takes part if its first arrival -log(1 - u) / r is before T, with u the row's own random number.
+Since -log(1 - u) >= u, no row with u >= r T does: what is left is about m rows, whichever chunk or
+worker looks at them, and all that needs a logarithm is done once for all, by the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.exact_sum import Scale, residual_shift
+from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.chunkwise.statistics import ExactScalar
+from daskcluster.kernels.accumulate import sum_on_grid
+from daskcluster.randomness import Key
+from daskcluster.sparse_rows import Rows, join_rows
+
+
+@dataclass(frozen=True)
+class DrawParams:
+    """The rates of the rows, and until when arrivals matter.
+
+    Attributes
+    ----------
+    point : ndarray of shape (d,)
+        p, in the compute dtype.
+    offset, slope : float
+        a and b.
+    horizon : float
+        T.
+    key : Key
+        Stream of the rows' random numbers.
+    scale : Scale
+    unit : bool
+        Cosine metric: rows are scaled to length one before they are measured.
+    """
+
+    point: np.ndarray
+    offset: float
+    slope: float
+    horizon: float
+    key: Key
+    scale: Scale
+    unit: bool = False
+
+
+@dataclass
+class Candidates:
+    """Rows that may have arrived in time, and the exact sum of w |x - p|^2 over all rows.
+
+    Attributes
+    ----------
+    spread : ExactScalar
+    parts : list of (indices, uniforms, sqdist, weights, rows)
+        As they were found; `joined` puts them in the order of the rows.
+    """
+
+    spread: ExactScalar = field(default_factory=ExactScalar)
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Rows]] = field(
+        default_factory=list
+    )
+
+    def combine(self, other: Candidates) -> Candidates:
+        self.spread.combine(other.spread)
+        self.parts.extend(other.parts)
+        return self
+
+    def joined(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Rows]:
+        """Return indices (c,) ascending, uniforms, sqdist, weights, and the rows (c, d) as stored."""
+        parts = sorted(self.parts, key=lambda part: int(part[0][0]))
+        indices, uniforms, sqdist, weights = (
+            np.concatenate([part[field] for part in parts]) for field in range(4)
+        )
+        return indices, uniforms, sqdist, weights, join_rows([part[4] for part in parts])
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    params: DrawParams
+    point: PreparedCentres
+    shifts: tuple[float, float]
+
+
+def _prepare(params: DrawParams) -> _Prepared:
+    point = np.ascontiguousarray(params.point)[None, :]
+    shift = float(params.scale.distances(point))
+    low_shift = float(residual_shift(shift, params.scale.n_rows))
+    return _Prepared(params, PreparedCentres(point), (shift, low_shift))
+
+
+def _zero(prepared: _Prepared) -> Candidates:
+    return Candidates()
+
+
+def _draw_chunk(chunk: Chunk, prepared: _Prepared, into: Candidates) -> None:
+    params = prepared.params
+    for block in chunk.cache_blocks(unit=params.unit):
+        sqdist = np.empty(block.n_rows)
+        prepared.point.sqdist_all(block.rows, sqdist.reshape(-1, 1))
+        limits = (params.horizon * params.slope) * sqdist + params.horizon * params.offset
+        masses = sqdist
+        if block.weights is not None:
+            limits *= block.weights
+            masses = sqdist * block.weights
+        into.spread.add(*sum_on_grid(masses, *prepared.shifts))
+        uniforms = params.key.uniforms(block.start, block.stop)
+        found = np.flatnonzero(uniforms < limits)
+        if len(found):
+            weights = np.ones(len(found)) if block.weights is None else block.weights[found]
+            into.parts.append(
+                (
+                    block.start + found,
+                    uniforms[found],
+                    sqdist[found],
+                    weights,
+                    _stored(chunk, block.start - chunk.start + found),
+                )
+            )
+
+
+def _stored(chunk: Chunk, places: np.ndarray) -> Any:
+    """Return a copy of rows as the source has them: neither converted nor scaled."""
+    return chunk.rows[places]
+
+
+DRAWS = Reduction(
+    name="draws",
+    prepare=_prepare,
+    zero=_zero,
+    chunk=_draw_chunk,
+    combine=Candidates.combine,
+)
+"""`DrawParams` -> `Candidates`."""

@@ -1,0 +1,1 @@
+"""Small weighted sets of rows that stand for large ones."""

@@ -1,0 +1,121 @@
+"""Rows and their weights in one Zarr group that is opened with the weights, without being told.
+
+The group says so in its attributes; it holds ``X`` (an array, or CSR rows in AnnData's layout),
+``weights``, and ``indices``: which rows of a source they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.converted import ROWS, WEIGHTS
+from daskcluster.data.sparse_write import CsrWriter
+from daskcluster.data.staging import Staging
+from daskcluster.data.writer import (
+    RowWriter,
+    StagedArray,
+    array_metadata,
+    good_chunk_rows,
+    group_metadata,
+)
+from daskcluster.sparse_rows import Rows, SparseRows
+
+INDICES = "indices"
+KINDS = ("group",)
+"""What an output of this kind may replace."""
+
+_MARK = {"daskcluster": "weighted rows"}
+
+
+def holds_weighted_rows(node: Any) -> bool:
+    """Return True for a Zarr group that `write_weighted` made."""
+    attributes = getattr(node, "attrs", {})
+    is_array = hasattr(node, "chunks")
+    return not is_array and all(attributes.get(name) == value for name, value in _MARK.items())
+
+
+@dataclass(frozen=True)
+class _Shape:
+    n_rows: int
+    n_features: int
+    dtype: np.dtype[Any]
+    n_entries: int
+
+
+def write_weighted(
+    url: Any,
+    rows: Rows,
+    weights: np.ndarray,
+    indices: np.ndarray | None = None,
+    *,
+    facts: Mapping[str, Any],
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Write rows and weights to `url`, whole or absent.
+
+    Parameters
+    ----------
+    url : str
+        Path or URL of the group.
+    rows : Rows, shape (m, d)
+    weights : ndarray of shape (m,), float64
+    indices : ndarray of shape (m,), int64, optional
+    facts : mapping
+        Plain JSON values: attributes of the group, by which people know what it is.
+    overwrite : bool
+        Replace a Zarr group that is there.
+    storage_options : mapping, optional
+
+    Raises
+    ------
+    OutputExistsError
+        Something is there that may not be replaced.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster.data.open import open_dataset
+    >>> write_weighted("memory://weighted-rows", np.eye(2), np.array([1.0, 3.0]), facts={})
+    >>> np.asarray(open_dataset("memory://weighted-rows").weights)
+    array([1., 3.])
+    """
+    staging = Staging.begin(url, overwrite=overwrite, storage_options=storage_options, kinds=KINDS)
+    try:
+        documents = _write_rows(staging, rows)
+        documents |= _write_array(staging, WEIGHTS, np.asarray(weights, np.float64))
+        if indices is not None:
+            documents |= _write_array(staging, INDICES, np.asarray(indices, np.int64))
+        # The group last: until it is there, nothing is found at the URL.
+        staging.commit(documents | {"zarr.json": group_metadata({**facts, **_MARK})})
+    except BaseException:
+        staging.abort()
+        raise
+
+
+def _write_rows(staging: Staging, rows: Rows) -> dict[str, bytes]:
+    if not isinstance(rows, SparseRows):
+        return _write_array(staging, ROWS, rows)
+    shape = _Shape(*rows.shape, rows.dtype, len(rows.data))
+    with CsrWriter(staging, ROWS, shape) as writer:
+        for block in _blocks(rows):
+            writer.append(block)
+    return writer.documents()
+
+
+def _blocks(rows: SparseRows) -> Iterator[SparseRows]:
+    for first, last in rows.cuts(1 << 23):
+        yield rows[first:last]
+
+
+def _write_array(staging: Staging, name: str, values: np.ndarray) -> dict[str, bytes]:
+    row_bytes = values.dtype.itemsize * int(np.prod(values.shape[1:]))
+    step = good_chunk_rows(row_bytes, len(values))
+    array = StagedArray(staging.work, name, array_metadata(values.shape, step, values.dtype), step)
+    with RowWriter(array) as writer:
+        writer.append(values)
+    return array.document()

@@ -1,0 +1,283 @@
+"""LightweightCoreset: a small weighted sample that stands for all rows, for any k and any model."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from daskcluster.coresets.lightweight import lightweight_coreset as _lightweight_coreset
+from daskcluster.coresets.merge_reduce import united
+from daskcluster.data.open import open_dataset
+from daskcluster.data.weighted_store import write_weighted
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.memory import Footprint
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.by_reference import SharesEngine
+from daskcluster.estimators.inputs import check_whole, fit_dataset
+from daskcluster.models.versions import created_with
+from daskcluster.randomness import as_seed
+from daskcluster.sparse_rows import Rows
+from daskcluster.typing import Dataset
+
+
+class LightweightCoreset(SharesEngine):
+    """A lightweight coreset (Bachem, Lucic, Krause, KDD 2018): m weighted rows in place of n.
+
+    Rows are drawn independently and with replacement, half by weight and half by squared distance to
+    the mean, and weighted such that any weighted sum over the coreset has the sum over all rows as
+    its expectation. So it serves every k, and mixtures as well. The draws are the same on any engine,
+    for any chunking and any number of workers.
+
+    Parameters
+    ----------
+    size : int
+        m, rows to draw. With at least as many as there are rows, the rows themselves are the coreset.
+    random_state : int, RandomState, Generator or None
+    engine : see `daskcluster.KMeans`
+    callbacks : sequence of callables
+        Hear the events of `daskcluster.events`.
+
+    Attributes
+    ----------
+    coreset_ : Dataset
+        The rows, in the dtype of the source, with their weights: any estimator takes it. A row that
+        was drawn twice is there twice.
+    indices_ : ndarray of shape (m,), int64
+        Rows of the source, in the order of the draws: the first m' of them are a coreset of that size,
+        once their weights are multiplied by m / m'.
+    mean_ : ndarray of shape (d,), float64
+        Weighted mean of the source.
+    total_weight_, spread_ : float
+        Of the source: its weight (number of rows, where they have no weights), and the weighted sum
+        of squared distances to the mean.
+    n_rows_, passes_, bytes_read_, seed_ : int
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Notes
+    -----
+    Cost: two passes, one distance a row in each. Memory: two copies of the coreset beside what any pass
+    takes; no state for rows.
+
+    With probability 1 - delta a coreset of O((d k log k + log 1/delta) / eps^2) rows has the cost of any
+    k centres up to eps / 2 of that cost plus eps / 2 of the spread about the mean. Whether m is
+    enough for data at hand: `daskcluster.coreset_quality`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> X = np.random.default_rng(0).normal(size=(5000, 2)).astype(np.float32)
+    >>> coreset = dc.LightweightCoreset(size=200, random_state=0).fit(X)
+    >>> coreset.coreset_.n_rows, bool((X[coreset.indices_] == coreset.coreset_.to_numpy()).all())
+    (200, True)
+    >>> bool(0.9 < coreset.coreset_.weights.sum() / 5000 < 1.1)
+    True
+    """
+
+    def __init__(
+        self,
+        size: int = 10_000,
+        *,
+        random_state: Any = None,
+        engine: Any = None,
+        callbacks: Any = (),
+    ) -> None:
+        self.size = size
+        self.random_state = random_state
+        self.engine = engine
+        self.callbacks = callbacks
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Draw the coreset of `X`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+            Not together with a dataset that has weights of its own.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InvalidParameterError, InvalidDataError, MemoryLimitError
+        """
+        check_whole(type(self).__name__, "size", self.size, 1)
+        dataset = fit_dataset(self, X, sample_weight)
+        self.seed_ = as_seed(self.random_state)
+        self._draw(dataset)
+        return self
+
+    def _draw(self, dataset: Dataset, *, unit: bool = False) -> None:
+        engine = choose_engine(self.engine, dataset)
+        footprint = coreset_footprint(dataset, self.size)
+        with engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
+            rows = ScaledPlacement(placement, unit=unit)
+            found = _lightweight_coreset(rows, self.size, self.seed_)
+            traffic = placement.traffic
+        self.coreset_ = open_dataset(found.rows, weights=found.weights)
+        self.indices_ = found.indices
+        self.mean_ = found.moments.mean
+        self.total_weight_ = found.moments.weight
+        self.spread_ = found.moments.spread
+        self.n_rows_ = dataset.n_rows
+        self.passes_, self.bytes_read_ = traffic.passes, traffic.bytes_read
+        self._source = source_of(dataset)
+
+    def save(
+        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
+    ) -> None:
+        """Write the coreset to `url`: a Zarr group of ``X``, ``weights`` and ``indices``, whole or absent.
+
+        `daskcluster.open_dataset` and every estimator take the URL, and find the weights by themselves.
+        The group's attributes say what it was drawn from: source, rows, weight, seed, versions.
+
+        Raises
+        ------
+        OutputExistsError
+            There is something at `url` and `overwrite` is False.
+        """
+        check_is_fitted(self)
+        rows, weights = rows_and_weights(self.coreset_)
+        write_weighted(
+            url,
+            rows,
+            weights,
+            self.indices_,
+            facts={"coreset": self.provenance()},
+            overwrite=overwrite,
+            storage_options=storage_options,
+        )
+
+    def provenance(self) -> dict[str, Any]:
+        """Return what the coreset was drawn from and how, as plain JSON values."""
+        check_is_fitted(self)
+        return {
+            "kind": "lightweight",
+            "source": self._source,
+            "n_rows": self.n_rows_,
+            "total_weight": self.total_weight_,
+            "size": self.coreset_.n_rows,
+            "seed": self.seed_,
+            "versions": created_with(),
+        }
+
+
+def lightweight_coreset(
+    X: Any, size: int, random_state: Any = None, sample_weight: Any = None, engine: Any = None
+) -> Dataset:
+    """Draw a lightweight coreset of rows; see `daskcluster.LightweightCoreset`.
+
+    Parameters
+    ----------
+    X : anything `open_dataset` takes, of shape (n, d)
+    size : int
+    random_state : int, RandomState, Generator or None
+    sample_weight : array-like of shape (n,), optional
+    engine : see `daskcluster.KMeans`
+
+    Returns
+    -------
+    Dataset
+        `size` rows with weights, in memory.
+
+    Notes
+    -----
+    Cost: two passes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> X = np.random.default_rng(0).normal(size=(5000, 2))
+    >>> few = dc.lightweight_coreset(X, 500, random_state=0)
+    >>> dc.KMeans(3, random_state=0).fit(few).cluster_centers_.shape
+    (3, 2)
+    """
+    estimator = LightweightCoreset(size, random_state=random_state, engine=engine)
+    return estimator.fit(X, sample_weight=sample_weight).coreset_
+
+
+def merge_coresets(
+    *coresets: Any, size: int | None = None, random_state: Any = None, engine: Any = None
+) -> Dataset:
+    """Return one coreset in place of several of disjoint parts.
+
+    Parameters
+    ----------
+    *coresets : Dataset, LightweightCoreset, or URL of a saved one
+        Of different rows: of the same rows they would count twice.
+    size : int, optional
+        Draw so many rows from the union, if it has more. Expectations stay what they are, but each
+        level of such reductions adds its own error.
+    random_state : int, RandomState, Generator or None
+        For the draws.
+    engine : see `daskcluster.KMeans`
+
+    Returns
+    -------
+    Dataset
+        With weights, in memory.
+
+    Raises
+    ------
+    InvalidParameterError
+        None given, or different numbers of features.
+
+    Notes
+    -----
+    Cost: all coresets in memory; with `size` two passes over them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> X = np.random.default_rng(0).normal(size=(6000, 2))
+    >>> halves = [dc.lightweight_coreset(part, 300, random_state=0) for part in (X[:3000], X[3000:])]
+    >>> dc.merge_coresets(*halves).n_rows, dc.merge_coresets(*halves, size=200, random_state=0).n_rows
+    (600, 200)
+    """
+    if not coresets:
+        raise InvalidParameterError("no coreset was given; give at least one to merge.")
+    parts = [rows_and_weights(_dataset_of(coreset)) for coreset in coresets]
+    rows, weights = united(parts)
+    union = open_dataset(rows, weights=weights)
+    if size is None or size >= union.n_rows:
+        return union
+    return lightweight_coreset(union, size, random_state, engine=engine)
+
+
+def rows_and_weights(dataset: Dataset) -> tuple[Rows, np.ndarray]:
+    """Return all rows of a dataset, dense or CSR, and their weights, ones where there are none."""
+    chunk = dataset.load((0, dataset.n_rows))
+    return chunk.rows, np.ones(chunk.n_rows) if chunk.weights is None else chunk.weights
+
+
+def coreset_footprint(dataset: Dataset, size: int) -> Footprint:
+    """Return what drawing a coreset takes: its rows are held where they are found, and joined once."""
+    row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
+    return Footprint(thread_bytes=2 * min(size, dataset.n_rows) * (row_bytes + 48))
+
+
+def source_of(dataset: Any) -> str:
+    """Return where rows come from, for people."""
+    return str(getattr(dataset, "source", type(dataset).__name__))
+
+
+def _dataset_of(coreset: Any) -> Dataset:
+    if isinstance(coreset, LightweightCoreset):
+        check_is_fitted(coreset)
+        return coreset.coreset_
+    return open_dataset(coreset)

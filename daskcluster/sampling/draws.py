@@ -1,0 +1,130 @@
+"""Independent draws of rows, with replacement, from q(n) = w_n / 2W + w_n |x_n - p|^2 / 2 phi.
+
+The distribution of lightweight coresets (p the mean) and of the proposals of AFK-MC2 (p the first
+centre). One pass, the same draws in any chunking and on any engine; see
+`daskcluster.chunkwise.draws` for how.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from daskcluster.chunkwise.draws import DRAWS, Candidates, DrawParams
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.randomness import Key
+from daskcluster.sampling.moments import Moments
+from daskcluster.sparse_rows import Rows
+
+_SPREAD_ERROR = 1.001
+"""phi is known before the pass up to rounding; the pass is repeated if it was wrong by this factor."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """m draws of c distinct rows.
+
+    Attributes
+    ----------
+    picked : ndarray of shape (m,), int64
+        Which of the c rows each draw is, in the order of the draws: any run of them is a sample, too.
+    indices : ndarray of shape (c,), int64
+        Global row indices, ascending.
+    sqdist, weights : ndarray of shape (c,), float64
+        Squared distances to the point, and row weights.
+    rates : ndarray of shape (c,), float64
+        q / w, the probability of a draw per unit of weight.
+    rows : Rows, shape (c, d)
+        As the source has them.
+    """
+
+    picked: np.ndarray
+    indices: np.ndarray
+    sqdist: np.ndarray
+    weights: np.ndarray
+    rates: np.ndarray
+    rows: Rows
+
+
+def draw_about(
+    rows: ScaledPlacement, point: np.ndarray, moments: Moments, size: int, key: Key
+) -> Draws:
+    """Draw `size` rows, independently and with replacement.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    point : ndarray of shape (d,)
+        p, in the compute dtype.
+    moments : Moments
+        Of the same rows.
+    size : int
+        m >= 1.
+    key : Key
+
+    Returns
+    -------
+    Draws
+        Where all rows stand at `point`, q is in proportion to the weights.
+
+    Notes
+    -----
+    Cost: one pass, one distance a row; about m rows travel. A second pass in two rare cases: fewer
+    than m arrivals in time (one in a billion), or weights under which rounding spoils phi.
+    """
+    spread = moments.spread_about(point.astype(np.float64))
+    while True:
+        params = _params(rows, point, moments.weight, spread, size, key)
+        found: Candidates = rows.placement.reduce(DRAWS, params)
+        true = found.spread.value
+        if not (spread <= _SPREAD_ERROR * true and true <= _SPREAD_ERROR * spread):
+            spread = true
+            continue
+        draws = _first_arrivals(found, params, size)
+        if draws is not None:
+            total = params.offset * moments.weight + params.slope * true
+            return replace(draws, rates=draws.rates / total)
+        # The rows of arrivals do not depend on their times: to start again introduces no bias.
+        spread = true
+        key = replace(key, iteration=key.iteration + 1)
+
+
+def _params(
+    rows: ScaledPlacement, point: np.ndarray, weight: float, spread: float, size: int, key: Key
+) -> DrawParams:
+    slope = 0.5 / spread if spread > np.finfo(np.float64).tiny else 0.0
+    offset = (0.5 if slope else 1.0) / weight
+    horizon = size + 6.0 * math.sqrt(size) + 16.0
+    return DrawParams(point, offset, slope, horizon, key, rows.scale, rows.unit)
+
+
+def _first_arrivals(found: Candidates, params: DrawParams, size: int) -> Draws | None:
+    """Return the first `size` arrivals; None if there are fewer before the horizon."""
+    if not found.parts:
+        return None
+    indices, uniforms, sqdist, weights, rows = found.joined()
+    per_weight = params.offset + params.slope * sqdist
+    rates = weights * per_weight
+    first = -np.log1p(-uniforms) / rates
+    left = np.maximum(0.0, params.horizon - first)
+    generator = replace(params.key, stage=f"{params.key.stage}, again").generator()
+    # What comes after the first arrival is a Poisson process again.
+    again = generator.poisson(left * rates)
+    owner = np.repeat(np.arange(len(indices)), again)
+    later = first[owner] + generator.random(len(owner)) * left[owner]
+    inside = np.flatnonzero(first < params.horizon)
+    owners, times = np.concatenate([inside, owner]), np.concatenate([first[inside], later])
+    if len(owners) < size:
+        return None
+    order = np.lexsort((owners, times))[:size]
+    distinct, picked = np.unique(owners[order], return_inverse=True)
+    return Draws(
+        picked.astype(np.int64),
+        indices[distinct],
+        sqdist[distinct],
+        weights[distinct],
+        per_weight[distinct],
+        rows[distinct],
+    )

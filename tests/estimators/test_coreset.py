@@ -1,0 +1,97 @@
+"""LightweightCoreset and its functions: results, files, faults."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import zarr
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import check_estimator
+
+import daskcluster as dc
+from tests.laws.data import lognormal
+
+X = lognormal(1200, 3)
+
+
+def test_it_is_an_estimator():
+    check_estimator(dc.LightweightCoreset(20, random_state=0))
+
+
+def test_clones_and_pickles():
+    engine = dc.LocalEngine(1)
+    estimator = dc.LightweightCoreset(30, random_state=0, engine=engine).fit(X)
+    assert clone(estimator).engine is engine
+    again = pickle.loads(pickle.dumps(estimator))
+    assert again.engine is None
+    assert np.array_equal(again.coreset_.to_numpy(), estimator.coreset_.to_numpy())
+
+
+def test_saved_and_opened(tmp_path):
+    url = str(tmp_path / "coreset")
+    weights = np.random.default_rng(0).lognormal(size=1200)
+    estimator = dc.LightweightCoreset(150, random_state=5).fit(X, sample_weight=weights)
+    estimator.save(url)
+    opened = dc.open_dataset(url)
+    assert np.array_equal(opened.to_numpy(), estimator.coreset_.to_numpy())
+    assert np.array_equal(np.asarray(opened.weights), estimator.coreset_.weights)
+    one = dc.KMeans(4, random_state=0, init="random").fit(url)
+    other = dc.KMeans(4, random_state=0, init="random", n_init=1).fit(estimator.coreset_)
+    assert one.cluster_centers_.tobytes() == other.cluster_centers_.tobytes()
+    facts = zarr.open_group(url, mode="r").attrs["coreset"]
+    assert {name: facts[name] for name in ("n_rows", "size", "seed")} == {
+        "n_rows": 1200,
+        "size": 150,
+        "seed": 5,
+    }
+    assert facts["total_weight"] == pytest.approx(weights.sum())
+    assert facts["source"] == "array in memory"
+    assert "daskcluster" in facts["versions"]
+    with pytest.raises(FileExistsError):
+        estimator.save(url)
+
+
+def test_fresh_seeds_are_remembered():
+    first = dc.LightweightCoreset(50).fit(X)
+    again = dc.LightweightCoreset(50, random_state=first.seed_).fit(X)
+    assert np.array_equal(first.indices_, again.indices_)
+    assert not np.array_equal(first.indices_, dc.LightweightCoreset(50).fit(X).indices_)
+
+
+def test_merge_takes_whatever_holds_a_coreset(tmp_path):
+    parts = [dc.LightweightCoreset(40, random_state=0).fit(half) for half in (X[:600], X[600:])]
+    parts[1].save(str(tmp_path / "second"))
+    union = dc.merge_coresets(parts[0], str(tmp_path / "second"))
+    assert np.array_equal(union.to_numpy()[:40], parts[0].coreset_.to_numpy())
+    assert union.weights.sum() == sum(part.coreset_.weights.sum() for part in parts)
+    mixed = dc.merge_coresets(parts[0], dc.lightweight_coreset(X[600:].astype(float), 40, 0))
+    assert mixed.dtype == np.float64
+
+
+def test_merge_refuses_other_features():
+    parts = [dc.lightweight_coreset(rows, 10, 0) for rows in (X, X[:, :2])]
+    with pytest.raises(ValueError, match="coresets with 3, 2 features"):
+        dc.merge_coresets(*parts)
+    with pytest.raises(ValueError, match="no coreset was given"):
+        dc.merge_coresets()
+
+
+@pytest.mark.parametrize("size", [0, 2.5, "many"])
+def test_bad_sizes(size):
+    with pytest.raises((ValueError, TypeError), match="'size' parameter of LightweightCoreset"):
+        dc.LightweightCoreset(size).fit(X)
+
+
+def test_bad_rows_are_named():
+    rows = X.copy()
+    rows[77, 1] = np.nan
+    with pytest.raises(ValueError, match="contains NaN: first in row 77"):
+        dc.lightweight_coreset(rows, 10, 0)
+
+
+def test_unfitted():
+    with pytest.raises(NotFittedError):
+        dc.LightweightCoreset().save("memory://nowhere")
