@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         merge_coresets,
     )
     from daskcluster.estimators.functions import (
+        afk_mc2,
         kmeans_parallel,
         kmeans_plusplus,
         quantization_error,
@@ -38,6 +39,7 @@ __all__ = [
     "LightweightCoreset",
     "LocalEngine",
     "__version__",
+    "afk_mc2",
     "errors",
     "events",
     "kmeans_parallel",
@@ -58,6 +60,7 @@ _HOMES = {
     "KMeans": "daskcluster.estimators.kmeans",
     "LightweightCoreset": "daskcluster.estimators.coreset",
     "LocalEngine": "daskcluster.engine.local",
+    "afk_mc2": "daskcluster.estimators.functions",
     "kmeans_parallel": "daskcluster.estimators.functions",
     "kmeans_plusplus": "daskcluster.estimators.functions",
     "lightweight_coreset": "daskcluster.estimators.coreset",

@@ -13,7 +13,9 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.initial import candidate_reducer
+from daskcluster.estimators.inputs import check_whole
 from daskcluster.randomness import as_seed
+from daskcluster.seeding.afkmc2 import afk_mc2 as _afk_mc2
 from daskcluster.seeding.kmeans_parallel import kmeans_parallel as _kmeans_parallel
 from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus as _kmeans_plusplus
 from daskcluster.typing import Dataset
@@ -126,6 +128,54 @@ def kmeans_parallel(
             oversampling=oversampling,
             n_rounds=n_rounds,
         )
+
+
+def afk_mc2(
+    X: Any,
+    n_clusters: int,
+    *,
+    chain_length: int = 10,
+    sample_weight: Any = None,
+    random_state: Any = None,
+    engine: Any = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose centres by AFK-MC2 (Bachem et al. 2016): k-means++ by Markov chains, in two passes.
+
+    Parameters
+    ----------
+    X : anything `open_dataset` takes, of shape (n, d)
+    n_clusters : int
+    chain_length : int
+        Rows proposed for each centre. Longer chains come closer to k-means++ without candidates.
+    sample_weight : array-like of shape (n,), optional
+    random_state : int, RandomState, Generator or None
+    engine : see `daskcluster.KMeans`
+
+    Returns
+    -------
+    centers : ndarray of shape (k, d)
+    indices : ndarray of shape (k,)
+        Rows that the centres are.
+
+    Notes
+    -----
+    Cost: two passes, and more only where few rows are distinct; n + m k^2 / 2 distances for chains of
+    length m, and their k m rows in memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> X = np.array([[0.0, 0], [0, 1], [9, 9], [9, 8]])
+    >>> centers, indices = dc.afk_mc2(X, 2, random_state=0)
+    >>> bool((X[indices] == centers).all()), len(set((indices // 2).tolist()))
+    (True, 2)
+    """
+    dataset = _dataset(X, sample_weight, n_clusters)
+    check_whole("afk_mc2", "chain_length", chain_length, 1)
+    with choose_engine(engine, dataset).place(dataset) as placement:
+        rows = ScaledPlacement(placement)
+        return _afk_mc2(rows, n_clusters, as_seed(random_state), chain_length=chain_length)
 
 
 def quantization_error(

@@ -14,7 +14,7 @@ import numpy as np
 from daskcluster.chunkwise.seeding import POTENTIALS, Pick, PotentialParams, Potentials
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.randomness import Key
-from daskcluster.seeding.uniform import draw_rows, take_centres
+from daskcluster.seeding.uniform import draw_rows, fill_centres, take_centres
 
 
 def kmeans_plusplus(
@@ -56,7 +56,7 @@ def kmeans_plusplus(
             rows, centres, shift, starts, parts[:, chosen], trials, Key(seed, "D^2", step)
         )
         if not drawn:
-            return _fill(rows, centres, indices, n_clusters, seed)
+            return fill_centres(rows, centres, np.array(indices), n_clusters, seed)
         candidates = np.array([row for _, row in drawn])
         masses = _potentials(rows, PotentialParams(centres, candidates, shift, rows.unit))
         _, parts = masses.ordered()
@@ -97,16 +97,3 @@ def _draw(
         picks = rows.placement.state_of(POTENTIALS, params, int(starts[home]), pick)
         found.update(zip(which.tolist(), picks, strict=True))
     return [found[trial] for trial in range(trials)]
-
-
-def _fill(
-    rows: ScaledPlacement, centres: np.ndarray, indices: list[int], n_clusters: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Every row is a centre already: complete with random rows, as duplicates."""
-    missing = n_clusters - len(indices)
-    dataset = rows.placement.dataset
-    drawn = draw_rows(dataset, n_clusters, Key(seed, "fill"), fewer=True)
-    spare = [int(row) for row in drawn if int(row) not in set(indices)][:missing]
-    spare += [indices[0]] * (missing - len(spare))
-    more = take_centres(rows, np.array(spare))
-    return np.concatenate([centres, more]), np.array(indices + spare)

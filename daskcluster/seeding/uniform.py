@@ -72,3 +72,30 @@ def random_rows(rows: ScaledPlacement, n_clusters: int, seed: int) -> tuple[np.n
     """
     indices = draw_rows(rows.placement.dataset, n_clusters, Key(seed, "random rows"))
     return take_centres(rows, indices), indices
+
+
+def fill_centres(
+    rows: ScaledPlacement, centres: np.ndarray, indices: np.ndarray, n_clusters: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Complete centres with random rows: every row is one already, so these are duplicates.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    centres : ndarray of shape (c, d)
+    indices : ndarray of shape (c,), int64
+    n_clusters : int
+    seed : int
+
+    Returns
+    -------
+    centres : ndarray of shape (k, d)
+    indices : ndarray of shape (k,)
+    """
+    missing = n_clusters - len(indices)
+    if missing == 0:
+        return centres, indices
+    drawn = draw_rows(rows.placement.dataset, n_clusters, Key(seed, "fill"), fewer=True)
+    spare = drawn[~np.isin(drawn, indices)][:missing]
+    spare = np.concatenate([spare, np.full(missing - len(spare), indices[0])])
+    return np.concatenate([centres, take_centres(rows, spare)]), np.concatenate([indices, spare])
