@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from daskcluster.data.shuffle import shuffle
     from daskcluster.engine.dask import DaskEngine
     from daskcluster.engine.local import LocalEngine
-    from daskcluster.estimators.base import load_model
     from daskcluster.estimators.coreset import (
         LightweightCoreset,
         lightweight_coreset,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         quantization_error,
     )
     from daskcluster.estimators.kmeans import KMeans
+    from daskcluster.estimators.load import load_model
     from daskcluster.typing import Dataset
 
 __version__ = "0.1.0"
@@ -64,7 +64,7 @@ _HOMES = {
     "kmeans_parallel": "daskcluster.estimators.functions",
     "kmeans_plusplus": "daskcluster.estimators.functions",
     "lightweight_coreset": "daskcluster.estimators.coreset",
-    "load_model": "daskcluster.estimators.base",
+    "load_model": "daskcluster.estimators.load",
     "merge_coresets": "daskcluster.estimators.coreset",
     "open_dataset": "daskcluster.data.open",
     "quantization_error": "daskcluster.estimators.functions",

@@ -23,8 +23,10 @@ from daskcluster.errors import (
     OutputExistsError,
 )
 from daskcluster.estimators.kmeans import KMeans
+from daskcluster.estimators.load import load_model
 from daskcluster.events import Event, FitEnded, PassStarted
 from daskcluster.models.persist import load_document
+from daskcluster.parameters.catalogue import ALGORITHMS
 
 SUBMIT_KEYWORDS = {
     "key",
@@ -148,6 +150,38 @@ def test_no_parameter_is_named_like_a_keyword_of_submit(job: Any) -> None:
     assert not SUBMIT_KEYWORDS & set(inspect.signature(job).parameters)
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_of_the_catalogue_is_a_job(name: str, rows: str, tmp_path: Path) -> None:
+    record = fit(rows, tmp_path / "m", algorithm=name, labels=str(tmp_path / "l"))
+    assert (record.algorithm, record.estimator) == (name, ALGORITHMS[name].class_name)
+    assert load_document(record.model).estimator == ALGORITHMS[name].class_name
+    estimator = load_model(record.model)
+    expected = estimator.predict(zarr.open_group(rows, mode="r")["X"])
+    np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "l"), mode="r")[:], expected)
+    scored = jobs.score(record.model, rows, array="X", engine="local")
+    assert np.isfinite([scored.inertia, scored.score]).all()
+
+
+@pytest.mark.parametrize("job", [jobs.fit, jobs.predict, jobs.score])
+def test_jobs_travel_by_name(job: Any) -> None:
+    assert pickle.loads(pickle.dumps(job)) is job
+    assert len(pickle.dumps(job)) < 100
+    assert getattr(jobs, job.__name__) is job
+
+
+def test_jobs_has_the_names_that_it_says() -> None:
+    assert set(jobs.__all__) <= set(dir(jobs))
+    with pytest.raises(AttributeError, match="has no attribute 'fits'"):
+        jobs.fits  # noqa: B018
+
+
+def test_no_parameter_hides_an_argument_of_the_job() -> None:
+    job = set(inspect.signature(jobs.fit).parameters)
+    common = {"n_clusters", "random_state"}
+    for algorithm in ALGORITHMS.values():
+        assert not (set(algorithm.parameters) & (job | SUBMIT_KEYWORDS)) - common
+
+
 # -- refused before any work ------------------------------------------------------------------------
 
 
@@ -157,7 +191,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("work began before the outputs were checked")
 
     monkeypatch.setattr(KMeans, "fit", work)
-    monkeypatch.setattr(jobs, "save_rows", work)
+    monkeypatch.setattr("daskcluster.jobs.centres.save_rows", work)
 
 
 @pytest.mark.usefixtures("no_work")
@@ -186,6 +220,15 @@ def test_an_output_never_replaces_an_input(
         fit("rows.zarr", tmp_path / "m", labels=url, overwrite=True)
     with pytest.raises(InvalidParameterError, match="would replace the source"):
         fit("rows.zarr", Path(url), overwrite=True)
+
+
+@pytest.mark.usefixtures("no_work")
+def test_parameters_that_the_algorithm_lacks(rows: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameterError, match="'lloyd' has no parameter 'max_iters'"):
+        fit(rows, tmp_path / "m", algorithm="lloyd", max_iters=3)
+    with pytest.raises(InvalidParameterError, match="algorithm='magic' should be one of auto"):
+        fit(rows, tmp_path / "m", algorithm="magic")
+    assert os.listdir(tmp_path) == ["rows.zarr"]
 
 
 @pytest.mark.usefixtures("no_work")

@@ -32,7 +32,7 @@ from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.labels import Labels, save_rows
 from daskcluster.estimators.lazy import map_blocks
 from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import load_document, save_model
+from daskcluster.models.persist import save_model
 from daskcluster.typing import Dataset
 
 
@@ -262,16 +262,3 @@ def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
         plain = value is None or isinstance(value, (bool, int, float, str))
         found[name] = value if plain else f"<{type(value).__name__}>"
     return found
-
-
-def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Any:
-    """Return the fitted estimator that was saved at `url`. Nothing in the file is executed.
-
-    Raises
-    ------
-    ModelFormatError
-        Damaged, of an unknown format version, or no model at all.
-    """
-    from daskcluster.estimators.kmeans import KMeans
-
-    return KMeans.from_model(load_document(url, storage_options=storage_options))

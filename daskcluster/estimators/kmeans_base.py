@@ -23,6 +23,7 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import CentreEstimator, plain_parameters
 from daskcluster.estimators.labels import Labels
+from daskcluster.estimators.load import registered_name
 from daskcluster.estimators.verbose import say
 from daskcluster.events import Callback
 from daskcluster.models.kmeans import KMeansModel
@@ -156,6 +157,7 @@ class KMeansEstimator(CentreEstimator):
             feature_names=None if names is None else tuple(map(str, names)),
             n_rows=self.n_rows_,
             created_with=created_with(),
+            estimator=registered_name(type(self)),
         )
 
     @classmethod

@@ -58,6 +58,8 @@ class KMeansModel:
         Rows that were clustered.
     created_with : dict
         Versions of the libraries, and of Python.
+    estimator : str
+        Name of the class that was fitted, as the catalogue of algorithms has it.
 
     Raises
     ------
@@ -73,6 +75,7 @@ class KMeansModel:
     """
 
     kind: ClassVar[str] = "kmeans"
+    array_names: ClassVar[frozenset[str]] = frozenset({"centres", *_PER_CLUSTER})
 
     centres: np.ndarray
     weights: np.ndarray
@@ -90,6 +93,7 @@ class KMeansModel:
     feature_names: tuple[str, ...] | None = None
     n_rows: int = 0
     created_with: dict[str, str] = field(default_factory=dict)
+    estimator: str = "KMeans"
 
     def __post_init__(self) -> None:
         _check_centres(self.centres)
@@ -146,13 +150,24 @@ class KMeansModel:
                 "feature_names": None if self.feature_names is None else list(self.feature_names),
                 "n_rows": self.n_rows,
                 "created_with": self.created_with,
+                "estimator": self.estimator,
             }
         )
+
+    def facts(self) -> dict[str, Any]:
+        """Return what only this kind of model has to say, for tables."""
+        total = float(np.sum(self.weights))
+        return {
+            "metric": self.metric,
+            "dtype": str(self.centres.dtype),
+            "inertia": self.inertia,
+            "mean": self.inertia / total if total > 0 else None,
+        }
 
     @classmethod
     def from_parts(cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> KMeansModel:
         """Return the model that `body` and `arrays` describe; see `ModelFormatError`."""
-        for name in ("centres", *_PER_CLUSTER):
+        for name in sorted(cls.array_names):
             if name not in arrays:
                 raise ModelFormatError(f"the model's array {name!r} is missing; save it again.")
         return cls(
@@ -172,6 +187,8 @@ class KMeansModel:
             feature_names=read_names(body, "feature_names"),
             n_rows=read_count(body, "n_rows"),
             created_with=read_mapping(body, "created_with"),
+            # Documents of before there were several estimators do not name theirs.
+            estimator=read_text(body, "estimator") if "estimator" in body else "KMeans",
         )
 
 

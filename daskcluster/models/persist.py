@@ -22,7 +22,7 @@ from daskcluster.data.staging import check_free as check_output_free
 from daskcluster.errors import ModelFormatError, ModelNotFoundError, OutputExistsError
 from daskcluster.models.fields import plain
 from daskcluster.models.folder import Folder
-from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.kinds import KINDS, Model
 from daskcluster.models.plain_zarr import ArraySpec, decode, encode
 
 FORMAT = "daskcluster-model"
@@ -30,15 +30,11 @@ FORMAT_VERSION = 1
 MAX_DOCUMENT_BYTES = 1 << 24
 HEAD = "zarr.json"
 
-_KINDS = {KMeansModel.kind: KMeansModel}
-_ARRAYS = {KMeansModel.kind: frozenset({"centres", "weights", "sizes", "costs"})}
-
-
 _REPLACEABLE = ("group",)
 
 
 def save_model(
-    model: KMeansModel,
+    model: Model,
     url: str,
     *,
     overwrite: bool = False,
@@ -48,7 +44,7 @@ def save_model(
 
     Parameters
     ----------
-    model : KMeansModel
+    model : KMeansModel, or any other `daskcluster.models.kinds.Model`
     url : str
         A path or an fsspec URL.
     overwrite : bool
@@ -68,6 +64,7 @@ def save_model(
     Examples
     --------
     >>> import numpy as np
+    >>> from daskcluster.models.kmeans import KMeansModel
     >>> model = KMeansModel(np.eye(2), np.ones(2), n_rows=2)
     >>> save_model(model, "memory://doctest/model.zarr", overwrite=True)
     >>> load_document("memory://doctest/model.zarr").centres
@@ -105,7 +102,7 @@ def is_model(url: str, *, storage_options: Mapping[str, Any] | None = None) -> b
     return _looks_ours(Folder(url, storage_options))
 
 
-def load_document(url: str, storage_options: Mapping[str, Any] | None = None) -> KMeansModel:
+def load_document(url: str, storage_options: Mapping[str, Any] | None = None) -> Model:
     """Load the model under `url`, checking all of it.
 
     Parameters
@@ -127,17 +124,17 @@ def load_document(url: str, storage_options: Mapping[str, Any] | None = None) ->
     attributes = _read_head(folder)
     kind = attributes["kind"]
     entries = attributes["arrays"]
-    if not isinstance(entries, dict) or set(entries) != _ARRAYS[kind]:
+    if not isinstance(entries, dict) or set(entries) != KINDS[kind].array_names:
         raise _damaged(folder, "its arrays are not those of its kind")
     specs = [ArraySpec.parse(name, entry) for name, entry in sorted(entries.items())]
     arrays = {spec.name: decode(folder, spec) for spec in specs}
     body = attributes["body"]
     if not isinstance(body, dict):
         raise _damaged(folder, "its document has no body")
-    return _KINDS[kind].from_parts(body, arrays)
+    return KINDS[kind].from_parts(body, arrays)
 
 
-def _files(model: KMeansModel) -> Iterator[tuple[str, bytes]]:
+def _files(model: Model) -> Iterator[tuple[str, bytes]]:
     specs = []
     for name, values in model.arrays().items():
         spec = ArraySpec.of(name, values)
@@ -177,10 +174,10 @@ def _read_head(folder: Folder) -> dict[str, Any]:
         raise _damaged(folder, "its document fails its checksum")
     if set(attributes) != {"format", "format_version", "kind", "arrays", "body"}:
         raise _damaged(folder, "its document has other parts than it should")
-    if not isinstance(attributes["kind"], str) or attributes["kind"] not in _KINDS:
+    if not isinstance(attributes["kind"], str) or attributes["kind"] not in KINDS:
         raise ModelFormatError(
             f"{folder.url!r} is a model of kind {str(attributes['kind'])[:40]!r}, known are "
-            f"{', '.join(sorted(_KINDS))}; load it with a newer daskcluster."
+            f"{', '.join(sorted(KINDS))}; load it with a newer daskcluster."
         )
     return attributes
 

@@ -34,15 +34,32 @@ class Record:
 
 @dataclass(frozen=True)
 class FitRecord(Record):
-    """What `fit` did: `model` and `labels` are the URLs that were written."""
+    """What `fit` did.
+
+    Attributes
+    ----------
+    model, labels : str
+        The URLs that were written.
+    algorithm, estimator : str
+        The name that was asked for, and the class that it stands for.
+    n_clusters, n_iter : int
+    stop_reason, seeding : str
+    inertia : float or None
+        Weighted sum of squared distances of the rows to their centres; None for a mixture.
+    lower_bound : float or None
+        Free energy of a mixture; None for centres.
+    """
 
     model: str
     labels: str | None
+    algorithm: str
+    estimator: str
     n_clusters: int
-    inertia: float
     n_iter: int
     stop_reason: str
     seeding: str
+    inertia: float | None = None
+    lower_bound: float | None = None
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,11 @@ def _meant(name: str, known: Any) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+def class_names() -> tuple[str, ...]:
+    """Return the names of all classes of the catalogue."""
+    return tuple(_paths())
+
+
 def estimator_path(class_name: str) -> str | None:
     """Return ``"module:Class"`` of an estimator of the catalogue; None if it has no such class.
 
@@ -142,5 +147,8 @@ def estimator_path(class_name: str) -> str | None:
     >>> estimator_path("KMeans")
     'daskcluster.estimators.kmeans:KMeans'
     """
-    paths = {entry.class_name: entry.estimator for entry in ALGORITHMS.values()}
-    return paths.get(class_name)
+    return _paths().get(class_name)
+
+
+def _paths() -> dict[str, str]:
+    return {entry.class_name: entry.estimator for entry in ALGORITHMS.values()}

@@ -8,6 +8,7 @@ from html import escape
 
 import numpy as np
 
+from daskcluster.models.kinds import Model
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.reports.chart import bar_chart, line_chart
 from daskcluster.reports.tables import Rows, cluster_rows, format_field, rows_of_model
@@ -48,13 +49,13 @@ class Clusters:
 
 
 def render(
-    model: KMeansModel, *, title: str, data: Clusters | None = None, facts: Rows | None = None
+    model: Model, *, title: str, data: Clusters | None = None, facts: Rows | None = None
 ) -> str:
     """Return the page.
 
     Parameters
     ----------
-    model : KMeansModel
+    model : Model
     title : str
         Usually the model's URL.
     data : Clusters, optional
@@ -62,13 +63,12 @@ def render(
     facts : rows of texts, optional
         Lines to add to the summary.
     """
-    fitted = Clusters("Clusters in the fit", model.sizes, model.weights, model.costs, [])
     parts = [
         f"<h1>{escape(title)}</h1>",
         "<h2>Summary</h2>",
         _table([*rows_of_model(model), *(facts or [])]),
         _history(model),
-        _clusters(fitted),
+        _clusters_of_the_fit(model),
         "" if data is None else _clusters(data),
         _parameters(model),
     ]
@@ -91,12 +91,19 @@ def _numbers(history: Sequence[dict[str, object]], name: str) -> list[float]:
     return [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
 
 
-def _history(model: KMeansModel) -> str:
+def _history(model: Model) -> str:
     inertia = line_chart(_numbers(model.history, "inertia"), x_label="iteration", y_label="inertia")
     shift = line_chart(
         _numbers(model.history, "shift"), x_label="iteration", y_label="squared shift", log=True
     )
     return f"<h2>History</h2>{inertia}{shift}" if inertia or shift else ""
+
+
+def _clusters_of_the_fit(model: Model) -> str:
+    # Components of a mixture share rows: they have no sizes and costs of their own.
+    if not isinstance(model, KMeansModel):
+        return ""
+    return _clusters(Clusters("Clusters in the fit", model.sizes, model.weights, model.costs, []))
 
 
 def _clusters(found: Clusters) -> str:
@@ -118,7 +125,7 @@ def _clusters(found: Clusters) -> str:
     return f"<h2>{escape(found.title)}</h2>{facts}{chart}<table><tr>{head}</tr>{body}</table>{more}"
 
 
-def _parameters(model: KMeansModel) -> str:
+def _parameters(model: Model) -> str:
     if not model.parameters:
         return ""
     rows = [

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.host import format_bytes
-from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.kinds import Model
 
 Rows = list[tuple[str, str]]
 
@@ -20,6 +20,9 @@ _STOP_REASONS = {
     "callback": "stopped by a callback",
 }
 _NAMES = {
+    "estimator": "estimator",
+    "metric": "metric",
+    "dtype": "dtype",
     "model": "model",
     "labels": "labels",
     "output": "labels",
@@ -27,6 +30,7 @@ _NAMES = {
     "n_features": "features",
     "n_clusters": "clusters",
     "inertia": "inertia",
+    "lower_bound": "lower bound",
     "score": "score",
     "mean": "mean squared distance",
     "n_iter": "iterations",
@@ -77,22 +81,21 @@ def format_field(name: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.10g}"
 
 
-def rows_of_model(model: KMeansModel) -> Rows:
+def rows_of_model(model: Model) -> Rows:
     """Return the lines that describe a model."""
-    total = float(np.sum(model.weights))
     fields = {
+        **model.facts(),
+        "estimator": model.estimator,
         "n_clusters": model.n_clusters,
         "n_features": model.n_features,
         "n_rows": model.n_rows,
-        "inertia": model.inertia,
-        "mean": model.inertia / total if total > 0 else None,
         "n_iter": model.n_iter,
         "stop_reason": model.stop_reason or None,
         "seeding": model.seeding or None,
         "passes": model.passes,
         "bytes_read": model.bytes_read,
     }
-    rows = [("metric", model.metric), ("dtype", str(model.centres.dtype)), *rows_of_record(fields)]
+    rows = rows_of_record(fields)
     versions = ", ".join(f"{name} {version}" for name, version in model.created_with.items())
     return [*rows, ("made with", versions)] if versions else rows
 

@@ -13,7 +13,7 @@ import pytest
 import zarr
 from click.testing import Result
 
-from daskcluster.estimators.base import load_model
+from daskcluster.estimators.load import load_model
 from daskcluster.estimators.kmeans import KMeans
 from daskcluster.models.persist import load_document
 

@@ -1,0 +1,64 @@
+"""From saved models back to the estimators that were fitted."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from daskcluster.errors import ModelFormatError
+from daskcluster.models.persist import load_document
+from daskcluster.parameters.catalogue import class_names, estimator_path
+
+
+def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Any:
+    """Return the fitted estimator that was saved at `url`. Nothing in the file is executed.
+
+    Parameters
+    ----------
+    url : str
+        A path or an fsspec URL.
+    storage_options : dict, optional
+        Passed to the file system.
+
+    Returns
+    -------
+    estimator
+        Of the class that was fitted, with its parameters, but without ``labels_``.
+
+    Raises
+    ------
+    ModelFormatError
+        Damaged, of an unknown format version, kind or estimator, or no model at all.
+
+    Examples
+    --------
+    >>> import daskcluster as dc
+    >>> fitted = dc.KMeans(2, random_state=0).fit([[0.0], [1.0], [9.0]])
+    >>> fitted.save("memory://doctest/load.zarr", overwrite=True)
+    >>> dc.load_model("memory://doctest/load.zarr").n_clusters
+    2
+    """
+    model = load_document(url, storage_options)
+    # A name in a file is looked up among our own, never imported.
+    path = estimator_path(model.estimator)
+    if path is None:
+        raise ModelFormatError(
+            f"{url!r} is a model of the estimator {model.estimator[:40]!r}, known are "
+            f"{', '.join(class_names())}; load it with a newer daskcluster."
+        )
+    estimator = estimator_at(path)
+    return estimator.from_model(model)
+
+
+def estimator_at(path: str) -> Any:
+    """Return the class that the catalogue names ``"module:Class"``."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+def registered_name(estimator: type) -> str:
+    """Return the name of `estimator` in the catalogue, or that of its nearest base that is in it."""
+    for base in estimator.__mro__:
+        if estimator_path(base.__name__) == f"{base.__module__}:{base.__name__}":
+            return base.__name__
+    return estimator.__name__

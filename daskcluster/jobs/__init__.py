@@ -1,0 +1,54 @@
+"""Whole pieces of work as plain functions: URLs and numbers in, a small record out.
+
+They are called directly, by the command line, or through ``client.submit(jobs.fit, ..., pure=False)``:
+no parameter is named like a keyword of ``Client.submit``. Outputs are checked before work starts.
+Names are looked up when they are first used, as in `daskcluster` itself.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from daskcluster.jobs.fitting import fit
+    from daskcluster.jobs.kinds import evaluate
+    from daskcluster.jobs.outputs import check_outputs
+    from daskcluster.jobs.predicting import predict
+    from daskcluster.jobs.scoring import score
+    from daskcluster.models.record import FitRecord, PredictRecord, ScoreRecord
+
+__all__ = [
+    "FitRecord",
+    "PredictRecord",
+    "ScoreRecord",
+    "check_outputs",
+    "evaluate",
+    "fit",
+    "predict",
+    "score",
+]
+
+_HOMES = {
+    "FitRecord": "daskcluster.models.record",
+    "PredictRecord": "daskcluster.models.record",
+    "ScoreRecord": "daskcluster.models.record",
+    "check_outputs": "daskcluster.jobs.outputs",
+    "evaluate": "daskcluster.jobs.kinds",
+    "fit": "daskcluster.jobs.fitting",
+    "predict": "daskcluster.jobs.predicting",
+    "score": "daskcluster.jobs.scoring",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'daskcluster.jobs' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value  # the next look-up is a plain attribute
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

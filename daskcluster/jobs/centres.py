@@ -1,0 +1,69 @@
+"""Jobs under a model whose clusters are centres: a row belongs to the nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import compute_dtype
+from daskcluster.chunkwise.assign import SCORE, AssignParams, RowParams, ScoreStatistics
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.labels import save_rows
+from daskcluster.events import Callback
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.typing import Dataset
+
+
+class CentreJobs:
+    """What jobs do with rows under a `KMeansModel`."""
+
+    def write_labels(
+        self,
+        model: KMeansModel,
+        dataset: Dataset,
+        engine: Engine,
+        url: str,
+        *,
+        overwrite: bool,
+        storage_options: Mapping[str, Any] | None,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        """Write the label of every row. One pass."""
+        save_rows(
+            dataset,
+            engine,
+            _row_params(model, dataset),
+            url,
+            overwrite=overwrite,
+            storage_options=None if storage_options is None else dict(storage_options),
+            callbacks=callbacks,
+        )
+
+    def evaluate(
+        self, model: KMeansModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
+    ) -> ScoreStatistics:
+        """Return size, weight and cost of every cluster on `dataset`. One pass."""
+        params = _row_params(model, dataset)
+        chosen = choose_engine(engine, dataset)
+        with chosen.place(dataset, callbacks=callbacks) as placement:
+            rows = ScaledPlacement(placement, unit=params.unit)
+            found: ScoreStatistics = rows.reduce(
+                SCORE, lambda scale: AssignParams(params.centres, scale, params.unit)
+            )
+        return found
+
+    def score(
+        self, model: KMeansModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
+    ) -> tuple[float, float]:
+        """Return inertia and score (minus the inertia, as scikit-learn has it). One pass."""
+        inertia = self.evaluate(model, dataset, engine, callbacks).inertia
+        return inertia, -inertia
+
+
+def _row_params(model: KMeansModel, dataset: Dataset) -> RowParams:
+    centres = np.ascontiguousarray(model.centres, compute_dtype(dataset.dtype))
+    return RowParams(centres, model.metric == "cosine")

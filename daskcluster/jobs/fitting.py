@@ -1,0 +1,143 @@
+"""The job that clusters rows with any algorithm of the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from daskcluster.data.open import open_dataset
+from daskcluster.engine.choose import choose_engine
+from daskcluster.events import Callback
+from daskcluster.jobs.kinds import JOBS
+from daskcluster.jobs.outputs import check_outputs
+from daskcluster.jobs.tally import Tally
+from daskcluster.models.kinds import Model
+from daskcluster.models.record import FitRecord
+from daskcluster.parameters.catalogue import check_parameters, find_algorithm
+
+
+def fit(
+    source: Any,
+    *,
+    n_clusters: int,
+    model: str,
+    algorithm: str = "auto",
+    random_state: int | None = None,
+    array: str | None = None,
+    weights: Any = None,
+    labels: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    flatten: bool = False,
+    overwrite: bool = False,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+    **parameters: Any,
+) -> FitRecord:
+    """Cluster `source`, save the model and, if asked, the label of every row.
+
+    Parameters
+    ----------
+    source : URL, or anything `open_dataset` takes
+    n_clusters : int
+    model : str
+        URL of the model to write.
+    algorithm : str
+        A name of `daskcluster.parameters.ALGORITHMS`, which also says what estimator it stands for.
+    random_state : int, optional
+    array : str, optional
+        Name of the array, where `source` is a Zarr group.
+    weights : str or array-like of shape (n,), optional
+        Row weights: an array's name in the same group, a URL, or values.
+    labels : str, optional
+        URL of a 1-D int32 Zarr array to write.
+    storage_options : mapping, optional
+        For all URLs.
+    flatten : bool
+        Take an array of shape (..., d) as rows; see `daskcluster.open_dataset`.
+    overwrite : bool
+        Replace outputs that exist.
+    engine : see `daskcluster.KMeans`
+    callbacks : sequence of callables
+        Hear the events of `daskcluster.events`.
+    **parameters
+        Further parameters of the estimator, e.g. ``init``, ``max_iter``, ``tol``, ``max_time``.
+
+    Returns
+    -------
+    FitRecord
+
+    Raises
+    ------
+    OutputExistsError
+        Before any work.
+    InvalidParameterError
+        Also for a parameter that the algorithm does not have.
+    InvalidDataError, MemoryLimitError
+
+    Notes
+    -----
+    Cost: see the estimator; one pass more with `labels`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.array([[0.0, 0], [0, 1], [9, 9], [9, 8]])
+    >>> url = "memory://example/model.zarr"
+    >>> record = fit(rows, n_clusters=2, model=url, random_state=0, overwrite=True)
+    >>> record.inertia, record.stop_reason
+    (1.0, 'converged')
+    """
+    tally = Tally()
+    given = {"n_clusters": n_clusters, **parameters}
+    if random_state is not None:
+        given["random_state"] = random_state
+    check_parameters(algorithm, given)
+    inputs = {"source": source, "weights": weights}
+    check_outputs({"model": model, "labels": labels}, inputs, storage_options, overwrite)
+    dataset = open_dataset(
+        source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+    )
+    chosen = choose_engine(engine, dataset)
+    watchers: tuple[Callback, ...] = (*callbacks, tally)
+    estimator = _estimator(algorithm, given, chosen, watchers).fit(dataset)
+    fitted = estimator.to_model()
+    options = None if storage_options is None else dict(storage_options)
+    estimator.save(model, overwrite=overwrite, storage_options=options)
+    if labels is not None:
+        JOBS[fitted.kind].write_labels(
+            fitted,
+            dataset,
+            chosen,
+            labels,
+            overwrite=overwrite,
+            storage_options=options,
+            callbacks=watchers,
+        )
+    common = tally.common(dataset)
+    return FitRecord(
+        model=str(model), labels=labels, algorithm=algorithm, **_facts(fitted), **common
+    )
+
+
+def _estimator(
+    algorithm: str, given: Mapping[str, Any], engine: Any, callbacks: tuple[Callback, ...]
+) -> Any:
+    # Scikit-learn takes longest to import, and of all jobs only this one needs it.
+    from daskcluster.estimators.load import estimator_at
+
+    entry = find_algorithm(algorithm)
+    estimator = estimator_at(entry.estimator)
+    return estimator(**entry.arguments(given), engine=engine, callbacks=callbacks)
+
+
+def _facts(fitted: Model) -> dict[str, Any]:
+    objectives = fitted.facts()
+    return {
+        "estimator": fitted.estimator,
+        "n_clusters": fitted.n_clusters,
+        "n_iter": fitted.n_iter,
+        "stop_reason": fitted.stop_reason,
+        "seeding": fitted.seeding,
+        "inertia": objectives.get("inertia"),
+        "lower_bound": objectives.get("lower_bound"),
+    }

@@ -1,0 +1,71 @@
+"""Which jobs each kind of model has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from daskcluster.chunkwise.assign import ScoreStatistics
+from daskcluster.engine.engine import Engine
+from daskcluster.errors import InvalidDataError
+from daskcluster.events import Callback
+from daskcluster.jobs.centres import CentreJobs
+from daskcluster.models.kinds import Model
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.typing import Dataset
+
+
+class ModelJobs(Protocol):
+    """What jobs do with rows under a model of one kind. The features of the rows were compared."""
+
+    def write_labels(
+        self,
+        model: Any,
+        dataset: Dataset,
+        engine: Engine,
+        url: str,
+        *,
+        overwrite: bool,
+        storage_options: Mapping[str, Any] | None,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        """Write the label of every row to `url`, a 1-D int32 Zarr array."""
+        ...
+
+    def evaluate(
+        self, model: Any, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
+    ) -> ScoreStatistics:
+        """Return size, weight and cost of every cluster on `dataset`."""
+        ...
+
+    def score(
+        self, model: Any, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
+    ) -> tuple[float, float]:
+        """Return inertia and score of `dataset`."""
+        ...
+
+
+JOBS: dict[str, ModelJobs] = {KMeansModel.kind: CentreJobs()}
+"""By the kind of model, as in `daskcluster.models.kinds.KINDS`."""
+
+
+def check_features(model: Model, dataset: Dataset) -> None:
+    """Refuse rows that do not have the model's features.
+
+    Raises
+    ------
+    InvalidDataError
+    """
+    if dataset.n_features != model.n_features:
+        raise InvalidDataError(
+            f"X has {dataset.n_features} features, but the model is expecting {model.n_features} "
+            "features as input; give it rows with the columns it was fitted on."
+        )
+
+
+def evaluate(
+    model: Model, dataset: Dataset, *, engine: Any = None, callbacks: Sequence[Callback] = ()
+) -> ScoreStatistics:
+    """Return size, weight and cost of every cluster on `dataset`. One pass."""
+    check_features(model, dataset)
+    return JOBS[model.kind].evaluate(model, dataset, engine, callbacks)

@@ -1,0 +1,63 @@
+"""Checks of a job's outputs before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from daskcluster.data.staging import check_free as check_output_free
+from daskcluster.data.stores import Location, locate
+from daskcluster.errors import InvalidParameterError
+from daskcluster.models.persist import check_free
+
+
+def check_outputs(
+    outputs: Mapping[str, str | None],
+    inputs: Mapping[str, Any],
+    storage_options: Mapping[str, Any] | None,
+    overwrite: bool,
+) -> None:
+    """Refuse outputs that exist, that would replace an input, or each other.
+
+    Parameters
+    ----------
+    outputs : mapping of str to URL or None
+        A ``"model"``, or Zarr arrays under any other name; None is an output that is not wanted.
+    inputs : mapping of str to object
+        Those that are URLs are compared.
+    storage_options : mapping, optional
+        For all URLs.
+    overwrite : bool
+        Outputs that exist are to be replaced.
+
+    Raises
+    ------
+    OutputExistsError, InvalidParameterError
+    """
+    places = {
+        name: locate(url, storage_options) for name, url in outputs.items() if url is not None
+    }
+    read = {
+        name: locate(value, storage_options)
+        for name, value in inputs.items()
+        if isinstance(value, str) or hasattr(value, "__fspath__")
+    }
+    for name, place in places.items():
+        for other, input_place in read.items():
+            if _holds(place, input_place):
+                raise InvalidParameterError(
+                    f"{name}={place.url!r} would replace the {other} {input_place.url!r}; write to "
+                    "another URL."
+                )
+    if len({place.url for place in places.values()}) < len(places):
+        raise InvalidParameterError(
+            f"{' and '.join(places)} should be written to different URLs, both are "
+            f"{next(iter(places.values())).url!r}."
+        )
+    for name, place in places.items():
+        check = check_free if name == "model" else check_output_free
+        check(place.url, overwrite=overwrite, storage_options=storage_options)
+
+
+def _holds(outer: Location, inner: Location) -> bool:
+    return f"{inner.url}/".startswith(f"{outer.url.rstrip('/')}/")
