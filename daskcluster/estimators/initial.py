@@ -13,12 +13,14 @@ from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.inputs import checked_centres
+from daskcluster.seeding.afkmc2 import afk_mc2
 from daskcluster.seeding.kmeans_parallel import kmeans_parallel
 from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus
 from daskcluster.seeding.uniform import random_rows
 from daskcluster.sparse_rows import Rows
 
-METHODS = ("auto", "k-means++", "k-means||", "random")
+METHODS = ("auto", "k-means++", "k-means||", "afk-mc2", "random")
+CHAIN_LENGTH = 10
 _REFINEMENTS = 30
 
 
@@ -44,7 +46,14 @@ def method_for(init: Any, *, in_memory: bool) -> str:
 
 
 def initial_centres(
-    init: Any, rows: ScaledPlacement, n_clusters: int, seed: int, *, source: Any, random_state: Any
+    init: Any,
+    rows: ScaledPlacement,
+    n_clusters: int,
+    seed: int,
+    *,
+    source: Any,
+    random_state: Any,
+    chain_length: int = CHAIN_LENGTH,
 ) -> np.ndarray:
     """Return centres (k, d) in the compute dtype.
 
@@ -58,6 +67,8 @@ def initial_centres(
         What a callable is given as X.
     random_state : object
         What a callable is given as ``random_state``.
+    chain_length : int
+        Proposals for each centre of AFK-MC2.
     """
     dataset = rows.placement.dataset
     method = method_for(init, in_memory=dataset.in_memory)
@@ -65,6 +76,8 @@ def initial_centres(
         return random_rows(rows, n_clusters, seed)[0]
     if method == "k-means++":
         return kmeans_plusplus(rows, n_clusters, seed)[0]
+    if method == "afk-mc2":
+        return afk_mc2(rows, n_clusters, seed, chain_length=chain_length)[0]
     if method == "k-means||":
         return kmeans_parallel(
             rows, n_clusters, seed, reduce_candidates=candidate_reducer(seed, rows)

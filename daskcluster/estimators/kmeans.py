@@ -29,7 +29,7 @@ class KMeans(KMeansEstimator):
     Parameters
     ----------
     n_clusters : int
-    init : {"auto", "k-means++", "k-means||", "random"}, array, callable, fitted estimator or URL
+    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, or array, callable, estimator, URL
         ``"auto"``: k-means++ for rows in memory, k-means|| elsewhere. A fitted estimator or the URL of
         a saved model is a warm start.
     n_init : int or "auto"
@@ -60,6 +60,8 @@ class KMeans(KMeansEstimator):
         Bytes that bounds may take, over all workers. Where they do not suffice, a kind with fewer bounds
         takes the place of the one that was asked for: elkan, yinyang, hamerly, lloyd. ``"auto"``: what
         the engine's memory limit leaves.
+    chain_length : int
+        Rows that ``"afk-mc2"`` proposes for each centre: more come closer to k-means++.
 
     Attributes
     ----------
@@ -82,8 +84,8 @@ class KMeans(KMeansEstimator):
 
     Notes
     -----
-    Cost: seeding (none for an array, k + 1 passes for k-means++, 6 for k-means||) plus one pass an
-    iteration plus one for the final inertia and labels, for each restart; no pass for validation.
+    Cost: seeding (none for an array, k + 1 passes for k-means++, 6 for k-means||, 2 for AFK-MC2) plus one
+    pass an iteration plus one for the final inertia and labels, for each restart; no pass for validation.
     Memory: two partitions, the read-ahead window, the packed centres and the statistics (8 k (d + 1)
     bytes, twice that for float64 or weighted rows) per thread; per row k-means++'s 8 bytes and
     k-means||'s 4 while seeding, the labels of rows in memory, and the bounds: 12 bytes (hamerly), 8 + 4 for
@@ -120,6 +122,7 @@ class KMeans(KMeansEstimator):
         verbose: int = 0,
         max_time: float | None = None,
         bounds_memory: int | str = "auto",
+        chain_length: int = 10,
     ) -> None:
         self.n_clusters = n_clusters
         self.init = init
@@ -134,6 +137,7 @@ class KMeans(KMeansEstimator):
         self.verbose = verbose
         self.max_time = max_time
         self.bounds_memory = bounds_memory
+        self.chain_length = chain_length
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find centres.
@@ -171,6 +175,7 @@ class KMeans(KMeansEstimator):
         owner = type(self).__name__
         check_whole(owner, "n_clusters", self.n_clusters, 1)
         check_whole(owner, "max_iter", self.max_iter, 0)
+        check_whole(owner, "chain_length", self.chain_length, 1)
         check_number(owner, "tol", self.tol)
         check_choice(owner, "algorithm", self.algorithm, ALGORITHMS)
         check_choice(owner, "metric", self.metric, METRICS)

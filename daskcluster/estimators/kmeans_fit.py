@@ -94,6 +94,7 @@ class KMeansFit:
             seed,
             source=self.source,
             random_state=np.random.RandomState(seed % 2**32),
+            chain_length=estimator.chain_length,
         )
         seconds = time.perf_counter() - began
         spent = rows.placement.traffic.passes - passes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from daskcluster.parameters.shared import (
     BOUNDS_MEMORY,
+    CHAIN_LENGTH,
     INIT,
     MAX_ITER,
     MAX_TIME,
@@ -37,5 +38,6 @@ KMEANS = (
     VERBOSE,
     MAX_TIME,
     BOUNDS_MEMORY,
+    CHAIN_LENGTH,
 )
 """All of them but ``engine`` and ``callbacks``, which are objects."""

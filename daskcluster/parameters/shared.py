@@ -12,7 +12,7 @@ INIT = Parameter(
     "auto",
     "How to choose the first centres. auto: k-means++ in memory, k-means|| elsewhere. "
     "The URL of a saved model is a warm start.",
-    choices=("auto", "k-means++", "k-means||", "random"),
+    choices=("auto", "k-means++", "k-means||", "afk-mc2", "random"),
     other="the URL of a saved model",
 )
 
@@ -44,6 +44,14 @@ METRIC = Parameter(
     "euclidean",
     "Distance; cosine is spherical k-means.",
     choices=("euclidean", "cosine"),
+)
+
+CHAIN_LENGTH = Parameter(
+    "chain_length",
+    int,
+    10,
+    "Rows that afk-mc2 proposes for each centre; more come closer to k-means++.",
+    least=1,
 )
 
 RANDOM_STATE = Parameter(

@@ -103,7 +103,7 @@ BAD_USAGE: list[tuple[tuple[str, ...], str]] = [
     (("fit", "rows.npy", "--n-clusters", "3", "--model", "m", "--algorithm", "magic"), "'magic'"),
     (
         ("fit", "rows.npy", "--n-clusters", "3", "--model", "m", "--init", "kmeans++"),
-        "'kmeans++' should be one of auto, k-means++, k-means||, random, or the URL of a saved model",
+        "'kmeans++' should be one of auto, k-means++, k-means||, afk-mc2, random, or the URL of a saved",
     ),
     (("fit", "rows.npy", "--n-clusters", "3", "--model", "m", "--n-init", "many"), "'many'"),
     (("fit", "rows.npy", "--n-clusters", "3", "--model", "m", "--memory-limit", "lots"), "a size"),

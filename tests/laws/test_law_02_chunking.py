@@ -10,7 +10,7 @@ import zarr
 import daskcluster as dc
 from tests.laws.data import CASES, case
 
-INITS = ["array", "random", "k-means++", "k-means||"]
+INITS = ["array", "random", "k-means++", "k-means||", "afk-mc2"]
 N = 1500
 CHUNKINGS = {
     "one chunk": (N,),

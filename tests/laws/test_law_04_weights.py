@@ -24,7 +24,7 @@ def test_weight_equals_copies(engine):
     assert np.array_equal(np.repeat(one.labels_, COUNTS), other.labels_)
 
 
-@pytest.mark.parametrize("init", ["random", "k-means++", "k-means||"])
+@pytest.mark.parametrize("init", ["random", "k-means++", "k-means||", "afk-mc2"])
 def test_scaling_weights_changes_only_the_inertia(init):
     weights = COUNTS + 0.5
     one = dc.KMeans(6, init=init, random_state=1, n_init=1).fit(X, sample_weight=weights)
@@ -33,7 +33,7 @@ def test_scaling_weights_changes_only_the_inertia(init):
     assert other.inertia_ == pytest.approx(8 * one.inertia_, rel=1e-12)
 
 
-@pytest.mark.parametrize("init", ["random", "k-means++", "k-means||"])
+@pytest.mark.parametrize("init", ["random", "k-means++", "k-means||", "afk-mc2"])
 @pytest.mark.parametrize("seed", range(5))
 def test_unit_weights_equal_none(init, seed):
     one = dc.KMeans(6, init=init, random_state=seed, n_init=1).fit(X)
@@ -41,7 +41,7 @@ def test_unit_weights_equal_none(init, seed):
     np.testing.assert_allclose(one.cluster_centers_, other.cluster_centers_, rtol=1e-12)
 
 
-@pytest.mark.parametrize("init", ["random", "k-means++", "k-means||"])
+@pytest.mark.parametrize("init", ["random", "k-means++", "k-means||", "afk-mc2"])
 @pytest.mark.parametrize("seed", range(5))
 def test_zero_weight_is_never_a_centre(init, seed):
     rows = np.concatenate([X, np.full((300, 4), 1e6)])  # far away, but of no weight

@@ -28,7 +28,8 @@ def rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("init", "seeding"), [("array", 0), ("random", 0), ("k-means||", 6), ("k-means++", 6)]
+    ("init", "seeding"),
+    [("array", 0), ("random", 0), ("k-means||", 6), ("k-means++", 6), ("afk-mc2", 2)],
 )
 def test_fit(rows, init, seeding):
     heard = Counting()
