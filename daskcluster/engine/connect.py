@@ -30,6 +30,7 @@ __all__ = [
 TIMEOUT = 10.0
 """Seconds to wait for a scheduler, and for a first worker, unless told otherwise."""
 
+_ATTEMPTS = 3
 _EXACT = ("dask", "distributed", "daskcluster")
 _TWO_PARTS = ("python", "numpy")
 # Dask lets glibc return every freed page, which makes each read of a chunk fault its pages in
@@ -76,10 +77,17 @@ def _create_within(address: str, timeout: float) -> Client:
     answer: queue.SimpleQueue[Client | Exception] = queue.SimpleQueue()
 
     def create() -> None:
-        try:
-            answer.put(Client(address, timeout=0.9 * timeout, set_as_default=False))
-        except Exception as error:  # handed over to the caller's thread
-            answer.put(error)
+        for attempt in range(_ATTEMPTS):
+            try:
+                answer.put(Client(address, timeout=0.9 * timeout, set_as_default=False))
+            except AssertionError as error:
+                # Dask wants the scheduler's greeting alone, and a busy one sends more along with it.
+                if attempt == _ATTEMPTS - 1:
+                    answer.put(error)
+                continue
+            except Exception as error:  # handed over to the caller's thread
+                answer.put(error)
+            return
 
     threading.Thread(target=create, name="daskcluster-connect", daemon=True).start()
     try:

@@ -4,6 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from distributed import Client
@@ -46,6 +47,24 @@ def test_what_is_no_address_is_said_so() -> None:
 def test_a_scheduler_that_is_there_answers(client: Client) -> None:
     with connect.connect(client.scheduler.address, timeout=30) as second:
         assert second.scheduler.address == client.scheduler.address
+
+
+@pytest.mark.parametrize(("failures", "answers"), [(2, True), (3, False)])
+def test_a_greeting_that_does_not_come_alone_is_waited_for_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch, failures: int, answers: bool
+) -> None:
+    def crowded(*args: Any, **kwargs: Any) -> Client:
+        calls.append(args)
+        assert len(calls) > failures
+        return Client(*args, **kwargs)
+
+    calls: list[Any] = []
+    monkeypatch.setattr(connect, "Client", crowded)
+    if answers:
+        connect.connect(client.scheduler.address, timeout=30).close()
+    else:
+        with pytest.raises(SchedulerUnreachableError, match="AssertionError"):
+            connect.connect(client.scheduler.address, timeout=30)
 
 
 @pytest.mark.parametrize(("workers", "threads"), [(0, 1), (1, 0)])
