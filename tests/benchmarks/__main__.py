@@ -16,6 +16,7 @@ BENCHMARKS = {
     "lloyd-dask": "tests.benchmarks.bench_lloyd_dask",
     "bounds": "tests.benchmarks.bench_bounds",
     "bounds-ooc": "tests.benchmarks.bench_bounds_ooc",
+    "nested": "tests.benchmarks.bench_nested",
     "assign": "tests.benchmarks.bench_assign",
     "import": "tests.benchmarks.bench_import",
 }
@@ -52,6 +53,19 @@ def parser() -> argparse.ArgumentParser:
         help="folder for data that is written; default: the system's temporary folder",
     )
     found.add_argument("--keep", action="store_true", help="leave that data for the next run")
+    found.add_argument(
+        "--seeds",
+        type=int,
+        default=20,
+        help="random beginnings, of benchmarks that average over them",
+    )
+    found.add_argument(
+        "--sets",
+        type=lambda text: tuple(text.split(",")),
+        default=(),
+        metavar="NAME,...",
+        help="only these sets, of benchmarks that have several",
+    )
     return found
 
 
@@ -74,6 +88,8 @@ def main(arguments: list[str] | None = None) -> None:
         scratch=asked.scratch,
         images=None if asked.output is None else asked.output.parent / "images",
         keep=asked.keep,
+        seeds=asked.seeds,
+        sets=asked.sets,
     )
     for name in BENCHMARKS if asked.name == "all" else [asked.name]:
         benchmark = importlib.import_module(BENCHMARKS[name])

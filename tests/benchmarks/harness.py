@@ -12,6 +12,7 @@ import platform
 import re
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,10 @@ class Options:
         Folder for plots, beside the file that gets the section; None where only text is wanted.
     keep : bool
         Leave what was written to `scratch` for the next run.
+    seeds : int
+        Random beginnings, of benchmarks that average over them.
+    sets : tuple of str
+        Only these sets, of benchmarks that have several; empty for all.
     """
 
     quick: bool = False
@@ -53,6 +58,12 @@ class Options:
     scratch: Path | None = None
     images: Path | None = None
     keep: bool = False
+    seeds: int = 20
+    sets: tuple[str, ...] = ()
+
+    def folder(self, name: str) -> Path:
+        """Return the folder `name` for large files."""
+        return (self.scratch or Path(tempfile.gettempdir())) / name
 
 
 @dataclass

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,28 +49,42 @@ def draw(
     name: str, text: str, panels: Sequence[Panel], folder: Path | None, *, logarithmic: bool = False
 ) -> Figure | Note:
     """Write a plot to `folder` and return the reference to it, or a remark why there is none."""
-    if folder is None:
-        return Note("The plot is drawn with --output.")
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure as Canvas
-    except ImportError as error:
-        return Note(f'The plot is left out ({error}); pip install "daskcluster[plots]"')
-    folder.mkdir(parents=True, exist_ok=True)
-    # Text stays text, and the same run gives the same bytes.
-    settings = {"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 7, "axes.linewidth": 0.6}
-    with mpl.rc_context(settings):
-        titles = list(dict.fromkeys(panel.title for panel in panels))
-        whats = list(dict.fromkeys(panel.what for panel in panels))
-        width, height = PANEL_INCHES
-        canvas = Canvas(figsize=(width * len(titles), height * len(whats) + 0.35))
+    if (missing := why_not(folder)) is not None:
+        return missing
+    assert folder is not None
+    titles = list(dict.fromkeys(panel.title for panel in panels))
+    whats = list(dict.fromkeys(panel.what for panel in panels))
+    width, height = PANEL_INCHES
+    with canvas_of(name, (width * len(titles), height * len(whats) + 0.35)) as canvas:
         grid = canvas.subplots(len(whats), len(titles), sharex="col", sharey="row", squeeze=False)
         for panel in panels:
             axes = grid[whats.index(panel.what), titles.index(panel.title)]
             _fill(axes, panel, logarithmic=logarithmic)
         _label(canvas, grid, titles, whats)
-        _save(canvas, folder / name)
-    return Figure(f"{folder.name}/{name}", text)
+        return save(canvas, folder / name, text)
+
+
+def why_not(folder: Path | None) -> Note | None:
+    """Return a remark why nothing can be drawn, None if it can."""
+    if folder is None:
+        return Note("The plot is drawn with --output.")
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        return Note(f'The plot is left out ({error}); pip install "daskcluster[plots]"')
+    return None
+
+
+@contextmanager
+def canvas_of(name: str, inches: tuple[float, float]) -> Iterator[Any]:
+    """Give an empty drawing, under settings for which the same run gives the same bytes."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure as Canvas
+
+    # Text stays text.
+    settings = {"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 7, "axes.linewidth": 0.6}
+    with mpl.rc_context(settings):
+        yield Canvas(figsize=inches)
 
 
 def _fill(axes: Any, panel: Panel, *, logarithmic: bool) -> None:
@@ -99,11 +114,13 @@ def _drawn(n_values: int, *, logarithmic: bool) -> np.ndarray:
     return np.unique(np.rint(spaced(1, n_values, MOST_POINTS)).astype(np.intp)) - 1
 
 
-def _save(canvas: Any, path: Path) -> None:
+def save(canvas: Any, path: Path, text: str) -> Figure:
     """Write the plot with coordinates to a hundredth of a point, a third of the size."""
-    text = io.StringIO()
-    canvas.savefig(text, format="svg", metadata={"Date": None}, facecolor="white")
-    path.write_text(re.sub(r"(\d\.\d\d)\d+", r"\1", text.getvalue()), encoding="utf-8")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = io.StringIO()
+    canvas.savefig(written, format="svg", metadata={"Date": None}, facecolor="white")
+    path.write_text(re.sub(r"(\d\.\d\d)\d+", r"\1", written.getvalue()), encoding="utf-8")
+    return Figure(f"{path.parent.name}/{path.name}", text)
 
 
 def _label(canvas: Any, grid: np.ndarray, titles: Sequence[str], whats: Sequence[str]) -> None:
@@ -113,6 +130,11 @@ def _label(canvas: Any, grid: np.ndarray, titles: Sequence[str], whats: Sequence
         axes.set_ylabel(what)
     for axes in grid[-1]:
         axes.set_xlabel("iteration")
+    legend(canvas, grid)
+
+
+def legend(canvas: Any, grid: np.ndarray) -> None:
+    """Name every curve once, below all panels."""
     handles = {
         label: handle
         for axes in grid.flat

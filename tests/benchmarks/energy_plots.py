@@ -1,0 +1,100 @@
+"""Plots of the energy above the best one: means and deviations over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.benchmarks.harness import Figure, Note
+from tests.benchmarks.plots import canvas_of, legend, save, why_not
+
+COLOURS = {
+    "lloyd": "#999999",
+    "yinyang": "#009e73",
+    "mbatch": "#e69f00",
+    "nmbatch": "#0072b2",
+    "scikit-learn": "#cc79a7",
+    "with bounds": "#0072b2",
+    "without bounds": "#d55e00",
+}
+"""Told apart by everyone (Okabe and Ito)."""
+
+PANEL_INCHES = (2.3, 1.9)
+
+
+@dataclass(frozen=True)
+class Band:
+    """A curve with its standard deviation.
+
+    Attributes
+    ----------
+    name : str
+        Its first words up to a comma choose the colour; after a comma, dashes.
+    x, mean, deviation : ndarray of shape (p,)
+    """
+
+    name: str
+    x: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+
+
+@dataclass(frozen=True)
+class EnergyPanel:
+    """Bands that share axes.
+
+    Attributes
+    ----------
+    title, x_label : str
+    top : float
+        Where the axis of (energy - best) / best ends; starts are far above what is of interest.
+    """
+
+    title: str
+    x_label: str
+    bands: Sequence[Band]
+    top: float
+
+
+def draw_energies(
+    name: str, text: str, rows_of_panels: Sequence[Sequence[EnergyPanel]], folder: Path | None
+) -> Figure | Note:
+    """Write a grid of panels to `folder`; return the reference to it, or a remark why there is none."""
+    if (missing := why_not(folder)) is not None:
+        return missing
+    assert folder is not None
+    width, height = PANEL_INCHES
+    n_rows, n_columns = len(rows_of_panels), max(len(panels) for panels in rows_of_panels)
+    with canvas_of(name, (width * n_columns, height * n_rows + 0.35)) as canvas:
+        grid = canvas.subplots(n_rows, n_columns, squeeze=False)
+        for line, panels in zip(grid, rows_of_panels, strict=True):
+            for axes, panel in zip(line, panels, strict=False):
+                _fill(axes, panel)
+            for axes in line[len(panels) :]:
+                axes.set_axis_off()
+            line[0].set_ylabel("(E - E*) / E*")
+        legend(canvas, grid)
+        return save(canvas, folder / name, text)
+
+
+def _fill(axes: Any, panel: EnergyPanel) -> None:
+    for band in panel.bands:
+        base, _, dashed = band.name.partition(", ")
+        colour = COLOURS[base]
+        axes.plot(
+            band.x, band.mean, label=band.name, color=colour, linewidth=1.1,
+            linestyle="--" if dashed else "-",
+        )  # fmt: skip
+        low, high = band.mean - band.deviation, band.mean + band.deviation
+        axes.fill_between(band.x, low, high, color=colour, alpha=0.2, linewidth=0)
+    axes.set_xscale("log")
+    axes.set_ylim(0, panel.top)
+    axes.set_title(panel.title, fontsize=8)
+    axes.set_xlabel(panel.x_label)
+    axes.minorticks_off()
+    axes.grid(linewidth=0.3, color="#dddddd")
+    axes.tick_params(width=0.5, length=2)

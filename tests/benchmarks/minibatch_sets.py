@@ -1,0 +1,272 @@
+"""The sets on which mini-batches are compared: rows to learn from, and others to judge the centres by.
+
+Stand-ins for the four of the paper on nested mini-batches (Newling and Fleuret, NIPS 2016), which are not
+shipped, each of its shape or near: deformed digits (INFMNIST), patches of photographs (STL10P), network
+connections (KDDC98), bags of words (RCV1).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.benchmarks import digits
+from tests.benchmarks.harness import Options
+
+CLUSTERS, QUICK_CLUSTERS = 50, 10
+BATCH = 5000
+QUICK = 25
+"""By how much `--quick` divides the rows and the batches."""
+PATCH = 6
+PATCHES_OF_A_PICTURE = 100
+COLUMNS, TOPICS, WORDS = 47_000, 100, 76
+"""Of the synthetic bags of words."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One set.
+
+    Attributes
+    ----------
+    name, source : str
+        What it is called in tables and files; where it comes from.
+    rows, validation : ndarray or scipy CSR array of shape (n, d), float32
+    batch : int
+        Rows of a mini-batch, and of the first nested one.
+    k : int
+    """
+
+    name: str
+    source: str
+    rows: Any
+    validation: Any
+    batch: int = BATCH
+    k: int = CLUSTERS
+
+    @property
+    def n(self) -> int:
+        return int(self.rows.shape[0])
+
+    @property
+    def is_sparse(self) -> bool:
+        return not isinstance(self.rows, np.ndarray)
+
+    @property
+    def shape(self) -> str:
+        n, d = self.rows.shape
+        return f"{n:,} + {self.validation.shape[0]:,}, {d:,}, {self.k}"
+
+    def first_centres(self, seed: int) -> np.ndarray:
+        """Return `k` rows drawn at random, no two the same, as dense float32."""
+        order = np.random.default_rng(seed).permutation(self.n)
+        drawn = self.rows[np.sort(order[: 20 * self.k])]
+        dense = drawn if isinstance(drawn, np.ndarray) else drawn.toarray()
+        # Copies of a row would be clusters that stay empty, in each program by its own rule.
+        _, first = np.unique(dense, axis=0, return_index=True)
+        if len(first) < self.k:
+            raise ValueError(
+                f"{self.name} has {len(first)} distinct rows among {len(dense)}, k={self.k} are needed."
+            )
+        chosen = np.random.default_rng(seed).permutation(np.sort(first))[: self.k]
+        return np.ascontiguousarray(dense[chosen], dtype=np.float32)
+
+
+def folder_of(options: Options) -> Path:
+    """Return where sets and runs are kept."""
+    return options.folder(f"daskcluster-minibatch{'-quick' if options.quick else ''}")
+
+
+def finished(options: Options) -> None:
+    """Remove sets and runs, unless they are wanted again."""
+    if not options.keep:
+        shutil.rmtree(folder_of(options), ignore_errors=True)
+
+
+def chosen(names: Sequence[str], options: Options) -> Iterator[Rows]:
+    """Yield the sets of a benchmark, or those of them that were asked for, one in memory at a time.
+
+    Raises
+    ------
+    ValueError
+        A name is not one of `names`.
+    """
+    for name in options.sets:
+        if name not in names:
+            raise ValueError(f"--sets {name} should be some of {','.join(names)}.")
+    for name in options.sets or names:
+        yield SETS[name](options)
+
+
+def mnist_digits(options: Options) -> Rows:
+    """Return MNIST: its training digits, judged by its test digits."""
+    n, n_validation = (60_000, 10_000) if not options.quick else (60_000 // QUICK, 10_000 // QUICK)
+    found, source = digits.source_digits(options.data, 70_000 if not options.quick else 4096)
+    split = digits.split_of(found)
+    rows, held_out = _grey(found[:split][:n]), _grey(found[split:][:n_validation])
+    return _rows("mnist", source, rows, held_out, options)
+
+
+def deformed_digits(options: Options) -> Rows:
+    """Return 400,000 + 40,000 deformed digits, written to disk by the first run."""
+    import zarr
+
+    shrink = QUICK if options.quick else 1
+    path = digits.prepare(
+        folder_of(options), options.data, 400_000 // shrink, 40_000 // shrink, options.threads
+    )
+    group = zarr.open_group(str(path), mode="r")
+    source = f"{'MNIST' if 'digits-mnist' in path.name else 'generated'}, deformed"
+    rows, held_out = (_grey(np.asarray(group[name])) for name in ("rows", "validation"))
+    return _rows("digits", source, rows, held_out, options)
+
+
+def patches(options: Options) -> Rows:
+    """Return 6 x 6 x 3 patches, 100 of each picture; pictures of validation patches are other ones."""
+    path = _file(options, "cifar10_test10k")
+    shrink = QUICK if options.quick else 1
+    if path is None:
+        source, pictures = "generated", _pictures(10_000 // shrink)
+    else:
+        source = "CIFAR-10, test pictures"
+        with np.load(path) as file:
+            pictures = np.asarray(file["X"])[::shrink].reshape(-1, 32, 32, 3)
+    split = len(pictures) * 24 // 25
+    rows, held_out = (
+        _grey(_patches(part, np.random.default_rng(i)))
+        for i, part in enumerate((pictures[:split], pictures[split:]))
+    )
+    return _rows("patches", source, rows, held_out, options)
+
+
+def connections(options: Options) -> Rows:
+    """Return 75,000 + 20,000 network connections, features of mean 0 and variance 1."""
+    path = _file(options, "kddcup99_10pct")
+    n, n_validation = (75_000, 20_000) if not options.quick else (75_000 // QUICK, 20_000 // QUICK)
+    generator = np.random.default_rng(0)
+    if path is None:
+        source, raw = "generated", _heavy_tailed(generator, n + n_validation)
+    else:
+        source = "KDD Cup 1999"
+        with np.load(path) as file:
+            raw = file["X"][generator.permutation(len(file["X"]))[: n + n_validation]]
+    rows = raw.astype(np.float64)
+    mean, deviation = rows[:n].mean(axis=0), rows[:n].std(axis=0)
+    rows = ((rows - mean) / np.where(deviation > 0, deviation, 1))[:, deviation > 0]
+    rows = rows.astype(np.float32)
+    return _rows("connections", source, rows[:n].copy(), rows[n:].copy(), options)
+
+
+def words(options: Options) -> Rows:
+    """Return 780,000 + 23,000 sparse rows of about 76 values in 47,000 columns, of length one."""
+    from daskcluster.data.generate_sparse import SparseMixture
+
+    shrink = QUICK if options.quick else 1
+    mixture = SparseMixture(COLUMNS // shrink, TOPICS, WORDS)
+    n, n_validation = 780_000 // shrink, 23_000 // shrink
+    starts = range(0, n + n_validation, 65_536)
+    with ThreadPoolExecutor(options.threads) as pool:
+        parts = pool.map(
+            lambda start: _csr(mixture.rows(start, min(start + 65_536, n + n_validation))), starts
+        )
+        rows = _stacked(list(parts))
+    return _rows("words", "generated", rows[:n], rows[n:], options)
+
+
+def newspaper(options: Options) -> Rows:
+    """Return articles of the Los Angeles Times: word counts as tf-idf, of length one; a small set."""
+    from scipy.sparse import csr_array, load_npz
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    path = _file(options, "text_la1")
+    if path is None:
+        generator = np.random.default_rng(0)
+        counts = csr_array(generator.poisson(0.03, (3204, 2000)).astype(np.float32))
+    else:
+        counts = csr_array(load_npz(path))
+    order = np.random.default_rng(0).permutation(counts.shape[0])
+    split = counts.shape[0] * 5 // 6
+    weighted = TfidfTransformer(sublinear_tf=True).fit(counts[order[:split]]).transform(counts)
+    rows = csr_array(weighted.astype(np.float32))
+    source = "LA Times" if path is not None else "generated"
+    held_out = rows[order[split:]]
+    # A batch that is as small beside the rows as on the other sets.
+    return Rows("newspaper", source, rows[order[:split]], held_out, 300, _clusters(options))
+
+
+SETS: dict[str, Callable[[Options], Rows]] = {
+    "mnist": mnist_digits,
+    "digits": deformed_digits,
+    "patches": patches,
+    "connections": connections,
+    "words": words,
+    "newspaper": newspaper,
+}
+DENSE, SPARSE = ("digits", "patches", "connections"), ("words", "newspaper")
+
+
+def _rows(name: str, source: str, rows: Any, validation: Any, options: Options) -> Rows:
+    batch = BATCH // QUICK if options.quick else BATCH
+    return Rows(name, source, rows, validation, batch, _clusters(options))
+
+
+def _clusters(options: Options) -> int:
+    return QUICK_CLUSTERS if options.quick else CLUSTERS
+
+
+def _file(options: Options, name: str) -> Path | None:
+    path = None if options.data is None else options.data / f"{name}.npz"
+    return path if path is not None and path.exists() else None
+
+
+def _grey(levels: np.ndarray) -> np.ndarray:
+    """Return levels of 0 to 255 as float32 of 0 to 1."""
+    found = levels.astype(np.float32, order="C")
+    found /= 255
+    return found
+
+
+def _patches(pictures: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Return patches cut at random places, in random order, uint8, shape (100 m, 108)."""
+    side = pictures.shape[1] - PATCH + 1
+    windows = np.lib.stride_tricks.sliding_window_view(pictures, (PATCH, PATCH), axis=(1, 2))
+    windows = np.moveaxis(windows, 3, 5)  # the colours last, as in the pictures
+    count = (len(pictures), PATCHES_OF_A_PICTURE)
+    picture = np.repeat(np.arange(len(pictures)), PATCHES_OF_A_PICTURE)
+    top, left = generator.integers(0, side, (2, *count))
+    order = generator.permutation(picture.size)
+    cut = windows[picture[order], top.ravel()[order], left.ravel()[order]]
+    return cut.reshape(len(cut), -1)
+
+
+def _pictures(n_pictures: int) -> np.ndarray:
+    """Return smooth colour pictures for want of photographs, uint8, shape (m, 32, 32, 3)."""
+    generator = np.random.default_rng(0)
+    waves = np.cumsum(generator.normal(0, 12, (2, n_pictures, 32, 1, 3)), axis=2)
+    pictures = 128 + waves[0] + waves[1].transpose(0, 2, 1, 3)
+    return np.clip(pictures, 0, 255).astype(np.uint8)
+
+
+def _heavy_tailed(generator: np.random.Generator, n_rows: int) -> np.ndarray:
+    """Return rows of 30 sources whose features differ in scale by orders of magnitude."""
+    levels = generator.lognormal(0, 2, (30, 38))
+    return levels[generator.integers(0, 30, n_rows)] * generator.lognormal(0, 0.3, (n_rows, 38))
+
+
+def _csr(rows: Any) -> Any:
+    from scipy.sparse import csr_array
+
+    return csr_array((rows.data, rows.indices, rows.offsets.astype(np.int32)), shape=rows.shape)
+
+
+def _stacked(parts: list[Any]) -> Any:
+    from scipy.sparse import csr_array, vstack
+
+    # Row numbers of 32 bits, which other libraries want, hold up to 2^31 values.
+    return csr_array(vstack(parts, format="csr"))
