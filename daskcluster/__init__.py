@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     )
     from daskcluster.estimators.kmeans import KMeans
     from daskcluster.estimators.load import load_model
+    from daskcluster.estimators.minibatch import MiniBatchKMeans
+    from daskcluster.estimators.nested import NestedMiniBatchKMeans
     from daskcluster.typing import Dataset
 
 __version__ = "0.1.0"
@@ -38,6 +40,8 @@ __all__ = [
     "KMeans",
     "LightweightCoreset",
     "LocalEngine",
+    "MiniBatchKMeans",
+    "NestedMiniBatchKMeans",
     "__version__",
     "afk_mc2",
     "errors",
@@ -60,6 +64,8 @@ _HOMES = {
     "KMeans": "daskcluster.estimators.kmeans",
     "LightweightCoreset": "daskcluster.estimators.coreset",
     "LocalEngine": "daskcluster.engine.local",
+    "MiniBatchKMeans": "daskcluster.estimators.minibatch",
+    "NestedMiniBatchKMeans": "daskcluster.estimators.nested",
     "afk_mc2": "daskcluster.estimators.functions",
     "kmeans_parallel": "daskcluster.estimators.functions",
     "kmeans_plusplus": "daskcluster.estimators.functions",

@@ -19,6 +19,8 @@ class StopReason(enum.StrEnum):
     """No label changes any more: the centres are a fixed point."""
     TOLERANCE = "tolerance"
     """The centres moved less than `tol` allows."""
+    NO_IMPROVEMENT = "no_improvement"
+    """The smoothed inertia of mini-batches has not fallen for `max_no_improvement` steps."""
     MAX_ITER = "max_iter"
     MAX_TIME = "max_time"
     CALLBACK = "callback"
@@ -95,6 +97,38 @@ class IterationEnded(Event):
     bytes_read: int = 0
     n_touched: int = 0
     n_distances: int = 0
+
+
+@dataclass(frozen=True)
+class RoundEnded(IterationEnded):
+    """One centre update on a batch of rows is done; `inertia` and the counts are those of the batch.
+
+    `doubling_ratio` is what has to exceed rho for the batch to double, or a bound of it that did not;
+    None if no cluster has a veto, or if the batch is all rows. `validation` is the mean squared distance of
+    other rows to the new centres, where that was asked for; its time is not in `seconds`.
+    """
+
+    batch_size: int = 0
+    doubling_ratio: float | None = None
+    validation: float | None = None
+
+
+@dataclass(frozen=True)
+class StepsEnded(IterationEnded):
+    """Some mini-batch steps are done, `iteration` of them since the fit began.
+
+    `inertia` and `shift` are those of the last step alone and of its batch; seconds, bytes, touched rows
+    and distances are of all steps since the event before. `n_rows` rows were seen since the fit began,
+    `smoothed_inertia` is the exponentially weighted mean of the batches' inertia a row, `n_reassigned`
+    centres were set to random rows since the event before. `validation` is the mean squared distance of
+    other rows to the new centres, where that was asked for; its time is not in `seconds`.
+    """
+
+    batch_size: int = 0
+    n_rows: int = 0
+    smoothed_inertia: float | None = None
+    n_reassigned: int = 0
+    validation: float | None = None
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,9 @@ _HEIGHTS = {
 _PANEL_COST = 0.7
 """What starting a panel costs, in centres; it makes a higher tile win when waste is equal."""
 
+_LINE = 16
+"""Features of a centre that are packed at a time: a cache line of float32."""
+
 PORTABLE = Tile("portable", height=4, vectors=1, width=256)
 
 
@@ -134,22 +137,23 @@ def fill_panels(centres, offset, data, height):  # type: ignore[no-untyped-def]
     """Write centres less the offset into panels; OUT: data, see `Panels`."""
     # Sequential float64, no contraction: the first term must be the same bits on every machine.
     k, d = centres.shape
-    squares = np.empty(height)
+    # Lines of the panel are filled in the cache and written once, whole: they may lie far apart.
+    squares, lines = np.empty(height), np.empty(_LINE * height, data.dtype)
     for p in range(data.shape[0]):
         panel, first = data[p], p * height
         there = min(height, k - first)
         squares[:] = 0.0
-        for start in range(0, d, 16):  # a cache line of a centre at a time
-            stop = min(start + 16, d)
+        lines[:] = 0.0
+        for start in range(0, d, _LINE):
+            count = min(_LINE, d - start)
+            shift = offset[start : start + count]
             for lane in range(there):
-                centre, square = centres[first + lane], squares[lane]
-                for t in range(start, stop):
-                    value = centre[t] - offset[t]
-                    panel[(t + 1) * height + lane] = value
+                centre, square = centres[first + lane, start : start + count], squares[lane]
+                for t in range(count):
+                    value = centre[t] - shift[t]
+                    lines[t * height + lane] = value
                     square += np.float64(value) * np.float64(value)
                 squares[lane] = square
-            for t in range(start, stop):
-                for lane in range(there, height):
-                    panel[(t + 1) * height + lane] = 0.0
+            panel[(start + 1) * height : (start + 1 + count) * height] = lines[: count * height]
         for lane in range(height):
             panel[lane] = -0.5 * squares[lane] if lane < there else -np.inf

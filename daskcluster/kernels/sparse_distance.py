@@ -18,7 +18,8 @@ from daskcluster.kernels.sparse_search import SparsePanels
 
 
 @kernel
-def _distance(data, indices, first, stop, centre, norm):  # type: ignore[no-untyped-def]
+def row_distance(data, indices, first, stop, centre, norm):  # type: ignore[no-untyped-def]
+    """Return the squared distance of a row's entries `first` to `stop` to a centre; norm is |c|^2."""
     near, inside = 0.0, 0.0
     for s in range(first, stop):
         c = np.float64(centre[indices[s]])
@@ -32,14 +33,14 @@ def _distance(data, indices, first, stop, centre, norm):  # type: ignore[no-unty
 def _to_assigned(data, indices, indptr, centres, norms, labels, out):  # type: ignore[no-untyped-def]
     for i in range(out.shape[0]):
         j, first, stop = labels[i], indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
-        out[i] = _distance(data, indices, first, stop, centres[j], norms[j])
+        out[i] = row_distance(data, indices, first, stop, centres[j], norms[j])
 
 
 @kernel
 def _look(data, indices, indptr, origin, norm, shift, sums, spread):  # type: ignore[no-untyped-def]
     for i in range(spread.shape[0]):
         first, stop = indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
-        spread[i] = _distance(data, indices, first, stop, origin, norm)
+        spread[i] = row_distance(data, indices, first, stop, origin, norm)
         for s in range(first, stop):
             t = indices[s]
             sums[t] += (np.float64(data[s]) + shift[t]) - shift[t]
@@ -49,12 +50,12 @@ def _look(data, indices, indptr, origin, norm, shift, sums, spread):  # type: ig
 def _lower(data, indices, indptr, centre, norm, mind2):  # type: ignore[no-untyped-def]
     for i in range(mind2.shape[0]):
         first, stop = indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
-        mind2[i] = min(mind2[i], _distance(data, indices, first, stop, centre, norm))
+        mind2[i] = min(mind2[i], row_distance(data, indices, first, stop, centre, norm))
 
 
 @kernel
 def _distances(data, indices, first, stop, flat, panel_at, norms, near, inside):  # type: ignore[no-untyped-def]
-    # The sums of `_distance`, for the centres of a panel in the lanes. OUT: near.
+    # The sums of `row_distance`, for the centres of a panel in the lanes. OUT: near.
     height = near.shape[0]
     near[:] = 0.0
     inside[:] = 0.0

@@ -1,0 +1,157 @@
+"""Mini-batches: every row once a pass, in an order that depends on the seed and the pass alone.
+
+The passes' orders follow each other, cut into batches of one size: a batch may hold the last rows of
+a pass and the first ones of the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from daskcluster.chunkwise.minibatch import Batch
+from daskcluster.data.batch_pool import Pools, Segment
+from daskcluster.kernels.minibatch_draw import shuffle_next
+from daskcluster.randomness import Key
+from daskcluster.sparse_rows import join_rows
+from daskcluster.typing import Dataset
+
+ROOM_BYTES = 256 << 20
+"""Rows up to this size are read once and kept; of larger data, pools of this size all together."""
+
+
+class Batches:
+    """Draws batches of a dataset, without end. A context manager: leaving it stops reading.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    batch_size : int
+        Rows of every batch; all rows, if there are fewer.
+    seed : int
+    room_bytes : int
+        Memory for rows that are read ahead, where they are not in memory already.
+    least_rows : int
+        Rows that `sample` will be asked for; a pool holds them if it can.
+
+    Attributes
+    ----------
+    notice : str
+        How the draw differs from a uniform one; empty where it does not.
+    bytes_read : int
+        Decoded bytes fetched from the store so far.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int,
+        seed: int,
+        *,
+        room_bytes: int = ROOM_BYTES,
+        least_rows: int = 0,
+    ) -> None:
+        self.dataset = dataset
+        self.batch_size = min(batch_size, dataset.n_rows)
+        self.bytes_read = 0
+        self.notice = ""
+        self._seed = seed
+        self._last: list[tuple[Segment, np.ndarray]] = []
+        if dataset.in_memory or dataset.bytes_of((0, dataset.n_rows)) <= room_bytes:
+            self._segments = self._whole()
+        else:
+            wanted = max(8 * self.batch_size, least_rows)
+            pools = Pools.plan(dataset, seed, wanted, room_bytes, on_read=self._count)
+            self.notice = pools.notice()
+            self._segments = pools.read()
+        self._drawn = _Drawn(next(self._segments))
+
+    def _count(self, n_bytes: int) -> None:
+        self.bytes_read += n_bytes
+
+    def _whole(self) -> Iterator[Segment]:
+        span = (0, self.dataset.n_rows)
+        if self.dataset.in_memory:
+            chunk = next(iter(self.dataset.chunks([span])))
+        else:
+            chunk = self.dataset.load(span, on_read=self._count)
+        for epoch in count():
+            yield Segment(chunk.rows, chunk.weights, (span,), Key(self._seed, "batches", epoch))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with closing(self._segments):  # type: ignore[type-var]
+            self._last = []
+
+    def next(self) -> Batch:
+        """Return the next batch. Rows that lie in memory are not copied."""
+        self._last = []
+        wanted = self.batch_size
+        while wanted:
+            if not self._drawn.left:
+                self._drawn = _Drawn(next(self._segments))
+            listed = self._drawn.take(min(wanted, self._drawn.left))
+            self._last.append((self._drawn.segment, listed))
+            wanted -= len(listed)
+        return _joined(self._last)
+
+    def row_of(self, position: int) -> int:
+        """Return which row of the dataset stands at a position of the last batch."""
+        for segment, listed in self._last:
+            if position < len(listed):
+                return segment.row_of(int(listed[position]))
+            position -= len(listed)
+        raise IndexError(position)
+
+    def sample(self, m: int, key: Key) -> Batch:
+        """Return `m` distinct rows (or all there are) at random, of those that batches come from first.
+
+        Batches are not changed by it.
+        """
+        segment = self._drawn.segment
+        order = np.arange(len(segment.rows))
+        m = min(m, len(order))
+        shuffle_next(order, 0, key.uniforms(0, m))
+        self._last = [(segment, np.sort(order[:m]))]
+        return _joined(self._last)
+
+
+class _Drawn:
+    """A segment whose rows are drawn one after the other."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self._order = np.arange(len(segment.rows))
+        self._random = segment.key.generator()
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._order) - self._at
+
+    def take(self, m: int) -> np.ndarray:
+        first, self._at = self._at, self._at + m
+        shuffle_next(self._order, first, self._random.random(m))
+        return self._order[first : self._at]
+
+
+def _joined(parts: list[tuple[Segment, np.ndarray]]) -> Batch:
+    first = parts[0][0]
+    if all(segment.rows is first.rows for segment, _ in parts):
+        listed = parts[0][1] if len(parts) == 1 else np.concatenate([part for _, part in parts])
+        return Batch(first.rows, listed, first.weights)
+    rows = join_rows([segment.rows[listed] for segment, listed in parts])
+    weights = [s.weights[listed] for s, listed in parts if s.weights is not None]
+    return Batch(rows, np.arange(len(rows)), np.concatenate(weights) if weights else None)
