@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from daskcluster.cli.engines import Place
-from daskcluster.cli.options import Size, output_options
+from daskcluster.cli.options import output_options
 from daskcluster.cli.output import emit, watching
+from daskcluster.cli.values import Size
 
 QUICK_ROWS = 50_000
 SPREAD = 1.5

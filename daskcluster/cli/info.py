@@ -6,57 +6,40 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.options import (
-    array_option,
-    flatten_option,
-    output_options,
-    storage_option,
-    weights_option,
-)
-from daskcluster.cli.output import emit
+from daskcluster.cli.options import takes_console, takes_source
+from daskcluster.cli.output import Console
+from daskcluster.cli.sections import SectionedCommand
 
 
-@click.command("info")
+@click.command("info", cls=SectionedCommand)
 @click.argument("source", metavar="SOURCE_OR_MODEL")
-@array_option
-@weights_option
-@flatten_option
-@storage_option
-@output_options
-def command(
-    source: str,
-    array: str | None,
-    weights: str | None,
-    flatten: bool,
-    storage_options: dict[str, Any] | None,
-    as_json: bool,
-    progress: bool | None,  # metadata only: there is nothing to show
-) -> None:
+@takes_source()
+@takes_console  # metadata only: there is no progress to show
+def command(source: str, opening: dict[str, Any], console: Console) -> None:
     """Describe a data set or a model, from metadata alone."""
     from daskcluster.models.persist import is_model
 
-    if array is None and is_model(source, storage_options=storage_options):
-        _tell_model(source, storage_options, as_json)
+    storage_options = opening["storage_options"]
+    if opening["array"] is None and is_model(source, storage_options=storage_options):
+        _tell_model(source, storage_options, console)
         return
     from daskcluster.data.info import describe, list_arrays
     from daskcluster.data.open import open_dataset
     from daskcluster.errors import InvalidDataError
 
     try:
-        dataset = open_dataset(
-            source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
-        )
+        dataset = open_dataset(source, **opening)
     except InvalidDataError:
-        arrays = None if array else list_arrays(source, storage_options=storage_options)
+        arrays = None if opening["array"] else list_arrays(source, storage_options=storage_options)
         if arrays is None:
             raise
-        emit({"kind": "group", "arrays": arrays}, list(arrays.items()), as_json=as_json)
+        console.emit({"kind": "group", "arrays": arrays}, list(arrays.items()))
         return
     facts = describe(dataset)
-    emit({"kind": "dataset", **facts}, _rows_of_facts(facts), as_json=as_json)
+    console.emit({"kind": "dataset", **facts}, _rows_of_facts(facts))
 
 
-def _tell_model(url: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
+def _tell_model(url: str, storage_options: dict[str, Any] | None, console: Console) -> None:
     from daskcluster.models.persist import load_document
     from daskcluster.reports.tables import rows_of_model
 
@@ -66,10 +49,10 @@ def _tell_model(url: str, storage_options: dict[str, Any] | None, as_json: bool)
         "model": model.kind,
         "n_clusters": model.n_clusters,
         "n_features": model.n_features,
-        "dtype": str(model.centres.dtype),
+        **model.facts(),
         **model.body(),
     }
-    emit(record, [("model", model.kind), *rows_of_model(model)], as_json=as_json)
+    console.emit(record, [("model", model.kind), *rows_of_model(model)])
 
 
 def _rows_of_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:

@@ -1,146 +1,26 @@
-"""Flags that several commands share, and the types of their values."""
+"""Flags that several commands share, and what they become before a command sees them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
 
 import click
 
+from daskcluster.cli.engines import Place
 from daskcluster.cli.main import DEBUG
-from daskcluster.parameters import Parameter
-
-if TYPE_CHECKING:
-    ParamType = click.ParamType[Any]
-else:  # generic only in newer releases of click
-    ParamType = click.ParamType
+from daskcluster.cli.output import Console
+from daskcluster.cli.sections import option
+from daskcluster.cli.values import Size, StorageOption, gather_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[F], F]
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-
-
-class Size(ParamType):
-    """A number of bytes such as 800MB, 1.5GiB or 2e9."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        if isinstance(value, int):
-            return value
-        text = str(value).strip().lower()
-        match = re.fullmatch(r"([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?i?)b?", text)
-        try:
-            number = float(match.group(1)) if match else 0.0
-            size = int(number * {**_UNITS, **_BINARY}[match.group(2) if match else ""])
-        except (ValueError, KeyError):
-            size = 0
-        if size < 1:
-            self.fail(f"{value!r} is not a size such as 800MB, 1.5GiB or 2e9.", param, ctx)
-        return size
-
-
-class NumberOrWord(ParamType):
-    """A number, or one word that stands beside numbers."""
-
-    def __init__(self, number: ParamType, word: str) -> None:
-        self.name = f"{number.name}|{word}"
-        self._number = number
-        self._word = word
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        return value if value == self._word else self._number.convert(value, param, ctx)
-
-
-class NameOrUrl(ParamType):
-    """One of some names, or a URL; a word that can be neither is refused at once."""
-
-    def __init__(self, names: Sequence[str], other: str) -> None:
-        self.name = "name|url"
-        self._names = tuple(names)
-        self._other = other
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        text = str(value)
-        if text not in self._names and not re.search(r"[/.\\]", text):
-            names = ", ".join(self._names)
-            self.fail(f"{text!r} should be one of {names}, or {self._other}.", param, ctx)
-        return text
-
-
-class StorageOption(ParamType):
-    """KEY=VALUE for a file system; a dotted key reaches into a nested option."""
-
-    name = "key=value"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        if isinstance(value, tuple):
-            return value
-        key, equals, text = str(value).partition("=")
-        if not (key and equals):
-            # The text itself is not repeated: it may be a secret.
-            self.fail("should be KEY=VALUE, for example endpoint_url=http://host:9000.", param, ctx)
-        plain: Any = {"true": True, "false": False}.get(text.lower(), text)
-        from daskcluster.data.secrets import looks_secret
-
-        if any(looks_secret(part, plain) for part in key.split(".")):
-            self.fail(
-                f"{key} looks like a secret, and command lines are visible to others; leave it out and "
-                "give credentials through the environment (such as AWS_ACCESS_KEY_ID) or the "
-                "cloud's own files.",
-                param,
-                ctx,
-            )
-        return key, plain
-
-
-def _gather(ctx: Any, param: Any, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
-    options: dict[str, Any] = {}
-    for key, value in pairs:
-        *outer, last = key.split(".")
-        inner = options
-        for name in outer:
-            inner = inner.setdefault(name, {})
-        inner[last] = value
-    return options or None
-
-
-def click_type(parameter: Parameter) -> ParamType:
-    """Return the type of a parameter's flag."""
-    if parameter.choices:
-        if parameter.other:
-            return NameOrUrl(parameter.choices, parameter.other)
-        return click.Choice(parameter.choices)
-    least = parameter.least
-    if parameter.kind is int:
-        number: ParamType = click.IntRange(min=None if least is None else int(least))
-    else:
-        number = click.FloatRange(min=least)
-    return NumberOrWord(number, parameter.word) if parameter.word else number
-
-
-def parameter_options(table: Sequence[Parameter], required: Sequence[str] = ()) -> Decorator[Any]:
-    """Give a command one flag for every parameter of `table`."""
-
-    def decorate(function: F) -> F:
-        for parameter in reversed(table):
-            # An explicit default, even None, would satisfy a required flag.
-            needed = parameter.name in required
-            default = {"required": True} if needed else {"default": parameter.default}
-            function = click.option(
-                parameter.flag,
-                parameter.name,
-                type=click_type(parameter),
-                show_default=not needed and parameter.default is not None,
-                help=parameter.help,
-                **default,
-            )(function)
-        return function
-
-    return decorate
+INPUT = "Input"
+OUTPUT = "Output"
+WHERE = "Where it runs"
+SHOWN = "What is shown"
 
 
 def _set_debug(ctx: click.Context, param: Any, value: bool) -> None:
@@ -149,60 +29,75 @@ def _set_debug(ctx: click.Context, param: Any, value: bool) -> None:
 
 def _decorate(*options: Decorator[Any]) -> Decorator[Any]:
     def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
+        for each in reversed(options):
+            function = each(function)
         return function
 
     return decorate
 
 
-array_option = click.option(
-    "--array", metavar="NAME", help="Name of the array, where the source is a Zarr group."
+array_option = option(
+    "--array",
+    section=INPUT,
+    metavar="NAME",
+    help="Name of the array, where the source is a Zarr group.",
 )
-weights_option = click.option(
-    "--weights", metavar="NAME|URL", help="Row weights: an array in the same group, or a URL."
+weights_option = option(
+    "--weights",
+    section=INPUT,
+    metavar="NAME|URL",
+    help="Row weights: an array in the same group, or a URL.",
 )
-flatten_option = click.option(
+flatten_option = option(
     "--flatten",
+    section=INPUT,
     is_flag=True,
     help="Take (..., features) arrays such as rasters as rows of features.",
 )
-overwrite_option = click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
-storage_option = click.option(
+overwrite_option = option(
+    "--overwrite", section=OUTPUT, is_flag=True, help="Replace outputs that exist."
+)
+storage_option = option(
     "--storage-option",
     "storage_options",
+    section=INPUT,
     type=StorageOption(),
     multiple=True,
-    callback=_gather,
+    callback=gather_options,
     help="Option of the file system, e.g. endpoint_url=http://host:9000, anon=true or "
     "client_kwargs.region_name=eu-west-1; repeatable. Secrets come from the environment.",
 )
 
 engine_options = _decorate(
-    click.option(
+    option(
         "--scheduler",
+        section=WHERE,
         default="local",
         show_default=True,
         metavar="ADDRESS|local",
         help="A Dask scheduler, or threads of this process.",
     ),
-    click.option(
+    option(
         "--workers",
+        section=WHERE,
         type=click.IntRange(min=1),
         help="Start a Dask cluster of that many processes on this machine.",
     ),
-    click.option(
+    option(
         "--threads",
+        section=WHERE,
         type=click.IntRange(min=1),
         help="Threads of this process, or of each worker of --workers. Default: all cores, or 1.",
     ),
-    click.option(
+    option(
         "--memory-limit",
+        section=WHERE,
         type=Size(),
         help="For the workers together, e.g. 4GB. Default: all there is.",
     ),
-    click.option(
+    option(
         "--timeout",
+        section=WHERE,
         type=click.FloatRange(min=0, min_open=True),
         default=10.0,
         show_default=True,
@@ -211,12 +106,18 @@ engine_options = _decorate(
 )
 
 output_options = _decorate(
-    click.option("--json", "as_json", is_flag=True, help="End with one JSON object on stdout."),
-    click.option(
-        "--progress/--no-progress", default=None, help="Default: if stderr is a terminal."
+    option(
+        "--json", "as_json", section=SHOWN, is_flag=True, help="End with one JSON object on stdout."
     ),
-    click.option(
+    option(
+        "--progress/--no-progress",
+        section=SHOWN,
+        default=None,
+        help="Default: if stderr is a terminal.",
+    ),
+    option(
         "--debug",
+        section=SHOWN,
         is_flag=True,
         expose_value=False,
         is_eager=True,
@@ -224,3 +125,62 @@ output_options = _decorate(
         help="Show where an error came from.",
     ),
 )
+
+
+def takes_source(*, weighted: bool = True) -> Decorator[Any]:
+    """Give a command the flags of its source; it gets ``opening``, arguments of `open_dataset`.
+
+    Parameters
+    ----------
+    weighted : bool
+        The command has a use for row weights.
+    """
+    options = [
+        array_option,
+        *([weights_option] if weighted else []),
+        flatten_option,
+        storage_option,
+    ]
+    names = ["array", *(["weights"] if weighted else []), "flatten", "storage_options"]
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def call(*arguments: Any, **values: Any) -> Any:
+            opening = {name: values.pop(name) for name in names}
+            return function(*arguments, opening=opening, **values)
+
+        return _decorate(*options)(call)
+
+    return decorate
+
+
+def takes_place(function: F) -> F:
+    """Give a command the flags of where it runs; it gets ``place``, which was checked."""
+
+    @wraps(function)
+    def call(
+        *arguments: Any,
+        scheduler: str,
+        workers: int | None,
+        threads: int | None,
+        memory_limit: int | None,
+        timeout: float,
+        **values: Any,
+    ) -> Any:
+        place = Place(scheduler, workers, threads, memory_limit, timeout)
+        place.check()
+        return function(*arguments, place=place, **values)
+
+    decorated: F = engine_options(call)
+    return decorated
+
+
+def takes_console(function: F) -> F:
+    """Give a command the flags of what is shown; it gets ``console``."""
+
+    @wraps(function)
+    def call(*arguments: Any, as_json: bool, progress: bool | None, **values: Any) -> Any:
+        return function(*arguments, console=Console(as_json, progress), **values)
+
+    decorated: F = output_options(call)
+    return decorated

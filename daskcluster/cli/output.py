@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -39,6 +40,22 @@ def watching(progress: bool | None) -> Iterator[tuple[Callback, ...]]:
 
     with ProgressDisplay() as display:
         yield (display,)
+
+
+@dataclass(frozen=True)
+class Console:
+    """How a command talks: ``--json --progress``."""
+
+    as_json: bool = False
+    progress: bool | None = None
+
+    def emit(self, record: dict[str, Any], rows: Sequence[tuple[str, str]]) -> None:
+        """Write what was done; see `emit`."""
+        emit(record, rows, as_json=self.as_json)
+
+    def watching(self) -> AbstractContextManager[tuple[Callback, ...]]:
+        """Return the callbacks of the command, for a with statement; see `watching`."""
+        return watching(self.progress)
 
 
 def _to_stderr(text: str) -> None:

@@ -8,61 +8,54 @@ import click
 
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
-    array_option,
-    engine_options,
-    flatten_option,
-    output_options,
+    OUTPUT,
     overwrite_option,
-    storage_option,
+    takes_console,
+    takes_place,
+    takes_source,
 )
-from daskcluster.cli.output import emit, watching
+from daskcluster.cli.output import Console
+from daskcluster.cli.sections import SectionedCommand, option
 
 
-@click.command("predict")
+@click.command("predict", cls=SectionedCommand)
 @click.argument("model")
 @click.argument("source")
-@click.option("--output", required=True, metavar="URL", help="Where to write the labels, as Zarr.")
-@array_option
-@flatten_option
+@takes_source(weighted=False)
+@option(
+    "--output",
+    section=OUTPUT,
+    required=True,
+    metavar="URL",
+    help="Where to write the labels, as Zarr.",
+)
 @overwrite_option
-@storage_option
-@engine_options
-@output_options
+@takes_place
+@takes_console
 def command(
     model: str,
     source: str,
     output: str,
-    array: str | None,
     overwrite: bool,
-    flatten: bool,
-    storage_options: dict[str, Any] | None,
-    scheduler: str,
-    workers: int | None,
-    threads: int | None,
-    memory_limit: int | None,
-    timeout: float,
-    as_json: bool,
-    progress: bool | None,
+    opening: dict[str, Any],
+    place: Place,
+    console: Console,
 ) -> None:
     """Write the label of every row of SOURCE under MODEL: a 1-D int32 Zarr array, one pass."""
-    place = Place(scheduler, workers, threads, memory_limit, timeout)
-    place.check()
     from daskcluster import jobs
     from daskcluster.reports.tables import rows_of_record
 
     # Before a cluster is started, too.
     inputs = {"source": source, "model": model}
-    jobs.check_outputs({"output": output}, inputs, storage_options, overwrite)
-    with place.open() as engine, watching(progress) as callbacks:
+    jobs.check_outputs({"output": output}, inputs, opening["storage_options"], overwrite)
+    with place.open() as engine, console.watching() as callbacks:
         record = jobs.predict(
             model,
             source,
             output=output,
-            array=array,
-            storage_options=storage_options,
-            flatten=flatten,
             overwrite=overwrite,
             engine=engine,
             callbacks=callbacks,
+            **opening,
         ).as_dict()
-    emit(record, rows_of_record(record), as_json=as_json)
+    console.emit(record, rows_of_record(record))

@@ -4,81 +4,85 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
-    array_option,
-    engine_options,
-    flatten_option,
-    output_options,
+    INPUT,
+    OUTPUT,
     overwrite_option,
-    storage_option,
-    weights_option,
+    takes_console,
+    takes_place,
+    takes_source,
 )
-from daskcluster.cli.output import emit, watching
+from daskcluster.cli.output import Console
+from daskcluster.cli.sections import SectionedCommand, option
 from daskcluster.errors import DatasetNotFoundError, OutputExistsError
 
+if TYPE_CHECKING:
+    from daskcluster.models.kinds import Model
+    from daskcluster.reports.html import Clusters
 
-@click.command("report")
+
+@click.command("report", cls=SectionedCommand)
 @click.argument("model")
-@click.option(
-    "--data", metavar="SOURCE", help="Also evaluate the model on these rows, in one pass."
+@option(
+    "--data",
+    section=INPUT,
+    metavar="SOURCE",
+    help="Also evaluate the model on these rows, in one pass.",
 )
-@click.option("--output", required=True, type=click.Path(dir_okay=False), metavar="PAGE.html")
-@array_option
-@weights_option
-@flatten_option
+@takes_source()
+@option(
+    "--output",
+    section=OUTPUT,
+    required=True,
+    type=click.Path(dir_okay=False),
+    metavar="PAGE.html",
+    help="The page to write.",
+)
 @overwrite_option
-@storage_option
-@engine_options
-@output_options
+@takes_place
+@takes_console
 def command(
     model: str,
     data: str | None,
     output: str,
-    array: str | None,
-    weights: str | None,
-    flatten: bool,
     overwrite: bool,
-    storage_options: dict[str, Any] | None,
-    scheduler: str,
-    workers: int | None,
-    threads: int | None,
-    memory_limit: int | None,
-    timeout: float,
-    as_json: bool,
-    progress: bool | None,
+    opening: dict[str, Any],
+    place: Place,
+    console: Console,
 ) -> None:
     """Write a page about MODEL: summary, history, clusters. One file, nothing loaded from elsewhere."""
-    place = Place(scheduler, workers, threads, memory_limit, timeout)
-    place.check()
     check_page(output, overwrite=overwrite)
     from daskcluster.models.persist import load_document
-    from daskcluster.reports.html import Clusters, render
+    from daskcluster.reports.html import render
 
-    found = load_document(model, storage_options)
-    clusters: Clusters | None = None
-    if data is not None:
-        from daskcluster.data.open import open_dataset
-        from daskcluster.jobs import evaluate
-
-        dataset = open_dataset(
-            data, array=array, weights=weights, storage_options=storage_options, flatten=flatten
-        )
-        with place.open() as engine, watching(progress) as callbacks:
-            seen = evaluate(found, dataset, engine=engine, callbacks=callbacks)
-        clusters = Clusters(
-            title=f"Clusters in {data}",
-            sizes=seen.sizes,
-            weights=seen.sizes if dataset.weights is None else seen.weights.sum(axis=0),
-            costs=seen.costs.sum(axis=0),
-            facts=[("rows", f"{dataset.n_rows:,}"), ("inertia", f"{seen.inertia:.10g}")],
-        )
+    found = load_document(model, opening["storage_options"])
+    clusters = None if data is None else _evaluate(found, data, opening, place, console)
     write_page(output, render(found, title=model, data=clusters))
-    emit({"output": output, "model": model}, [("report", output)], as_json=as_json)
+    console.emit({"output": output, "model": model}, [("report", output)])
+
+
+def _evaluate(
+    model: Model, data: str, opening: dict[str, Any], place: Place, console: Console
+) -> Clusters:
+    from daskcluster.data.open import open_dataset
+    from daskcluster.jobs import evaluate
+    from daskcluster.reports.html import Clusters
+
+    dataset = open_dataset(data, **opening)
+    with place.open() as engine, console.watching() as callbacks:
+        seen = evaluate(model, dataset, engine=engine, callbacks=callbacks)
+    return Clusters(
+        title=f"Clusters in {data}",
+        sizes=seen.sizes,
+        weights=seen.sizes if dataset.weights is None else seen.weights.sum(axis=0),
+        costs=seen.costs.sum(axis=0),
+        facts=[("rows", f"{dataset.n_rows:,}"), ("inertia", f"{seen.inertia:.10g}")],
+    )
 
 
 def check_page(path: str, *, overwrite: bool) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskcluster.cli.options import (
-    Size,
     array_option,
     flatten_option,
     output_options,
@@ -16,6 +15,7 @@ from daskcluster.cli.options import (
     weights_option,
 )
 from daskcluster.cli.output import emit, watching
+from daskcluster.cli.values import Size
 
 if TYPE_CHECKING:
     from daskcluster.data.shuffle import Shuffled

@@ -65,6 +65,15 @@ def _remember_features(estimator: Any, X: Any, dataset: Dataset, reset: bool) ->
         )
 
 
+def check_enough_rows(dataset: Dataset, n_clusters: int) -> None:
+    """Refuse fewer rows than clusters."""
+    if dataset.n_rows < n_clusters:
+        raise InvalidParameterError(
+            f"n_samples={dataset.n_rows} should be >= n_clusters={n_clusters}; "
+            f"pass n_clusters <= {dataset.n_rows} or add rows."
+        )
+
+
 def checked_centres(init: Any, n_clusters: int, dataset: Dataset, dtype: Any) -> np.ndarray:
     """Return initial centres (k, d) in `dtype`, after scikit-learn's checks of their shape."""
     if hasattr(init, "toarray"):

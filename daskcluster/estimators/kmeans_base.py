@@ -20,8 +20,8 @@ from daskcluster.chunkwise.assign import (
 from daskcluster.data.sink import ArraySink
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import CentreEstimator, plain_parameters
+from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.load import registered_name
 from daskcluster.estimators.verbose import say
@@ -95,11 +95,7 @@ class KMeansEstimator(CentreEstimator):
     verbose: int
 
     def _check_rows(self, dataset: Dataset) -> None:
-        if dataset.n_rows < self.n_clusters:
-            raise InvalidParameterError(
-                f"n_samples={dataset.n_rows} should be >= n_clusters={self.n_clusters}; "
-                f"pass n_clusters <= {dataset.n_rows} or add rows."
-            )
+        check_enough_rows(dataset, self.n_clusters)
 
     def _all_callbacks(self) -> tuple[Callback, ...]:
         if not self.verbose:

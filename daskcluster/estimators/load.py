@@ -46,12 +46,11 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> An
             f"{url!r} is a model of the estimator {model.estimator[:40]!r}, known are "
             f"{', '.join(class_names())}; load it with a newer daskcluster."
         )
-    estimator = estimator_at(path)
-    return estimator.from_model(model)
+    return named(path).from_model(model)
 
 
-def estimator_at(path: str) -> Any:
-    """Return the class that the catalogue names ``"module:Class"``."""
+def named(path: str) -> Any:
+    """Return the class or function that the catalogue names ``"module:name"``."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 

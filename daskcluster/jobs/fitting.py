@@ -123,10 +123,10 @@ def _estimator(
     algorithm: str, given: Mapping[str, Any], engine: Any, callbacks: tuple[Callback, ...]
 ) -> Any:
     # Scikit-learn takes longest to import, and of all jobs only this one needs it.
-    from daskcluster.estimators.load import estimator_at
+    from daskcluster.estimators.load import named
 
     entry = find_algorithm(algorithm)
-    estimator = estimator_at(entry.estimator)
+    estimator = named(entry.estimator)
     return estimator(**entry.arguments(given), engine=engine, callbacks=callbacks)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from daskcluster.errors import InvalidParameterError
 from daskcluster.parameters.kmeans import EXACT, KMEANS
+from daskcluster.parameters.nested import NESTED
 from daskcluster.parameters.table import Parameter
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -38,6 +39,9 @@ class Algorithm:
     rename : mapping
         From a parameter's name to the constructor's, where they differ:
         ``{"n_clusters": "n_components"}`` for mixtures.
+    plan : str
+        ``"module:function"`` of what says beforehand what a fit takes (a
+        `daskcluster.estimators.plan.MakePlan`); empty if nothing does.
     """
 
     estimator: str
@@ -46,11 +50,16 @@ class Algorithm:
     fixed: Mapping[str, Any] = field(default_factory=lambda: _NONE)
     defaults: Mapping[str, Any] = field(default_factory=lambda: _NONE)
     rename: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    plan: str = ""
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """The parameters that may be given, by name."""
-        return {p.name: p for p in self.table if self.argument(p.name) not in self.fixed}
+        """The parameters that may be given, by name, with the defaults that hold under this name."""
+        return {
+            p.name: p.varied(default=self.defaults.get(p.name, p.default))
+            for p in self.table
+            if self.argument(p.name) not in self.fixed
+        }
 
     @property
     def class_name(self) -> str:
@@ -66,9 +75,29 @@ class Algorithm:
         return {**{self.argument(name): value for name, value in chosen.items()}, **self.fixed}
 
 
+_ABOUT_EXACT = {
+    "auto": "exact k-means, whichever of the next four is fastest as the fit goes on",
+    "lloyd": "every row and centre in each iteration",
+    "elkan": "a bound for each row and centre",
+    "hamerly": "one bound a row",
+    "yinyang": "a bound for each row and group of centres",
+}
+
 ALGORITHMS: dict[str, Algorithm] = {
-    name: Algorithm("daskcluster.estimators.kmeans:KMeans", KMEANS, fixed={"algorithm": name})
+    name: Algorithm(
+        "daskcluster.estimators.kmeans:KMeans",
+        KMEANS,
+        about=_ABOUT_EXACT[name],
+        fixed={"algorithm": name},
+        plan="daskcluster.estimators.kmeans_plan:plan_fit",
+    )
     for name in EXACT
+} | {
+    "nested": Algorithm(
+        "daskcluster.estimators.nested:NestedMiniBatchKMeans",
+        NESTED,
+        about="mini-batches that double until they are all rows",
+    ),
 }
 """From names to algorithms. The first is the default."""
 
@@ -96,6 +125,15 @@ def find_algorithm(name: str) -> Algorithm:
 def owners(parameter: str) -> tuple[str, ...]:
     """Return the names of the algorithms that have `parameter`, in the catalogue's order."""
     return tuple(name for name, entry in ALGORITHMS.items() if parameter in entry.parameters)
+
+
+def parameters_by_name() -> dict[str, dict[str, Parameter]]:
+    """Return every parameter of any algorithm, by name and then by algorithm."""
+    found: dict[str, dict[str, Parameter]] = {}
+    for algorithm, entry in ALGORITHMS.items():
+        for name, parameter in entry.parameters.items():
+            found.setdefault(name, {})[algorithm] = parameter
+    return found
 
 
 def check_parameters(algorithm: str, names: Any) -> None:

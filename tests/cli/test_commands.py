@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 import zarr
 from click.testing import Result
 
-from daskcluster.estimators.load import load_model
 from daskcluster.estimators.kmeans import KMeans
+from daskcluster.estimators.load import load_model
 from daskcluster.models.persist import load_document
+from daskcluster.parameters import ALGORITHMS
 
 
 def name_of(value: Any) -> str:
@@ -235,6 +237,19 @@ def test_a_dry_run_says_what_a_fit_costs_and_does_nothing(
     two = record(*FIT[:-2], "--workers", "2", "--dry-run")
     assert (two["processes"], two["memory"]["baseline"]) == (2, 2 * 285 * 2**20)
     assert "libraries" in run(*arguments, "--dry-run").stdout
+
+
+def test_a_dry_run_of_what_has_no_plan_says_so(
+    here: Path, run: Run, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ALGORITHMS, "lloyd", replace(ALGORITHMS["lloyd"], plan=""))
+    arguments = ("fit", "rows.npy", "--n-clusters", "6", "--algorithm", "lloyd", "--dry-run")
+    projected = record(*arguments)
+    assert projected["planned"] is False
+    assert projected["bytes_decoded"] == 2000 * 4 * 4
+    assert "passes_at_most" not in projected
+    assert "'lloyd' cannot say beforehand" in run(*arguments).stdout
+    assert [file.name for file in here.iterdir()] == ["rows.npy"]
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])

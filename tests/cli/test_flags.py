@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,48 +12,126 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from daskcluster import jobs
 from daskcluster.cli.fit import command as fit_command
 from daskcluster.cli.main import COMMANDS, main
-from daskcluster.cli.options import Size, click_type
-from daskcluster.estimators import kmeans
-from daskcluster.estimators.initial import METHODS
-from daskcluster.parameters import KMEANS, Parameter
-
-OBJECTS = {"engine", "callbacks"}
-"""Parameters of the estimator that have no plain value."""
+from daskcluster.cli.parameter_flags import AlgorithmCommand, given_parameters, parameter_options
+from daskcluster.cli.values import Size, click_type
+from daskcluster.errors import InvalidParameterError
+from daskcluster.parameters import ALGORITHMS, Algorithm, Parameter
+from daskcluster.parameters.catalogue import check_parameters
 
 
-def test_the_table_has_every_parameter_of_the_estimator() -> None:
-    signature = inspect.signature(kmeans.KMeans.__init__).parameters
-    plain = {name: p.default for name, p in signature.items() if name not in OBJECTS | {"self"}}
-    assert {p.name: p.default for p in KMEANS} == plain
+def cases() -> list[Any]:
+    return [
+        pytest.param(name, parameter, id=f"{name}-{parameter.name}")
+        for name, algorithm in ALGORITHMS.items()
+        for parameter in algorithm.parameters.values()
+    ]
 
 
-def test_the_choices_are_those_of_the_estimator() -> None:
-    choices = {p.name: p.choices for p in KMEANS if p.choices}
-    assert choices == {
-        "init": METHODS,
-        "algorithm": kmeans.ALGORITHMS,
-        "metric": kmeans.METRICS,
-    }
+def test_the_flags_are_those_of_all_algorithms_together() -> None:
+    flags = {flag for each in fit_command.params for flag in each.opts}
+    tables = {p.flag for entry in ALGORITHMS.values() for p in entry.parameters.values()}
+    assert tables < flags
+    others = {
+        "source", "--array", "--weights", "--flatten", "--storage-option", "--model", "--labels",
+        "--overwrite", "--algorithm", "--scheduler", "--workers", "--threads", "--memory-limit",
+        "--timeout", "--json", "--progress", "--debug", "--dry-run",
+    }  # fmt: skip
+    assert flags - tables == others
 
 
-def test_every_parameter_is_a_flag_and_an_argument_of_the_job() -> None:
-    flags = {flag for option in fit_command.params for flag in option.opts}
-    job = inspect.signature(jobs.fit).parameters
-    for parameter in KMEANS:
-        assert parameter.flag in flags
-        assert parameter.name in job
-        if parameter.name != "n_clusters":
-            assert job[parameter.name].default == parameter.default
+@pytest.mark.parametrize(("algorithm", "parameter"), cases())
+def test_defaults_pass_their_own_flags(algorithm: str, parameter: Parameter) -> None:
+    if parameter.default is None:
+        return
+    text = parameter.off if parameter.default is False else ""
+    value = click_type(parameter).convert(text or str(parameter.default), None, None)
+    assert value == parameter.default
+    assert type(value) is type(parameter.default)
 
 
-@pytest.mark.parametrize("parameter", KMEANS, ids=lambda p: p.name)
-def test_defaults_pass_their_own_flags(parameter: Parameter) -> None:
-    if parameter.default is not None:
-        text = str(parameter.default)
-        assert click_type(parameter).convert(text, None, None) == parameter.default
+OTHER = Algorithm(
+    "daskcluster.estimators.other:Other",
+    (
+        Parameter("n_clusters", int, 8, "Number of clusters.", least=1),
+        Parameter("max_iter", int, 100, "Updates.", least=1),
+        Parameter("batch_rows", int, "auto", "Rows of a batch.", word="auto", least=1),
+        Parameter("spread", str, False, "How.", choices=("wide",), off="none"),
+        Parameter("mix", bool, True, "Mix rows."),
+    ),
+)
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Any]]:
+    """Return a function that reads flags where ``other`` is an algorithm, too."""
+    monkeypatch.setitem(ALGORITHMS, "other", OTHER)
+    seen: dict[str, Any] = {}
+
+    @click.command("fit", cls=AlgorithmCommand)
+    @parameter_options(required=("n_clusters",))
+    def command(**values: Any) -> None:
+        seen.update(given_parameters(values))
+
+    def call(*arguments: str) -> tuple[int, Any]:
+        seen.clear()
+        result = CliRunner().invoke(command, ["--n-clusters", "3", *arguments])
+        return result.exit_code, dict(seen) if result.exit_code == 0 and seen else result.output
+
+    return call
+
+
+def test_only_flags_that_were_given_are_passed_on(given: Any) -> None:
+    assert given() == (0, {"algorithm": "auto", "n_clusters": 3})
+    assert given("--tol", "0") == (0, {"algorithm": "auto", "n_clusters": 3, "tol": 0.0})
+    other = ("--algorithm", "other")
+    common = {"algorithm": "other", "n_clusters": 3}
+    assert given(*other, "--spread", "none", "--no-mix", "--batch-rows", "auto") == (
+        0,
+        {**common, "spread": False, "mix": False, "batch_rows": "auto"},
+    )
+    assert given("--mix", "--spread", "wide", "--batch-rows", "7", *other) == (
+        0,
+        {**common, "spread": "wide", "mix": True, "batch_rows": 7},
+    )
+
+
+def test_a_value_is_checked_as_the_chosen_algorithm_has_it(given: Any) -> None:
+    assert given("--max-iter", "0")[0] == 0
+    for arguments in (("--max-iter", "0"), ("--spread", "narrow"), ("--batch-rows", "few")):
+        code, output = given("--algorithm", "other", *arguments)
+        assert code == 2
+        assert f"Invalid value for '{arguments[0]}'" in output
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "flags", "name"),
+    [
+        ("lloyd", ("--batch-rows", "7"), "batch_rows"),
+        ("elkan", ("--no-mix",), "mix"),
+        ("other", ("--tol", "0"), "tol"),
+    ],
+)
+def test_a_flag_that_the_algorithm_lacks_is_bad_usage(
+    given: Any, algorithm: str, flags: tuple[str, ...], name: str
+) -> None:
+    code, output = given("--algorithm", algorithm, *flags)
+    assert code == 2
+    with pytest.raises(InvalidParameterError) as caught:
+        check_parameters(algorithm, [name])
+    assert str(caught.value) in " ".join(output.split())
+
+
+def test_help_says_which_algorithms_have_a_flag(given: Any) -> None:
+    _, output = given("--help")
+    text = " ".join(output.split())
+    every, some = text.split("Only with some algorithms:")
+    assert "[default: 300, 100 for other; >= 0]" in every
+    assert "Mix rows. Only with other. [default: --mix]" in some
+    assert "How. Only with other. [default: none]" in some
+    assert "moves. Not with other. [default: 0.0001; >= 0]" in some
+    assert "yinyang a bound for each row and group of centres" in some.split("Algorithms:")[1]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -103,7 +180,7 @@ BAD_USAGE: list[tuple[tuple[str, ...], str]] = [
     (("fit", "rows.npy", "--n-clusters", "3", "--model", "m", "--algorithm", "magic"), "'magic'"),
     (
         ("fit", "rows.npy", "--n-clusters", "3", "--model", "m", "--init", "kmeans++"),
-        "'kmeans++' should be one of auto, k-means++, k-means||, afk-mc2, random, or the URL of a saved",
+        "'kmeans++' should be one of auto, k-means++, k-means||,",
     ),
     (("fit", "rows.npy", "--n-clusters", "3", "--model", "m", "--n-init", "many"), "'many'"),
     (("fit", "rows.npy", "--n-clusters", "3", "--model", "m", "--memory-limit", "lots"), "a size"),

@@ -10,7 +10,7 @@ import pytest
 
 import daskcluster as dc
 from daskcluster.errors import ModelFormatError
-from daskcluster.estimators.load import estimator_at, load_model, registered_name
+from daskcluster.estimators.load import named, load_model, registered_name
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import load_document, save_model
 from daskcluster.parameters.catalogue import ALGORITHMS
@@ -22,7 +22,7 @@ X = np.random.default_rng(0).standard_normal((300, 3)).astype(np.float32)
 def test_the_class_that_was_fitted_comes_back(name: str, tmp_path: Path) -> None:
     entry = ALGORITHMS[name]
     arguments = entry.arguments({"n_clusters": 4, "random_state": 1})
-    fitted = estimator_at(entry.estimator)(**arguments, engine="local").fit(X)
+    fitted = named(entry.estimator)(**arguments, engine="local").fit(X)
     fitted.save(str(tmp_path / "m"))
     again = load_model(str(tmp_path / "m"))
     assert type(again) is type(fitted)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-from importlib import import_module
 from typing import Any
 
 import pytest
 
 from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators import kmeans
+from daskcluster.estimators.initial import METHODS
+from daskcluster.estimators.kmeans_base import METRICS
+from daskcluster.estimators.load import named
+from daskcluster.parameters import KMEANS
 from daskcluster.parameters.catalogue import (
     ALGORITHMS,
     Algorithm,
@@ -26,8 +30,7 @@ OBJECTS = {"engine", "callbacks"}
 
 
 def class_of(algorithm: Algorithm) -> Any:
-    module, _, name = algorithm.estimator.partition(":")
-    return getattr(import_module(module), name)
+    return named(algorithm.estimator)
 
 
 def defaults_of(algorithm: Algorithm) -> dict[str, Any]:
@@ -81,6 +84,17 @@ def test_a_parameter_explains_itself(parameter: Parameter) -> None:
     assert parameter.kind in (int, float, str, bool)
     if isinstance(parameter.default, str):
         assert parameter.default in {*parameter.choices, parameter.word}
+
+
+def test_the_choices_of_kmeans_are_those_of_its_checks() -> None:
+    choices = {p.name: p.choices for p in KMEANS if p.choices}
+    assert choices == {"init": METHODS, "algorithm": kmeans.ALGORITHMS, "metric": METRICS}
+
+
+@by_name
+def test_a_plan_is_a_function(name: str) -> None:
+    plan = ALGORITHMS[name].plan
+    assert not plan or callable(named(plan))
 
 
 def test_arguments_are_renamed_and_completed() -> None:

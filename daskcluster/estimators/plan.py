@@ -1,0 +1,47 @@
+"""What an estimator says its fit will take, from metadata alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from daskcluster.engine.memory import Footprint
+from daskcluster.typing import Dataset
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One fit before it starts.
+
+    Attributes
+    ----------
+    seeding : str
+        How first centres will be chosen.
+    passes_seeding, restarts : int
+        Passes of one seeding; fits of which the best is kept.
+    passes_at_most : int
+        Over the whole fit.
+    footprint : Footprint
+        What it needs beyond the rows, for the memory projection.
+    flop : float
+        Operations of one pass.
+    states : mapping of str to int
+        Bytes of the state that rows may have if there is room, by what it is called.
+    states_at_most : int or None
+        What the caller allows for them; None: all that the memory limit leaves.
+    """
+
+    seeding: str
+    passes_seeding: int
+    restarts: int
+    passes_at_most: int
+    footprint: Footprint
+    flop: float
+    states: Mapping[str, int] = field(default_factory=dict)
+    states_at_most: int | None = None
+
+
+MakePlan = Callable[[Dataset, Mapping[str, Any]], Plan]
+"""From a dataset and all constructor arguments but objects to a plan. Raises what `fit` would raise
+before it starts. The catalogue says where an algorithm has its own."""
