@@ -1,0 +1,204 @@
+"""Nested mini-batch k-means (Newling and Fleuret, "Nested mini-batch k-means", NIPS 2016).
+
+Batches M(1) in M(2) in ... in all rows; a row votes once, at its nearest centre; centres are the means of
+the votes; a batch doubles when its centres move less than chance would have them differ.
+
+What differs from the paper's Algorithm 5:
+
+- There, rows take back their last vote before they give a new one, so S, v and sse of a round are sums
+  over the batch under the centres of that round. They are a function of batch and centres; hence
+  no votes are kept between rounds, and whatever finds the nearest centres (all of them looked at, or
+  bounds of any kind) gives the same bits. Bounds are lost when a batch doubles.
+- sse is measured only where it may decide; see `daskcluster.algorithms.nested_doubling`.
+- Once the batch is all rows this is Lloyd's loop, with its stopping rules and its relocation of empty
+  clusters. Before, an empty cluster keeps its centre.
+- By default the first centres do not vote. With the paper's S(j) = x, v(j) = 1 a first centre is a row that
+  counts twice, for ever; here such votes end when the batch is all rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from daskcluster.algorithms.assignment import Assignment
+from daskcluster.algorithms.lloyd import Step, inertia_from, lloyd_step, squared_movement, updated
+from daskcluster.algorithms.nested_batches import Batches
+from daskcluster.algorithms.nested_doubling import DoublingRule, effective_votes
+from daskcluster.algorithms.stopping import Stopping
+from daskcluster.chunkwise.assign import SCORE, AssignParams, ScoreStatistics
+from daskcluster.chunkwise.statistics import KMeansStatistics
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.events import Callback, RoundEnded, StopReason
+from daskcluster.models.result import FitResult
+
+Choice = Callable[[ScaledPlacement, np.ndarray | None], Assignment]
+
+
+def nested(
+    batches: Batches,
+    centres: np.ndarray,
+    *,
+    choose: Choice,
+    rule: DoublingRule | None = None,
+    seeds_vote: bool = False,
+    max_iter: int = 300,
+    tol: float = 1e-4,
+    max_time: float | None = None,
+    callbacks: Sequence[Callback] = (),
+    validate: Callable[[np.ndarray], float] | None = None,
+) -> FitResult:
+    """Move centres to the means of ever larger batches until nothing moves.
+
+    Parameters
+    ----------
+    batches : Batches
+        At the first one.
+    centres : ndarray of shape (k, d)
+        Where to start; not changed.
+    choose : callable (ScaledPlacement, labels) -> Assignment
+        How the rows of a batch are assigned.
+    rule : DoublingRule, optional
+    seeds_vote : bool
+        Each first centre counts as a row of its cluster while the batch is not all rows.
+    max_iter : int
+        Rounds at most; 0 returns the start.
+    tol, max_time : float
+        As for `daskcluster.algorithms.lloyd.lloyd`; `tol` counts once the batch is all rows.
+    callbacks : sequence of callables
+        Hear a `RoundEnded` each round.
+    validate : callable (centres) -> float, optional
+        Called after each round; its time is not counted in the history.
+
+    Returns
+    -------
+    FitResult
+    """
+    centres = np.ascontiguousarray(centres, dtype=batches.rows.dtype)
+    rounds = _Rounds(batches, choose, rule or DoublingRule(), centres if seeds_vote else None)
+    stopping = Stopping(max_iter, max_time, callbacks)
+    reason: StopReason | None = StopReason.MAX_ITER if max_iter == 0 else None
+    history: list[dict[str, float]] = []
+    try:
+        while reason is None:
+            began, bytes_before = time.perf_counter(), batches.bytes_read
+            step, ratio = rounds.next(centres)
+            seconds = time.perf_counter() - began
+            event = RoundEnded(
+                iteration=len(history) + 1,
+                inertia=step.inertia,
+                shift=step.shift,
+                seconds=seconds,
+                n_empty=step.n_empty,
+                bytes_read=batches.bytes_read - bytes_before,
+                n_touched=step.n_touched,
+                n_distances=step.n_distances,
+                batch_size=batches.size,
+                doubling_ratio=ratio if ratio is not None and np.isfinite(ratio) else None,
+                validation=None if validate is None else validate(step.centres),
+            )
+            history.append(vars(event).copy())
+            stopping.tell(event)
+            moved = not np.array_equal(step.centres, centres)
+            centres = step.centres
+            threshold = 0.0
+            if not batches.is_whole:
+                moved = True  # there are rows that have not been asked
+            elif tol > 0:
+                threshold = tol * batches.rows.known().mean_variance
+            shift = step.shift if batches.is_whole else np.inf
+            reason = stopping.reason(len(history), moved=moved, shift=shift, threshold=threshold)
+    finally:
+        rounds.close()
+    labelled = batches.is_whole and batches.labels is not None and reason is StopReason.CONVERGED
+    return FitResult(centres, len(history), reason, history, labelled)
+
+
+class _Rounds:
+    """Makes one round after the other, and doubles the batch in between."""
+
+    def __init__(
+        self, batches: Batches, choose: Choice, rule: DoublingRule, seeds: np.ndarray | None
+    ) -> None:
+        self._batches, self._choose, self._rule, self._seeds = batches, choose, rule, seeds
+        self._doubles = False
+        self._assign = choose(batches.rows, batches.labels)
+
+    def next(self, centres: np.ndarray) -> tuple[Step, float | None]:
+        """Return one step of the centres, and what is compared with rho."""
+        batches = self._batches
+        if self._doubles:
+            self._grow()
+        if batches.is_whole:
+            return lloyd_step(batches.rows, centres, self._assign, batches.labels), None
+        batches.rows.known()  # so that bounds hold from the first round on
+        step, statistics = self._step(centres)
+        ratio, measured = self._ratio(centres, step, statistics)
+        self._doubles = self._rule.allows(ratio)
+        return replace(step, n_distances=step.n_distances + measured), ratio
+
+    def close(self) -> None:
+        self._assign.close()
+
+    def _grow(self) -> None:
+        self._doubles = False
+        self._assign.close()
+        self._batches.double()
+        self._batches.rows.known()
+        self._assign = self._choose(self._batches.rows, self._batches.labels)
+
+    def _step(self, centres: np.ndarray) -> tuple[Step, KMeansStatistics]:
+        """Let the rows of a batch vote, and move the centres."""
+        rows = self._batches.rows
+        assigned = self._assign(centres)
+        inertia = inertia_from(assigned.statistics, centres, rows)
+        votes = self._with_seeds(assigned.statistics)
+        moved_to = updated(votes, centres, unit=rows.unit)
+        step = Step(
+            moved_to,
+            inertia,
+            squared_movement(centres, moved_to),
+            int((votes.weights <= 0.0).sum()),
+            assigned.n_touched,
+            assigned.n_distances,
+        )
+        return step, votes
+
+    def _with_seeds(self, statistics: KMeansStatistics) -> KMeansStatistics:
+        if self._seeds is None:
+            return statistics
+        weight = _mean_weight(statistics, self._batches.size)
+        statistics.sums += weight * self._seeds
+        counts = statistics.counts.astype(np.float64) + weight
+        return replace(statistics, counts=counts)
+
+    def _ratio(
+        self, centres: np.ndarray, step: Step, statistics: KMeansStatistics
+    ) -> tuple[float, int]:
+        """Return min sigma(j) / p(j), or a bound of it that refuses; and how many distances it took."""
+        rows, rule = self._batches.rows, self._rule
+        gaps = step.centres.astype(np.float64) - centres
+        moved = np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
+        weights = statistics.weights
+        n_votes = self._batches.size + (0 if self._seeds is None else len(centres))
+        votes, factor = effective_votes(weights, n_votes)
+        spread = rows.known().total_spread
+        ratio = rule.at_most(step.inertia * factor, spread * factor, votes, moved)
+        if not moved.any() or not rule.allows(ratio):
+            return ratio, 0
+        labels = self._batches.labels
+        found: ScoreStatistics = rows.reduce(
+            SCORE,
+            lambda scale: AssignParams(
+                centres, scale, rows.unit, labels, labelled=labels is not None
+            ),
+        )
+        measured = self._batches.size * (1 if labels is not None else len(centres))
+        return rule.ratio(found.costs.sum(axis=0) * factor, votes, moved), measured
+
+
+def _mean_weight(statistics: KMeansStatistics, n_rows: int) -> float:
+    return float(statistics.weights.sum()) / max(1, n_rows)
