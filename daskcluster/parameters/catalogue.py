@@ -13,8 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from daskcluster.errors import InvalidParameterError
-from daskcluster.parameters.kmeans import EXACT, KMEANS
-from daskcluster.parameters.nested import NESTED
+from daskcluster.parameters.kmeans import KMEANS
 from daskcluster.parameters.table import Parameter
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -75,7 +74,7 @@ class Algorithm:
         return {**{self.argument(name): value for name, value in chosen.items()}, **self.fixed}
 
 
-_ABOUT_EXACT = {
+_EXACT = {
     "auto": "exact k-means, whichever of the next four is fastest as the fit goes on",
     "lloyd": "every row and centre in each iteration",
     "elkan": "a bound for each row and centre",
@@ -84,20 +83,16 @@ _ABOUT_EXACT = {
 }
 
 ALGORITHMS: dict[str, Algorithm] = {
-    name: Algorithm(
-        "daskcluster.estimators.kmeans:KMeans",
-        KMEANS,
-        about=_ABOUT_EXACT[name],
-        fixed={"algorithm": name},
-        plan="daskcluster.estimators.kmeans_plan:plan_fit",
-    )
-    for name in EXACT
-} | {
-    "nested": Algorithm(
-        "daskcluster.estimators.nested:NestedMiniBatchKMeans",
-        NESTED,
-        about="mini-batches that double until they are all rows",
-    ),
+    **{
+        name: Algorithm(
+            "daskcluster.estimators.kmeans:KMeans",
+            KMEANS,
+            about=about,
+            fixed={"algorithm": name},
+            plan="daskcluster.estimators.kmeans_plan:plan_fit",
+        )
+        for name, about in _EXACT.items()
+    },
 }
 """From names to algorithms. The first is the default."""
 
