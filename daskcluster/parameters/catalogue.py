@@ -14,6 +14,7 @@ from typing import Any
 
 from daskcluster.errors import InvalidParameterError
 from daskcluster.parameters.kmeans import KMEANS
+from daskcluster.parameters.nested import NESTED
 from daskcluster.parameters.table import Parameter
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -93,6 +94,11 @@ ALGORITHMS: dict[str, Algorithm] = {
         )
         for name, about in _EXACT.items()
     },
+    "nested": Algorithm(
+        "daskcluster.estimators.nested:NestedMiniBatchKMeans",
+        NESTED,
+        about="mini-batches that double until they are all rows",
+    ),
 }
 """From names to algorithms. The first is the default."""
 
