@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         lightweight_coreset,
         merge_coresets,
     )
+    from daskcluster.estimators.coreset_kmeans import CoresetKMeans
+    from daskcluster.estimators.coreset_quality import coreset_quality
     from daskcluster.estimators.functions import (
         afk_mc2,
         kmeans_parallel,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CoresetKMeans",
     "DaskEngine",
     "Dataset",
     "KMeans",
@@ -44,6 +47,7 @@ __all__ = [
     "NestedMiniBatchKMeans",
     "__version__",
     "afk_mc2",
+    "coreset_quality",
     "errors",
     "events",
     "kmeans_parallel",
@@ -59,6 +63,8 @@ __all__ = [
 _MODULES = frozenset({"errors", "events"})
 
 _HOMES = {
+    "CoresetKMeans": "daskcluster.estimators.coreset_kmeans",
+    "coreset_quality": "daskcluster.estimators.coreset_quality",
     "DaskEngine": "daskcluster.engine.dask",
     "Dataset": "daskcluster.typing",
     "KMeans": "daskcluster.estimators.kmeans",

@@ -116,11 +116,18 @@ class LightweightCoreset(SharesEngine):
         """
         check_whole(type(self).__name__, "size", self.size, 1)
         dataset = fit_dataset(self, X, sample_weight)
-        self.seed_ = as_seed(self.random_state)
-        self._draw(dataset)
-        return self
+        return self.draw(dataset)
 
-    def _draw(self, dataset: Dataset, *, unit: bool = False) -> None:
+    def draw(self, dataset: Dataset, *, unit: bool = False) -> Self:
+        """Draw the coreset of a dataset; see `fit`.
+
+        Parameters
+        ----------
+        dataset : Dataset
+        unit : bool
+            Measure rows of length one (cosine metric); drawn rows stay as they are.
+        """
+        self.seed_ = as_seed(self.random_state)
         engine = choose_engine(self.engine, dataset)
         footprint = coreset_footprint(dataset, self.size)
         with engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
@@ -135,6 +142,7 @@ class LightweightCoreset(SharesEngine):
         self.n_rows_ = dataset.n_rows
         self.passes_, self.bytes_read_ = traffic.passes, traffic.bytes_read
         self._source = source_of(dataset)
+        return self
 
     def save(
         self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
@@ -251,7 +259,7 @@ def merge_coresets(
     """
     if not coresets:
         raise InvalidParameterError("no coreset was given; give at least one to merge.")
-    parts = [rows_and_weights(_dataset_of(coreset)) for coreset in coresets]
+    parts = [rows_and_weights(dataset_of(coreset)) for coreset in coresets]
     rows, weights = united(parts)
     union = open_dataset(rows, weights=weights)
     if size is None or size >= union.n_rows:
@@ -276,7 +284,8 @@ def source_of(dataset: Any) -> str:
     return str(getattr(dataset, "source", type(dataset).__name__))
 
 
-def _dataset_of(coreset: Any) -> Dataset:
+def dataset_of(coreset: Any) -> Dataset:
+    """Return the dataset of a coreset that a caller gave: fitted estimator, dataset or URL."""
     if isinstance(coreset, LightweightCoreset):
         check_is_fitted(coreset)
         return coreset.coreset_

@@ -160,7 +160,7 @@ class KMeans(KMeansEstimator):
         MemoryLimitError
             The engine's memory does not suffice.
         """
-        self._check_parameters()
+        self.check_parameters()
         dataset = fit_dataset(self, X, sample_weight)
         self._check_rows(dataset)
         engine = choose_engine(self.engine, dataset)
@@ -171,8 +171,9 @@ class KMeans(KMeansEstimator):
 
     # -- checks -----------------------------------------------------------------------------------
 
-    def _check_parameters(self) -> None:
-        owner = type(self).__name__
+    def check_parameters(self, owner: str = "") -> None:
+        """Refuse parameters that `fit` would refuse, as those of the class `owner`."""
+        owner = owner or type(self).__name__
         check_whole(owner, "n_clusters", self.n_clusters, 1)
         check_whole(owner, "max_iter", self.max_iter, 0)
         check_whole(owner, "chain_length", self.chain_length, 1)

@@ -46,6 +46,11 @@ class Labels:
         )
 
     @property
+    def is_computed(self) -> bool:
+        """They were asked for, and are in memory."""
+        return self._array is not None
+
+    @property
     def shape(self) -> tuple[int]:
         return (len(self),)
 

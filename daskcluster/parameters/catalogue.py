@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from daskcluster.errors import InvalidParameterError
+from daskcluster.parameters.coreset import CORESET
 from daskcluster.parameters.kmeans import KMEANS
 from daskcluster.parameters.nested import NESTED
 from daskcluster.parameters.table import Parameter
@@ -94,6 +95,12 @@ ALGORITHMS: dict[str, Algorithm] = {
         )
         for name, about in _EXACT.items()
     },
+    "coreset": Algorithm(
+        "daskcluster.estimators.coreset_kmeans:CoresetKMeans",
+        CORESET,
+        about="a small weighted sample, two passes over the rows",
+        plan="daskcluster.estimators.coreset_plan:plan_fit",
+    ),
     "nested": Algorithm(
         "daskcluster.estimators.nested:NestedMiniBatchKMeans",
         NESTED,

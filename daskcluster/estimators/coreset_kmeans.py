@@ -1,0 +1,255 @@
+"""CoresetKMeans: k-means on a lightweight coreset, two passes over the rows whatever k is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from daskcluster.coresets.quality import CoresetQuality
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.local import LocalEngine
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.coreset import LightweightCoreset
+from daskcluster.estimators.coreset_quality import coreset_quality
+from daskcluster.estimators.inputs import check_whole, fit_dataset, is_out_of_core
+from daskcluster.estimators.kmeans import KMeans
+from daskcluster.estimators.kmeans_base import KMeansEstimator
+from daskcluster.estimators.labels import Labels
+from daskcluster.events import (
+    Callback,
+    Event,
+    FitEnded,
+    FitStarted,
+    PassEnded,
+    PassProgress,
+    PassStarted,
+    publish,
+)
+from daskcluster.randomness import Key, as_seed
+from daskcluster.typing import Dataset
+
+_OF_THE_CORESET = (FitStarted, PassStarted, PassProgress, PassEnded)
+"""Events of the fit within the fit: passes are those over the rows."""
+_OWN = frozenset({"coreset_size", "random_state", "engine", "callbacks"})
+
+
+class CoresetKMeans(KMeansEstimator):
+    """K-means of a lightweight coreset of the rows, for data that is too large for passes.
+
+    A coreset is drawn in two passes (`daskcluster.LightweightCoreset`), then clustered in memory by
+    weighted `daskcluster.KMeans`. Centres are the same to the bit on any engine and for any chunking.
+
+    Parameters
+    ----------
+    n_clusters : int
+    coreset_size : int
+        Rows of the coreset, at least `n_clusters`; a few hundred for each cluster are a good start. With
+        as many as there are rows, all of them are clustered.
+    init, n_init, max_iter, tol, metric, verbose, max_time, chain_length
+        Of the fit on the coreset, see `daskcluster.KMeans`.
+    random_state : int, RandomState, Generator or None
+    engine : see `daskcluster.KMeans`
+        Draws the coreset; it is clustered in this process.
+    callbacks : sequence of callables
+        Hear the events of `daskcluster.events`.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (k, d)
+    inertia_ : float
+        Weighted sum of squared distances on the coreset: the estimate of that of all rows, which `score`
+        and `quality` measure.
+    labels_ : ndarray of shape (n,), int32, or Labels
+        Computed from the rows when asked for, one pass: an array for rows given in memory, else a handle.
+    coreset_ : Dataset
+        Rows and weights that were clustered; left out of pickles.
+    cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
+        Rows of the coreset, and the estimated weight and inertia of each cluster.
+    n_iter_, passes_, bytes_read_ : int
+        Centre updates on the coreset; passes over the rows; decoded bytes fetched from the store.
+    stop_reason_, seeding_, history_, n_features_in_, feature_names_in_
+        As in `daskcluster.KMeans`.
+
+    Notes
+    -----
+    Cost: two passes over the rows, one distance a row in each; everything else in memory on `coreset_size`
+    rows. No labelling pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(9000, 2)) + 20 * rng.integers(0, 3, (9000, 1))
+    >>> model = dc.CoresetKMeans(3, coreset_size=600, random_state=0).fit(X)
+    >>> sorted(int(round(c / 10)) for c in model.cluster_centers_[:, 0]), model.passes_
+    ([0, 2, 4], 2)
+    >>> bool(0.8 < model.inertia_ / -model.score(X) < 1.2)
+    True
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        coreset_size: int = 10_000,
+        init: Any = "auto",
+        n_init: int | str = "auto",
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        metric: str = "euclidean",
+        random_state: Any = None,
+        engine: Any = None,
+        callbacks: Any = (),
+        verbose: int = 0,
+        max_time: float | None = None,
+        chain_length: int = 10,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.coreset_size = coreset_size
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.metric = metric
+        self.random_state = random_state
+        self.engine = engine
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.max_time = max_time
+        self.chain_length = chain_length
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Draw a coreset of `X` and find its centres; see `daskcluster.KMeans.fit`."""
+        began = time.perf_counter()
+        kmeans = self._kmeans()
+        self._check_size()
+        dataset = fit_dataset(self, X, sample_weight)
+        self._check_rows(dataset)
+        engine = choose_engine(self.engine, dataset)
+        self._announce(dataset, engine)
+        seed = as_seed(self.random_state)
+        drawn = self._draw(dataset, engine, seed)
+        kmeans.set_params(
+            random_state=int(Key(seed, "k-means of a coreset").generator().integers(2**31)),
+            # A cluster has nothing to do for rows of this process.
+            engine=engine if engine.name == "local" else LocalEngine(),
+            callbacks=(_Within(self._all_callbacks(), drawn, began),),
+            max_time=self._time_left(began),
+        )
+        self._take_over(kmeans.fit(drawn.coreset_), drawn)
+        self._in_memory = not is_out_of_core(X)
+        self._labels: Any = Labels(dataset, self.cluster_centers_, engine, unit=self._unit)
+        return self
+
+    @property
+    def labels_(self) -> Any:
+        """The label of every row, from a pass that is made when they are first asked for."""
+        if not hasattr(self, "_labels"):
+            raise AttributeError(
+                f"this {type(self).__name__} has no labels_: it was not fitted, or was loaded without its "
+                "rows; use predict(X)."
+            )
+        return np.asarray(self._labels) if self._in_memory else self._labels
+
+    def quality(
+        self, X: Any = None, sample_weight: Any = None, *, random_state: Any = 0
+    ) -> CoresetQuality:
+        """Compare estimated with true costs, of these centres and others; see `coreset_quality`.
+
+        Without `X` there are no true costs, only the standard errors of the estimates.
+        """
+        check_is_fitted(self)
+        return coreset_quality(
+            self.coreset_,
+            X,
+            centres={"fitted": self.cluster_centers_},
+            n_clusters=self.n_clusters,
+            sample_weight=sample_weight,
+            metric=self.metric,
+            random_state=random_state,
+            engine=self.engine,
+        )
+
+    # -- one fit ----------------------------------------------------------------------------------
+
+    def _kmeans(self) -> KMeans:
+        values = {k: v for k, v in self.get_params(deep=False).items() if k not in _OWN}
+        kmeans = KMeans(**values)
+        kmeans.check_parameters(type(self).__name__)
+        return kmeans.set_params(verbose=0)
+
+    def _check_size(self) -> None:
+        size = check_whole(type(self).__name__, "coreset_size", self.coreset_size, 1)
+        if size < self.n_clusters:
+            raise InvalidParameterError(
+                f"coreset_size={size} should be >= n_clusters={self.n_clusters}; a few hundred rows for "
+                "each cluster are a good start."
+            )
+
+    def _announce(self, dataset: Dataset, engine: Engine) -> None:
+        shape = dataset.n_rows, dataset.n_features, self.n_clusters
+        publish(self._all_callbacks(), FitStarted("coreset", *shape, self.max_iter, engine.name))
+
+    def _draw(self, dataset: Dataset, engine: Engine, seed: int) -> LightweightCoreset:
+        estimator = LightweightCoreset(
+            self.coreset_size, random_state=seed, engine=engine, callbacks=self._all_callbacks()
+        )
+        return estimator.draw(dataset, unit=self._unit)
+
+    def _time_left(self, began: float) -> float | None:
+        # A fit that has no time left makes one iteration.
+        if self.max_time is None:
+            return None
+        return max(1e-9, self.max_time - (time.perf_counter() - began))
+
+    def _take_over(self, kmeans: KMeans, drawn: LightweightCoreset) -> None:
+        for name in ("cluster_centers_", "inertia_", "n_iter_", "stop_reason_", "history_"):
+            setattr(self, name, getattr(kmeans, name))
+        for name in ("seeding_", "cluster_sizes_", "cluster_weights_", "cluster_costs_"):
+            setattr(self, name, getattr(kmeans, name))
+        self.coreset_ = drawn.coreset_
+        self.n_rows_, self.passes_, self.bytes_read_ = (
+            drawn.n_rows_,
+            drawn.passes_,
+            drawn.bytes_read_,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("coreset_", None)
+        labels = state.pop("_labels", None)
+        if isinstance(labels, Labels) and labels.is_computed and self._in_memory:
+            state["_labels"] = np.asarray(labels)
+        elif isinstance(labels, np.ndarray):
+            state["_labels"] = labels
+        return state
+
+
+class _Within:
+    """Hands on what the fit on the coreset says, as part of the fit on the rows."""
+
+    def __init__(
+        self, callbacks: Sequence[Callback], drawn: LightweightCoreset, began: float
+    ) -> None:
+        self._callbacks = callbacks
+        self._drawn = drawn
+        self._began = began
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, _OF_THE_CORESET):
+            return
+        if isinstance(event, FitEnded):
+            event = replace(
+                event,
+                passes=self._drawn.passes_,
+                bytes_read=self._drawn.bytes_read_,
+                seconds=time.perf_counter() - self._began,
+            )
+        publish(self._callbacks, event)

@@ -1,0 +1,29 @@
+"""What `CoresetKMeans.fit`, and a coreset alone, will take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from daskcluster.estimators.coreset import coreset_footprint
+from daskcluster.estimators.initial import method_for
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.kmeans_plan import pass_flop
+from daskcluster.estimators.plan import Plan
+from daskcluster.typing import Dataset
+
+CORESET_PASSES = 2
+"""One for the mean of the rows, one for the draws."""
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return what a fit with `parameters` takes on `dataset`: passes over the coreset do not count."""
+    check_enough_rows(dataset, int(parameters["n_clusters"]))
+    return Plan(
+        seeding=method_for(parameters["init"], in_memory=True),
+        passes_seeding=0,
+        restarts=1,
+        passes_at_most=CORESET_PASSES,
+        footprint=coreset_footprint(dataset, int(parameters["coreset_size"])),
+        flop=pass_flop(dataset, 1),
+    )
