@@ -1,0 +1,67 @@
+"""The M-step: new means, variances and weights from the sums of a pass.
+
+Sums of squares come back about the *old* means, which rows are close to; moving them to the new means
+is then a small correction, and no digits are lost however far the rows lie from the origin.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from daskcluster.chunkwise.mixture_parameters import Gaussians
+from daskcluster.chunkwise.mixture_statistics import MixtureStatistics
+
+
+def updated(statistics: MixtureStatistics, old: Gaussians, *, kind: str, floor: float) -> Gaussians:
+    """Return the parameters that maximise the free energy at the posteriors of a pass (eq. 6).
+
+    Parameters
+    ----------
+    statistics : MixtureStatistics
+    old : Gaussians
+        Those of the pass.
+    kind : {"isotropic", "spherical", "diag"}
+        Of the new variances. Weights are learnt with variances of the clusters' own.
+    floor : float
+        Least variance.
+
+    Notes
+    -----
+    A cluster without posterior weight keeps its mean and variance.
+    """
+    masses, firsts = statistics.masses, statistics.firsts
+    filled = masses > 0.0
+    divisor = np.where(filled, masses, 1.0)[:, None]
+    before = old.means.astype(np.float64)
+    means = np.where(filled[:, None], firsts / divisor, before).astype(old.means.dtype)
+    step = means.astype(np.float64) - before
+    # sum w |x - c|^2 about the new c, by feature
+    change = masses[:, None] * step * step - 2.0 * step * (firsts - masses[:, None] * before)
+    seconds = statistics.seconds
+    spread = seconds + (change if seconds.ndim == 2 else change.sum(axis=1))
+    d, total = old.d, float(masses.sum())
+    if kind == "isotropic":
+        variance = float(spread.sum()) / (d * total) if total > 0.0 else float(old.variances)
+        return Gaussians(means, np.asarray(max(variance, floor)))
+    if kind == "spherical":
+        own = spread / (d * divisor[:, 0])
+    else:
+        own = spread / divisor
+        filled = filled[:, None]
+    kept = np.broadcast_to(old.variances if old.by_feature else _column(old, own.ndim), own.shape)
+    variances = np.maximum(np.where(filled, own, kept), floor)
+    return Gaussians(means, variances, masses / total)
+
+
+def _column(old: Gaussians, ndim: int) -> np.ndarray:
+    return old.variances[:, None] if ndim == 2 and old.variances.ndim == 1 else old.variances
+
+
+def as_kind(gaussians: Gaussians, kind: str) -> Gaussians:
+    """Return the same mixture with variances of shape `kind`, and with weights where it has them."""
+    k, d = gaussians.k, gaussians.d
+    if kind == "isotropic":
+        return gaussians
+    shape = (k, d) if kind == "diag" else (k,)
+    weights = np.full(k, 1.0 / k) if gaussians.weights is None else gaussians.weights
+    return Gaussians(gaussians.means, np.broadcast_to(gaussians.variances, shape).copy(), weights)

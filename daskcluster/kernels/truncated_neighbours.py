@@ -1,0 +1,91 @@
+"""Neighbourhoods of clusters: what their rows were told, turned into the nearest others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.truncated_pairs import add_pair, with_room
+
+
+@kernel
+def _insert(other, mean, found, best):  # type: ignore[no-untyped-def]
+    """Insert a cluster by its mean, ties by its number, behind the first."""
+    g = found.shape[0]
+    for j in range(1, g):
+        if mean < best[j] or (mean == best[j] and other < found[j]):
+            for b in range(g - 1, j, -1):
+                best[b], found[b] = best[b - 1], found[b - 1]
+            best[j], found[j] = mean, other
+            return
+
+
+@kernel
+def _fill(found, old):  # type: ignore[no-untyped-def]
+    """Fill the places that hold -1 with members of `old` that are not there yet."""
+    for j in range(found.shape[0]):
+        if found[j] >= 0:
+            continue
+        for b in range(old.shape[0]):
+            if not (found == old[b]).any():
+                found[j] = old[b]
+                break
+
+
+def _build_learn(stamp: int) -> Any:
+    def learn_neighbours(lists, sizes, sums, counts, keys, key_sums, key_counts, used, old):  # type: ignore[no-untyped-def]
+        """Return the clusters (k, g) with the least mean keys, each cluster itself first.
+
+        ``sums[c, j] / counts[c]`` is the mean over rows that stayed with c, keys are pairs of rows that
+        came to it. A cluster without rows, and what is missing in a row of the result, keeps `old`.
+        """
+        _ = stamp
+        k, g = old.shape
+        total = 0
+        for c in range(k):
+            total += sizes[c] if counts[c] else 0
+        keys, key_sums, key_counts = with_room(keys, key_sums, key_counts, used, total)
+        for c in range(k):
+            if counts[c]:
+                for j in range(sizes[c]):
+                    both = np.int64(c) * k + lists[c, j]
+                    add_pair(keys, key_sums, key_counts, used, both, sums[c, j], counts[c])
+        found, best = np.full((k, g), -1, np.int32), np.full((k, g), np.inf)
+        for c in range(k):
+            found[c, 0], best[c, 0] = c, -np.inf
+        for at in range(keys.shape[0]):
+            if keys[at] >= 0 and keys[at] % k != keys[at] // k:
+                c, mean = keys[at] // k, key_sums[at] / key_counts[at]
+                _insert(np.int32(keys[at] % k), mean, found[c], best[c])
+        for c in range(k):
+            _fill(found[c], old[c])
+        return found
+
+    return kernel(learn_neighbours)
+
+
+@kernel
+def neighbour_lists(neighbours, lists, sizes):  # type: ignore[no-untyped-def]
+    """List the neighbours' neighbours of each cluster, ascending; OUT: lists (k, width), sizes (k,).
+
+    Beyond its size a list repeats the cluster itself.
+    """
+    k, g = neighbours.shape
+    pool = np.empty(g * g, np.int32)
+    for c in range(k):
+        for a in range(g):
+            for b in range(g):
+                pool[a * g + b] = neighbours[neighbours[c, a], b]
+        pool.sort()
+        lists[c] = c
+        size = 0
+        for at in range(g * g):
+            if at == 0 or pool[at] != pool[at - 1]:
+                lists[c, size] = pool[at]
+                size += 1
+        sizes[c] = size
+
+
+learn_neighbours = _build_learn(STAMP)

@@ -1,0 +1,112 @@
+"""The tile of truncated EM: a block of rows against clusters that are listed, not packed.
+
+The rows of a group share their candidates, but the next group has others; packing them into panels
+would cost more than it saves. So the centres are read where they stand, one broadcast a feature. Direct
+differences, which need no common offset: a distance is good to (d + 2) units of rounding wherever the
+rows lie.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from daskcluster.kernels import emit
+from daskcluster.kernels.jit import tile_name
+from daskcluster.kernels.panels import vector_width
+
+BLOCK = 16
+"""Rows of a block: groups are small where clusters are many."""
+
+
+class ListedTile(NamedTuple):
+    """`height` listed clusters by `vectors` vectors of `width` rows."""
+
+    height: int
+    vectors: int
+    width: int
+
+
+def listed_tile_for(dtype: np.dtype[Any]) -> ListedTile:
+    """Return the tile for this CPU: eight chains, or more where a block takes more vectors."""
+    width = vector_width(dtype, tile_name())
+    vectors = BLOCK // width
+    return ListedTile(max(2, 8 // vectors), vectors, width)
+
+
+@emit.vector_intrinsic
+def listed_distances(
+    typingctx: Any,
+    block: Any,
+    centres: Any,
+    inverse: Any,
+    listed: Any,
+    first: Any,
+    d: Any,
+    out: Any,
+    out_at: Any,
+    height: Any,
+    vectors: Any,
+    width: Any,
+    scaled: Any,
+) -> Any:
+    """Store squared distances of a packed block to `height` listed clusters.
+
+    ``out[out_at + j * block + r] = sum_t ((x_r[t] - c[t]) * s[t])^2`` where c and s are the rows
+    ``listed[first + j]`` of `centres` and `inverse`; with `scaled` = 0 all s are one. One FMA chain
+    in feature order, so that the result does not depend on the CPU.
+    """
+    if not emit.literals(height, vectors, width, scaled):
+        return None
+    tall, many, wide, has_scale = (
+        value.literal_value for value in (height, vectors, width, scaled)
+    )
+    signature = types.void(
+        block, centres, inverse, listed, types.intp, types.intp, out, types.intp,
+        height, vectors, width, scaled,
+    )  # fmt: skip
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind, nothing = emit.element(block), ir.Constant(emit.I64, 0)
+        align = emit.bits(kind) // 8
+        packed = emit.pointer(context, builder, block, args[0], nothing)
+        numbers = emit.pointer(context, builder, listed, args[3], args[4])
+        starts = []
+        for r in range(tall):
+            number = builder.sext(builder.load(emit.step(builder, numbers, r)), emit.I64)
+            starts.append(builder.mul(number, args[5]))
+        means = emit.pointer(context, builder, centres, args[1], nothing)
+        scales = emit.pointer(context, builder, inverse, args[2], nothing)
+
+        def repeated(base: Any, start: Any, t: Any) -> Any:
+            place = builder.gep(builder.gep(base, [start]), [t])
+            return emit.splat(builder, builder.load(place, align=align), wide)
+
+        def advance(t: Any, sums: list[Any]) -> list[Any]:
+            x = builder.gep(packed, [builder.mul(t, ir.Constant(emit.I64, many * wide))])
+            rows = [
+                emit.load(builder, emit.step(builder, x, v * wide), kind, wide, wide * align)
+                for v in range(many)
+            ]
+            grown = []
+            for r, start in enumerate(starts):
+                centre = repeated(means, start, t)
+                scale = repeated(scales, start, t) if has_scale else None
+                for v, row in enumerate(rows):
+                    gap = builder.fsub(row, centre)
+                    if scale is not None:
+                        gap = builder.fmul(gap, scale)
+                    grown.append(emit.fma(builder, gap, gap, sums[r * many + v]))
+            return grown
+
+        zero = ir.Constant(ir.VectorType(kind, wide), [0.0] * wide)
+        sums = emit.loop(builder, args[5], 1, [zero] * (tall * many), advance)
+        target = emit.pointer(context, builder, out, args[6], args[7])
+        for at, total in enumerate(sums):
+            emit.store(builder, total, emit.step(builder, target, at * wide), wide * align)
+        return context.get_dummy_value()
+
+    return signature, codegen
