@@ -29,6 +29,7 @@ COMMANDS = {
     "shuffle": "Write rows in random order, in bounded memory.",
     "info": "Describe a data set or a model.",
     "fit": "Cluster a data set and save the model.",
+    "coreset": "Draw few weighted rows that stand for all of them.",
     "predict": "Write the label of every row to Zarr.",
     "score": "Sum of squared distances of a data set under a model.",
     "report": "Write a page about a model.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from daskcluster.errors import InvalidDataError
 from daskcluster.estimators.coreset import dataset_of, rows_and_weights
 from daskcluster.estimators.inputs import check_whole
 from daskcluster.estimators.kmeans import KMeans
+from daskcluster.events import Callback
 from daskcluster.randomness import as_seed
 from daskcluster.typing import Dataset
 
@@ -31,6 +32,7 @@ def coreset_quality(
     metric: str = "euclidean",
     random_state: Any = 0,
     engine: Any = None,
+    callbacks: Sequence[Callback] = (),
 ) -> CoresetQuality:
     """Compare the costs that a coreset estimates with those of all rows, for several sets of centres.
 
@@ -53,6 +55,8 @@ def coreset_quality(
     random_state : int, RandomState, Generator or None
         Of the sets that are made.
     engine : see `daskcluster.KMeans`
+    callbacks : sequence of callables
+        Hear the progress of the pass over `X`.
 
     Returns
     -------
@@ -83,7 +87,7 @@ def coreset_quality(
     dataset = open_dataset(X, weights=sample_weight)
     _check_features(dataset, few)
     dtype = compute_dtype(dataset.dtype)
-    with choose_engine(engine, dataset).place(dataset) as placement:
+    with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:
         found = true_costs(
             ScaledPlacement(placement, unit=unit), [c.astype(dtype) for c in sets.values()]
         )

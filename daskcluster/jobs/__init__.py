@@ -11,17 +11,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from daskcluster.jobs.coresets import build_coreset
     from daskcluster.jobs.fitting import fit
     from daskcluster.jobs.kinds import evaluate
     from daskcluster.jobs.outputs import check_outputs
     from daskcluster.jobs.predicting import predict
     from daskcluster.jobs.scoring import score
-    from daskcluster.models.record import FitRecord, PredictRecord, ScoreRecord
+    from daskcluster.models.record import CoresetRecord, FitRecord, PredictRecord, ScoreRecord
 
 __all__ = [
+    "CoresetRecord",
     "FitRecord",
     "PredictRecord",
     "ScoreRecord",
+    "build_coreset",
     "check_outputs",
     "evaluate",
     "fit",
@@ -30,6 +33,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CoresetRecord": "daskcluster.models.record",
+    "build_coreset": "daskcluster.jobs.coresets",
     "FitRecord": "daskcluster.models.record",
     "PredictRecord": "daskcluster.models.record",
     "ScoreRecord": "daskcluster.models.record",

@@ -16,6 +16,8 @@ def check_outputs(
     inputs: Mapping[str, Any],
     storage_options: Mapping[str, Any] | None,
     overwrite: bool,
+    *,
+    kinds: tuple[str, ...] = ("array",),
 ) -> None:
     """Refuse outputs that exist, that would replace an input, or each other.
 
@@ -29,6 +31,8 @@ def check_outputs(
         For all URLs.
     overwrite : bool
         Outputs that exist are to be replaced.
+    kinds : tuple of {"array", "group"}
+        What an output that is no model may replace.
 
     Raises
     ------
@@ -55,8 +59,11 @@ def check_outputs(
             f"{next(iter(places.values())).url!r}."
         )
     for name, place in places.items():
-        check = check_free if name == "model" else check_output_free
-        check(place.url, overwrite=overwrite, storage_options=storage_options)
+        options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+        if name == "model":
+            check_free(place.url, **options)
+        else:
+            check_output_free(place.url, kinds=kinds, **options)
 
 
 def _holds(outer: Location, inner: Location) -> bool:

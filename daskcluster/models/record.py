@@ -63,6 +63,29 @@ class FitRecord(Record):
 
 
 @dataclass(frozen=True)
+class CoresetRecord(Record):
+    """What `build_coreset` did.
+
+    Attributes
+    ----------
+    output : str
+        The URL that was written.
+    size, seed : int
+    total_weight, coreset_weight : float
+        Of all rows, and of the coreset, whose expectation is the same.
+    quality : dict or None
+        See `daskcluster.coresets.quality.CoresetQuality.as_dict`.
+    """
+
+    output: str
+    size: int
+    seed: int
+    total_weight: float
+    coreset_weight: float
+    quality: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
 class PredictRecord(Record):
     """What `predict` did: `output` is the URL that was written."""
 

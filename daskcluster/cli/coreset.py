@@ -1,0 +1,130 @@
+"""``daskcluster coreset``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from daskcluster.cli.engines import Place
+from daskcluster.cli.options import (
+    OUTPUT,
+    overwrite_option,
+    takes_console,
+    takes_place,
+    takes_source,
+)
+from daskcluster.cli.output import Console
+from daskcluster.cli.sections import SectionedCommand, option
+
+_OF_A_FIT = ("algorithm", "planned", "seeding", "passes_seeding", "restarts", "bounds")
+"""What a projection says of a fit, but not of a coreset."""
+
+
+@click.command("coreset", cls=SectionedCommand)
+@click.argument("source")
+@takes_source()
+@option(
+    "--size",
+    type=click.IntRange(min=1),
+    default=10_000,
+    show_default=True,
+    help="Rows to draw; a few hundred for each cluster are a good start.",
+)
+@option(
+    "--random-state",
+    type=click.IntRange(min=0),
+    help="Seed; the same seed draws the same rows. Default: a fresh one.",
+)
+@option(
+    "--quality",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help="Also compare estimated with true costs of K centres, in one more pass.",
+)
+@option("--output", section=OUTPUT, metavar="URL", help="Where to write the coreset, as Zarr.")
+@overwrite_option
+@takes_place
+@takes_console
+@option("--dry-run", is_flag=True, help="Say what it will cost, and do nothing.")
+def command(
+    source: str,
+    size: int,
+    random_state: int | None,
+    quality: int | None,
+    output: str | None,
+    overwrite: bool,
+    opening: dict[str, Any],
+    place: Place,
+    console: Console,
+    dry_run: bool,
+) -> None:
+    """Draw a lightweight coreset of SOURCE: few weighted rows that stand for all of them, in two passes.
+
+    Any command takes OUTPUT in place of SOURCE, and finds the weights by itself.
+    """
+    if dry_run:
+        _project(source, size, quality, opening, place, console)
+        return
+    if output is None:
+        raise click.UsageError("Missing option '--output': the URL to write the coreset to.")
+    from daskcluster import jobs
+    from daskcluster.data.weighted_store import KINDS
+
+    # Before a cluster is started, too.
+    inputs = {"source": source, "weights": opening["weights"]}
+    options = opening["storage_options"]
+    jobs.check_outputs({"output": output}, inputs, options, overwrite, kinds=KINDS)
+    with place.open() as engine, console.watching() as callbacks:
+        record = jobs.build_coreset(
+            source,
+            size=size,
+            output=output,
+            random_state=random_state,
+            quality=quality,
+            overwrite=overwrite,
+            engine=engine,
+            callbacks=callbacks,
+            **opening,
+        ).as_dict()
+    console.emit(record, _rows_of_record(record))
+
+
+def _project(
+    source: str,
+    size: int,
+    quality: int | None,
+    opening: Mapping[str, Any],
+    place: Place,
+    console: Console,
+) -> None:
+    from daskcluster.cli.dry_run import project_fit, rows_of_projection
+
+    given = {"n_clusters": 1, "coreset_size": size}
+    found = project_fit(source, opening, place, "coreset", given)
+    passes = found["passes_at_most"] + (quality is not None)
+    more = found["bytes_later_pass"] * (quality is not None)
+    found |= {"passes_at_most": passes, "bytes_at_most": found["bytes_at_most"] + more}
+    left_out = ("seeding", "passes", "iteration", "  bounds")
+    rows = [row for row in rows_of_projection(found) if row[0] not in left_out]
+    record = {name: value for name, value in found.items() if name not in _OF_A_FIT}
+    console.emit({**record, "size": size}, [*rows, ("passes", f"{passes}")])
+
+
+def _rows_of_record(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    from daskcluster.host import format_bytes
+    from daskcluster.reports.tables import format_seconds
+
+    rows = [
+        ("output", record["output"]),
+        ("rows", f"{record['size']:,} of {record['n_rows']:,} x {record['n_features']:,}"),
+        ("weight", f"{record['coreset_weight']:,.6g} for {record['total_weight']:,.6g}"),
+        ("seed", f"{record['seed']}"),
+        ("passes", f"{record['passes']}, {format_bytes(record['bytes_read'])} read"),
+        ("time", format_seconds(record["seconds"])),
+    ]
+    for cost in (record["quality"] or {"costs": []})["costs"]:
+        text = f"{cost['estimated']:.5g} estimated, {cost['true']:.5g} true"
+        rows.append((f"cost of {cost['name']}", f"{text}, off by {cost['relative_error']:+.2%}"))
+    return rows

@@ -1,0 +1,102 @@
+"""The job that draws a coreset and saves it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from daskcluster.data.open import open_dataset
+from daskcluster.data.weighted_store import KINDS
+from daskcluster.engine.choose import choose_engine
+from daskcluster.events import Callback
+from daskcluster.jobs.outputs import check_outputs
+from daskcluster.jobs.tally import Tally
+from daskcluster.models.record import CoresetRecord
+
+
+def build_coreset(
+    source: Any,
+    *,
+    size: int,
+    output: str,
+    random_state: int | None = None,
+    quality: int | None = None,
+    array: str | None = None,
+    weights: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    flatten: bool = False,
+    overwrite: bool = False,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+) -> CoresetRecord:
+    """Draw a lightweight coreset of `source` and save it.
+
+    Parameters
+    ----------
+    source : URL, or anything `open_dataset` takes
+    size : int
+        Rows to draw.
+    output : str
+        URL of the coreset to write: a Zarr group of ``X``, ``weights`` and ``indices``, which every
+        estimator takes in place of the rows.
+    random_state : int, optional
+    quality : int, optional
+        Also compare estimated with true costs of so many centres; see `daskcluster.coreset_quality`.
+    array, weights, storage_options, flatten, overwrite, engine, callbacks
+        See `fit`.
+
+    Returns
+    -------
+    CoresetRecord
+
+    Raises
+    ------
+    OutputExistsError
+        Before any work.
+    InvalidParameterError, InvalidDataError, MemoryLimitError
+
+    Notes
+    -----
+    Cost: two passes; one more with `quality`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).normal(size=(5000, 2))
+    >>> url = "memory://example/coreset"
+    >>> record = build_coreset(rows, size=100, output=url, random_state=0, overwrite=True)
+    >>> record.size, record.passes
+    (100, 2)
+    """
+    tally = Tally()
+    inputs = {"source": source, "weights": weights}
+    check_outputs({"output": output}, inputs, storage_options, overwrite, kinds=KINDS)
+    dataset = open_dataset(
+        source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+    )
+    chosen = choose_engine(engine, dataset)
+    # Scikit-learn takes long to import.
+    from daskcluster.estimators.coreset import LightweightCoreset
+    from daskcluster.estimators.coreset_quality import coreset_quality
+
+    watchers: tuple[Callback, ...] = (*callbacks, tally)
+    drawn = LightweightCoreset(
+        size, random_state=random_state, engine=chosen, callbacks=watchers
+    ).fit(dataset)
+    options = None if storage_options is None else dict(storage_options)
+    drawn.save(output, overwrite=overwrite, storage_options=options)
+    report = None
+    if quality is not None:
+        found = coreset_quality(
+            drawn, dataset, n_clusters=quality, engine=chosen, callbacks=watchers
+        )
+        report = found.as_dict()
+    return CoresetRecord(
+        output=str(output),
+        size=drawn.coreset_.n_rows,
+        seed=drawn.seed_,
+        total_weight=drawn.total_weight_,
+        coreset_weight=float(drawn.coreset_.weights.sum()),
+        quality=report,
+        **tally.common(dataset),
+    )
