@@ -151,24 +151,32 @@ class _PassEvents:
         self._ended_bytes = self.bytes_read = 0
 
     def add(self, n_rows: int) -> None:
+        if not self._open:
+            self._begin()
         self._done += n_rows
         now = time.perf_counter()
-        if not self._open:
-            publish(self._callbacks, PassStarted(_PASS, self._n_rows))
-            self._open, self._began, self._spoke = True, now, now
         if now - self._spoke > _PROGRESS_SECONDS:
-            publish(self._callbacks, PassProgress(self._done - self._told))
-            self._told, self._spoke = self._done, now
+            done = min(self._done, self._n_rows)
+            publish(self._callbacks, PassProgress(done - self._told))
+            self._told, self._spoke = done, now
         if self._done >= self._n_rows:
             self.end()
+            if self._done:  # the batch holds rows of the next pass
+                self._begin()
+
+    def _begin(self) -> None:
+        publish(self._callbacks, PassStarted(_PASS, self._n_rows))
+        self._open, self._told = True, 0
+        self._began = self._spoke = time.perf_counter()
 
     def end(self) -> None:
         if not self._open:
             return
-        if self._done > self._told:
-            publish(self._callbacks, PassProgress(self._done - self._told))
+        done = min(self._done, self._n_rows)
+        if done > self._told:
+            publish(self._callbacks, PassProgress(done - self._told))
         seconds = time.perf_counter() - self._began
         publish(self._callbacks, PassEnded(_PASS, seconds, self.bytes_read - self._ended_bytes))
         self._ended_bytes = self.bytes_read
         self._done -= min(self._done, self._n_rows)
-        self._told, self._open = self._done, False
+        self._open = False

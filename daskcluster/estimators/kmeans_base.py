@@ -94,6 +94,10 @@ class KMeansEstimator(CentreEstimator):
     n_clusters: int
     verbose: int
 
+    def __sklearn_is_fitted__(self) -> bool:
+        # Features are known before a fit may fail.
+        return hasattr(self, "cluster_centers_")
+
     def _check_rows(self, dataset: Dataset) -> None:
         check_enough_rows(dataset, self.n_clusters)
 

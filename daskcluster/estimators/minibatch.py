@@ -50,8 +50,9 @@ class MiniBatchKMeans(KMeansEstimator):
         batch, b that of the batch, v_j that of the centre's rows in batches before.
     max_iter : int
         Passes over the rows at most; 0 keeps the first centres.
-    max_no_improvement : int or None
-        Stop after this many steps in which the smoothed inertia of the batches did not fall.
+    max_no_improvement : int, None or False
+        Stop after this many steps in which the smoothed inertia of the batches did not fall; None and False
+        never do.
     reassignment_ratio : float
         Centres that have seen less than this share of the rows of the centre that has seen the most start
         anew from random rows of the batch, in proportion to their weights; looked at every 10 k rows,
@@ -122,7 +123,7 @@ class MiniBatchKMeans(KMeansEstimator):
         batch_size: int = 1024,
         learning_rate: str = "count",
         max_iter: int = 100,
-        max_no_improvement: int | None = 10,
+        max_no_improvement: int | bool | None = 10,
         reassignment_ratio: float = 0.01,
         tol: float = 0.0,
         init_size: int | None = None,
@@ -292,7 +293,7 @@ class MiniBatchKMeans(KMeansEstimator):
         check_choice(owner, "metric", self.metric, METRICS)
         check_number(owner, "tol", self.tol)
         check_number(owner, "reassignment_ratio", self.reassignment_ratio)
-        if self.max_no_improvement is not None:
+        if self.max_no_improvement is not None and self.max_no_improvement is not False:
             check_whole(owner, "max_no_improvement", self.max_no_improvement, 0)
         if self.init_size is not None:
             check_whole(owner, "init_size", self.init_size, 1)

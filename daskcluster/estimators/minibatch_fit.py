@@ -20,13 +20,15 @@ from daskcluster.data.batches import ROOM_BYTES, Batches
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.local import LocalEngine, default_threads
+from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.initial import initial_centres, method_for
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
 from daskcluster.estimators.kmeans_fit import fit_footprint
 from daskcluster.events import Callback, FitEnded, FitStarted, Notice, SeedingEnded, publish
-from daskcluster.host import host_memory
+from daskcluster.host import format_bytes, host_memory
+from daskcluster.models.result import FitResult
 from daskcluster.randomness import Key, as_seed
 from daskcluster.typing import Dataset
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 _GIVEN = ("array", "model")
 _RANDOM_INITS = 3
+_LEAST_ROOM = 16 << 20
 
 
 @dataclass
@@ -154,6 +157,12 @@ class MiniBatchFit:
         self._began = time.perf_counter()
 
     @property
+    def patience(self) -> int | None:
+        """Steps without improvement after which to stop."""
+        given = self.estimator.max_no_improvement
+        return None if given is None or given is False else int(given)
+
+    @property
     def n_steps(self) -> int:
         """Steps at most: as many as `max_iter` passes hold."""
         passes = self.estimator.max_iter
@@ -173,9 +182,9 @@ class MiniBatchFit:
                 self.engine.name,
             ),
         )
-        footprint = fit_footprint(dataset, estimator.n_clusters, self.method)
+        footprint = fit_footprint(dataset, estimator.n_clusters, "sample")
         with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
-            result, state = self._loop(placement)
+            result, state = self._loop()
             rows = ScaledPlacement(placement, unit=self.unit)
             run = judge(rows, result, self._room_for_labels(placement), labelled=self.labelled)
             self.passes += placement.traffic.passes
@@ -183,12 +192,17 @@ class MiniBatchFit:
         publish(self.callbacks, self._ended(run))
         return run, state
 
-    def _loop(self, placement: Placement) -> Any:
+    def _loop(self) -> tuple[FitResult, MovingCentres]:
         estimator, size = self.estimator, self.seeding.sample_rows
         with ExitStack() as stack:
-            room = self._room(placement)
             batches = stack.enter_context(
-                Batches(self.dataset, self.batch_size, self.seed, room_bytes=room, least_rows=size)
+                Batches(
+                    self.dataset,
+                    self.batch_size,
+                    self.seed,
+                    room_bytes=self._room(),
+                    least_rows=size,
+                )
             )
             if batches.notice:
                 publish(self.callbacks, Notice(batches.notice))
@@ -199,7 +213,7 @@ class MiniBatchFit:
                 batches,
                 stepper,
                 stopping=MiniBatchStopping(
-                    self.n_steps, threshold, estimator.max_no_improvement, self._time_left()
+                    self.n_steps, threshold, self.patience, self._time_left()
                 ),
                 reassignment=Reassignment(estimator.reassignment_ratio, self.seed, self.unit),
                 journal=Journal(state, self.dataset.n_rows, self.callbacks, validate),
@@ -208,13 +222,24 @@ class MiniBatchFit:
         self.passes += -(-result.n_iter * self.batch_size // self.dataset.n_rows)
         return result, state
 
-    def _room(self, placement: Placement) -> int:
-        """Return how much memory pools of rows may take in this process."""
-        if self.dataset.in_memory:
-            return 0
-        room = min(ROOM_BYTES, host_memory() // 8)
-        # Only local threads share this process's memory with the pools.
-        return min(room, placement.state_room()) if placement.shares_memory else room
+    def _room(self) -> int:
+        """Return how much memory rows that are read ahead may take in this process.
+
+        The same everywhere, for the draw depends on it, unless the memory limit leaves less.
+        """
+        engine = self.engine
+        limit = engine.memory_limit if isinstance(engine, LocalEngine) else host_memory()
+        room = min(ROOM_BYTES, max(limit - BASELINE_BYTES, _LEAST_ROOM))
+        if room < ROOM_BYTES and not self.dataset.in_memory:
+            publish(
+                self.callbacks,
+                Notice(
+                    f"memory_limit={format_bytes(limit)} leaves {format_bytes(room)} for rows read "
+                    f"ahead instead of {format_bytes(ROOM_BYTES)}: batches, and so the result of a seed, "
+                    "are others than with a higher limit."
+                ),
+            )
+        return room
 
     def _start(self, batches: Batches, size: int) -> tuple[MovingCentres, float]:
         """Return the first centres, and the movement that `tol` allows."""

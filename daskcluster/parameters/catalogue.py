@@ -15,6 +15,7 @@ from typing import Any
 from daskcluster.errors import InvalidParameterError
 from daskcluster.parameters.coreset import CORESET
 from daskcluster.parameters.kmeans import KMEANS
+from daskcluster.parameters.minibatch import MINI_BATCH
 from daskcluster.parameters.nested import NESTED
 from daskcluster.parameters.table import Parameter
 
@@ -100,6 +101,12 @@ ALGORITHMS: dict[str, Algorithm] = {
         CORESET,
         about="a small weighted sample, two passes over the rows",
         plan="daskcluster.estimators.coreset_plan:plan_fit",
+    ),
+    "mini-batch": Algorithm(
+        "daskcluster.estimators.minibatch:MiniBatchKMeans",
+        MINI_BATCH,
+        about="a small random batch of rows a step",
+        plan="daskcluster.estimators.minibatch_plan:plan_fit",
     ),
     "nested": Algorithm(
         "daskcluster.estimators.nested:NestedMiniBatchKMeans",

@@ -1,0 +1,28 @@
+"""What `MiniBatchKMeans.fit` will take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from daskcluster.estimators.initial import method_for
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.kmeans_fit import fit_footprint
+from daskcluster.estimators.kmeans_plan import pass_flop
+from daskcluster.estimators.plan import Plan
+from daskcluster.typing import Dataset
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return what a fit with `parameters` takes on `dataset`: starts are tried on a sample alone."""
+    n_clusters = int(parameters["n_clusters"])
+    check_enough_rows(dataset, n_clusters)
+    method = method_for(parameters["init"], in_memory=True)
+    return Plan(
+        seeding=method,
+        passes_seeding=0,
+        restarts=1,
+        passes_at_most=int(parameters["max_iter"]) + 1,
+        footprint=fit_footprint(dataset, n_clusters, "sample"),
+        flop=pass_flop(dataset, n_clusters),
+    )
