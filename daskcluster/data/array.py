@@ -15,10 +15,10 @@ from daskcluster.chunk import Chunk
 from daskcluster.data.dataset import OnRead, RowDataset, check_rows
 from daskcluster.data.opened import open_once
 from daskcluster.data.partitions import cut_rows, read_spans
-from daskcluster.data.process_local import ProcessLocal
 from daskcluster.data.readahead import WINDOW_BYTES
+from daskcluster.data.recipes import HeldRecipe, reopen
 from daskcluster.data.zarr import write_scratch
-from daskcluster.errors import DatasetNotFoundError, InvalidDataError, ReachError
+from daskcluster.errors import DatasetNotFoundError, InvalidDataError
 from daskcluster.typing import Range, Reach, Recipe
 
 _LEAST_READ_BYTES = 1 << 18
@@ -32,15 +32,16 @@ class ArrayDataset(RowDataset):
     ----------
     array : ndarray of shape (n, d)
         Any real dtype, C or Fortran order.
-    held : ProcessLocal, optional
-        The same array, if it has been given a token before.
+    recipe : HeldRecipe, optional
+        Of the same array, if it has been given one before.
     """
 
-    def __init__(self, array: np.ndarray, held: ProcessLocal[np.ndarray] | None = None) -> None:
+    def __init__(self, array: np.ndarray, recipe: HeldRecipe | None = None) -> None:
         row_bytes = array.shape[1] * array.dtype.itemsize
         super().__init__(array.shape[1], array.dtype, cut_rows(array.shape[0], row_bytes))
         self.array = array
-        self._held = held or ProcessLocal(array, f"array of shape {array.shape}")
+        what = f"array of shape {array.shape}"
+        self._recipe = recipe or HeldRecipe.of(array, what, ArrayDataset)
 
     @property
     def source(self) -> str:
@@ -55,7 +56,7 @@ class ArrayDataset(RowDataset):
         return Reach.PROCESS
 
     def own_recipe(self) -> Recipe:
-        return ArrayRecipe(self._held)
+        return self._recipe
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled array dataset carries its rows; only its recipe is bound to the process.
@@ -79,28 +80,6 @@ class ArrayDataset(RowDataset):
     def to_scratch(self, folder: str) -> RowDataset:
         """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
         return write_scratch(self, folder)
-
-
-@dataclass(frozen=True)
-class ArrayRecipe:
-    """Finds an array again in the process that holds it."""
-
-    held: ProcessLocal[np.ndarray]
-
-    def open(self) -> ArrayDataset:
-        """Return the dataset in the process of the array.
-
-        Raises
-        ------
-        ReachError
-            In any other process.
-        """
-        if self.held.value is None:
-            raise ReachError(
-                f"The {self.held.what} lives in the memory of another process and cannot be read "
-                "here; write it to Zarr on a disk or bucket that the workers see, or run locally."
-            )
-        return ArrayDataset(self.held.value, self.held)
 
 
 class MappedDataset(RowDataset):
@@ -132,7 +111,7 @@ class MappedDataset(RowDataset):
         return self.file
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_reopen, (self.recipe(),))
+        return (reopen, (self.recipe(),))
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         return self._array[start:stop]
@@ -227,10 +206,6 @@ class MappedFile:
     def open(self) -> MappedDataset:
         """Open the dataset in this process (once)."""
         return open_once(self, lambda: MappedDataset(self))
-
-
-def _reopen(recipe: Recipe) -> Any:
-    return recipe.open()
 
 
 def mapped_npy(path: str, check: Callable[[np.ndarray], None]) -> MappedFile:

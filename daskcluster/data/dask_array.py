@@ -14,9 +14,9 @@ import numpy as np
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.frame import check_columns, frame_dtype
-from daskcluster.data.process_local import ProcessLocal
+from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.zarr import write_scratch
-from daskcluster.errors import InvalidDataError, ReachError
+from daskcluster.errors import InvalidDataError
 from daskcluster.typing import Reach, Recipe
 
 
@@ -32,16 +32,21 @@ class DaskDataset(RowDataset):
         One chunk along the columns.
     sizes : tuple of int
         Rows of each block, zeros included.
+    recipe : HeldRecipe, optional
+        Of the same array, if it has been given one before.
     """
 
-    def __init__(self, array: Any, sizes: tuple[int, ...]) -> None:
+    def __init__(
+        self, array: Any, sizes: tuple[int, ...], recipe: HeldRecipe | None = None
+    ) -> None:
         edges = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         keep = np.append(np.diff(edges) > 0, True)
         super().__init__(array.shape[1], array.dtype, edges[keep].astype(np.int64))
         self.array = array
         self._block_of = np.flatnonzero(keep[:-1])
         self._scheduler = _scheduler_for(array)
-        self._held = ProcessLocal(array, f"dask array of shape {(self.n_rows, self.n_features)}")
+        what = f"dask array of shape {(self.n_rows, self.n_features)}"
+        self._recipe = recipe or HeldRecipe.of((array, sizes), what, _of_blocks)
 
     @property
     def source(self) -> str:
@@ -52,7 +57,7 @@ class DaskDataset(RowDataset):
         return Reach.PROCESS
 
     def own_recipe(self) -> Recipe:
-        return DaskRecipe(self._held, tuple(self.chunk_sizes), tuple(self._block_of.tolist()))
+        return self._recipe
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         first = int(np.searchsorted(self._edges, start, side="right")) - 1
@@ -79,33 +84,9 @@ class DaskDataset(RowDataset):
         return write_scratch(self, folder)
 
 
-class DaskRecipe:
-    """Finds a dask array again in the process that holds it."""
-
-    def __init__(
-        self, held: ProcessLocal[Any], sizes: tuple[int, ...], blocks: tuple[int, ...]
-    ) -> None:
-        self._held = held
-        self._sizes = sizes
-        self._blocks = blocks
-
-    def open(self) -> DaskDataset:
-        """Return the dataset in the process of the array.
-
-        Raises
-        ------
-        ReachError
-            In any other process.
-        """
-        if self._held.value is None:
-            raise ReachError(
-                f"The {self._held.what} belongs to another process and its graph does not travel; write "
-                "it to Zarr on a disk or bucket that the workers see."
-            )
-        sizes = [0] * (max(self._blocks) + 1)
-        for block, size in zip(self._blocks, self._sizes, strict=True):
-            sizes[block] = size
-        return DaskDataset(self._held.value, tuple(sizes))
+def _of_blocks(held: tuple[Any, tuple[int, ...]], recipe: HeldRecipe) -> DaskDataset:
+    array, sizes = held
+    return DaskDataset(array, sizes, recipe)
 
 
 def rows_of(source: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,9 @@ from daskcluster.chunk import Chunk
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import OnRead, RowDataset, check_rows
 from daskcluster.data.partitions import group_by_bytes
-from daskcluster.data.process_local import ProcessLocal
+from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.sparse import SparseDataset, bytes_before, canonical, check_structure
 from daskcluster.data.sparse_zarr import write_sparse_scratch
-from daskcluster.errors import ReachError
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.typing import Range, Reach, Recipe
 
@@ -27,18 +25,19 @@ class MemorySparseDataset(SparseDataset):
     ----------
     rows : SparseRows
         In canonical form, see `canonical`.
-    held : ProcessLocal, optional
-        The same rows, if they have been given a token before.
+    recipe : HeldRecipe, optional
+        Of the same rows, if they have been given one before.
     """
 
-    def __init__(self, rows: SparseRows, held: ProcessLocal[SparseRows] | None = None) -> None:
+    def __init__(self, rows: SparseRows, recipe: HeldRecipe | None = None) -> None:
         entry_bytes = rows.data.itemsize + rows.indices.itemsize
         anywhere = np.arange(len(rows) + 1)
         parts = group_by_bytes(anywhere, bytes_before(rows.indptr, entry_bytes, anywhere))
         edges = np.array([0] + [stop for _, stop in parts], np.int64)
         super().__init__(rows.n_features, rows.dtype, rows.indptr, entry_bytes, edges)
         self.rows = rows
-        self._held = held or ProcessLocal(rows, f"sparse matrix of shape {rows.shape}")
+        what = f"sparse matrix of shape {rows.shape}"
+        self._recipe = recipe or HeldRecipe.of(rows, what, MemorySparseDataset)
 
     @property
     def source(self) -> str:
@@ -53,7 +52,7 @@ class MemorySparseDataset(SparseDataset):
         return Reach.PROCESS
 
     def own_recipe(self) -> Recipe:
-        return MemorySparseRecipe(self._held)
+        return self._recipe
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled dataset in memory carries its rows; only its recipe is bound to the process.
@@ -77,28 +76,6 @@ class MemorySparseDataset(SparseDataset):
     def to_scratch(self, folder: str) -> RowDataset:
         """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
         return write_sparse_scratch(self, folder)
-
-
-@dataclass(frozen=True)
-class MemorySparseRecipe:
-    """Finds CSR rows again in the process that holds them."""
-
-    held: ProcessLocal[SparseRows]
-
-    def open(self) -> MemorySparseDataset:
-        """Return the dataset in the process of the rows.
-
-        Raises
-        ------
-        ReachError
-            In any other process.
-        """
-        if self.held.value is None:
-            raise ReachError(
-                f"The {self.held.what} lives in the memory of another process and cannot be read "
-                "here; write it to Zarr on a disk or bucket that the workers see, or run locally."
-            )
-        return MemorySparseDataset(self.held.value, self.held)
 
 
 def is_sparse(source: Any) -> bool:

@@ -16,13 +16,12 @@ import numpy as np
 
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.nodes import metadata_digest, open_node, read_chunk
-from daskcluster.data.opened import open_once
-from daskcluster.data.process_local import ProcessLocal
+from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen
 from daskcluster.data.sparse import SparseDataset, canonical, check_structure
 from daskcluster.data.sparse_write import write_csr
 from daskcluster.data.stores import Location
 from daskcluster.data.zarr import REMOTE_READERS, location_of, write_scratch
-from daskcluster.errors import InvalidDataError, ReachError
+from daskcluster.errors import InvalidDataError
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.typing import Reach, Recipe
 
@@ -56,7 +55,7 @@ class ZarrSparseDataset(SparseDataset):
     Parameters
     ----------
     group : zarr.Group
-    recipe : ZarrSparseRecipe or HeldSparseRecipe
+    recipe : ZarrSparseRecipe or HeldRecipe
 
     Raises
     ------
@@ -68,7 +67,7 @@ class ZarrSparseDataset(SparseDataset):
     Cost: ``indptr`` is read when the dataset is opened, and kept.
     """
 
-    def __init__(self, group: zarr.Group, recipe: ZarrSparseRecipe | HeldSparseRecipe) -> None:
+    def __init__(self, group: zarr.Group, recipe: ZarrSparseRecipe | HeldRecipe) -> None:
         self.group = group
         self._recipe = recipe
         self._data, self._indices, shape = _arrays_of(group, recipe.source)
@@ -96,7 +95,7 @@ class ZarrSparseDataset(SparseDataset):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Never the opened group: its store would carry the credentials along.
-        return (_reopen, (self.recipe(),))
+        return (reopen, (self.recipe(),))
 
     def fetch(self, start: int, stop: int) -> SparseRows:
         first, last = int(self.indptr[start]), int(self.indptr[stop])
@@ -176,76 +175,20 @@ def _edges(indptr: np.ndarray, chunk: int) -> np.ndarray:
     return np.unique(np.concatenate([[0], rows, [len(indptr) - 1]])).astype(np.int64)
 
 
-def _reopen(recipe: Recipe) -> Any:
-    return recipe.open()
-
-
 @dataclass(frozen=True)
-class ZarrSparseRecipe:
-    """How to open a CSR group anywhere: URL, options that are no secrets, digest of the metadata."""
+class ZarrSparseRecipe(StoredRecipe):
+    """A CSR group by its location."""
 
-    location: Location
-    name: str = ""
-    digest: str = ""
+    what = "CSR group"
 
-    @property
-    def reach(self) -> Reach:
-        return self.location.reach
+    def node(self) -> Any:
+        return open_node(self.location, self.name)
 
-    @property
-    def source(self) -> str:
-        return f"{self.location!r}, array={self.name!r}" if self.name else repr(self.location)
+    def digest_of(self, node: Any) -> str:
+        return _digest(node) if is_csr(node) else ""
 
-    def open(self) -> ZarrSparseDataset:
-        """Open the dataset in this process (once).
-
-        Raises
-        ------
-        DatasetNotFoundError
-            It cannot be reached from here.
-        InvalidDataError
-            The group was replaced since the recipe was made.
-        """
-        return open_once(self, self._open)
-
-    def _open(self) -> ZarrSparseDataset:
-        group: Any = open_node(self.location, self.name)
-        if not is_csr(group) or _digest(group) != self.digest:
-            raise InvalidDataError(
-                f"The CSR group at {self.source} was replaced since the dataset was opened; open it again "
-                "and restart."
-            )
-        return ZarrSparseDataset(group, self)
-
-
-@dataclass(frozen=True)
-class HeldSparseRecipe:
-    """A CSR group in a store that only this process can name."""
-
-    held: ProcessLocal[Any]
-
-    @property
-    def reach(self) -> Reach:
-        return Reach.PROCESS
-
-    @property
-    def source(self) -> str:
-        return self.held.what
-
-    def open(self) -> ZarrSparseDataset:
-        """Return the dataset in the process of the group.
-
-        Raises
-        ------
-        ReachError
-            In any other process.
-        """
-        if self.held.value is None:
-            raise ReachError(
-                f"The {self.held.what} belongs to another process and cannot be read here; put it on a "
-                "disk or bucket that the workers see and open it by URL."
-            )
-        return ZarrSparseDataset(self.held.value, self)
+    def dataset(self, node: Any) -> ZarrSparseDataset:
+        return ZarrSparseDataset(node, self)
 
 
 def _digest(group: Any) -> str:
@@ -260,8 +203,8 @@ def open_csr(group: Any, location: Location | None = None, name: str = "") -> Za
     if location is None:
         location = location_of(group)
     if location is None:
-        held = ProcessLocal(group, f"Zarr group in a {type(group.store).__name__}")
-        return ZarrSparseDataset(group, HeldSparseRecipe(held))
+        what = f"Zarr group in a {type(group.store).__name__}"
+        return ZarrSparseDataset(group, HeldRecipe.of(group, what, ZarrSparseDataset))
     return ZarrSparseDataset(group, ZarrSparseRecipe(location, name, _digest(group)))
 
 

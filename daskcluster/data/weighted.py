@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from daskcluster.data.nodes import metadata_digest, open_array, read_chunk
-from daskcluster.data.opened import open_once
-from daskcluster.data.process_local import ProcessLocal
+from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen
 from daskcluster.data.stores import Location
-from daskcluster.errors import InvalidDataError, InvalidParameterError, ReachError
+from daskcluster.errors import InvalidParameterError
 from daskcluster.typing import Reach
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ INLINE_BYTES = 1 << 20
 """Weights up to this size travel inside a recipe; larger ones are bound to their process."""
 
 _CHECK_ROWS = 1 << 20
+_REMEDY = "write it to Zarr beside the rows and give its URL as weights"
 
 
 class ArrayWeights:
@@ -28,11 +28,12 @@ class ArrayWeights:
 
     stored_bytes = 0
 
-    def __init__(self, array: np.ndarray, held: ProcessLocal[np.ndarray] | None = None) -> None:
+    def __init__(self, array: np.ndarray, recipe: HeldRecipe | None = None) -> None:
         array = np.ascontiguousarray(array, dtype=np.float64)
         # Compiled code treats read-only arrays as another type; a copy of n numbers is cheap.
         self.array = array if array.flags.writeable else array.copy()
-        self._held = held or ProcessLocal(self.array, f"row weights of shape {array.shape}")
+        what = f"array of row weights of shape {array.shape}"
+        self._recipe = recipe or HeldRecipe.of(self.array, what, ArrayWeights, remedy=_REMEDY)
 
     @property
     def reach(self) -> Reach:
@@ -44,10 +45,10 @@ class ArrayWeights:
     def read(self, start: int, stop: int) -> np.ndarray:
         return self.array[start:stop]
 
-    def recipe(self) -> InlineWeights | HeldWeights:
+    def recipe(self) -> InlineWeights | HeldRecipe:
         if self.array.nbytes <= INLINE_BYTES:
             return InlineWeights(self.array.tobytes())
-        return HeldWeights(self._held)
+        return self._recipe
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (ArrayWeights, (self.array,))
@@ -63,22 +64,6 @@ class InlineWeights:
         return ArrayWeights(np.frombuffer(self.content))
 
 
-@dataclass(frozen=True)
-class HeldWeights:
-    """Finds many weights again in the process that holds them."""
-
-    held: ProcessLocal[np.ndarray]
-
-    def open(self) -> ArrayWeights:
-        """Return the weights in their process; ReachError in any other."""
-        if self.held.value is None:
-            raise ReachError(
-                f"The {self.held.what} live in the memory of another process; write them to Zarr beside "
-                "the rows and give their URL as weights."
-            )
-        return ArrayWeights(self.held.value, self.held)
-
-
 class StoredWeights:
     """Weights in a 1-D Zarr array, read with the rows; `numpy.asarray` loads them all."""
 
@@ -87,6 +72,10 @@ class StoredWeights:
         self._source = source
         self.shape = array.shape
         self.dtype = np.dtype(np.float64)
+
+    @property
+    def stored_dtype(self) -> np.dtype[Any]:
+        return self._array.dtype
 
     @property
     def stored_bytes(self) -> int:
@@ -128,40 +117,36 @@ class StoredWeights:
         return f"<row weights {self.shape} in {self._source.location!r}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_reopen, (self._source,))
+        return (reopen, (self._source,))
 
 
 @dataclass(frozen=True)
-class ZarrWeights:
-    """How to open stored weights anywhere."""
+class ZarrWeights(StoredRecipe):
+    """Stored weights by their location."""
 
-    location: Location
-    name: str = ""
-    digest: str = ""
+    what = "array of weights"
 
-    def open(self) -> StoredWeights:
-        """Open the weights in this process (once)."""
-        return open_once(self, self._open)
+    def node(self) -> Any:
+        return open_array(self.location, self.name)
 
-    def _open(self) -> StoredWeights:
-        array = open_array(self.location, self.name)
-        if self.digest and metadata_digest(array) != self.digest:
-            raise InvalidDataError(
-                f"The weights at {self.location!r} were replaced since they were opened; open again."
-            )
-        return StoredWeights(array, self)
+    def digest_of(self, node: Any) -> str:
+        return metadata_digest(node)
+
+    def dataset(self, node: Any) -> StoredWeights:
+        return StoredWeights(node, self)
 
 
-def _reopen(source: ZarrWeights) -> StoredWeights:
-    return source.open()
+def open_weights(location: Location, name: str = "") -> StoredWeights:
+    """Open weights in a Zarr array that need no check."""
+    array = open_array(location, name)
+    return StoredWeights(array, ZarrWeights(location, name, metadata_digest(array)))
 
 
 def stored_weights(location: Location, name: str, n_rows: int) -> StoredWeights:
     """Open and check weights in a Zarr array; reads them once."""
-    array = open_array(location, name)
-    _check_shape(array.shape, n_rows)
-    _check_dtype(array.dtype)
-    weights = StoredWeights(array, ZarrWeights(location, name, metadata_digest(array)))
+    weights = open_weights(location, name)
+    _check_shape(weights.shape, n_rows)
+    _check_dtype(weights.stored_dtype)
     check_weights(weights, n_rows)
     return weights
 

@@ -11,12 +11,10 @@ import numpy as np
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.layout import RowLayout
 from daskcluster.data.nodes import metadata_digest, open_array, read_chunk
-from daskcluster.data.opened import open_once
-from daskcluster.data.process_local import ProcessLocal
+from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen
 from daskcluster.data.stores import Location, locate
-from daskcluster.data.weighted import ZarrWeights
+from daskcluster.data.weighted import open_weights
 from daskcluster.data.writer import write_array
-from daskcluster.errors import InvalidDataError, ReachError
 from daskcluster.typing import Reach, Recipe
 
 if TYPE_CHECKING:
@@ -31,10 +29,10 @@ class ZarrDataset(RowDataset):
     Parameters
     ----------
     array : zarr.Array
-    recipe : ZarrRecipe or HeldZarrRecipe
+    recipe : ZarrRecipe or HeldRecipe
     """
 
-    def __init__(self, array: zarr.Array[Any], recipe: ZarrRecipe | HeldZarrRecipe) -> None:
+    def __init__(self, array: zarr.Array[Any], recipe: ZarrRecipe | HeldRecipe) -> None:
         self.array = array
         self._recipe = recipe
         self._layout = RowLayout(array.shape, array.chunks, array.dtype.itemsize)
@@ -55,7 +53,7 @@ class ZarrDataset(RowDataset):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Never the opened array: its store would carry the credentials along.
-        return (_reopen, (self.recipe(),))
+        return (reopen, (self.recipe(),))
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         blocks = []
@@ -109,7 +107,7 @@ def write_scratch(
         url = place.child("weights.zarr").url
         blocks = (weights.read(*span) for span in dataset.partitions)
         write_array(url, blocks, dataset.n_rows, np.dtype(np.float64))
-        weights = ZarrWeights(locate(url)).open()
+        weights = open_weights(locate(url))
     return rows.with_weights(weights)
 
 
@@ -119,86 +117,29 @@ def open_zarr(location: Location, name: str = "") -> ZarrDataset:
     return ZarrDataset(array, ZarrRecipe(location, name, metadata_digest(array)))
 
 
-def _reopen(recipe: Recipe) -> Any:
-    return recipe.open()
-
-
 @dataclass(frozen=True)
-class ZarrRecipe:
-    """How to open a Zarr array anywhere: URL, options that are no secrets, digest of the metadata."""
+class ZarrRecipe(StoredRecipe):
+    """A Zarr array of rows by its location."""
 
-    location: Location
-    name: str = ""
-    digest: str = ""
+    what = "array"
 
-    @property
-    def reach(self) -> Reach:
-        return self.location.reach
+    def node(self) -> Any:
+        return open_array(self.location, self.name)
 
-    @property
-    def source(self) -> str:
-        return f"{self.location!r}, array={self.name!r}" if self.name else repr(self.location)
+    def digest_of(self, node: Any) -> str:
+        return metadata_digest(node)
 
-    def open(self) -> ZarrDataset:
-        """Open the dataset in this process (once).
-
-        Raises
-        ------
-        DatasetNotFoundError
-            It cannot be reached from here.
-        InvalidDataError
-            The array was replaced since the recipe was made.
-        """
-        return open_once(self, self._open)
-
-    def _open(self) -> ZarrDataset:
-        array = open_array(self.location, self.name)
-        if metadata_digest(array) != self.digest:
-            raise InvalidDataError(
-                f"The array at {self.source} was replaced since the dataset was opened (now shape="
-                f"{array.shape}, dtype={array.dtype}); open it again and restart."
-            )
-        return ZarrDataset(array, self)
+    def dataset(self, node: Any) -> ZarrDataset:
+        return ZarrDataset(node, self)
 
 
-@dataclass(frozen=True)
-class HeldZarrRecipe:
-    """A Zarr array in a store that only this process can name, such as a dictionary in memory."""
-
-    held: ProcessLocal[Any]
-
-    @property
-    def reach(self) -> Reach:
-        return Reach.PROCESS
-
-    @property
-    def source(self) -> str:
-        return self.held.what
-
-    def open(self) -> ZarrDataset:
-        """Return the dataset in the process of the array.
-
-        Raises
-        ------
-        ReachError
-            In any other process.
-        """
-        if self.held.value is None:
-            raise ReachError(
-                f"The {self.held.what} belongs to another process and cannot be read here; put it on a "
-                "disk or bucket that the workers see and open it by URL."
-            )
-        return ZarrDataset(self.held.value, self)
-
-
-def recipe_of(array: zarr.Array[Any]) -> ZarrRecipe | HeldZarrRecipe:
+def recipe_of(array: zarr.Array[Any]) -> ZarrRecipe | HeldRecipe:
     """Return the recipe of an array that was opened elsewhere, by the URL of its store if it has one."""
     location = location_of(array)
     if location is None:
         store = type(array.store).__name__
-        return HeldZarrRecipe(
-            ProcessLocal(array, f"Zarr array in a {store} of shape {array.shape}")
-        )
+        what = f"Zarr array in a {store} of shape {array.shape}"
+        return HeldRecipe.of(array, what, ZarrDataset)
     return ZarrRecipe(location, "", metadata_digest(array))
 
 

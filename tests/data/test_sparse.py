@@ -77,7 +77,7 @@ def test_recipes_do_not_carry_rows() -> None:
     lost = pickle.dumps(dataset.recipe())
     del dataset, recipe
     with pytest.raises(
-        ReachError, match=r"sparse matrix of shape \(5000, 300\) lives in the memory"
+        ReachError, match=r"sparse matrix of shape \(5000, 300\) belongs to another process"
     ):
         pickle.loads(lost).open()
 

@@ -1,0 +1,123 @@
+"""How another process, or this one later, comes to a dataset: as what is held here, or by location."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from daskcluster.data.opened import open_once
+from daskcluster.data.process_local import ProcessLocal
+from daskcluster.data.stores import Location
+from daskcluster.errors import InvalidDataError, ReachError
+from daskcluster.typing import Reach
+
+ELSEWHERE = "write it to Zarr on a disk or bucket that the workers see and open it by URL"
+
+
+@dataclass(frozen=True)
+class HeldRecipe:
+    """Finds again what only one process can read: an array in its memory, a store without a URL.
+
+    Attributes
+    ----------
+    held : ProcessLocal
+    build : callable (value, recipe=HeldRecipe) -> dataset or weights
+        Travels by its name.
+    remedy : str
+        What to do where the value is not.
+    """
+
+    held: ProcessLocal[Any]
+    build: Callable[..., Any]
+    remedy: str = ELSEWHERE
+
+    @classmethod
+    def of(cls, value: Any, what: str, build: Callable[..., Any], **more: str) -> HeldRecipe:
+        """Return a recipe of `value`, which messages call `what`."""
+        return cls(ProcessLocal(value, what), build, **more)
+
+    @property
+    def reach(self) -> Reach:
+        return Reach.PROCESS
+
+    @property
+    def source(self) -> str:
+        return self.held.what
+
+    def open(self) -> Any:
+        """Return the dataset in the process that holds it.
+
+        Raises
+        ------
+        ReachError
+            In any other process.
+        """
+        if self.held.value is None:
+            raise ReachError(
+                f"The {self.held.what} belongs to another process and cannot be read here; {self.remedy}, "
+                "or run locally."
+            )
+        return self.build(self.held.value, recipe=self)
+
+
+@dataclass(frozen=True)
+class StoredRecipe(ABC):
+    """How to open what is stored anywhere: URL, options that are no secrets, digest of the metadata.
+
+    A digest tells what was written anew under the same URL from what was there before.
+    """
+
+    what: ClassVar[str]
+    """What messages call it."""
+
+    location: Location
+    name: str = ""
+    digest: str = ""
+
+    @property
+    def reach(self) -> Reach:
+        return self.location.reach
+
+    @property
+    def source(self) -> str:
+        return f"{self.location!r}, array={self.name!r}" if self.name else repr(self.location)
+
+    def open(self) -> Any:
+        """Open the dataset in this process (once).
+
+        Raises
+        ------
+        DatasetNotFoundError
+            It cannot be reached from here.
+        InvalidDataError
+            It was replaced since the recipe was made.
+        """
+        return open_once(self, self._open)
+
+    def _open(self) -> Any:
+        node = self.node()
+        if self.digest_of(node) != self.digest:
+            raise InvalidDataError(
+                f"The {self.what} at {self.source} was replaced since the dataset was opened; open it "
+                "again and restart."
+            )
+        return self.dataset(node)
+
+    @abstractmethod
+    def node(self) -> Any:
+        """Open the array or group."""
+
+    @abstractmethod
+    def digest_of(self, node: Any) -> str:
+        """Return a digest of what decides how the rows are read."""
+
+    @abstractmethod
+    def dataset(self, node: Any) -> Any:
+        """Return what stands for `node` here."""
+
+
+def reopen(recipe: Any) -> Any:
+    """Return what `recipe` opens: what datasets unpickle with."""
+    return recipe.open()
