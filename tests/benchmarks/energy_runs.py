@@ -129,6 +129,25 @@ def open_files(benchmark: str, rows: Rows, options: Options) -> RunFiles:
     return RunFiles(folder_of(options) / "runs" / benchmark / rows.name, settings)
 
 
+def write_results(options: Options, name: str, results: Any) -> None:
+    """Write what tables and plots were made from to results/ beside the file that gets the section."""
+    if options.images is None:
+        return
+    folder = options.images.parent / "results"
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(_rounded(results), indent=None, separators=(",", ":"))
+    (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _rounded(value: Any) -> Any:
+    """Return the value with every number to five digits."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, Mapping):
+        return {key: _rounded(one) for key, one in value.items()}
+    return [_rounded(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
 def moments(last: int, growth: float = 1.15) -> list[int]:
     """Return iterations at which to look: each of the first ones, then ever fewer, and the last.
 

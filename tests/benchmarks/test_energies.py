@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
-import daskcluster
-from tests.benchmarks import bench_nested, digits, energy_programs, energy_runs
+from tests.benchmarks import (
+    bench_nested,
+    digits,
+    energy_programs,
+    energy_runs,
+    figure2,
+    figure3,
+    table1,
+)
 from tests.benchmarks.__main__ import main
 from tests.benchmarks.energy_plots import Band, EnergyPanel, draw_energies
 from tests.benchmarks.energy_runs import Run, RunFiles, mean_and_deviation, moments
 from tests.benchmarks.harness import Figure, Options, mixture
 from tests.benchmarks.minibatch_sets import SETS, Rows, chosen
-
-needs_nested = pytest.mark.skipif(
-    not hasattr(daskcluster, "NestedMiniBatchKMeans"), reason="no NestedMiniBatchKMeans yet"
-)
 
 
 @pytest.fixture
@@ -171,7 +176,7 @@ def test_exact_energies_are_those_of_each_iteration(blobs: Rows):
     bounded = energy_programs.exact(blobs, 0, 1, algorithm="yinyang", like=plain)
     assert bounded.energies == plain.energies
     assert bounded.distances[-1] < plain.distances[-1] == 2000 * 6 * plain.iterations[-1]
-    with pytest.raises(RuntimeError, match="agree to the bit"):
+    with pytest.raises(RuntimeError, match="should agree"):
         energy_programs.exact(blobs, 0, 1, like=replace(plain, digest="another"))
 
 
@@ -188,7 +193,6 @@ def test_scikit_learn_starts_and_ends_as_ours(blobs: Rows):
     assert early.iterations == [0, 1]
 
 
-@needs_nested
 def test_nested_runs_have_a_moment_for_each_round(blobs: Rows):
     run = energy_programs.nested(blobs, 0, 1)
     assert run.ended
@@ -216,7 +220,6 @@ def test_times_of_seeds_that_fail_are_bounds():
     assert cells[-2] == "-0.64"
 
 
-@needs_nested
 def test_a_benchmark_goes_on_with_the_runs_that_are_there(
     blobs: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
@@ -233,6 +236,73 @@ def test_a_benchmark_goes_on_with_the_runs_that_are_there(
     assert "nested-1" not in second.err
     assert second.out.split("###")[1:] == first.out.split("###")[1:]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "curve"), [("figure2", "nmbatch"), ("figure3", "without bounds")])
+def test_figures_are_drawn_and_kept_as_numbers(
+    name: str, curve: str, blobs: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    monkeypatch.setattr("tests.benchmarks.harness.REST", 0.0)
+    monkeypatch.setitem(SETS, "digits", lambda options: replace(blobs, name="digits"))
+    words = [
+        name,
+        "--quick",
+        "--seeds",
+        "2",
+        "--sets",
+        "digits",
+        "--scratch",
+        str(tmp_path / "scratch"),
+    ]
+    main([*words, "--output", str(tmp_path / "reproduction.md")])
+    capsys.readouterr()
+    text = (tmp_path / "reproduction.md").read_text()
+    assert f"](images/{name}.svg)" in text
+    assert "| digits | " in text
+    assert curve in (tmp_path / "images" / f"{name}.svg").read_text()
+    kept = json.loads((tmp_path / "results" / f"{name}.json").read_text())
+    assert kept["digits"]["shape"] == blobs.shape
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_early_energies_are_above_late_ones(blobs: Rows, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("tests.benchmarks.harness.REST", 0.0)
+    late, runs = figure3.compete(blobs, Options(quick=True, seeds=2, threads=1, scratch=tmp_path))
+    assert set(runs) == {(name, rho) for name in figure3.BOUNDS for rho in figure3.RHOS}
+    assert all(run.ended for run in runs[figure3.STANDARD])
+    bands = {band.name: band.mean for band in figure3._panel(blobs, late, runs).bands}
+    for name in figure3.BOUNDS:
+        assert (bands[name] >= 0).all()
+        assert (bands[f"{name}, earlier"] >= bands[name] - 0.5).all()
+
+
+def test_programs_of_figure_2_share_their_start(blobs: Rows, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("tests.benchmarks.harness.REST", 0.0)
+    runs = figure2.compete(blobs, Options(quick=True, seeds=1, threads=1, scratch=tmp_path))
+    assert list(runs) == ["lloyd", "yinyang", "mbatch", "nmbatch"]
+    assert len({run.energies[0] for (run,) in runs.values()}) == 1
+    (mini,) = runs["mbatch"]
+    assert mini.iterations[-1] == figure2.QUICK_STEPS
+    assert mini.distances[-1] == pytest.approx(figure2.QUICK_STEPS * blobs.batch * blobs.k)
+    sparse = replace(blobs, rows=csr_array(blobs.rows), validation=csr_array(blobs.validation))
+    options = Options(quick=True, seeds=1, threads=1, scratch=tmp_path / "sparse")
+    found = figure2.compete(sparse, options)
+    assert list(found) == ["lloyd", "mbatch", "nmbatch"]
+    assert found["lloyd"][0].end == pytest.approx(runs["lloyd"][0].end, rel=1e-3)
+
+
+def test_a_pass_is_timed_with_labels_and_without(blobs: Rows, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tests.benchmarks.harness.REST", 0.0)
+    passes = table1.compete(blobs, 1, 2)
+    assert {name: len(found.seconds) for name, found in passes.items()} == {
+        "steps": 2, "fit": 2, "scikit-learn": 2, "scikit-learn fit": 2,
+    }  # fmt: skip
+    notes: list[str] = []
+    cells = table1._line(blobs, 1, passes, notes)
+    assert cells[:3] == ["mnist", blobs.shape, 1]
+    far = replace(passes["steps"], value=passes["steps"].value + 10)
+    table1._line(blobs, 1, {**passes, "steps": far}, notes)
+    assert "do not say which is better" in notes[-1]
 
 
 def test_energies_are_drawn(tmp_path: Path):

@@ -1,0 +1,131 @@
+"""Figure 3 of Newling and Fleuret: the doubling threshold rho, with bounds and without, at two times."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tests.benchmarks.energy_plots import Band, EnergyPanel, draw_energies
+from tests.benchmarks.energy_programs import nested, warm_up
+from tests.benchmarks.energy_runs import Run, lowest, open_files, write_results
+from tests.benchmarks.harness import Figure, Note, Options, Table, say
+from tests.benchmarks.minibatch_sets import DENSE, Rows, chosen, finished
+
+TAKES = (
+    "about two hours on 2 cores, 6 GB of memory and 0.4 GB of disk in --scratch DIR, removed afterwards "
+    "unless --keep (--quick: 3 minutes); finished fits stay there, and an interrupted run goes on with them"
+)
+
+RHOS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+BOUNDS = {"with bounds": "auto", "without bounds": False}
+STANDARD = ("with bounds", 100.0)
+"""The fit that runs to its end, whose time decides when the others are looked at."""
+EARLY, LATE = 0.1, 0.5
+"""Parts of that time; the paper looked after 2 and after 10 seconds."""
+
+Runs = dict[tuple[str, float], list[Run]]
+
+
+def run(options: Options) -> list[Table | Figure | Note]:
+    """Return the plot and, as a table, what it shows."""
+    table = Table(
+        f"Mean excess over E* after two times, {options.threads} threads, {options.seeds} seeds",
+        ["data", "after", "bounds", *(f"rho = {rho:g}" for rho in RHOS)],
+        notes=_notes(),
+    )
+    panels, results = [], {}
+    for rows in chosen(DENSE, options):
+        late, runs = compete(rows, options)
+        panel = _panel(rows, late, runs)
+        table.rows += _lines(rows, late, panel)
+        panels.append(panel)
+        results[rows.name] = _result(rows, late, runs, panel)
+    write_results(options, "figure3", results)
+    text = "Energy of validation rows above the best one after two times, for five thresholds"
+    figure = draw_energies("figure3.svg", text, [panels], options.images)
+    finished(options)
+    return [figure, table]
+
+
+def compete(rows: Rows, options: Options) -> tuple[float, Runs]:
+    """Return the later time, and all runs, of which only the standard ones go on beyond it."""
+    say(f"  {rows.name}: {rows.shape}; {len(RHOS)} x {len(BOUNDS)} fits from {options.seeds} seeds")
+    programs = [partial(nested, bounds=bounds) for bounds in BOUNDS.values()]
+    warm_up(rows, options.threads, programs)
+    files, threads = open_files("figure3", rows, options), options.threads
+    standard = [
+        files.get(f"standard-{seed}", partial(nested, rows, seed, threads, rho=STANDARD[1]))
+        for seed in range(options.seeds)
+    ]
+    late = LATE * statistics.median(run.seconds[-1] for run in standard)
+    runs: Runs = {STANDARD: standard}
+    for seed in range(options.seeds):
+        for name, rho in _others():
+            make = partial(nested, rows, seed, threads, rho=rho, bounds=BOUNDS[name], max_time=late)
+            found = files.get(
+                f"{name}-{rho:g}-{seed}",
+                make,
+                enough=lambda run: run.ended or run.seconds[-1] >= late,
+            )
+            runs.setdefault((name, rho), []).append(found)
+    return late, runs
+
+
+def _others() -> Iterator[tuple[str, float]]:
+    return ((name, rho) for rho in RHOS for name in BOUNDS if (name, rho) != STANDARD)
+
+
+def _panel(rows: Rows, late: float, runs: Runs) -> EnergyPanel:
+    early = late * EARLY / LATE
+    best = lowest({f"{name} {rho}": found for (name, rho), found in runs.items()})
+    bands = []
+    for name in BOUNDS:
+        for seconds, when in ((late, ""), (early, ", earlier")):
+            excess = np.array(
+                [
+                    [run.energy_at(np.array([seconds]))[0] / best - 1 for run in runs[name, rho]]
+                    for rho in RHOS
+                ]
+            )
+            spread = excess.std(axis=1, ddof=1 if excess.shape[1] > 1 else 0)
+            bands.append(Band(f"{name}{when}", np.array(RHOS), excess.mean(axis=1), spread))
+    title = f"{rows.name}, {early:.2g} and {late:.2g} s"
+    top = max(0.02, 1.2 * max(float(band.mean.max()) for band in bands))
+    return EnergyPanel(title, "rho", bands, top)
+
+
+def _lines(rows: Rows, late: float, panel: EnergyPanel) -> Iterator[list[Any]]:
+    for band in panel.bands:
+        name, _, earlier = band.name.partition(", ")
+        seconds = late * EARLY / LATE if earlier else late
+        excess = [
+            f"{100 * mean:.2f} ± {100 * deviation:.2f} %"
+            for mean, deviation in zip(band.mean, band.deviation, strict=True)
+        ]
+        yield [rows.name, f"{seconds:.2g} s", name.split()[0], *excess]
+
+
+def _result(rows: Rows, late: float, runs: Runs, panel: EnergyPanel) -> dict[str, Any]:
+    return {
+        "source": rows.source,
+        "shape": rows.shape,
+        "seconds": [late * EARLY / LATE, late],
+        "rho": list(RHOS),
+        "excess": {
+            band.name: {"mean": band.mean.tolist(), "deviation": band.deviation.tolist()}
+            for band in panel.bands
+        },
+    }
+
+
+def _notes() -> list[str]:
+    return [
+        f"The times are {EARLY:g} and {LATE:g} of the median time that rho = 100 with bounds takes to its "
+        "own end. Other fits stop at the later one.",
+        "E is the mean squared distance of validation rows, E* the lowest of any round of any fit. Judging "
+        "is not in the times.",
+    ]
