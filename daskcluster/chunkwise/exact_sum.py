@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from daskcluster.chunkwise.rows import raise_max_abs
 from daskcluster.sparse_rows import Rows, SparseRows
 
 _LEAST_EXPONENT = -900
@@ -55,6 +56,9 @@ def round_to_grid(values: np.ndarray | float, shift: np.ndarray | float) -> np.n
 
 def _largest_finite(rows: Rows) -> np.ndarray:
     """Return the largest finite |x| of each feature, float64 (d,)."""
+    known = np.zeros(rows.shape[1])
+    if raise_max_abs(rows, known)[0] < 0:
+        return known
     values = rows.data if isinstance(rows, SparseRows) else rows
     with np.errstate(invalid="ignore"):
         finite = np.where(np.isfinite(values), np.abs(values.astype(np.float64)), 0.0)

@@ -9,11 +9,13 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.data.array import ArrayDataset
-from daskcluster.data.cohorts import CohortDataset, NestedOrder
+from daskcluster.data.cohorts import NestedOrder
 from daskcluster.data.dataset import OnRead, RowDataset
 from daskcluster.data.sparse_memory import MemorySparseDataset
 from daskcluster.data.weighted import ArrayWeights
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
+
+_MOST = (1 << 64) - 1
 
 
 class GatheredCohorts:
@@ -48,32 +50,35 @@ class GatheredCohorts:
         """Read all cohorts before the one numbered `upto` that are missing, in one go."""
         if upto <= self.n_gathered:
             return
-        low, high = self._limits[self.n_gathered], self._limits[upto]
-        missing = CohortDataset(self._base, self._order, low, high)
-        for chunk in missing.chunks([(0, missing.n_rows)], on_read=on_read):
-            index = missing.rows_at(np.arange(chunk.start, chunk.stop))
-            self._put(chunk, self._cohort_of(index))
+        # In the stored order they lie together; random ones may be anywhere.
+        span = (0, self._base.n_rows)
+        if self._order.key is None:
+            span = int(self._ends[self.n_gathered]), int(self._ends[upto])
+        for chunk in self._base.chunks([span], on_read=on_read):
+            cohorts = self._cohorts_of(chunk)
+            for cohort in range(self.n_gathered, upto):
+                self._put(chunk, np.flatnonzero(cohorts == cohort), cohort)
         self.n_gathered = upto
 
-    def _cohort_of(self, index: np.ndarray) -> np.ndarray:
-        """Return which cohort each row of the base belongs to, given ascending indices."""
-        first = int(index[0])
-        places = self._order.places(first, int(index[-1]) + 1)[index - first]
-        # The last limit may be beyond 64 bits; nothing gathered is above it.
-        inner = np.array(self._limits[1:-1], np.uint64)
+    def _cohorts_of(self, chunk: Chunk) -> np.ndarray:
+        """Return which cohort each row belongs to; one more than there are for those of none."""
+        places = self._order.places(chunk.start, chunk.stop)
+        # The last limit may be just beyond what 64 bits hold.
+        inner = np.array([min(limit, _MOST) for limit in self._limits[1:]], np.uint64)
         return np.searchsorted(inner, places, side="right")
 
-    def _put(self, chunk: Chunk, cohorts: np.ndarray) -> None:
-        for cohort in np.unique(cohorts).tolist():
-            which = np.flatnonzero(cohorts == cohort)
-            place = slice(int(self._filled[cohort]), int(self._filled[cohort]) + len(which))
-            self._filled[cohort] = place.stop
-            if self._weights is not None and chunk.weights is not None:
-                self._weights[place] = chunk.weights[which]
-            if isinstance(chunk.rows, SparseRows):
-                self._parts[cohort].append(chunk.rows[which])
-            else:
-                self._room(chunk.rows)[place] = chunk.rows[which]
+    def _put(self, chunk: Chunk, which: np.ndarray, cohort: int) -> None:
+        if not len(which):
+            return
+        place = slice(int(self._filled[cohort]), int(self._filled[cohort]) + len(which))
+        self._filled[cohort] = place.stop
+        if self._weights is not None and chunk.weights is not None:
+            self._weights[place] = chunk.weights[which]
+        if isinstance(chunk.rows, SparseRows):
+            self._parts[cohort].append(chunk.rows[which])
+        else:
+            # Only without a check of bounds does NumPy copy straight to where the rows go.
+            np.take(chunk.rows, which, axis=0, out=self._room(chunk.rows)[place], mode="clip")
 
     def _room(self, rows: np.ndarray) -> np.ndarray:
         if self._rows is None:

@@ -47,8 +47,10 @@ class ScaledPlacement:
         self.unit = unit
         self.survey: SurveyStatistics | None = None
         dataset = placement.dataset
-        probe = dataset.load((0, min(PROBE_ROWS, dataset.n_rows)))
-        rows = join_rows([block.rows for block in probe.blocks(unit=unit)])
+        first = [(0, min(PROBE_ROWS, dataset.n_rows))]
+        # Views if the rows are in memory: batches come and go, and are looked at each time.
+        probe = [block for chunk in dataset.chunks(first) for block in chunk.blocks(unit=unit)]
+        rows = join_rows([block.rows for block in probe])
         self.origin = _origin(rows)
         self.scale = Scale.probe(rows, dataset.n_rows, _largest(dataset.weights))
         self.used = self.scale
