@@ -35,7 +35,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_at_most=(seeding + int(parameters["max_iter"]) + 1) * restarts,
         footprint=fit_footprint(dataset, n_clusters, method),
         flop=pass_flop(dataset, n_clusters),
-        states=_bounds(dataset, n_clusters, parameters["algorithm"]),
+        states=bounds_bytes(dataset, n_clusters, parameters["algorithm"]),
         states_at_most=None if budget == "auto" else int(budget),
     )
 
@@ -66,7 +66,7 @@ def _restarts(method: str, n_init: int | str, dataset: Dataset) -> int:
     return int(n_init)
 
 
-def _bounds(dataset: Dataset, n_clusters: int, algorithm: str) -> dict[str, int]:
+def bounds_bytes(dataset: Dataset, n_clusters: int, algorithm: str) -> dict[str, int]:
     """Return the bytes of each kind of bounds that the algorithm may keep."""
     if algorithm == "lloyd" or isinstance(dataset, SparseDataset):
         return {}

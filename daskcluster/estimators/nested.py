@@ -9,6 +9,7 @@ import numpy as np
 from daskcluster.algorithms.nested_doubling import DEFINITIONS
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError, WrongTypeError
+from daskcluster.estimators.initial import CHAIN_LENGTH
 from daskcluster.estimators.inputs import (
     check_choice,
     check_number,
@@ -33,8 +34,8 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     Parameters
     ----------
     n_clusters : int
-    init : {"auto", "k-means++", "k-means||", "random"}, array, callable, fitted estimator or URL
-        As of `KMeans`, but centres are chosen from the first batch.
+    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, or array, callable, estimator, URL
+        As of `KMeans`, but centres are chosen from the first batch; ``"auto"`` is k-means++ there.
     batch_size : int
         Rows of the first batch. With all rows or more, this is ``KMeans(algorithm="lloyd")``, to the bit.
     rho : float
@@ -72,6 +73,8 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         Seconds for the whole fit; the round that exceeds them is the last.
     bounds_memory : int or "auto"
         As of `KMeans`.
+    chain_length : int
+        Rows that afk-mc2 proposes for each centre.
 
     Attributes
     ----------
@@ -134,6 +137,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         verbose: int = 0,
         max_time: float | None = None,
         bounds_memory: int | str = "auto",
+        chain_length: int = CHAIN_LENGTH,
     ) -> None:
         self.n_clusters = n_clusters
         self.init = init
@@ -153,6 +157,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         self.verbose = verbose
         self.max_time = max_time
         self.bounds_memory = bounds_memory
+        self.chain_length = chain_length
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find centres.
@@ -189,6 +194,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         check_whole(owner, "n_clusters", self.n_clusters, 1)
         check_whole(owner, "batch_size", self.batch_size, 1)
         check_whole(owner, "max_iter", self.max_iter, 0)
+        check_whole(owner, "chain_length", self.chain_length, 1)
         check_number(owner, "rho", self.rho)
         check_number(owner, "tol", self.tol)
         check_choice(owner, "doubling", self.doubling, DEFINITIONS)

@@ -140,6 +140,7 @@ class NestedFit:
             seed,
             source=self.source,
             random_state=np.random.RandomState(seed % 2**32),
+            chain_length=estimator.chain_length,
         )
         seconds = time.perf_counter() - began
         publish(self.callbacks, SeedingEnded(self.method, traffic.passes - passes, seconds))

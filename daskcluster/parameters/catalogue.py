@@ -112,6 +112,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         "daskcluster.estimators.nested:NestedMiniBatchKMeans",
         NESTED,
         about="mini-batches that double until they are all rows",
+        plan="daskcluster.estimators.nested_plan:plan_fit",
     ),
 }
 """From names to algorithms. The first is the default."""

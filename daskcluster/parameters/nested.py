@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from daskcluster.parameters.shared import (
     BOUNDS_MEMORY,
+    CHAIN_LENGTH,
     INIT,
     MAX_ITER,
     MAX_TIME,
@@ -17,7 +18,10 @@ from daskcluster.parameters.table import Parameter
 
 NESTED = (
     N_CLUSTERS,
-    INIT,
+    INIT.varied(
+        help="How to choose the first centres, from the first batch. auto: k-means++. "
+        "The URL of a saved model is a warm start."
+    ),
     Parameter("batch_size", int, 5000, "Rows of the first batch.", least=1),
     Parameter(
         "rho",
@@ -65,5 +69,6 @@ NESTED = (
     VERBOSE,
     MAX_TIME,
     BOUNDS_MEMORY,
+    CHAIN_LENGTH,
 )
 """All of them but ``engine`` and ``callbacks``, which are objects."""
