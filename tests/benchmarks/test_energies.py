@@ -209,7 +209,7 @@ def test_times_of_seeds_that_fail_are_bounds():
     runs = {
         "nested": [run_of([0.0, 1.0], [9.0, 4.0]), run_of([0.0, 1.0], [9.0, 4.02])],
         bench_nested.PEER: [run_of([0.0, 20.0], [9.0, 4.01]), run_of([0.0, 30.0], [9.0, 8.0])],
-        "lloyd": [run_of([0.0, 5.0], [9.0, 4.0]), run_of([0.0, 5.0], [9.0, 4.2])],
+        bench_nested.KMEANS: [run_of([0.0, 5.0], [9.0, 4.0]), run_of([0.0, 5.0], [9.0, 4.2])],
         "scikit-learn lloyd": [run_of([0.0, 5.0], [9.0, 4.0], 27.0)] * 2,
     }
     rows = Rows("mnist", "generated", np.zeros((10, 2), np.float32), np.zeros((5, 2), np.float32))

@@ -61,9 +61,23 @@ def test_machine_names_cpu_and_versions() -> None:
 
 
 @pytest.mark.benchmark
-@pytest.mark.parametrize("name", ["import", "lloyd", "lloyd-dask", "bounds", "bounds-ooc"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "import",
+        "lloyd",
+        "lloyd-dask",
+        "bounds",
+        "bounds-ooc",
+        "nested",
+        "figure2",
+        "figure3",
+        "table1",
+    ],
+)
 def test_quick_benchmark_runs(name: str, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "benchmarks.md"
-    main([name, "--quick", "--repeats", "1", "--output", str(output)])
+    few = ["--repeats", "1", "--seeds", "2", "--scratch", str(tmp_path / "scratch")]
+    main([name, "--quick", *few, "--output", str(output)])
     assert f"<!-- benchmark: {name} -->" in output.read_text()
     assert f"## {name}" in capsys.readouterr().out
