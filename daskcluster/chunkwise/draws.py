@@ -4,14 +4,14 @@ Row i is drawn at rate r_i = w_i (a + b |x_i - p|^2). Give every row a Poisson p
 the first m arrivals of all rows together are m independent draws in proportion to the rates, and
 they are reached before a time T that is known beforehand, but for a vanishing probability. A row
 takes part if its first arrival -log(1 - u) / r is before T, with u the row's own random number.
-Since -log(1 - u) >= u, no row with u >= r T does: what is left is about m rows, whichever chunk or
-worker looks at them, and all that needs a logarithm is done once for all, by the driver.
+Since -log(1 - u) >= u, no row with u >= r T does. A pass therefore looks at the first 16 bits of u
+alone, its rank. It leaves about m rows (and one in 65,536), whichever chunk or worker looks at them;
+the other bits and all logarithms come once for all, from the driver.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,13 @@ from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Scale, residual_shift
 from daskcluster.chunkwise.reduction import Reduction
 from daskcluster.chunkwise.statistics import ExactScalar
-from daskcluster.kernels.accumulate import sum_on_grid
+from daskcluster.kernels.screen import screen
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, join_rows
+
+RANKS = 1 << 16
+"""Ranks are 0 to this less one: u is in [rank, rank + 1) / RANKS."""
+_RANKS_PER_WORD = 4
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Candidates:
     Attributes
     ----------
     spread : ExactScalar
-    parts : list of (indices, uniforms, sqdist, weights, rows)
+    parts : list of (indices, ranks, sqdist, weights, rows)
         As they were found; `joined` puts them in the order of the rows.
     """
 
@@ -75,12 +79,12 @@ class Candidates:
         return self
 
     def joined(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Rows]:
-        """Return indices (c,) ascending, uniforms, sqdist, weights, and the rows (c, d) as stored."""
+        """Return indices (c,) ascending, ranks, sqdist, weights, and the rows (c, d) as stored."""
         parts = sorted(self.parts, key=lambda part: int(part[0][0]))
-        indices, uniforms, sqdist, weights = (
+        indices, ranks, sqdist, weights = (
             np.concatenate([part[field] for part in parts]) for field in range(4)
         )
-        return indices, uniforms, sqdist, weights, join_rows([part[4] for part in parts])
+        return indices, ranks, sqdist, weights, join_rows([part[4] for part in parts])
 
 
 @dataclass(frozen=True)
@@ -103,33 +107,33 @@ def _zero(prepared: _Prepared) -> Candidates:
 
 def _draw_chunk(chunk: Chunk, prepared: _Prepared, into: Candidates) -> None:
     params = prepared.params
+    limits = RANKS * params.horizon * params.offset, RANKS * params.horizon * params.slope
+    ranks = row_ranks(params.key, chunk.start, chunk.stop)
     for block in chunk.cache_blocks(unit=params.unit):
-        sqdist = np.empty(block.n_rows)
+        first = block.start - chunk.start
+        sqdist, own = np.empty(block.n_rows), ranks[first : first + block.n_rows]
         prepared.point.sqdist_all(block.rows, sqdist.reshape(-1, 1))
-        limits = (params.horizon * params.slope) * sqdist + params.horizon * params.offset
-        masses = sqdist
-        if block.weights is not None:
-            limits *= block.weights
-            masses = sqdist * block.weights
-        into.spread.add(*sum_on_grid(masses, *prepared.shifts))
-        uniforms = params.key.uniforms(block.start, block.stop)
-        found = np.flatnonzero(uniforms < limits)
+        found, high, low = screen(sqdist, block.weights, own, *limits, prepared.shifts)
+        into.spread.add(high, low)
         if len(found):
             weights = np.ones(len(found)) if block.weights is None else block.weights[found]
-            into.parts.append(
-                (
-                    block.start + found,
-                    uniforms[found],
-                    sqdist[found],
-                    weights,
-                    _stored(chunk, block.start - chunk.start + found),
-                )
-            )
+            # Rows as the source has them: neither converted nor scaled.
+            rows = chunk.rows[first + found]
+            into.parts.append((block.start + found, own[found], sqdist[found], weights, rows))
 
 
-def _stored(chunk: Chunk, places: np.ndarray) -> Any:
-    """Return a copy of rows as the source has them: neither converted nor scaled."""
-    return chunk.rows[places]
+def row_ranks(key: Key, start: int, stop: int) -> np.ndarray:
+    """Return the ranks of rows `start` to `stop`, uint16: four to a word of the generator.
+
+    Examples
+    --------
+    >>> key = Key(seed=0, stage="example")
+    >>> bool((row_ranks(key, 0, 50)[13:37] == row_ranks(key, 13, 37)).all())
+    True
+    """
+    first, last = start // _RANKS_PER_WORD, -(-stop // _RANKS_PER_WORD)
+    ranks = key.words(first, last).astype("<u8", copy=False).view("<u2")
+    return ranks[start - first * _RANKS_PER_WORD :][: stop - start].astype(np.uint16, copy=False)
 
 
 DRAWS = Reduction(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from daskcluster.chunkwise.draws import DRAWS, Candidates, DrawParams
+from daskcluster.chunkwise.draws import DRAWS, RANKS, Candidates, DrawParams
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.randomness import Key
 from daskcluster.sampling.moments import Moments
@@ -104,12 +104,14 @@ def _first_arrivals(found: Candidates, params: DrawParams, size: int) -> Draws |
     """Return the first `size` arrivals; None if there are fewer before the horizon."""
     if not found.parts:
         return None
-    indices, uniforms, sqdist, weights, rows = found.joined()
+    indices, ranks, sqdist, weights, rows = found.joined()
     per_weight = params.offset + params.slope * sqdist
     rates = weights * per_weight
+    # The other bits of the rows' numbers: what is drawn here depends on the rows alone, too.
+    generator = replace(params.key, stage=f"{params.key.stage}, arrivals").generator()
+    uniforms = (ranks + generator.random(len(ranks))) / RANKS
     first = -np.log1p(-uniforms) / rates
     left = np.maximum(0.0, params.horizon - first)
-    generator = replace(params.key, stage=f"{params.key.stage}, again").generator()
     # What comes after the first arrival is a Poisson process again.
     again = generator.poisson(left * rates)
     owner = np.repeat(np.arange(len(indices)), again)
@@ -118,7 +120,7 @@ def _first_arrivals(found: Candidates, params: DrawParams, size: int) -> Draws |
     owners, times = np.concatenate([inside, owner]), np.concatenate([first[inside], later])
     if len(owners) < size:
         return None
-    order = np.lexsort((owners, times))[:size]
+    order = np.argsort(times, kind="stable")[:size]
     distinct, picked = np.unique(owners[order], return_inverse=True)
     return Draws(
         picked.astype(np.int64),
