@@ -65,16 +65,18 @@ class Rows:
 
     def first_centres(self, seed: int) -> np.ndarray:
         """Return `k` rows drawn at random, no two the same, as dense float32."""
-        order = np.random.default_rng(seed).permutation(self.n)
-        drawn = self.rows[np.sort(order[: 20 * self.k])]
+        order = np.random.default_rng(seed).permutation(self.n)[: 20 * self.k]
+        drawn = self.rows[order]
         dense = drawn if isinstance(drawn, np.ndarray) else drawn.toarray()
         # Copies of a row would be clusters that stay empty, in each program by its own rule.
-        _, first = np.unique(dense, axis=0, return_index=True)
+        first: dict[bytes, int] = {}
+        for i, row in enumerate(dense):
+            first.setdefault(row.tobytes(), i)
         if len(first) < self.k:
             raise ValueError(
                 f"{self.name} has {len(first)} distinct rows among {len(dense)}, k={self.k} are needed."
             )
-        chosen = np.random.default_rng(seed).permutation(np.sort(first))[: self.k]
+        chosen = list(first.values())[: self.k]
         return np.ascontiguousarray(dense[chosen], dtype=np.float32)
 
 
@@ -182,7 +184,6 @@ def words(options: Options) -> Rows:
 def newspaper(options: Options) -> Rows:
     """Return articles of the Los Angeles Times: word counts as tf-idf, of length one; a small set."""
     from scipy.sparse import csr_array, load_npz
-    from sklearn.feature_extraction.text import TfidfTransformer
 
     path = _file(options, "text_la1")
     if path is None:
@@ -192,8 +193,7 @@ def newspaper(options: Options) -> Rows:
         counts = csr_array(load_npz(path))
     order = np.random.default_rng(0).permutation(counts.shape[0])
     split = counts.shape[0] * 5 // 6
-    weighted = TfidfTransformer(sublinear_tf=True).fit(counts[order[:split]]).transform(counts)
-    rows = csr_array(weighted.astype(np.float32))
+    rows = _tf_idf(counts, counts[order[:split]])
     source = "LA Times" if path is not None else "generated"
     held_out = rows[order[split:]]
     # A batch that is as small beside the rows as on the other sets.
@@ -257,6 +257,19 @@ def _heavy_tailed(generator: np.random.Generator, n_rows: int) -> np.ndarray:
     """Return rows of 30 sources whose features differ in scale by orders of magnitude."""
     levels = generator.lognormal(0, 2, (30, 38))
     return levels[generator.integers(0, 30, n_rows)] * generator.lognormal(0, 0.3, (n_rows, 38))
+
+
+def _tf_idf(counts: Any, known: Any) -> Any:
+    """Return rows of length one: 1 + log(count), times 1 + log((1 + m) / (1 + m rows with the word))."""
+    m, n_columns = known.shape
+    frequency = np.bincount(known.indices, minlength=n_columns)
+    weights = 1 + np.log((1 + m) / (1 + frequency))
+    values = (1 + np.log(counts.data)) * weights[counts.indices]
+    row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    length = np.sqrt(np.bincount(row, values**2, minlength=counts.shape[0]))
+    rows = counts.copy()
+    rows.data = (values / length[row]).astype(np.float32)
+    return rows
 
 
 def _csr(rows: Any) -> Any:
