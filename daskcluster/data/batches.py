@@ -6,7 +6,7 @@ a pass and the first ones of the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import count
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing import Self
 
 import numpy as np
 
+from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.minibatch import Batch
 from daskcluster.data.batch_pool import Pools, Segment
 from daskcluster.kernels.minibatch_draw import shuffle_next
@@ -23,6 +24,14 @@ from daskcluster.typing import Dataset
 
 ROOM_BYTES = 256 << 20
 """Rows up to this size are read once and kept; of larger data, pools of this size all together."""
+
+
+def whole(dataset: Dataset, on_read: Callable[[int], None] | None = None) -> Chunk:
+    """Return all rows as one chunk: views of what is in memory, anything else is read."""
+    span = (0, dataset.n_rows)
+    if dataset.in_memory:
+        return next(iter(dataset.chunks([span])))
+    return dataset.load(span, on_read=on_read)
 
 
 class Batches:
@@ -75,11 +84,7 @@ class Batches:
         self.bytes_read += n_bytes
 
     def _whole(self) -> Iterator[Segment]:
-        span = (0, self.dataset.n_rows)
-        if self.dataset.in_memory:
-            chunk = next(iter(self.dataset.chunks([span])))
-        else:
-            chunk = self.dataset.load(span, on_read=self._count)
+        chunk, span = whole(self.dataset, self._count), (0, self.dataset.n_rows)
         for epoch in count():
             yield Segment(chunk.rows, chunk.weights, (span,), Key(self._seed, "batches", epoch))
 

@@ -10,8 +10,8 @@ from daskcluster.algorithms.minibatch import refuse_bad_batch
 from daskcluster.algorithms.minibatch_reassign import Reassignment
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.minibatch import RULES, Batch, MiniBatchStepper, MovingCentres
+from daskcluster.data.batches import whole
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.local import default_threads
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.inputs import (
     check_choice,
@@ -21,7 +21,7 @@ from daskcluster.estimators.inputs import (
     is_out_of_core,
 )
 from daskcluster.estimators.kmeans_base import METRICS, KMeansEstimator
-from daskcluster.estimators.minibatch_fit import MiniBatchFit, Seeding
+from daskcluster.estimators.minibatch_fit import MiniBatchFit, Seeding, threads_of
 from daskcluster.events import StopReason
 from daskcluster.randomness import as_seed
 
@@ -74,6 +74,8 @@ class MiniBatchKMeans(KMeansEstimator):
     validation : array-like of shape (m, d), Dataset or URL, optional
         Rows whose mean squared distance to the centres goes into `history_`. Computing it takes no part in
         the times there.
+    chain_length : int
+        Rows that ``"afk-mc2"`` proposes for each centre.
 
     Attributes
     ----------
@@ -134,6 +136,7 @@ class MiniBatchKMeans(KMeansEstimator):
         verbose: int = 0,
         max_time: float | None = None,
         validation: Any = None,
+        chain_length: int = 10,
     ) -> None:
         self.n_clusters = n_clusters
         self.init = init
@@ -152,6 +155,7 @@ class MiniBatchKMeans(KMeansEstimator):
         self.verbose = verbose
         self.max_time = max_time
         self.validation = validation
+        self.chain_length = chain_length
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find centres.
@@ -213,7 +217,7 @@ class MiniBatchKMeans(KMeansEstimator):
         self._check_parameters()
         fresh = not hasattr(self, "cluster_centers_")
         dataset = fit_dataset(self, X, sample_weight, reset=fresh)
-        chunk = dataset.load((0, dataset.n_rows))
+        chunk = whole(dataset)
         batch = Batch(chunk.rows, np.arange(chunk.n_rows), chunk.weights)
         refuse_bad_batch(batch, int, "")
         if fresh:
@@ -222,7 +226,7 @@ class MiniBatchKMeans(KMeansEstimator):
             self._go_on()
         unit = self.metric == "cosine"
         with MiniBatchStepper(
-            self._state, self.learning_rate, unit, default_threads()
+            self._state, self.learning_rate, unit, threads_of(choose_engine(self.engine, dataset))
         ).threads() as stepper:
             outcome = stepper.step(batch)
         self.n_steps_ += 1
@@ -292,6 +296,7 @@ class MiniBatchKMeans(KMeansEstimator):
         check_choice(owner, "learning_rate", self.learning_rate, LEARNING_RATES)
         check_choice(owner, "metric", self.metric, METRICS)
         check_number(owner, "tol", self.tol)
+        check_whole(owner, "chain_length", self.chain_length, 1)
         check_number(owner, "reassignment_ratio", self.reassignment_ratio)
         if self.max_no_improvement is not None and self.max_no_improvement is not False:
             check_whole(owner, "max_no_improvement", self.max_no_improvement, 0)

@@ -108,6 +108,7 @@ class Seeding:
                     draw,
                     source=rows if isinstance(rows, np.ndarray) else few.placement.dataset,
                     random_state=np.random.RandomState(draw % 2**32),
+                    chain_length=estimator.chain_length,
                 )
                 cost = 0.0 if restarts == 1 else _inertia(few, centres)
                 if best is None or cost < best[0]:
@@ -121,6 +122,11 @@ def placed(rows: Any, weights: Any, *, unit: bool) -> Iterator[ScaledPlacement]:
     """Yield some rows placed on the threads of this process."""
     with LocalEngine().place(open_dataset(rows, weights=weights)) as placement:
         yield ScaledPlacement(placement, unit=unit)
+
+
+def threads_of(engine: Engine) -> int:
+    """Return the threads of this process that a step may take; a cluster leaves it all of them."""
+    return engine.n_threads if isinstance(engine, LocalEngine) else default_threads()
 
 
 def _inertia(rows: ScaledPlacement, centres: np.ndarray) -> float:
@@ -208,7 +214,9 @@ class MiniBatchFit:
                 publish(self.callbacks, Notice(batches.notice))
             validate = stack.enter_context(self._validation())
             state, threshold = self._start(batches, size)
-            stepper = MiniBatchStepper(state, estimator.learning_rate, self.unit, self._n_threads())
+            stepper = MiniBatchStepper(
+                state, estimator.learning_rate, self.unit, threads_of(self.engine)
+            )
             result = minibatch(
                 batches,
                 stepper,
@@ -263,12 +271,9 @@ class MiniBatchFit:
             yield None
             return
         dataset = fit_dataset(self.estimator, given, None, reset=False)
-        with LocalEngine().place(dataset) as placement:
+        with LocalEngine(threads_of(self.engine)).place(dataset) as placement:
             rows = ScaledPlacement(placement, unit=self.unit)
             yield lambda centres: _mean_distance(rows, centres)
-
-    def _n_threads(self) -> int:
-        return self.engine.n_threads if isinstance(self.engine, LocalEngine) else default_threads()
 
     def _room_for_labels(self, placement: Placement) -> np.ndarray | None:
         if placement.shares_memory and self.dataset.in_memory and self.labelled:

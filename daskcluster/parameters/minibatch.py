@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from daskcluster.parameters.shared import (
+    CHAIN_LENGTH,
     INIT,
     MAX_ITER,
     MAX_TIME,
@@ -72,5 +73,6 @@ MINI_BATCH = (
         None,
         "URL of rows whose mean squared distance is measured on the way.",
     ),
+    CHAIN_LENGTH,
 )
 """All of them but ``engine`` and ``callbacks``, which are objects."""

@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import daskcluster as dc
-from daskcluster import errors, events
+from daskcluster import errors, events, jobs
 from daskcluster.data.batches import Batches
 from daskcluster.estimators import minibatch_fit
 from tests.laws.data import CASES, case
@@ -179,9 +179,10 @@ def test_sorted_rows_do_not_hurt(tmp_path, rate, monkeypatch):
         assert model.inertia_ < best * (1.01 if rate == "count" else 1.04), folder
 
 
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 @pytest.mark.parametrize("init", ["auto", "random", "k-means||"])
 def test_sorted_rows_are_seeded_from_everywhere(tmp_path, init, monkeypatch):
-    rows = (np.repeat(np.arange(10.0), 1000)[:, None] * [100.0, 0.0]).astype(np.float32)
+    rows = (np.repeat(np.arange(1.0, 11.0), 1000)[:, None] * [100.0, 0.0]).astype(np.float32)
     monkeypatch.setattr(minibatch_fit, "ROOM_BYTES", rows.nbytes // 2)
     source = stored(tmp_path, rows, chunk=20)
     model = dc.MiniBatchKMeans(10, init=init, batch_size=200, random_state=0, max_iter=20).fit(
@@ -352,3 +353,20 @@ def test_history_and_models_are_plain():
     assert model.history_[-1]["n_rows"] == 9000
     assert sum(record["n_distances"] for record in model.history_) == 9000 * 4
     assert model.to_model().history == tuple(model.history_)
+
+
+def test_jobs_and_catalogue(tmp_path):
+    np.save(tmp_path / "rows.npy", X)
+    record = jobs.fit(
+        str(tmp_path / "rows.npy"), n_clusters=4, model=str(tmp_path / "model"),
+        labels=str(tmp_path / "labels.zarr"), algorithm="mini-batch", batch_size=70, random_state=0,
+        max_iter=3, max_no_improvement=None,
+    )  # fmt: skip
+    expected = dc.MiniBatchKMeans(
+        4, batch_size=70, random_state=0, max_iter=3, max_no_improvement=None
+    ).fit(X)
+    assert record.inertia == expected.inertia_
+    assert record.stop_reason == "max_iter"
+    assert record.passes == expected.passes_ + 1  # the labels
+    found = zarr.open_array(tmp_path / "labels.zarr")[:]
+    assert np.array_equal(found, expected.labels_)
