@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from daskcluster.chunk import compute_dtype
 from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.engine.worker import make_ready
 from daskcluster.errors import EngineError, ReachError, SchedulerUnreachableError
 from daskcluster.host import host_memory
-from daskcluster.typing import Recipe
+from daskcluster.typing import Dataset, Recipe
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -98,10 +99,7 @@ def _look(recipe: Recipe | None, driver_pid: int, n_threads: int) -> Look:
     make_ready(driver_pid, n_threads)
     trouble = "" if recipe is None else _trouble(recipe)
     if recipe is not None and not trouble:
-        # Not at import: the driver may never need them.
-        from daskcluster.kernels.warm_up import warm_up
-
-        warm_up()
+        _warm_up_for(recipe.open())
     return Look(
         host=this_host(),
         pid=os.getpid(),
@@ -109,6 +107,14 @@ def _look(recipe: Recipe | None, driver_pid: int, n_threads: int) -> Look:
         host_bytes=host_memory(),
         trouble=trouble,
     )
+
+
+def _warm_up_for(dataset: Dataset) -> None:
+    # Not at import: the driver may never need them.
+    from daskcluster.kernels.warm_up import warm_up
+
+    # Of all rows, only sparse ones count their values.
+    warm_up(dtype=compute_dtype(dataset.dtype), is_sparse=hasattr(dataset, "n_entries"))
 
 
 def _trouble(recipe: Recipe) -> str:
