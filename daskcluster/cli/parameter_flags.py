@@ -21,7 +21,6 @@ from daskcluster.parameters.table import Parameter
 F = TypeVar("F", bound=Callable[..., Any])
 
 EVERY = "Clustering"
-SOME = "Only with some algorithms"
 
 Variants = Mapping[str, Parameter]
 """One parameter as each algorithm that has it has it."""
@@ -68,7 +67,7 @@ def _algorithm(function: F) -> F:
 
 def _flag(name: str, variants: Variants, *, required: bool) -> Any:
     first = next(iter(variants.values()))
-    section = EVERY if len(variants) == len(ALGORITHMS) else SOME
+    section = _section(variants)
     text = _help(variants, required=required)
     if first.kind is bool:
         flags = f"{first.flag}/--no-{first.flag[2:]}"
@@ -131,16 +130,17 @@ def _help(variants: Variants, *, required: bool) -> str:
     if first.least is not None:
         facts.append(f">= {first.least:g}")
     shown = f"  [{'; '.join(facts)}]" if facts else ""
-    return f"{first.help}{_only(variants)}{shown}"
+    return f"{first.help}{shown}"
 
 
-def _only(variants: Variants) -> str:
+def _section(variants: Variants) -> str:
+    """Return the heading under which a flag stands: the algorithms that have it, or lack it."""
     lacking = [name for name in ALGORITHMS if name not in variants]
     if not lacking:
-        return ""
+        return EVERY
     if len(lacking) < len(variants):
-        return f" Not with {', '.join(lacking)}."
-    return f" Only with {', '.join(variants)}."
+        return f"Not with {', '.join(lacking)}"
+    return f"Only with {', '.join(variants)}"
 
 
 def _defaults(variants: Variants) -> list[str]:
