@@ -97,7 +97,8 @@ class KMeans(KMeansEstimator):
 
     Examples
     --------
-    >>>     >>> import daskcluster as dc
+    >>> import numpy as np
+    >>> import daskcluster as dc
     >>> X = np.array([[1.0, 2], [1, 4], [1, 0], [10, 2], [10, 4], [10, 0]])
     >>> model = dc.KMeans(n_clusters=2, random_state=0).fit(X)
     >>> sorted(model.cluster_centers_.tolist())
