@@ -15,7 +15,7 @@ from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.events import Callback, PassEnded, PassStarted, publish
+from daskcluster.events import Callback, Notice, PassEnded, PassStarted, publish
 
 HOME_BYTES = 256 << 20
 """Batches up to this size are gathered into this process: a round trip to workers takes longer."""
@@ -145,9 +145,21 @@ class NestedBatches:
             batch = self._gathered.batch(self._number + 1)
             return self._home.place(batch, callbacks=self._callbacks)
         self._gathered = None
+        self._advise()
         high = self._order.limit(self.size)
         batch = CohortDataset(self._dataset, self._order, 0, high)
         return self._engine.place(batch, footprint=self._footprint, callbacks=self._callbacks)
+
+    def _advise(self) -> None:
+        """Say once what random rows cost that stay in their store."""
+        if self._number > self._n_at_home or self._order.key is None or self._dataset.in_memory:
+            return
+        text = (
+            f"batches of {self.size} rows and more stay in their store, and every round reads the chunks "
+            "that do not fit into memory, for random rows are in all of them; shuffle the rows once "
+            "(daskcluster shuffle) and pass shuffle=False to read the beginning only."
+        )
+        publish(self._callbacks, Notice(text))
 
     def _gather(self, gathered: GatheredCohorts) -> None:
         scattered = self._order.key is not None and not self._dataset.in_memory

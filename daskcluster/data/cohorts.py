@@ -9,7 +9,7 @@ share of each cohort: of the rows that join when a batch grows.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,32 +54,44 @@ class NestedOrder:
         return self.key.words(start, stop)
 
     def limit(self, n: int) -> int:
-        """Return the least number that is above the places of the first `n` rows of the order.
+        """Return the least number that is above the places of the first `n` rows of the order."""
+        return self.limits([n])[0]
+
+    def limits(self, counts: Sequence[int]) -> list[int]:
+        """Return `limit` of several numbers of rows.
 
         Notes
         -----
-        Cost: no row is read; every random place is drawn twice, in memory of 10 MB.
+        Cost: no row is read; every random place is drawn twice, in memory of 20 MB.
         """
-        if n >= self.n_rows:
-            return 1 << 64
-        if self.key is None or n <= 0:
-            return max(0, n)
-        shift = np.uint64(64 - _BUCKET_BITS)
+        if self.key is None:
+            return [max(0, n) if n < self.n_rows else 1 << 64 for n in counts]
+        ends = np.cumsum(self._histogram())
+        inner = [n for n in counts if 0 < n < self.n_rows]
+        buckets = np.searchsorted(ends, inner)
+        found = self._places_in(set(buckets.tolist()))
+        limits = {n: 0 if n <= 0 else 1 << 64 for n in counts}
+        for n, bucket in zip(inner, buckets.tolist(), strict=True):
+            before = int(ends[bucket - 1]) if bucket else 0
+            limits[n] = int(np.sort(found[bucket])[n - before - 1]) + 1
+        return [limits[n] for n in counts]
+
+    def _histogram(self) -> np.ndarray:
+        """Return how many places begin with which bits."""
         counts = np.zeros(1 << _BUCKET_BITS, np.int64)
         for start, stop in _blocks(self.n_rows):
-            buckets = (self.places(start, stop) >> shift).astype(np.int64)
-            counts += np.bincount(buckets, minlength=len(counts))
-        ends = np.cumsum(counts)
-        bucket = int(np.searchsorted(ends, n))
-        before = int(ends[bucket] - counts[bucket])
-        low, high = bucket << int(shift), (bucket + 1) << int(shift)
-        found = np.concatenate(
-            [
-                self.places(start, stop)[self.within(start, stop, low, high)]
-                for start, stop in _blocks(self.n_rows)
-            ]
-        )
-        return int(np.partition(found, n - before - 1)[n - before - 1]) + 1
+            counts += np.bincount(_bucket(self.places(start, stop)), minlength=len(counts))
+        return counts
+
+    def _places_in(self, buckets: set[int]) -> dict[int, np.ndarray]:
+        """Return the places that begin with these bits."""
+        found: dict[int, list[np.ndarray]] = {bucket: [] for bucket in buckets}
+        for start, stop in _blocks(self.n_rows):
+            places = self.places(start, stop)
+            home = _bucket(places)
+            for bucket, parts in found.items():
+                parts.append(places[home == bucket])
+        return {bucket: np.concatenate(parts) for bucket, parts in found.items()}
 
     def within(self, start: int, stop: int, low: int, high: int) -> np.ndarray:
         """Return which of rows `start` to `stop` have a place from `low` to below `high`.
@@ -93,6 +105,10 @@ class NestedOrder:
             return np.empty(0, np.int64)
         places = self.places(start, stop)
         return np.flatnonzero((places >= np.uint64(low)) & (places <= np.uint64(high - 1)))
+
+
+def _bucket(places: np.ndarray) -> np.ndarray:
+    return (places >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
 
 
 def _blocks(n_rows: int) -> Iterator[Range]:

@@ -39,7 +39,7 @@ class GatheredCohorts:
     def __init__(self, base: RowDataset, order: NestedOrder, sizes: Sequence[int]) -> None:
         self._base, self._order = base, order
         self._ends = np.array([0, *sizes], np.int64)
-        self._limits = [order.limit(int(end)) for end in self._ends]
+        self._limits = order.limits(self._ends.tolist())
         self._filled = self._ends[:-1].copy()
         self._rows: np.ndarray | None = None
         self._parts: list[list[SparseRows]] = [[] for _ in sizes]

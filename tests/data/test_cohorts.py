@@ -36,6 +36,14 @@ def test_a_limit_has_that_many_rows_before_it(key, b):
     assert len(order.within(0, N, 0, order.limit(b))) == b
 
 
+def test_limits_of_many_batches_are_found_together():
+    order = NestedOrder(N, KEY)
+    counts = [0, 7, 700, 701, 2999, N]
+    assert order.limits(counts) == [order.limit(n) for n in counts]
+    places = np.sort(order.places(0, N))
+    assert order.limits([7, 700]) == [int(places[6]) + 1, int(places[699]) + 1]
+
+
 def test_batches_are_nested_and_do_not_depend_on_blocks():
     order = NestedOrder(N, KEY)
     small, large = order.limit(100), order.limit(900)

@@ -269,7 +269,11 @@ def test_where_a_batch_is_does_not_change_a_bit(bounds, tmp_path, monkeypatch):
     values = {"n_clusters": 8, "init": X[1:9], "sample_weight": weights, "bounds": bounds}
     home = fit(url, **values)
     monkeypatch.setattr("daskcluster.estimators.nested_fit.HOME_BYTES", 0)
-    same(fit(url, **values), home)
+    heard = []
+    same(fit(url, callbacks=(heard.append,), **values), home)
+    assert [event.text[:34] for event in heard if isinstance(event, Notice)] == [
+        "batches of 300 rows and more stay "
+    ]
     same(fit(X, **values), home)
 
 
