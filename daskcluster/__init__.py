@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from daskcluster.estimators.kmeans import KMeans
     from daskcluster.estimators.load import load_model
     from daskcluster.estimators.minibatch import MiniBatchKMeans
+    from daskcluster.estimators.mixture import VariationalGaussianMixture
     from daskcluster.estimators.nested import NestedMiniBatchKMeans
     from daskcluster.typing import Dataset
 
@@ -45,6 +46,7 @@ __all__ = [
     "LocalEngine",
     "MiniBatchKMeans",
     "NestedMiniBatchKMeans",
+    "VariationalGaussianMixture",
     "__version__",
     "afk_mc2",
     "coreset_quality",
@@ -72,6 +74,7 @@ _HOMES = {
     "LocalEngine": "daskcluster.engine.local",
     "MiniBatchKMeans": "daskcluster.estimators.minibatch",
     "NestedMiniBatchKMeans": "daskcluster.estimators.nested",
+    "VariationalGaussianMixture": "daskcluster.estimators.mixture",
     "afk_mc2": "daskcluster.estimators.functions",
     "kmeans_parallel": "daskcluster.estimators.functions",
     "kmeans_plusplus": "daskcluster.estimators.functions",

@@ -132,6 +132,17 @@ class StepsEnded(IterationEnded):
 
 
 @dataclass(frozen=True)
+class EMStepEnded(IterationEnded):
+    """One E-step and M-step of a mixture is done.
+
+    `free_energy` belongs to the parameters that the iteration started from, and `inertia` is the sum of
+    squared distances weighted by posteriors, about the means it started from.
+    """
+
+    free_energy: float = 0.0
+
+
+@dataclass(frozen=True)
 class FitEnded(Event):
     """The model is complete; figures are those of the whole fit."""
 

@@ -35,7 +35,7 @@ from daskcluster.chunkwise.mixture import (
 from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.mixture_statistics import MixtureStatistics
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.events import Callback, IterationEnded, StopReason
+from daskcluster.events import Callback, EMStepEnded, StopReason
 from daskcluster.kernels.truncated_neighbours import learn_neighbours
 from daskcluster.kernels.truncated_tile import listed_tile_for
 from daskcluster.randomness import Key
@@ -95,15 +95,19 @@ class MixtureResult:
         Of the last iteration, at the parameters that it started from; -inf without iterations.
     weight : float
         Total row weight: the free energy is a sum over rows.
+    masses : ndarray of shape (k,)
+        Posterior row weight of each cluster, in the last iteration.
     n_iter : int
     stop_reason : StopReason
     history : list of dict
-        One record an iteration: ``iteration, free_energy, variance, seconds, n_distances, n_moved``.
+        One record an iteration: ``iteration, free_energy, inertia, variance, seconds, n_distances,
+        n_moved``; the inertia is weighted by posteriors.
     """
 
     gaussians: Gaussians
     free_energy: float
     weight: float
+    masses: np.ndarray
     n_iter: int
     stop_reason: StopReason
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -125,7 +129,7 @@ def variational_em(
         Not changed.
     settings : EMSettings
     callbacks : sequence of callables
-        Hear an `IterationEnded` each iteration; its ``inertia`` is minus the free energy.
+        Hear an `EMStepEnded` each iteration.
 
     Notes
     -----
@@ -158,11 +162,12 @@ class _Run:
         gaussians = Gaussians(centres, np.asarray(max(first, settings.floor, _LEAST_VARIANCE)))
         reason = StopReason.MAX_ITER if settings.max_iter == 0 else None
         history: list[dict[str, Any]] = []
-        free_energy = -np.inf
+        free_energy, masses = -np.inf, np.full(gaussians.k, weight / gaussians.k)
         while reason is None:
             began, iteration = time.perf_counter(), len(history) + 1
             found = self.passes.step(gaussians)
             before, free_energy = free_energy, found.bound.value + weight * gaussians.log_constant
+            masses = found.masses
             gaussians = self._learnt(found, gaussians, iteration)
             seconds = time.perf_counter() - began
             history.append(_record(iteration, free_energy, gaussians, found, seconds))
@@ -174,7 +179,8 @@ class _Run:
                 shift=change,
                 threshold=settings.tol * abs(free_energy),
             )
-        return MixtureResult(gaussians, free_energy, weight, len(history), reason, history)
+        gaussians = as_kind(gaussians, settings.covariance_type)
+        return MixtureResult(gaussians, free_energy, weight, masses, len(history), reason, history)
 
     def _learnt(self, found: MixtureStatistics, gaussians: Gaussians, iteration: int) -> Gaussians:
         kind, floor = self.settings.covariance_type, max(self.settings.floor, _LEAST_VARIANCE)
@@ -198,6 +204,7 @@ def _record(
     return {
         "iteration": iteration,
         "free_energy": free_energy,
+        "inertia": float(found.seconds.sum()),
         "variance": float(np.mean(gaussians.variances)),
         "seconds": seconds,
         "n_distances": found.n_distances,
@@ -205,13 +212,14 @@ def _record(
     }
 
 
-def _event(record: dict[str, Any]) -> IterationEnded:
-    return IterationEnded(
+def _event(record: dict[str, Any]) -> EMStepEnded:
+    return EMStepEnded(
         iteration=record["iteration"],
-        inertia=-record["free_energy"],
+        inertia=record["inertia"],
         shift=0.0,
         seconds=record["seconds"],
         n_distances=record["n_distances"],
+        free_energy=record["free_energy"],
     )
 
 

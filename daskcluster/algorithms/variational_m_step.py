@@ -60,8 +60,8 @@ def _column(old: Gaussians, ndim: int) -> np.ndarray:
 def as_kind(gaussians: Gaussians, kind: str) -> Gaussians:
     """Return the same mixture with variances of shape `kind`, and with weights where it has them."""
     k, d = gaussians.k, gaussians.d
-    if kind == "isotropic":
+    if kind == "isotropic" or not gaussians.shared:
         return gaussians
     shape = (k, d) if kind == "diag" else (k,)
-    weights = np.full(k, 1.0 / k) if gaussians.weights is None else gaussians.weights
-    return Gaussians(gaussians.means, np.broadcast_to(gaussians.variances, shape).copy(), weights)
+    variances = np.broadcast_to(gaussians.variances, shape).copy()
+    return Gaussians(gaussians.means, variances, np.full(k, 1.0 / k))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, label_rows, prepare_rows
 from daskcluster.data.sink import ArraySink, ZarrSink
 from daskcluster.engine.engine import Engine
 from daskcluster.events import Callback
 from daskcluster.typing import Dataset
+
+LabelRows = Callable[[Chunk, Any], np.ndarray]
+"""(chunk, prepared) -> int32 labels, as `label_rows`; at module level."""
 
 
 class Labels:
@@ -27,13 +31,25 @@ class Labels:
     engine : Engine
     unit : bool
         Cosine metric.
+    params : RowParams, optional
+        In place of `centres` and `unit`, for `fn`.
+    fn : LabelRows
+        How rows are labelled.
     """
 
     def __init__(
-        self, dataset: Dataset, centres: np.ndarray, engine: Engine, *, unit: bool = False
+        self,
+        dataset: Dataset,
+        centres: np.ndarray,
+        engine: Engine,
+        *,
+        unit: bool = False,
+        params: RowParams | None = None,
+        fn: LabelRows = label_rows,
     ) -> None:
         self._dataset = dataset
-        self._params = RowParams(centres, unit)
+        self._params = RowParams(centres, unit) if params is None else params
+        self._fn = fn
         self._engine = engine
         self._array: np.ndarray | None = None
 
@@ -63,7 +79,7 @@ class Labels:
             sink = ArraySink(np.empty(len(self), np.int32))
             with self._engine.place(self._dataset) as placement:
                 placement.map_rows(
-                    label_rows, sink, self._params, prepare=prepare_rows, name="labels"
+                    self._fn, sink, self._params, prepare=prepare_rows, name="labels"
                 )
             self._array = sink.array
         array = self._array if dtype is None else self._array.astype(dtype, copy=False)
@@ -78,13 +94,14 @@ class Labels:
             url,
             overwrite=overwrite,
             storage_options=storage_options,
+            fn=self._fn,
         )
 
     def to_dask(self) -> Any:
         """Return a lazy dask array, int32 (n,), with the rows' chunks."""
         from daskcluster.estimators.lazy import lazy_rows
 
-        return lazy_rows(self._dataset, label_rows, self._params, np.dtype(np.int32))
+        return lazy_rows(self._dataset, self._fn, self._params, np.dtype(np.int32))
 
 
 def save_rows(
@@ -96,6 +113,7 @@ def save_rows(
     overwrite: bool = False,
     storage_options: Any = None,
     callbacks: Sequence[Callback] = (),
+    fn: LabelRows = label_rows,
 ) -> None:
     """Stream the labels of `dataset` to a Zarr array at `url`; nothing is left of a failed try."""
     sink = ZarrSink.create(
@@ -107,4 +125,4 @@ def save_rows(
         storage_options=storage_options,
     )
     with sink.transaction(), engine.place(dataset, callbacks=callbacks) as placement:
-        placement.map_rows(label_rows, sink, params, prepare=prepare_rows, name="labels")
+        placement.map_rows(fn, sink, params, prepare=prepare_rows, name="labels")

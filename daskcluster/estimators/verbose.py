@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from daskcluster.events import Event, FitEnded, IterationEnded, Notice, SeedingEnded
+from daskcluster.events import (
+    EMStepEnded,
+    Event,
+    FitEnded,
+    IterationEnded,
+    Notice,
+    SeedingEnded,
+)
 
 
 def line_for(event: Event) -> str | None:
@@ -13,6 +20,8 @@ def line_for(event: Event) -> str | None:
         return (
             f"Initialization complete: {event.method}, {event.passes} passes, {event.seconds:.2f} s"
         )
+    if isinstance(event, EMStepEnded):
+        return f"Iteration {event.iteration}, free energy {event.free_energy:.8g}, {event.seconds:.3f} s"
     if isinstance(event, IterationEnded):
         return f"Iteration {event.iteration}, inertia {event.inertia:.8g}, {event.seconds:.3f} s"
     if isinstance(event, Notice):

@@ -10,8 +10,10 @@ from daskcluster.engine.engine import Engine
 from daskcluster.errors import InvalidDataError
 from daskcluster.events import Callback
 from daskcluster.jobs.centres import CentreJobs
+from daskcluster.jobs.mixtures import MixtureJobs
 from daskcluster.models.kinds import Model
 from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.mixture import MixtureModel
 from daskcluster.typing import Dataset
 
 
@@ -45,7 +47,10 @@ class ModelJobs(Protocol):
         ...
 
 
-JOBS: dict[str, ModelJobs] = {KMeansModel.kind: CentreJobs()}
+JOBS: dict[str, ModelJobs] = {
+    KMeansModel.kind: CentreJobs(),
+    MixtureModel.kind: MixtureJobs(),
+}
 """By the kind of model, as in `daskcluster.models.kinds.KINDS`."""
 
 

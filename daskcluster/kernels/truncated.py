@@ -112,9 +112,9 @@ def step_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
     """Build the E- and M-step; `scaled` for costs with inverse deviations by feature.
 
     ``step(rows, weights, sets, costs, sharpness, least, space, told, pairs, grids, moments, bounds,
-    learn)`` gives the pairs (keys, sums, counts), which may be larger arrays than were given (there with `used`), and
-    the number of distances. With ``learn = 0`` nothing goes to the sums, and `bounds` are the least costs
-    instead: what the first variance is made of.
+    learn)`` gives the pairs (keys, sums, counts), which may be larger arrays than were given (there with
+    `used`), and the number of distances. With ``learn = 0`` nothing goes to the sums, and `bounds` are the
+    least costs instead: what the first variance is made of.
     """
     return _build_step(*listed_tile_for(dtype), lanes_of(dtype), int(scaled), STAMP)
 

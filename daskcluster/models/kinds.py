@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.mixture import MixtureModel
 
 
 class Model(Protocol):
@@ -76,5 +77,5 @@ class Model(Protocol):
         ...
 
 
-KINDS: dict[str, type[Model]] = {model.kind: model for model in (KMeansModel,)}
+KINDS: dict[str, type[Model]] = {model.kind: model for model in (KMeansModel, MixtureModel)}
 """The classes of models, by the kind that a saved document names."""

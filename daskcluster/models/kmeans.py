@@ -96,13 +96,13 @@ class KMeansModel:
     estimator: str = "KMeans"
 
     def __post_init__(self) -> None:
-        _check_centres(self.centres)
+        check_centres(self.centres)
         for name in ("sizes", "costs"):
             if len(getattr(self, name)) == 0:
                 kind = np.int64 if name == "sizes" else np.float64
                 object.__setattr__(self, name, np.zeros(self.n_clusters, kind))
         for name in _PER_CLUSTER:
-            _check_per_cluster(name, getattr(self, name), self.n_clusters)
+            check_per_cluster(name, getattr(self, name), self.n_clusters)
         if self.metric not in METRICS:
             raise ModelFormatError(f"metric={self.metric!r} should be one of {', '.join(METRICS)}.")
         if not (math.isfinite(self.inertia) and self.inertia >= 0.0):
@@ -192,7 +192,8 @@ class KMeansModel:
         )
 
 
-def _check_centres(centres: np.ndarray) -> None:
+def check_centres(centres: np.ndarray) -> None:
+    """Refuse centres that are not finite floats of shape (k, d)."""
     if centres.ndim != 2 or centres.shape[0] < 1 or centres.shape[1] < 1:
         raise ModelFormatError(f"centres of shape {centres.shape} should be of shape (k, d).")
     if centres.dtype not in (np.float32, np.float64):
@@ -201,7 +202,8 @@ def _check_centres(centres: np.ndarray) -> None:
         raise ModelFormatError("centres should be finite; one holds NaN or infinity.")
 
 
-def _check_per_cluster(name: str, values: np.ndarray, n_clusters: int) -> None:
+def check_per_cluster(name: str, values: np.ndarray, n_clusters: int) -> None:
+    """Refuse figures of clusters that are not finite, or negative, or too few."""
     if values.shape != (n_clusters,):
         raise ModelFormatError(
             f"cluster {name} of shape {values.shape} should be of shape ({n_clusters},)."

@@ -16,6 +16,7 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.parameters.coreset import CORESET
 from daskcluster.parameters.kmeans import KMEANS
 from daskcluster.parameters.minibatch import MINI_BATCH
+from daskcluster.parameters.mixture import MIXTURE
 from daskcluster.parameters.nested import NESTED
 from daskcluster.parameters.table import Parameter
 
@@ -114,6 +115,20 @@ ALGORITHMS: dict[str, Algorithm] = {
         about="mini-batches that double until they are all rows",
         plan="daskcluster.estimators.nested_plan:plan_fit",
     ),
+    **{
+        name: Algorithm(
+            "daskcluster.estimators.mixture:VariationalGaussianMixture",
+            MIXTURE,
+            about=f"a Gaussian mixture of {rows}, by truncated EM",
+            fixed=fixed,
+            defaults=defaults,
+            rename={"n_clusters": "n_components"},
+        )
+        for name, rows, fixed, defaults in (
+            ("var-gmm", "all rows", {"coreset_size": None}, {}),
+            ("vc-gmm", "a small weighted sample", {}, {"coreset_size": 10_000}),
+        )
+    },
 }
 """From names to algorithms. The first is the default."""
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from daskcluster.events import (
+    EMStepEnded,
     Event,
     FitEnded,
     FitStarted,
@@ -84,10 +85,10 @@ def describe_iteration(
     event: IterationEnded, max_iter: int, at_most: float | None, n_rows: int = 0
 ) -> str:
     """Return one line about an iteration."""
-    text = (
-        f"iteration {event.iteration}/{max_iter}: inertia {event.inertia:.8g}, "
-        f"shift {event.shift:.3g}, {format_seconds(event.seconds)}"
-    )
+    figures = f"inertia {event.inertia:.8g}, shift {event.shift:.3g}"
+    if isinstance(event, EMStepEnded):
+        figures = f"free energy {event.free_energy:.8g}, inertia {event.inertia:.8g}"
+    text = f"iteration {event.iteration}/{max_iter}: {figures}, {format_seconds(event.seconds)}"
     if 0 < event.n_touched < n_rows:
         text += f", {event.n_touched / n_rows:.1%} of the rows looked at"
     if event.n_empty:

@@ -1,0 +1,84 @@
+"""Jobs under a Gaussian mixture: a row belongs to the component with the largest posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import compute_dtype
+from daskcluster.chunkwise.assign import SCORE, AssignParams, ScoreStatistics
+from daskcluster.chunkwise.mixture_parameters import Gaussians
+from daskcluster.chunkwise.mixture_rows import (
+    LIKELIHOOD,
+    LikelihoodParams,
+    MixtureRowParams,
+    label_by_density,
+)
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.labels import save_rows
+from daskcluster.events import Callback
+from daskcluster.models.mixture import MixtureModel
+from daskcluster.typing import Dataset
+
+
+class MixtureJobs:
+    """What jobs do with rows under a `MixtureModel`."""
+
+    def write_labels(
+        self,
+        model: MixtureModel,
+        dataset: Dataset,
+        engine: Engine,
+        url: str,
+        *,
+        overwrite: bool,
+        storage_options: Mapping[str, Any] | None,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        """Write the label of every row. One pass."""
+        save_rows(
+            dataset,
+            engine,
+            MixtureRowParams.of(_gaussians(model, dataset)),
+            url,
+            overwrite=overwrite,
+            storage_options=None if storage_options is None else dict(storage_options),
+            callbacks=callbacks,
+            fn=label_by_density,
+        )
+
+    def evaluate(
+        self, model: MixtureModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
+    ) -> ScoreStatistics:
+        """Return size, weight and cost of every cluster on `dataset`, rows with their nearest mean."""
+        means = _gaussians(model, dataset).means
+        chosen = choose_engine(engine, dataset)
+        with chosen.place(dataset, callbacks=callbacks) as placement:
+            found: ScoreStatistics = ScaledPlacement(placement).reduce(
+                SCORE, lambda scale: AssignParams(means, scale)
+            )
+        return found
+
+    def score(
+        self, model: MixtureModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
+    ) -> tuple[float, float]:
+        """Return the inertia about the nearest means, and the mean log-density. Two passes."""
+        gaussians = _gaussians(model, dataset)
+        chosen = choose_engine(engine, dataset)
+        with chosen.place(dataset, callbacks=callbacks) as placement:
+            rows = ScaledPlacement(placement)
+            costs = rows.reduce(SCORE, lambda scale: AssignParams(gaussians.means, scale))
+            found = rows.reduce(LIKELIHOOD, lambda scale: LikelihoodParams(gaussians, scale))
+        mean = found.bounds.value / found.weight.value + gaussians.log_constant
+        return float(costs.inertia), mean
+
+
+def _gaussians(model: MixtureModel, dataset: Dataset) -> Gaussians:
+    means = np.ascontiguousarray(model.centres, compute_dtype(dataset.dtype))
+    if model.covariance_type == "isotropic":
+        return Gaussians(means, np.asarray(model.variances[0]))
+    return Gaussians(means, model.variances, model.mixing)

@@ -1,0 +1,347 @@
+"""VariationalGaussianMixture: the estimator's contract, engines, lost workers, and saved models."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+
+import numpy as np
+import pytest
+import zarr
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.mixture import GaussianMixture
+from sklearn.utils.estimator_checks import check_estimator
+
+import daskcluster as dc
+from daskcluster import jobs
+from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
+from daskcluster.events import EMStepEnded
+
+KINDS = ("isotropic", "spherical", "diag")
+
+
+def blobs(n=900, k=6, d=3, seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    centres = rng.uniform(-20, 20, (k, d))
+    return (centres[rng.integers(0, k, n)] + rng.normal(size=(n, d))).astype(dtype)
+
+
+def mixture(k=6, **parameters):
+    defaults = {"truncation": 3, "n_neighbors": 3, "random_state": 0}
+    return dc.VariationalGaussianMixture(k, **{**defaults, **parameters})
+
+
+def stored(folder, X, rows=1100):
+    path = str(folder / "rows.zarr")
+    array = zarr.create_array(path, shape=X.shape, chunks=(rows, X.shape[1]), dtype=X.dtype)
+    array[:] = X
+    return path
+
+
+def same(a, b):
+    for name in ("means_", "covariances_", "weights_"):
+        assert np.array_equal(getattr(a, name), getattr(b, name)), name
+    assert a.lower_bound_ == b.lower_bound_
+    assert (a.n_iter_, a.stop_reason_) == (b.n_iter_, b.stop_reason_)
+
+
+def test_scikit_learn_takes_it_for_one_of_its_own():
+    check_estimator(
+        mixture(2, max_iter=5), expected_failed_checks=dict.fromkeys(_SMALL, "a law, tested below")
+    )
+
+
+_SMALL = ("check_sample_weight_equivalence_on_dense_data",)
+
+
+# -- what it says of rows -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_agrees_with_scikit_learn_on_the_same_mixture(kind):
+    X = blobs()
+    fitted = mixture(covariance_type=kind, truncation=6).fit(X)
+    theirs = GaussianMixture(6, covariance_type="diag" if kind == "diag" else "spherical")
+    theirs.means_, theirs.weights_ = fitted.means_, fitted.weights_
+    theirs.covariances_ = np.broadcast_to(fitted.covariances_, (6, 3) if kind == "diag" else (6,))
+    theirs.precisions_cholesky_ = 1.0 / np.sqrt(theirs.covariances_)
+    assert np.allclose(fitted.score_samples(X), theirs.score_samples(X), rtol=1e-9)
+    assert np.allclose(fitted.predict_proba(X).toarray(), theirs.predict_proba(X), atol=1e-9)
+    assert np.array_equal(fitted.predict(X), theirs.predict(X))
+    assert np.isclose(fitted.score(X), theirs.score(X))
+    if kind != "isotropic":
+        assert np.isclose(fitted.aic(X), theirs.aic(X))
+        assert np.isclose(fitted.bic(X), theirs.bic(X))
+
+
+def test_posteriors_are_truncated():
+    X = blobs()
+    found = mixture(truncation=2).fit(X).predict_proba(X)
+    assert found.shape == (len(X), 6)
+    assert (np.diff(found.indptr) == 2).all()
+    assert np.allclose(found.sum(axis=1), 1.0)
+    assert found.has_sorted_indices
+
+
+def test_labels_are_what_predict_says():
+    X = blobs(dtype=np.float32)
+    fitted = mixture(covariance_type="diag")
+    labels = fitted.fit_predict(X)
+    assert labels.dtype == np.int32
+    assert np.array_equal(labels, fitted.predict(X))
+    assert np.array_equal(fitted.labels_, labels)
+
+
+def test_the_lower_bound_is_below_the_likelihood():
+    X = blobs()
+    fitted = mixture(truncation=2, tol=0.0, max_iter=30).fit(X)
+    assert fitted.lower_bound_ <= fitted.score(X) + 1e-9
+    exact = mixture(truncation=6, tol=0.0, max_iter=60).fit(X)
+    assert np.isclose(exact.lower_bound_, exact.score(X), rtol=1e-3)
+
+
+def test_rows_are_drawn_from_the_mixture():
+    fitted = mixture(covariance_type="diag").fit(blobs())
+    X, y = fitted.sample(20_000)
+    assert X.shape == (20_000, 3)
+    assert X.dtype == fitted.means_.dtype
+    for c in range(6):
+        drawn = X[y == c]
+        assert np.allclose(drawn.mean(axis=0), fitted.means_[c], atol=0.2)
+        assert np.allclose(drawn.var(axis=0), fitted.covariances_[c], rtol=0.15)
+    assert np.allclose(np.bincount(y) / len(y), fitted.weights_, atol=0.02)
+    assert np.array_equal(fitted.sample(5)[0], fitted.sample(5)[0])
+
+
+def test_dask_in_lazy_dask_out():
+    da = pytest.importorskip("dask.array")
+    X = blobs()
+    fitted = mixture().fit(X)
+    lazy = fitted.predict(da.from_array(X, chunks=(250, 3)))
+    assert lazy.chunks == ((250, 250, 250, 150),)
+    assert np.array_equal(lazy.compute(), fitted.predict(X))
+
+
+# -- what it learns -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clear_clusters_are_found(kind):
+    rng = np.random.default_rng(0)
+    centres = 50.0 * np.arange(5)[:, None] * np.ones(3)
+    X = centres[rng.integers(0, 5, 2000)] + rng.normal(size=(2000, 3)) * [1.0, 2.0, 0.5]
+    fitted = mixture(5, covariance_type=kind, init=centres + 3.0).fit(X)
+    assert fitted.converged_
+    assert np.allclose(np.sort(fitted.means_[:, 0]), centres[:, 0], atol=0.3)
+    truth = {
+        "isotropic": 1.75,
+        "spherical": np.full(5, 1.75),
+        "diag": np.tile([1, 4, 0.25], (5, 1)),
+    }
+    assert np.allclose(fitted.covariances_, truth[kind], rtol=0.25)
+
+
+def test_a_coreset_of_all_rows_is_no_coreset():
+    X = blobs(dtype=np.float32)
+    settings = {"init": X[:6], "max_iter": 10}
+    plain, whole = mixture(**settings).fit(X), mixture(coreset_size=900, **settings).fit(X)
+    assert np.allclose(plain.means_, whole.means_, atol=1e-4)
+    assert np.isclose(plain.lower_bound_, whole.lower_bound_)
+
+
+def test_a_coreset_takes_two_passes():
+    X = blobs(5000)
+    fitted = mixture(coreset_size=600).fit(X)
+    assert fitted.passes_ == 2
+    assert fitted.coreset_.n_rows == 600
+    assert len(fitted.labels_) == 5000
+    full = mixture().fit(X)
+    assert fitted.score(X) > full.score(X) - 0.5
+
+
+def test_passes_are_counted():
+    X = blobs()
+    fitted = mixture(init=X[:6], warmup_steps=2, tol=0.0, max_iter=4).fit(X)
+    assert fitted.passes_ == 1 + (2 + 1) + 4  # the survey, searches, iterations
+
+
+def test_distances_are_counted_below_the_promise():
+    X = blobs(2000, 50, 5)
+    fitted = mixture(50, truncation=3, n_neighbors=3, n_random=1, max_iter=10).fit(X)
+    counts = [record["n_distances"] for record in fitted.history_]
+    assert counts[0] == 3 * len(X)  # the first M-step keeps what was found before
+    assert all(3 * len(X) <= count <= (3 + 9 + 1) * len(X) for count in counts)
+
+
+def test_a_callback_may_stop_it():
+    def stop(event):
+        if isinstance(event, EMStepEnded) and event.iteration == 3:
+            raise dc.events.StopFit
+
+    fitted = mixture(tol=0.0, callbacks=[stop]).fit(blobs())
+    assert fitted.n_iter_ == 3
+    assert fitted.stop_reason_ == "callback"
+    assert not fitted.converged_
+
+
+def test_warm_start_from_another_mixture():
+    X = blobs()
+    first = mixture().fit(X)
+    again = mixture(init=first).fit(X)
+    assert again.n_iter_ <= first.n_iter_
+    assert again.seeding_ == "array"
+
+
+def test_verbose_says_each_iteration(capsys):
+    mixture(verbose=1, max_iter=3, tol=0.0).fit(blobs())
+    said = capsys.readouterr().out
+    assert said.count("Iteration") == 3
+    assert "free energy" in said
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "text"),
+    [
+        ({"truncation": 0}, InvalidParameterError, "'truncation' parameter"),
+        ({"n_neighbors": 1}, InvalidParameterError, "'n_neighbors' parameter"),
+        ({"covariance_type": "full"}, InvalidParameterError, "'covariance_type' parameter"),
+        ({"search": "all"}, InvalidParameterError, "'search' parameter"),
+        ({"reg_covar": -1.0}, InvalidParameterError, "'reg_covar' parameter"),
+        ({"coreset_size": 4}, InvalidParameterError, "coreset_size=4 should be >= n_components=6"),
+        ({"n_components": 2.5}, WrongTypeError, "'n_components' parameter"),
+        ({"n_components": 901}, InvalidParameterError, "n_samples=900 should be >= n_clusters=901"),
+    ],
+)
+def test_wrong_parameters_are_refused(parameters, error, text):
+    with pytest.raises(error, match=text):
+        mixture().set_params(**parameters).fit(blobs())
+
+
+def test_sparse_rows_are_refused():
+    import scipy.sparse
+
+    with pytest.raises(InvalidDataError, match="takes dense rows, X is sparse"):
+        mixture().fit(scipy.sparse.csr_array(blobs()))
+
+
+def test_nan_is_named():
+    X = blobs()
+    X[7, 1] = np.nan
+    with pytest.raises(InvalidDataError, match="first in row 7"):
+        mixture().fit(X)
+
+
+def test_it_has_to_be_fitted():
+    with pytest.raises(NotFittedError):
+        mixture().predict(blobs())
+    with pytest.raises(AttributeError, match="no labels_"):
+        _ = mixture().labels_
+
+
+# -- engines --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_workers_equal_threads(tmp_path, client, kind):
+    X = blobs(6000, 20, 4, dtype=np.float32)
+    rows = stored(tmp_path, X)
+    weights = np.random.default_rng(0).lognormal(size=len(X))
+    model = mixture(20, covariance_type=kind, n_random=1, max_iter=6)
+    expected = clone(model).set_params(engine="local").fit(X, sample_weight=weights)
+    same(clone(model).set_params(engine=client).fit(rows, sample_weight=weights), expected)
+    same(clone(model).set_params(engine="local").fit(rows, sample_weight=weights), expected)
+
+
+def test_sets_that_die_with_a_worker_are_replayed(tmp_path):
+    from dask import config
+    from distributed import Client, LocalCluster
+
+    X = blobs(6000, 20, 4, dtype=np.float32)
+    rows = stored(tmp_path, X)
+    model = mixture(20, n_random=1, tol=0.0, max_iter=8)
+    expected = clone(model).set_params(engine="local").fit(X)
+    killed = []
+
+    with (
+        config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+
+        def kill(event):
+            if isinstance(event, EMStepEnded) and event.iteration == 4 and not killed:
+                killed.append(next(iter(client.run(os.getpid).values())))
+                os.kill(killed[0], signal.SIGKILL)
+
+        found = clone(model).set_params(engine=client, callbacks=[kill]).fit(rows)
+    assert killed
+    same(found, expected)
+
+
+def test_lost_sets_are_replayed_to_the_bit(monkeypatch):
+    """Every pass loses all sets: each is then made of the journal alone."""
+    from daskcluster.engine.places import Place
+
+    X = blobs(2000, 20, 4, dtype=np.float32)
+    expected = mixture(20, n_random=1, tol=0.0, max_iter=5, warmup_steps=1).fit(X)
+    monkeypatch.setattr(Place, "keep_state", lambda *arguments: None)
+    same(mixture(20, n_random=1, tol=0.0, max_iter=5, warmup_steps=1).fit(X), expected)
+
+
+# -- copies and models ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_saved_is_loaded(tmp_path, kind):
+    X = blobs()
+    fitted = mixture(covariance_type=kind).fit(X)
+    url = str(tmp_path / "model.zarr")
+    fitted.save(url)
+    loaded = dc.load_model(url)
+    assert isinstance(loaded, dc.VariationalGaussianMixture)
+    same(loaded, fitted)
+    assert np.array_equal(loaded.predict(X), fitted.predict(X))
+    assert loaded.history_ == fitted.history_
+    assert loaded.get_params()["truncation"] == 3
+
+
+def test_a_model_of_another_shape_is_refused():
+    from daskcluster.errors import ModelFormatError
+    from daskcluster.models.mixture import MixtureModel
+
+    half = np.full(2, 0.5)
+    for variances in (np.ones(2), np.zeros(1), np.full(1, np.nan), np.ones(1, np.float32)):
+        with pytest.raises(ModelFormatError, match="variances"):
+            MixtureModel(np.zeros((2, 3)), variances, half, half)
+    with pytest.raises(ModelFormatError, match="truncation=3 should be in"):
+        MixtureModel(np.zeros((2, 3)), np.ones(1), half, half, truncation=3)
+
+
+def test_pickles_hold_no_rows():
+    X = blobs(5000)
+    fitted = mixture(coreset_size=1000).fit(X)
+    twin = pickle.loads(pickle.dumps(fitted))
+    assert len(pickle.dumps(fitted)) < 20_000
+    assert np.array_equal(twin.predict(X), fitted.predict(X))
+    labels = fitted.labels_
+    assert np.array_equal(pickle.loads(pickle.dumps(fitted)).labels_, labels)
+
+
+@pytest.mark.parametrize("name", ["var-gmm", "vc-gmm"])
+def test_jobs_fit_label_and_score(tmp_path, name):
+    X = blobs(3000)
+    rows, model = stored(tmp_path, X), str(tmp_path / "model.zarr")
+    extra = {"coreset_size": 500} if name == "vc-gmm" else {}
+    record = jobs.fit(
+        rows, n_clusters=6, model=model, labels=str(tmp_path / "labels.zarr"), algorithm=name,
+        random_state=0, truncation=3, n_neighbors=3, **extra,
+    )  # fmt: skip
+    assert record.estimator == "VariationalGaussianMixture"
+    assert record.lower_bound is not None
+    fitted = dc.load_model(model)
+    assert np.array_equal(zarr.open_array(str(tmp_path / "labels.zarr"))[:], fitted.predict(X))
+    scored = jobs.score(model, rows)
+    assert np.isclose(scored.score, fitted.score(X))
+    assert np.isclose(scored.inertia, dc.quantization_error(X, fitted.means_))
