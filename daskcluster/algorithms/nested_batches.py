@@ -8,8 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
-from daskcluster.data.cohorts import CohortDataset, NestedOrder
+from daskcluster.data.cohorts import CohortDataset
 from daskcluster.data.cohorts_gathered import GatheredCohorts
+from daskcluster.data.cohorts_order import NestedOrder
 from daskcluster.data.dataset import RowDataset
 from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.local import LocalEngine

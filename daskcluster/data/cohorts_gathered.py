@@ -9,7 +9,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.data.array import ArrayDataset
-from daskcluster.data.cohorts import NestedOrder
+from daskcluster.data.cohorts_order import NestedOrder
 from daskcluster.data.dataset import OnRead, RowDataset
 from daskcluster.data.sparse_memory import MemorySparseDataset
 from daskcluster.data.weighted import ArrayWeights

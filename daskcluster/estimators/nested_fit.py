@@ -13,7 +13,7 @@ from daskcluster.algorithms.nested import nested
 from daskcluster.algorithms.nested_batches import HOME_BYTES, NestedBatches
 from daskcluster.algorithms.nested_doubling import DoublingRule
 from daskcluster.chunkwise.assign import SCORE, AssignParams
-from daskcluster.data.cohorts import NestedOrder
+from daskcluster.data.cohorts_order import NestedOrder
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.local import LocalEngine
@@ -89,13 +89,14 @@ class NestedFit:
             whole = stack.enter_context(
                 self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
             )
+            labels = self._kept_labels(whole)
             batches = NestedBatches(
                 whole,
                 self.engine,
                 NestedOrder(dataset.n_rows, Key(seed, "nested") if estimator.shuffle else None),
                 int(estimator.batch_size),
                 unit=self._unit,
-                labels=self._kept_labels(whole),
+                labels=labels,
                 footprint=footprint,
                 callbacks=self.callbacks,
                 home_bytes=self._home_bytes(whole),
@@ -103,9 +104,7 @@ class NestedFit:
             stack.callback(batches.close)
             run = self._fit(batches, self._seeded(batches, seed), stack)
             rows = batches.rows if batches.is_whole else ScaledPlacement(whole, unit=self._unit)
-            best = judge(
-                rows, run, batches.labels if batches.is_whole else None, labelled=self.labelled
-            )
+            best = judge(rows, run, labels, labelled=self.labelled)
             self.passes = whole.traffic.passes + batches.gathers
             self.bytes_read = batches.bytes_read
         publish(self.callbacks, self._ended(best))

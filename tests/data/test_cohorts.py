@@ -9,8 +9,9 @@ import pytest
 import zarr
 from scipy import sparse
 
-from daskcluster.data.cohorts import CohortDataset, NestedOrder
+from daskcluster.data.cohorts import CohortDataset
 from daskcluster.data.cohorts_gathered import GatheredCohorts
+from daskcluster.data.cohorts_order import NestedOrder
 from daskcluster.data.open import open_dataset
 from daskcluster.randomness import Key
 

@@ -12,7 +12,7 @@ import daskcluster as dc
 from daskcluster.algorithms.nested import nested
 from daskcluster.algorithms.nested_batches import NestedBatches
 from daskcluster.algorithms.nested_doubling import DoublingRule
-from daskcluster.data.cohorts import NestedOrder
+from daskcluster.data.cohorts_order import NestedOrder
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidParameterError, WrongTypeError
@@ -404,6 +404,7 @@ def test_rounds_are_counted_on_batches_of_any_size():
     model = fit(blobs(3000), max_iter=7)
     assert (model.n_iter_, len(model.history_), model.stop_reason_) == (7, 7, "max_iter")
     np.testing.assert_array_equal(model.labels_, model.predict(blobs(3000)))
+    assert model.passes_ == 1  # for inertia and labels together
 
 
 def test_a_small_rho_doubles_in_every_round():
