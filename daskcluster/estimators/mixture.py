@@ -315,8 +315,8 @@ class VariationalGaussianMixture(MixtureRows):
             for name, value in model.parameters.items()
             if name in names and not (isinstance(value, str) and value.startswith("<"))
         }
-        shape = {"n_components": model.n_clusters, "truncation": model.truncation}
-        self = cls(**{**plain, **shape, "covariance_type": model.covariance_type})
+        shape = {"n_components": model.n_clusters, "covariance_type": model.covariance_type}
+        self = cls(**{"truncation": model.truncation, **plain, **shape})
         shared = model.covariance_type == "isotropic"
         self.means_, self.weights_ = model.centres, model.mixing
         self.covariances_ = float(model.variances[0]) if shared else model.variances
