@@ -10,7 +10,7 @@ import pytest
 
 import daskcluster as dc
 from daskcluster.errors import ModelFormatError
-from daskcluster.estimators.load import named, load_model, registered_name
+from daskcluster.estimators.load import load_model, named, registered_name
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import load_document, save_model
 from daskcluster.parameters.catalogue import ALGORITHMS
