@@ -8,8 +8,9 @@ that were nearest on average to the rows that c is nearest to (eq. 31).
 What differs from the paper: with ``rule="tile"`` a row looks at its set K(n) and at the neighbours'
 neighbours of its nearest cluster, which are as many candidates as the neighbours of all members of K(n),
 but the same for all rows of that cluster. K(n) is part of either search space, so the free energy never
-falls. And eq. 31 averages over rows that stayed with their cluster only what all of them have looked at:
-the mean over those that happened to look at a cluster is biased towards the near ones.
+falls. Eq. 31 then takes, of rows that stayed with their cluster, what all of them have looked at, and, of
+rows that came from another one, the clusters that they keep (or all that they have looked at, where they
+keep fewer than a neighbourhood has).
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from daskcluster.chunkwise.mixture import (
     truncated_pass,
 )
 from daskcluster.chunkwise.mixture_parameters import Gaussians
-from daskcluster.chunkwise.mixture_statistics import MixtureStatistics
+from daskcluster.chunkwise.mixture_statistics import MixtureGrids, MixtureStatistics
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, EMStepEnded, StopReason
+from daskcluster.kernels.truncated import STEPS
 from daskcluster.kernels.truncated_neighbours import learn_neighbours
 from daskcluster.kernels.truncated_tile import listed_tile_for
 from daskcluster.randomness import Key
@@ -256,6 +258,7 @@ class _TruncatedPasses:
         g = min(settings.n_neighbors, len(centres))
         self.neighbours = first_neighbours(settings.seed, len(centres), g)
         self._journal: list[Step] = []
+        self._rooted = settings.covariance_type == "isotropic"
         self._searched = False
 
     def first_cost(self, gaussians: Gaussians) -> float:
@@ -287,7 +290,7 @@ class _TruncatedPasses:
             Key(settings.seed, "mixture sets"),
             tuple(self._journal),
             learns=learns,
-            rooted=settings.covariance_type == "isotropic",
+            rooted=self._rooted,
         )
         found: MixtureStatistics = self._rows.placement.map_state(self._reduction, params)
         self._journal.append(step)
@@ -299,16 +302,10 @@ class _TruncatedPasses:
         self, found: MixtureStatistics, search: Search, gaussians: Gaussians
     ) -> None:
         lists, sizes = search.lists(listed_tile_for(gaussians.means.dtype).height)
-        pairs = found.pairs
-        self.neighbours = learn_neighbours(
-            lists,
-            sizes,
-            found.told_sums,
-            found.told_counts,
-            *pairs.table,
-            pairs.used,
-            self.neighbours,
-        )
+        rooted = self._rooted
+        shift = MixtureGrids.of(self._rows.scale, gaussians, rooted=rooted).keys
+        told = found.told_sums, found.told_counts, STEPS / shift
+        self.neighbours = learn_neighbours(lists, sizes, *told, found.pairs.table, self.neighbours)
 
     def close(self) -> None:
         self._rows.placement.drop_state(self._reduction.name)

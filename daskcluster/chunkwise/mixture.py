@@ -120,6 +120,8 @@ class _Ready:
             self.lists, self.sizes = _no_lists(gaussians.k)
         else:
             self.lists, self.sizes = search.lists(listed_tile_for(dtype).height)
+        self.tells_kept = search is not None and search.rule == "tile"
+        self.n_neighbours = 0 if search is None else search.neighbours.shape[1]
         near = search.neighbours if search is not None and search.rule == "row" else None
         self.neighbours = np.empty((gaussians.k, 0), np.int32) if near is None else near
         self.kernel = step_kernel(dtype, scaled=gaussians.by_feature)
@@ -148,7 +150,8 @@ class _Ready:
         """Update the sets of a block and add it to `into`; return its log-sums or least costs."""
         gaussians, pairs = self.step.gaussians, into.pairs
         bounds = np.empty(block.n_rows)
-        table, computed = self.kernel(
+        kept = self.tells_kept and sets.shape[1] >= self.n_neighbours
+        pairs.table, computed = self.kernel(
             read_only(block.rows),
             weights_or_none(block.weights),
             sets,
@@ -156,14 +159,13 @@ class _Ready:
             gaussians.sharpness,
             gaussians.least_posterior,
             self.space(block.start, block.stop),
-            into.told(grids.keys, rooted=rooted),
-            (*pairs.table, pairs.used),
+            into.told(grids.keys, rooted=rooted, kept=kept),
+            (pairs.table, pairs.used),
             grids.moments,
             into.moments,
             bounds,
             learns,
         )
-        pairs.keys, pairs.sums, pairs.counts = table
         into.n_distances += computed
         return bounds
 

@@ -22,7 +22,7 @@ from daskcluster.kernels.truncated_all import all_kernel
 from daskcluster.kernels.truncated_sums import MomentGrids, Moments
 
 POSTERIOR = np.dtype([("label", np.int32), ("posterior", np.float64)])
-_NONE = np.empty(0)
+_NONE, _NO_SECONDS = np.empty(0), np.empty((2, 0))
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _visit(
     n = len(rows)
     index, bounds = np.empty((n, most), np.int32), np.empty(n)
     posteriors = np.empty((n, 0 if every else most))
-    grids, moments = MomentGrids(_NONE, _NONE, _NONE), Moments(*[_NONE] * 6)
+    grids, moments = MomentGrids(_NONE, _NONE, _NONE), Moments(_NONE, _NONE, _NO_SECONDS, _NONE)
     visit = all_kernel(gaussians.means.dtype, scaled=gaussians.by_feature)
     visit(
         read_only(rows),

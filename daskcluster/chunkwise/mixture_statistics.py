@@ -11,7 +11,7 @@ from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.statistics import ExactScalar
 from daskcluster.kernels.arrays import aligned_zeros
 from daskcluster.kernels.truncated import Told
-from daskcluster.kernels.truncated_pairs import merge_pairs, with_room
+from daskcluster.kernels.truncated_pairs import merge_pairs, new_table, with_room
 from daskcluster.kernels.truncated_sums import MomentGrids, Moments
 
 _FIRST_ROOM = 1 << 10
@@ -33,12 +33,11 @@ class MixtureGrids:
         reach = scale.max_abs + np.abs(gaussians.means.astype(np.float64)).max(axis=0)
         by_feature = reach * reach * _SLACK
         farthest = float(by_feature.sum())
-        seconds = by_feature if gaussians.by_feature else np.array([farthest])
         cost = farthest * gaussians.steepest + float(np.abs(gaussians.costs.add).max())
         bound = cost * max(1.0, gaussians.sharpness) + np.log(gaussians.k + 1.0) + 1.0
-        moments = MomentGrids(
-            _both(scale.sums, n), _both(grid_shift(seconds * weight, n), n), _both(scale.weights, n)
-        )
+        seconds = grid_shift(by_feature * weight, n) if gaussians.by_feature else np.empty(0)
+        totals = np.array([scale.weights, grid_shift(farthest * weight, n)])
+        moments = MomentGrids(_both(scale.sums, n), _both(seconds, n), _both(totals, n))
         shift = grid_shift(bound * weight, n)
         return cls(
             moments,
@@ -55,29 +54,23 @@ def _both(shift: np.ndarray, n_rows: int) -> np.ndarray:
 class PairSums:
     """Sums of keys over pairs of clusters (c, other), sparse; see `truncated_pairs`."""
 
-    keys: np.ndarray = field(default_factory=lambda: np.full(_FIRST_ROOM, -1, np.int64))
-    sums: np.ndarray = field(default_factory=lambda: np.zeros(_FIRST_ROOM))
-    counts: np.ndarray = field(default_factory=lambda: np.zeros(_FIRST_ROOM, np.int64))
+    table: np.ndarray = field(default_factory=lambda: new_table(_FIRST_ROOM))
     used: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
 
-    @property
-    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.keys, self.sums, self.counts
-
     def combine(self, other: PairSums) -> PairSums:
-        self.keys, self.sums, self.counts = with_room(*self.table, self.used, int(other.used[0]))
-        merge_pairs(*self.table, self.used, *other.table)
+        self._add(other.table)
         return self
 
+    def _add(self, pairs: np.ndarray) -> None:
+        self.table = with_room(self.table, self.used, int((pairs[:, 0] >= 0).sum()))
+        merge_pairs(self.table, self.used, pairs)
+
     def __getstate__(self) -> dict[str, np.ndarray]:
-        there = self.keys >= 0  # free slots do not travel
-        return {name: getattr(self, name)[there] for name in ("keys", "sums", "counts")}
+        return {"pairs": self.table[self.table[:, 0] >= 0]}  # free slots do not travel
 
     def __setstate__(self, state: dict[str, np.ndarray]) -> None:
-        self.__init__()  # type: ignore[misc]
-        count = len(state["keys"])
-        self.keys, self.sums, self.counts = with_room(*self.table, self.used, count)
-        merge_pairs(*self.table, self.used, state["keys"], state["sums"], state["counts"])
+        self.table, self.used = new_table(_FIRST_ROOM), np.zeros(1, np.int64)
+        self._add(state["pairs"])
 
 
 @dataclass
@@ -110,14 +103,11 @@ class MixtureStatistics:
         cls, gaussians: Gaussians, *, two_grids: bool, learns: bool, tells: bool, width: int
     ) -> MixtureStatistics:
         k, d = (gaussians.k if learns else 0), gaussians.d
-        n_seconds = k * d if gaussians.by_feature else k
         moments = Moments(
             aligned_zeros(k * d),
             aligned_zeros(k * d if two_grids else 0),
-            aligned_zeros(n_seconds),
-            aligned_zeros(n_seconds),
-            np.zeros(k),
-            np.zeros(k),
+            np.zeros((2, k * d if gaussians.by_feature else 0)),
+            aligned_zeros(4 * k),
         )
         told = gaussians.k if tells else 0
         return cls(
@@ -128,9 +118,10 @@ class MixtureStatistics:
             PairSums(),
         )
 
-    def told(self, shift: float, *, rooted: bool) -> Told:
+    def told(self, shift: float, *, rooted: bool, kept: bool) -> Told:
         """Return where the kernel adds keys."""
-        return Told(self.told_sums, self.told_counts, np.array([shift]), np.array([rooted]))
+        how = np.array([rooted]), np.array([kept])
+        return Told(self.told_sums, self.told_counts, np.array([shift]), *how)
 
     def combine(self, other: MixtureStatistics) -> MixtureStatistics:
         for mine, theirs in zip(self.moments, other.moments, strict=True):
@@ -144,19 +135,23 @@ class MixtureStatistics:
         return self
 
     @property
+    def _totals(self) -> np.ndarray:
+        parts = self.moments.totals.reshape(-1, 4)
+        return parts[:, :2] + parts[:, 2:]
+
+    @property
     def masses(self) -> np.ndarray:
         """Posterior weight of each cluster, (k,)."""
-        return self.moments.masses + self.moments.low_masses
+        return self._totals[:, 0]
 
     @property
     def firsts(self) -> np.ndarray:
         """Weighted sums of the rows, (k, d)."""
         total, low = self.moments.firsts, self.moments.low_firsts
-        return (total + low if len(low) else total).reshape(len(self.moments.masses), -1)
+        return (total + low if len(low) else total).reshape(len(self.masses), -1)
 
     @property
     def seconds(self) -> np.ndarray:
         """Weighted sums of squared differences from the means, (k,) or (k, d)."""
-        total = self.moments.seconds + self.moments.low_seconds
-        k = len(self.moments.masses)
-        return total if len(total) == k else total.reshape(k, -1)
+        by_feature = self.moments.seconds.sum(axis=0)
+        return by_feature.reshape(len(self.masses), -1) if len(by_feature) else self._totals[:, 1]

@@ -29,13 +29,19 @@ class Told(NamedTuple):
     """What the neighbourhoods are learnt from: sums of keys of pairs (nearest cluster, other).
 
     `sums` (k, width) and `counts` (k,): of rows that stayed with their cluster, over its list. `shift`
-    (1,): M of the grid of keys. `rooted` (1,): keys are square roots of costs.
+    (1,): M of the grid of keys. `rooted` (1,): keys are square roots of costs. `kept` (1,): rows that came
+    from another cluster tell of those they keep alone, not of all that they have looked at.
     """
 
     sums: np.ndarray
     counts: np.ndarray
     shift: np.ndarray
     rooted: np.ndarray
+    kept: np.ndarray
+
+
+STEPS = 1.5 * 2.0**52
+"""M in steps of its grid."""
 
 
 @kernel
@@ -85,21 +91,27 @@ def _store(taken, here, index, values, sets, bounds):  # type: ignore[no-untyped
             sets[taken[r], rank] = index[rank * block + r]
 
 
+@kernel
+def _steps(key, shift, unit, rooted):  # type: ignore[no-untyped-def]
+    """Return a key in whole steps of the grid."""
+    value = np.float64(math.sqrt(key)) if rooted else np.float64(key)
+    return np.int64(((value + shift) - shift) * unit)
+
+
 def _build_tell_pairs(block: int, stamp: int) -> Any:
     def tell_pairs(  # type: ignore[no-untyped-def]
-        near, number, here, m, aside, index, stays, k, shift, rooted, keys, sums, counts, used,
+        costs, number, counts, here, home, stays, k, shift, rooted, table, used,
     ):  # fmt: skip
-        """Tell of all that the rows looked at which did not stay."""
+        """Tell of the first `counts` costs of those of the first `here` rows that did not stay."""
         _ = stamp
+        unit = STEPS / shift
         for r in range(here):
             if stays[r] > 0.0:
                 continue
-            home = np.int64(index[r]) * k
-            for j in range(m + aside[r]):
-                key = near[j * block + r]
-                value = np.float64(math.sqrt(key)) if rooted else np.float64(key)
-                value = (value + shift) - shift
-                add_pair(keys, sums, counts, used, home + number[j * block + r], value, 1)
+            first = np.int64(home[r]) * k
+            for j in range(counts[r]):
+                value = _steps(costs[j * block + r], shift, unit, rooted)
+                add_pair(table, used, first + number[j * block + r], value, 1)
 
     return kernel(tell_pairs)
 
@@ -112,9 +124,9 @@ def step_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
     """Build the E- and M-step; `scaled` for costs with inverse deviations by feature.
 
     ``step(rows, weights, sets, costs, sharpness, least, space, told, pairs, grids, moments, bounds,
-    learn)`` gives the pairs (keys, sums, counts), which may be larger arrays than were given (there with
-    `used`), and the number of distances. With ``learn = 0`` nothing goes to the sums, and `bounds` are the
-    least costs instead: what the first variance is made of.
+    learn)`` gives the table of pairs, which may be a larger one than was given (there with `used`), and the
+    number of distances. With ``learn = 0`` nothing goes to the sums, and `bounds` are the least costs
+    instead: what the first variance is made of.
     """
     return _build_step(*listed_tile_for(dtype), lanes_of(dtype), int(scaled), STAMP)
 
@@ -133,9 +145,9 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
         x, lists = rows.reshape(n * d), space.lists.reshape(space.lists.size)
         wide, flat_sets = space.lists.shape[1], sets.reshape(n * q)
         most = wide + q * (1 + space.neighbours.shape[1]) + space.drawn.shape[1]
-        packed, near = aligned(d * block, rows), aligned(most * block, rows)
+        packed, near = aligned(d * block, rows), aligned((most + 1) * block, rows)
         zero, infinity = np.zeros(d, rows.dtype), near.dtype.type(np.inf)
-        number, aside = np.empty(most * block, np.int32), np.empty(block, np.int64)
+        number, aside = np.empty((most + 1) * block, np.int32), np.empty(block, np.int64)
         best, index = aligned(q * block, rows), np.empty(q * block, np.int32)
         posterior, bound = np.empty(q * block), np.empty(block)
         centres, inverse, scales, adds = costs.means, costs.inverse, costs.scale, costs.add
@@ -143,7 +155,8 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
         stays, kept_sums = np.empty(block), np.zeros(wide * block)
         mark, seen = np.zeros(k, np.int32), np.full(k, -1, np.int64)
         taken, computed = np.empty(block, np.int64), 0
-        keys, key_sums, key_counts, used = pairs
+        scratch = np.empty((3, (most - wide) * block + 8), np.int64)
+        table, used = pairs
         shift, rooted = told.shift[0], told.rooted[0]
         order, starts = group_rows(sets[:, 0], k)
         for g in range(k):
@@ -182,11 +195,39 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
                 near[m * block :] = infinity
                 if scaled:
                     beside = look_aside_scaled(
-                        x, d, taken, here, g, m, sets, costs, space, mark, seen, near, number, aside
+                        x,
+                        d,
+                        taken,
+                        here,
+                        g,
+                        m,
+                        sets,
+                        costs,
+                        space,
+                        mark,
+                        seen,
+                        near,
+                        number,
+                        aside,
+                        scratch,
                     )
                 else:
                     beside = look_aside(
-                        x, d, taken, here, g, m, sets, costs, space, mark, seen, near, number, aside
+                        x,
+                        d,
+                        taken,
+                        here,
+                        g,
+                        m,
+                        sets,
+                        costs,
+                        space,
+                        mark,
+                        seen,
+                        near,
+                        number,
+                        aside,
+                        scratch,
                     )
                 computed += here * m + aside[:here].sum()
                 best[:] = infinity
@@ -212,18 +253,22 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
                 left = here - int(stays.sum())
                 staying += here - left
                 if left:
-                    keys, key_sums, key_counts = with_room(
-                        keys, key_sums, key_counts, used, left * most
-                    )
-                    _tell_pairs(
-                        near, number, here, m, aside, index, stays, k, shift, rooted,
-                        keys, key_sums, key_counts, used,
-                    )  # fmt: skip
+                    table = with_room(table, used, left * most)
+                    if told.kept[0]:
+                        aside[:] = q
+                        _tell_pairs(
+                            best, index, aside, here, index, stays, k, shift, rooted, table, used
+                        )
+                    else:
+                        aside += m
+                        _tell_pairs(
+                            near, number, aside, here, index, stays, k, shift, rooted, table, used
+                        )
             if tells:
                 told.counts[g] += staying
                 for j in range(m):
                     for r in range(block):
                         told.sums[g, j] += kept_sums[j * block + r]
-        return (keys, key_sums, key_counts), computed
+        return table, computed
 
     return kernel(step)

@@ -24,7 +24,7 @@ def all_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
 
     ``visit(rows, weights, costs, sharpness, least, every, grids, moments, index, posteriors, bounds)``.
     With `every` the posteriors are those of all clusters: `bounds` (n,) are exact, and, unless
-    `moments` has no masses, rows are added to the sums. Else they are those of the ``index.shape[1]`` best.
+    `moments` has no totals, rows are added to the sums. Else they are those of the ``index.shape[1]`` best.
     OUT: index (n, q) int32 and posteriors (n, q), which may be (n, 0), of the q best; bounds.
     """
     return _build(*listed_tile_for(dtype), lanes_of(dtype), int(scaled), STAMP)
@@ -49,7 +49,7 @@ def _build(height: int, vectors: int, width: int, lanes: int, scaled: int, stamp
         n_terms = k if every else q
         posterior, bound = np.empty(n_terms * block), np.empty(block)
         zero, infinity = np.zeros(d, rows.dtype), near.dtype.type(np.inf)
-        learns = every and moments.masses.shape[0] > 0
+        learns = every and moments.totals.shape[0] > 0
         for c in range(k):
             number[c * block : (c + 1) * block] = c
         for start in range(0, n, block):

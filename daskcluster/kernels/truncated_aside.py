@@ -44,45 +44,67 @@ class Space(NamedTuple):
 
 def _build(block: int, scaled: int, stamp: int) -> Any:
     def aside_of(  # type: ignore[no-untyped-def]
-        x, d, taken, here, g, first, sets, costs, space, mark, seen, near, number, aside,
+        x, d, taken, here, g, first, sets, costs, space, mark, seen, near, number, aside, scratch,
     ):  # fmt: skip
         """Compute what rows look at beside the list of cluster g, whose members are marked.
 
         From run `first` of `near` and `number` on; OUT: aside, how many for each row. Returns the most.
+        `scratch` has three runs as long as there may be pairs of a row and a cluster, and four more.
         """
         _ = stamp
         means, inverse, scale, add = costs.means, costs.inverse, costs.scale, costs.add
-        neighbours, drawn = space.neighbours, space.drawn
-        q, n_near, n_drawn = sets.shape[1], neighbours.shape[1], drawn.shape[1]
-        few, pair, total = np.empty(4, np.int64), np.empty(4, near.dtype), q + q * n_near + n_drawn
-        most = 0
-        for r in range(here):
-            i, found, waiting = taken[r], 0, 0
-            for a in range(total):
-                if a < q:
-                    c = sets[i, a]
-                elif a < q + q * n_near:
-                    c = neighbours[sets[i, (a - q) // n_near], (a - q) % n_near]
-                else:
-                    c = drawn[i, a - q - q * n_near]
-                if mark[c] != g + 1 and seen[c] != i:
-                    seen[c] = i
-                    few[waiting] = c * d
-                    number[(first + found + waiting) * block + r] = c
-                    waiting += 1
-                if waiting == 4 or (a == total - 1 and waiting):
-                    few[waiting:] = few[0]
-                    four_distances(x, i * d, means, inverse, few, d, pair, scaled)
-                    for u in range(waiting):
-                        c = number[(first + found) * block + r]
-                        near[(first + found) * block + r] = pair[u] * scale[c] + add[c]
-                        found += 1
-                    waiting = 0
-            aside[r] = found
-            most = max(most, found)
-        return most
+        row_places, places, slots = scratch[0], scratch[1], scratch[2]
+        n_pairs = _list_pairs(
+            d, taken, here, g, first, sets, space, mark, seen, number, aside, scratch
+        )
+        for at in range(4):  # the last four may go beyond the pairs
+            row_places[n_pairs + at], places[n_pairs + at] = taken[0] * d, 0
+        found = np.empty(n_pairs + 4, near.dtype)
+        for at in range(0, n_pairs, 4):
+            four_distances(x, row_places, means, inverse, places, at, d, found, scaled)
+        for at in range(n_pairs):
+            slot = slots[at]
+            c = number[slot]
+            near[slot] = found[at] * scale[c] + add[c]
+        return aside[:here].max()
 
     return kernel(aside_of)
+
+
+@kernel
+def _list_pairs(d, taken, here, g, first, sets, space, mark, seen, number, aside, scratch):  # type: ignore[no-untyped-def]
+    """List pairs of rows and clusters: where each begins, and where its cost goes. No branches."""
+    block = taken.shape[0]
+    neighbours, drawn = space.neighbours, space.drawn
+    row_places, places, slots = scratch[0], scratch[1], scratch[2]
+    q, n_near, n_drawn = sets.shape[1], neighbours.shape[1], drawn.shape[1]
+    n_pairs, plain = 0, q * n_near + n_drawn == 0
+    for r in range(here):
+        i, before = taken[r], n_pairs
+        slot = first * block + r
+        for a in range(q):  # distinct, so nothing has to be noted if there are no others
+            c = sets[i, a]
+            fresh = mark[c] != g + 1
+            if not plain:
+                fresh = fresh and seen[c] != i
+                seen[c] = i
+            row_places[n_pairs], places[n_pairs], slots[n_pairs] = i * d, np.int64(c) * d, slot
+            number[slot] = c
+            n_pairs += fresh
+            slot += block * fresh
+        for a in range(q * n_near + n_drawn):
+            if a < q * n_near:
+                c = neighbours[sets[i, a // n_near], a % n_near]
+            else:
+                c = drawn[i, a - q * n_near]
+            fresh = mark[c] != g + 1 and seen[c] != i
+            seen[c] = i
+            row_places[n_pairs], places[n_pairs], slots[n_pairs] = i * d, np.int64(c) * d, slot
+            number[slot] = c
+            n_pairs += fresh
+            slot += block * fresh
+        aside[r] = n_pairs - before
+    return n_pairs
 
 
 look_aside = _build(BLOCK, 0, STAMP)

@@ -138,41 +138,73 @@ def square_root(builder: Any, value: Any) -> Any:
 
 
 @emit.vector_intrinsic
-def add_share(
-    typingctx: Any, rows: Any, at: Any, weight: Any, shift: Any, sums: Any, sums_at: Any, d: Any
+def add_shares(
+    typingctx: Any,
+    rows: Any,
+    at: Any,
+    shares: Any,
+    places: Any,
+    count: Any,
+    grids: Any,
+    sums: Any,
+    low_sums: Any,
+    d: Any,
+    two: Any,
 ) -> Any:
-    """``sums[sums_at + t] += on_grid(weight * rows[at + t])`` for t < d, rounded once."""
-    signature = types.void(rows, types.intp, types.float64, shift, sums, types.intp, types.intp)
+    """``sums[places[j] + t] += on_grid(shares[j] * rows[at + t])`` for j < count, t < d, rounded once.
+
+    `grids` has d shifts, then those of the residuals, which go to `low_sums` in the same way with
+    `two` = 1. A part of the row is widened once and goes to all its sums.
+    """
+    if not emit.literals(two):
+        return None
+    signature = types.void(
+        rows, types.intp, shares, places, types.intp, grids, sums, low_sums, types.intp, two
+    )
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind = emit.element(rows)
+        kind, zero = emit.element(rows), ir.Constant(emit.I64, 0)
         source = emit.pointer(context, builder, rows, args[0], args[1])
-        grid = emit.pointer(context, builder, shift, args[3], ir.Constant(emit.I64, 0))
-        total = emit.pointer(context, builder, sums, args[4], args[5])
+        factors = emit.pointer(context, builder, shares, args[2], zero)
+        listed = emit.pointer(context, builder, places, args[3], zero)
+        grid = emit.pointer(context, builder, grids, args[5], zero)
+        low_grid = emit.pointer(context, builder, grids, args[5], args[8])
+        total = emit.pointer(context, builder, sums, args[6], zero)
+        low_total = emit.pointer(context, builder, low_sums, args[7], zero)
+
+        def add_at(base: Any, place: Any, value: Any) -> None:
+            where = builder.gep(base, [place])
+            old = emit.load(builder, where, emit.F64, value.type.count, 8)
+            emit.store(builder, builder.fadd(old, value), where, 8)
 
         def part(start: Any, lanes: int) -> Any:
-            factor = emit.splat(builder, args[2], lanes)
-
             def body(step: Any, _: list[Any]) -> list[Any]:
                 t = builder.add(start, step)
-                value = emit.load(
-                    builder, builder.gep(source, [t]), kind, lanes, emit.bits(kind) // 8
-                )
+                size = emit.bits(kind) // 8
+                value = emit.load(builder, builder.gep(source, [t]), kind, lanes, size)
                 if kind != emit.F64:
                     value = builder.fpext(value, ir.VectorType(emit.F64, lanes))
                 first = emit.load(builder, builder.gep(grid, [t]), emit.F64, lanes, 8)
-                value = builder.fsub(emit.fma(builder, value, factor, first), first)
-                place = builder.gep(total, [t])
-                old = emit.load(builder, place, emit.F64, lanes, 8)
-                emit.store(builder, builder.fadd(old, value), place, 8)
+                second = emit.load(builder, builder.gep(low_grid, [t]), emit.F64, lanes, 8)
+
+                def share(j: Any, _: list[Any]) -> list[Any]:
+                    factor = emit.splat(builder, builder.load(builder.gep(factors, [j])), lanes)
+                    place = builder.add(builder.load(builder.gep(listed, [j])), t)
+                    high = builder.fsub(emit.fma(builder, value, factor, first), first)
+                    add_at(total, place, high)
+                    if two.literal_value:
+                        rest = emit.fma(builder, value, factor, builder.fneg(high))
+                        add_at(low_total, place, builder.fsub(builder.fadd(rest, second), second))
+                    return []
+
+                emit.loop(builder, args[4], 1, [], share)
                 return []
 
             return body
 
-        zero = ir.Constant(emit.I64, 0)
-        whole = builder.and_(args[6], ir.Constant(emit.I64, -_LANES))
+        whole = builder.and_(args[8], ir.Constant(emit.I64, -_LANES))
         emit.loop(builder, whole, _LANES, [], part(zero, _LANES))
-        emit.loop(builder, builder.sub(args[6], whole), 1, [], part(whole, 1))
+        emit.loop(builder, builder.sub(args[8], whole), 1, [], part(whole, 1))
         return context.get_dummy_value()
 
     return signature, codegen
@@ -182,54 +214,65 @@ def add_share(
 def four_distances(
     typingctx: Any,
     rows: Any,
-    at: Any,
+    row_places: Any,
     centres: Any,
     inverse: Any,
     places: Any,
+    first: Any,
     d: Any,
     out: Any,
     scaled: Any,
 ) -> Any:
-    """Store what `listed_distances` computes, for one row and the four clusters at ``places[:4]``.
+    """Store what `listed_distances` computes, for four pairs of a row and a cluster.
 
-    Features stand in the lanes: sixteen chains, folded, then one chain for the at most fifteen
-    features that remain. The same on any CPU, whatever the other three are.
+    From element `first` of `row_places` and `places` stand where their features begin; `out` is
+    filled from there on. Features stand in the lanes: sixteen chains, folded, then one chain for the at
+    most fifteen features that remain. The same on any CPU, whatever the other three pairs are.
     """
     if not emit.literals(scaled):
         return None
-    signature = types.void(rows, types.intp, centres, inverse, places, types.intp, out, scaled)
+    signature = types.void(
+        rows, row_places, centres, inverse, places, types.intp, types.intp, out, scaled
+    )
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         kind, nothing = emit.element(rows), ir.Constant(emit.I64, 0)
         align = emit.bits(kind) // 8
-        x = emit.pointer(context, builder, rows, args[0], args[1])
-        listed = emit.pointer(context, builder, places, args[4], nothing)
-        starts = [builder.load(emit.step(builder, listed, r)) for r in range(4)]
-        means = [emit.pointer(context, builder, centres, args[2], start) for start in starts]
-        scales = [emit.pointer(context, builder, inverse, args[3], start) for start in starts]
+
+        def starts(array_type: Any, array: Any) -> list[Any]:
+            listed = emit.pointer(context, builder, array_type, array, args[5])
+            return [builder.load(emit.step(builder, listed, r)) for r in range(4)]
+
+        def pointers(array_type: Any, array: Any, at: list[Any]) -> list[Any]:
+            return [emit.pointer(context, builder, array_type, array, start) for start in at]
+
+        at = starts(places, args[4])
+        points = pointers(rows, args[0], starts(row_places, args[1]))
+        means, scales = pointers(centres, args[2], at), pointers(inverse, args[3], at)
 
         def chains(start: Any, stop: Any, lanes: int) -> list[Any]:
             zero = ir.Constant(ir.VectorType(kind, lanes), [0.0] * lanes)
 
             def body(step: Any, sums: list[Any]) -> list[Any]:
                 t = builder.add(start, step)
-                row = emit.load(builder, builder.gep(x, [t]), kind, lanes, align)
+
+                def features(base: Any) -> Any:
+                    return emit.load(builder, builder.gep(base, [t]), kind, lanes, align)
+
                 grown = []
                 for r in range(4):
-                    mean = emit.load(builder, builder.gep(means[r], [t]), kind, lanes, align)
-                    gap = builder.fsub(row, mean)
+                    gap = builder.fsub(features(points[r]), features(means[r]))
                     if scaled.literal_value:
-                        scale = emit.load(builder, builder.gep(scales[r], [t]), kind, lanes, align)
-                        gap = builder.fmul(gap, scale)
+                        gap = builder.fmul(gap, features(scales[r]))
                     grown.append(emit.fma(builder, gap, gap, sums[r]))
                 return grown
 
             return emit.loop(builder, builder.sub(stop, start), lanes, [zero] * 4, body)
 
-        whole = builder.and_(args[5], ir.Constant(emit.I64, -16))
+        whole = builder.and_(args[6], ir.Constant(emit.I64, -16))
         wide = _fold_four(builder, chains(nothing, whole, 16))
-        rest = emit.concatenate(builder, chains(whole, args[5], 1))
-        target = emit.pointer(context, builder, out, args[6], nothing)
+        rest = emit.concatenate(builder, chains(whole, args[6], 1))
+        target = emit.pointer(context, builder, out, args[7], args[5])
         emit.store(builder, builder.fadd(wide, rest), target, align)
         return context.get_dummy_value()
 
@@ -261,3 +304,28 @@ def _fold_four(builder: Any, vectors: list[Any]) -> Any:
         high = emit.shuffle(builder, joined, joined, range(half, 2 * half))
         joined = builder.fadd(low, high)
     return joined
+
+
+@emit.vector_intrinsic
+def add_two_on_grids(typingctx: Any, one: Any, two: Any, grids: Any, sums: Any, at: Any) -> Any:
+    """Add two values to ``sums[at : at + 4]``: both high parts, then both low parts.
+
+    `grids` has the two first shifts, then the two shifts of the residuals.
+    """
+    signature = types.void(types.float64, types.float64, grids, sums, types.intp)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        shifts = emit.pointer(context, builder, grids, args[2], ir.Constant(emit.I64, 0))
+        place = emit.pointer(context, builder, sums, args[3], args[4])
+        values = emit.concatenate(builder, [emit.splat(builder, args[i], 1) for i in (0, 1)])
+        first = emit.load(builder, shifts, emit.F64, 2, 8)
+        second = emit.load(builder, emit.step(builder, shifts, 2), emit.F64, 2, 8)
+        high = builder.fsub(builder.fadd(values, first), first)
+        rest = builder.fsub(values, high)
+        low = builder.fsub(builder.fadd(rest, second), second)
+        total = emit.load(builder, place, emit.F64, 4, 8)
+        added = builder.fadd(total, emit.concatenate(builder, [high, low]))
+        emit.store(builder, added, place, 8)
+        return context.get_dummy_value()
+
+    return signature, codegen

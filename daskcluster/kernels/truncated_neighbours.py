@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from daskcluster.kernels.jit import STAMP, kernel
-from daskcluster.kernels.truncated_pairs import add_pair, with_room
+
+
+@kernel
+def _place(members, size, wanted):  # type: ignore[no-untyped-def]
+    """Return where `wanted` stands among the first `size` members, -1 if it does not."""
+    for j in range(size):
+        if members[j] == wanted:
+            return j
+    return -1
 
 
 @kernel
@@ -35,31 +43,33 @@ def _fill(found, old):  # type: ignore[no-untyped-def]
 
 
 def _build_learn(stamp: int) -> Any:
-    def learn_neighbours(lists, sizes, sums, counts, keys, key_sums, key_counts, used, old):  # type: ignore[no-untyped-def]
+    def learn_neighbours(lists, sizes, sums, counts, unit, table, old):  # type: ignore[no-untyped-def]
         """Return the clusters (k, g) with the least mean keys, each cluster itself first.
 
-        ``sums[c, j] / counts[c]`` is the mean over rows that stayed with c, keys are pairs of rows that
-        came to it. A cluster without rows, and what is missing in a row of the result, keeps `old`.
+        ``sums[c, j] / counts[c]`` is the mean over rows that stayed with c, in steps of 1 / `unit`; the
+        table has pairs of rows that came to it. A cluster without rows, and what is missing in a row of
+        the result, keeps `old`.
         """
         _ = stamp
         k, g = old.shape
-        total = 0
-        for c in range(k):
-            total += sizes[c] if counts[c] else 0
-        keys, key_sums, key_counts = with_room(keys, key_sums, key_counts, used, total)
-        for c in range(k):
-            if counts[c]:
-                for j in range(sizes[c]):
-                    both = np.int64(c) * k + lists[c, j]
-                    add_pair(keys, key_sums, key_counts, used, both, sums[c, j], counts[c])
         found, best = np.full((k, g), -1, np.int32), np.full((k, g), np.inf)
+        more, n_more = np.zeros(lists.shape), np.zeros(lists.shape, np.int64)
         for c in range(k):
             found[c, 0], best[c, 0] = c, -np.inf
-        for at in range(keys.shape[0]):
-            if keys[at] >= 0 and keys[at] % k != keys[at] // k:
-                c, mean = keys[at] // k, key_sums[at] / key_counts[at]
-                _insert(np.int32(keys[at] % k), mean, found[c], best[c])
+        for at in range(table.shape[0]):
+            c, other = table[at, 0] // k, np.int32(table[at, 0] % k)
+            if table[at, 0] < 0 or other == c:
+                continue
+            j = _place(lists[c], sizes[c] if counts[c] else 0, other)
+            if j < 0:
+                _insert(other, table[at, 1] / table[at, 2], found[c], best[c])
+            else:
+                more[c, j], n_more[c, j] = table[at, 1], table[at, 2]
         for c in range(k):
+            for j in range(sizes[c] if counts[c] else 0):
+                if lists[c, j] != c:
+                    mean = (sums[c, j] * unit + more[c, j]) / (counts[c] + n_more[c, j])
+                    _insert(lists[c, j], mean, found[c], best[c])
             _fill(found[c], old[c])
         return found
 

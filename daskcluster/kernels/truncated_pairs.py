@@ -1,7 +1,8 @@
-"""Sums over pairs of clusters, sparse: a hash table with open addressing in plain arrays.
+"""Sums over pairs of clusters, sparse: a hash table with open addressing in one plain array.
 
-Keys are ``c * k + other``. Values are rounded to a grid before they are added, so the order in which
-pairs are met does not show.
+A slot is four int64: the key ``c * k + other`` (-1 where it is free), a sum, a count, and nothing; so it
+never lies across two cache lines. Values are whole steps of a grid, hence the order in which pairs are met
+does not show.
 """
 
 from __future__ import annotations
@@ -10,48 +11,49 @@ import numpy as np
 
 from daskcluster.kernels.jit import kernel
 
+SLOT = 4
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
-def _slot(keys, key):  # type: ignore[no-untyped-def]
-    mask = np.uint64(keys.shape[0] - 1)
-    at = ((np.uint64(key) * _MIX) >> np.uint64(20)) & mask
-    while keys[at] != key and keys[at] >= 0:
-        at = (at + np.uint64(1)) & mask
-    return np.int64(at)
-
-
-@kernel
-def add_pair(keys, sums, counts, used, key, value, count):  # type: ignore[no-untyped-def]
+def add_pair(table, used, key, value, count):  # type: ignore[no-untyped-def]
     """Add `value`, seen `count` times, to a key; `used` (1,) counts the keys. Needs a free slot."""
-    at = _slot(keys, key)
-    if keys[at] < 0:
-        keys[at] = key
-        used[0] += 1
-    sums[at] += value
-    counts[at] += count
+    mask = np.uint64(table.shape[0] - 1)
+    at = ((np.uint64(key) * _MIX) >> np.uint64(20)) & mask
+    while table[at, 0] != key:
+        if table[at, 0] < 0:
+            table[at, 0] = key
+            used[0] += 1
+            break
+        at = (at + np.uint64(1)) & mask
+    table[at, 1] += value
+    table[at, 2] += count
 
 
 @kernel
-def with_room(keys, sums, counts, used, more):  # type: ignore[no-untyped-def]
-    """Return the table with room for so many more keys: itself, or a larger copy."""
-    size = keys.shape[0]
-    if 2 * (used[0] + more) <= size:
-        return keys, sums, counts
-    while 2 * (used[0] + more) > size:
-        size *= 2
-    new_keys, new_sums = np.full(size, -1, np.int64), np.zeros(size)
-    new_counts, fresh = np.zeros(size, np.int64), np.zeros(1, np.int64)
-    for at in range(keys.shape[0]):
-        if keys[at] >= 0:
-            add_pair(new_keys, new_sums, new_counts, fresh, keys[at], sums[at], counts[at])
-    return new_keys, new_sums, new_counts
+def new_table(size):  # type: ignore[no-untyped-def]
+    """Return a free table of `size` slots, a power of two."""
+    table = np.zeros((size, SLOT), np.int64)
+    table[:, 0] = -1
+    return table
 
 
 @kernel
-def merge_pairs(keys, sums, counts, used, more_keys, more_sums, more_counts):  # type: ignore[no-untyped-def]
+def merge_pairs(table, used, more):  # type: ignore[no-untyped-def]
     """Add all pairs of one table (which may be compact) to another that has the room."""
-    for at in range(more_keys.shape[0]):
-        if more_keys[at] >= 0:
-            add_pair(keys, sums, counts, used, more_keys[at], more_sums[at], more_counts[at])
+    for at in range(more.shape[0]):
+        if more[at, 0] >= 0:
+            add_pair(table, used, more[at, 0], more[at, 1], more[at, 2])
+
+
+@kernel
+def with_room(table, used, more):  # type: ignore[no-untyped-def]
+    """Return the table with room for so many more keys: itself, or a larger copy."""
+    size = table.shape[0]
+    if 3 * (used[0] + more) <= 2 * size:
+        return table
+    while 3 * (used[0] + more) > 2 * size:
+        size *= 2
+    larger, fresh = new_table(size), np.zeros(1, np.int64)
+    merge_pairs(larger, fresh, table)
+    return larger

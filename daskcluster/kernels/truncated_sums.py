@@ -7,36 +7,34 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskcluster.kernels.jit import STAMP, kernel
-from daskcluster.kernels.row_ops import add_on_grids
-from daskcluster.kernels.truncated_lanes import add_share
+from daskcluster.kernels.truncated_lanes import add_shares, add_two_on_grids
 from daskcluster.kernels.truncated_tile import BLOCK
 
 
 class Moments(NamedTuple):
-    """Sums of an M-step, high and low part of each: float64, flat.
+    """Sums of an M-step, float64, flat; w is the row weight times the posterior.
 
-    `firsts` (k * d,) of w x, `seconds` (k * d,) or (k,) of w |x - mean|^2, by feature or not, `masses`
-    (k,) of w, where w is the row weight times the posterior. `low_firsts` is empty where one grid is
-    enough.
+    `firsts` (k * d,) of w x, and `low_firsts`, their low part, empty where one grid is enough. `seconds`
+    (2, k * d) of w (x - mean)^2 by feature, high and low part, or (2, 0). `totals` (4 k,): for each
+    cluster the high parts of the sums of w and of w |x - mean|^2, then the low parts (without the latter,
+    if by feature).
     """
 
     firsts: np.ndarray
     low_firsts: np.ndarray
     seconds: np.ndarray
-    low_seconds: np.ndarray
-    masses: np.ndarray
-    low_masses: np.ndarray
+    totals: np.ndarray
 
 
 class MomentGrids(NamedTuple):
     """M of the grids of `Moments`, then that of their residuals.
 
-    `firsts` (2 d,), `seconds` (2 d,) or (2,), `masses` (2,).
+    `firsts` and `seconds` (2 d,), or (0,) for the latter; `totals` (4,).
     """
 
     firsts: np.ndarray
     seconds: np.ndarray
-    masses: np.ndarray
+    totals: np.ndarray
 
 
 @kernel
@@ -60,32 +58,33 @@ def _build_add_block(block: int, stamp: int) -> Any:
         # Parts of tuples are taken out once: each costs the count of a reference.
         _ = stamp
         means, scale, add = costs.means, costs.scale, costs.add
-        shifts, mass, second = grids.firsts, grids.masses, grids.seconds
-        firsts, low_firsts = moments.firsts, moments.low_firsts
-        seconds, low_seconds = moments.seconds, moments.low_seconds
-        masses, low_masses = moments.masses, moments.low_masses
-        two, by_feature = low_firsts.shape[0] > 0, second.shape[0] > 2
+        shifts, second, both = grids.firsts, grids.seconds, grids.totals
+        firsts, low_firsts, totals = moments.firsts, moments.low_firsts, moments.totals
+        seconds, low_seconds = moments.seconds[0], moments.seconds[1]
+        two, by_feature = low_firsts.shape[0] > 0, second.shape[0] > 0
+        shares, places = (
+            np.empty(index.shape[0] // block),
+            np.empty(index.shape[0] // block, np.int64),
+        )
         for r in range(here):
-            i = taken[r]
+            i, count = taken[r], 0
             row_at, weight = i * d, weights[i] if weights.shape[0] else 1.0
             for at in range(r, index.shape[0], block):
-                w, c = weight * posterior[at], index[at]
+                w, c = weight * posterior[at], np.int64(index[at])
                 if not w > 0.0:
                     continue
-                if two:
-                    add_on_grids(x, row_at, w, shifts, firsts, low_firsts, c * d, d)
-                else:
-                    add_share(x, row_at, w, shifts, firsts, c * d, d)
-                value, rest = _on_grids(w, mass[0], mass[1])
-                masses[c] += value
-                low_masses[c] += rest
+                shares[count], places[count] = w, c * d
+                count += 1
+                squared = 0.0
                 if by_feature:
                     _add_squares(x, row_at, w, means, c * d, d, second, seconds, low_seconds)
-                    continue
-                squared = (np.float64(best[at]) - add[c]) / scale[c]
-                value, rest = _on_grids(w * squared, second[0], second[1])
-                seconds[c] += value
-                low_seconds[c] += rest
+                else:
+                    squared = (np.float64(best[at]) - add[c]) / scale[c]
+                add_two_on_grids(w, w * squared, both, totals, 4 * c)
+            if two:
+                add_shares(x, row_at, shares, places, count, shifts, firsts, low_firsts, d, 1)
+            else:
+                add_shares(x, row_at, shares, places, count, shifts, firsts, firsts, d, 0)
 
     return kernel(add_block)
 

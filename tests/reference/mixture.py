@@ -67,8 +67,11 @@ def e_step(X, mixture, rule, drawn, learn_neighbours=True):
         kept = sorted(searched, key=lambda c, costs=costs: costs[c])[: len(held)]
         home = kept[0]
         filled.add(home)
-        # By tiles, a row that stays tells of the candidates that its whole cluster shares.
-        told = shared if rule == "tile" and home == held[0] else searched
+        told = searched
+        if rule == "tile" and home == held[0]:
+            told = shared  # by all rows of the cluster
+        elif rule == "tile" and len(kept) >= len(mixture.neighbours[home]):
+            told = kept
         for c in told:
             pair = home, c
             totals[pair] = totals.get(pair, 0.0) + key_of(x, mixture, c)

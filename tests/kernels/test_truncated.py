@@ -1,0 +1,293 @@
+"""The kernels of truncated EM: tiles, selection, posteriors, pairs, neighbourhoods."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from daskcluster.kernels import truncated_all, truncated_lanes, truncated_tile
+from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.truncated import Told, draw_sets, group_rows, step_kernel
+from daskcluster.kernels.truncated_aside import Costs, Space
+from daskcluster.kernels.truncated_neighbours import learn_neighbours, neighbour_lists
+from daskcluster.kernels.truncated_pairs import add_pair, merge_pairs, new_table, with_room
+from daskcluster.kernels.truncated_sums import MomentGrids, Moments
+from daskcluster.kernels.truncated_tile import listed_tile_for
+from daskcluster.randomness import Key
+
+DTYPES = [np.float32, np.float64]
+GRID = 1.5 * 2.0**30
+
+
+def plain_costs(means):
+    k, flat = len(means), means.reshape(-1)
+    return Costs(flat, flat, np.ones(k, means.dtype), np.zeros(k, means.dtype))
+
+
+def step(X, means, sets, neighbours, *, sharpness=0.5, learn=1, drawn=None, row=False):
+    """Run one step; return bounds, moments, what was told, the pairs, and the number of distances."""
+    n, d = X.shape
+    k, g = neighbours.shape
+    height = listed_tile_for(X.dtype).height
+    width = -(-g * g // height) * height
+    lists, sizes = np.empty((k, width), np.int32), np.empty(k, np.int32)
+    neighbour_lists(neighbours, lists, sizes)
+    near = np.empty((k, 0), np.int32)
+    if row:
+        near, lists, sizes = neighbours, np.empty((k, 0), np.int32), np.zeros(k, np.int32)
+    drawn = np.empty((n, 0), np.int32) if drawn is None else drawn
+    moments = Moments(np.zeros(k * d), np.zeros(k * d), np.zeros((2, 0)), np.zeros(4 * k))
+    low = GRID / 2**40
+    grids = MomentGrids(
+        np.r_[np.full(d, GRID), np.full(d, low)], np.empty(0), np.array([GRID, GRID, low, low])
+    )
+    told = Told(
+        np.zeros((k, lists.shape[1])), np.zeros(k, np.int64), np.array([GRID]), np.array([True]),
+        np.array([False]),
+    )  # fmt: skip
+    bounds, used = np.empty(n), np.zeros(1, np.int64)
+    table, computed = step_kernel(X.dtype, scaled=False)(
+        X, np.empty(0), sets, plain_costs(means), sharpness, 0.0,
+        Space(lists, sizes, near, drawn), told, (new_table(64), used), grids, moments, bounds, learn,
+    )  # fmt: skip
+    return bounds, moments, told, table, computed
+
+
+def searched(held, neighbours, drawn, row):
+    if row:
+        found = {c for own in held for c in neighbours[own]}
+    else:
+        found = {c for near in neighbours[held[0]] for c in neighbours[near]} | set(held)
+    return sorted(found | set(drawn))
+
+
+def problem(n=203, d=5, k=40, q=4, g=3, *, dtype=np.float64, seed=0):
+    rng = np.random.default_rng(seed)
+    X, means = rng.normal(size=(n, d)).astype(dtype), rng.normal(size=(k, d)).astype(dtype)
+    sets = np.array([rng.choice(k, q, replace=False) for _ in range(n)], np.int32)
+    others = np.array(
+        [rng.choice(np.delete(np.arange(k), c), g - 1, replace=False) for c in range(k)]
+    )
+    return X, means, sets, np.c_[np.arange(k), others].astype(np.int32)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("d", [1, 3, 16, 37])
+@pytest.mark.parametrize("row", [False, True])
+def test_a_step_keeps_the_nearest_of_the_search_space(dtype, d, row):
+    X, means, sets, neighbours = problem(d=d, dtype=dtype)
+    drawn = np.random.default_rng(1).integers(0, 40, (len(X), 2)).astype(np.int32)
+    before = sets.copy()
+    _, _, _, _, computed = step(X, means, sets, neighbours, drawn=drawn, row=row)
+    total = 0
+    for x, old, new, more in zip(X, before, sets, drawn, strict=True):
+        space = searched(old, neighbours, more, row)
+        total += len(space)
+        distances = ((x.astype(float) - means[space].astype(float)) ** 2).sum(axis=1)
+        expected = [space[i] for i in np.argsort(distances)[:4]]
+        assert len(set(new)) == 4
+        assert set(new) <= set(space)
+        assert np.allclose(
+            ((x - means[new]).astype(float) ** 2).sum(axis=1),
+            ((x - means[expected]).astype(float) ** 2).sum(axis=1),
+            rtol=1e-4,
+        )
+    assert computed == total
+
+
+def test_what_a_step_tells_is_what_its_rows_have_seen():
+    X, means, sets, neighbours = problem()
+    before = sets.copy()
+    _, _, told, table, _ = step(X, means, sets, neighbours)
+    k = len(means)
+    sums, counts = np.zeros((k, k)), np.zeros((k, k))
+    stayed = np.zeros(k)
+    for x, old, new in zip(X, before, sets, strict=True):
+        stayed[new[0]] += old[0] == new[0]
+        if old[0] != new[0]:
+            for c in searched(old, neighbours, (), row=False):
+                sums[new[0], c] += np.sqrt(((x - means[c]) ** 2).sum())
+                counts[new[0], c] += 1
+    assert np.array_equal(told.counts, stayed)
+    there = table[table[:, 0] >= 0]
+    assert (counts > 0).sum() == len(there)
+    for key, value, count, _ in there:
+        assert counts[key // k, key % k] == count
+        assert np.isclose(value / (1.5 * 2.0**52 / GRID), sums[key // k, key % k], atol=1e-5)
+
+
+def test_moments_and_bounds_are_those_of_the_posteriors():
+    X, means, sets, neighbours = problem()
+    bounds, moments, _, _, _ = step(X, means, sets, neighbours, sharpness=0.7)
+    squared = ((X[:, None] - means[sets]) ** 2).sum(axis=2)
+    terms = np.exp(-0.7 * squared)
+    assert np.allclose(bounds, np.log(terms.sum(axis=1)), rtol=1e-12)
+    q = terms / terms.sum(axis=1, keepdims=True)
+    mass, first, second = np.zeros(40), np.zeros((40, 5)), np.zeros(40)
+    np.add.at(mass, sets, q)
+    np.add.at(first, sets, q[:, :, None] * X[:, None])
+    np.add.at(second, sets, q * squared)
+    totals = moments.totals.reshape(40, 4)
+    assert np.allclose(totals[:, 0] + totals[:, 2], mass, rtol=1e-10)
+    assert np.allclose(totals[:, 1] + totals[:, 3], second, rtol=1e-10)
+    assert np.allclose((moments.firsts + moments.low_firsts).reshape(40, 5), first, atol=1e-10)
+
+
+def test_the_cut_between_calls_does_not_show():
+    X, means, sets, neighbours = problem(300)
+    parts, whole = sets.copy(), sets
+    found = step(X, means, whole, neighbours)
+    cuts = [0, 1, 17, 18, 160, 300]
+    pieces = [step(X[a:b], means, parts[a:b], neighbours) for a, b in pairwise(cuts)]
+    assert np.array_equal(parts, whole)
+    assert np.array_equal(np.concatenate([piece[0] for piece in pieces]), found[0])
+    for name in ("firsts", "low_firsts", "totals"):
+        total = sum(getattr(piece[1], name) for piece in pieces)
+        assert np.array_equal(total, getattr(found[1], name)), name
+    assert np.array_equal(sum(piece[2].sums for piece in pieces), found[2].sums)
+
+
+def test_all_clusters_give_exact_densities():
+    X, means, _, _ = problem(77)
+    none, index, bounds = np.empty(0), np.empty((77, 3), np.int32), np.empty(77)
+    posteriors = np.empty((77, 3))
+    moments = Moments(none, none, np.empty((2, 0)), none)
+    visit = truncated_all.all_kernel(X.dtype, scaled=False)
+    grids = MomentGrids(none, none, none)
+    distances = ((X[:, None] - means) ** 2).sum(axis=2)
+    visit(
+        X,
+        none,
+        plain_costs(means),
+        0.5,
+        0.0,
+        True,
+        grids,
+        moments,
+        index,
+        np.empty((77, 0)),
+        bounds,
+    )
+    assert np.allclose(bounds, np.log(np.exp(-0.5 * distances).sum(axis=1)), rtol=1e-12)
+    assert np.array_equal(index, np.argsort(distances, axis=1)[:, :3])
+    visit(X, none, plain_costs(means), 0.5, 0.0, False, grids, moments, index, posteriors, bounds)
+    nearest = np.exp(-0.5 * np.sort(distances, axis=1)[:, :3])
+    assert np.allclose(posteriors, nearest / nearest.sum(axis=1, keepdims=True), rtol=1e-12)
+
+
+# -- pieces ---------------------------------------------------------------------------------------
+
+
+def test_first_sets_are_distinct_and_uniform():
+    sets = np.empty((20_000, 3), np.int32)
+    draw_sets(Key(0, "test").words(0, 60_000).reshape(-1, 3), 7, sets)
+    assert (np.sort(sets, axis=1)[:, 1:] > np.sort(sets, axis=1)[:, :-1]).all()
+    counts = np.bincount(sets.ravel(), minlength=7)
+    expected = 60_000 / 7
+    assert ((counts - expected) ** 2 / expected).sum() < 22.5  # chi-square of 6, 0.1 %
+    draw_sets(Key(0, "test").words(0, 21).reshape(-1, 7), 7, all_of := np.empty((3, 7), np.int32))
+    assert (np.sort(all_of, axis=1) == np.arange(7)).all()
+
+
+def test_groups_hold_every_row_once():
+    nearest = np.random.default_rng(0).integers(0, 9, 100).astype(np.int32)
+    order, starts = group_rows(nearest, 9)
+    assert np.array_equal(np.sort(order), np.arange(100))
+    for c in range(9):
+        assert np.array_equal(order[starts[c] : starts[c + 1]], np.flatnonzero(nearest == c))
+
+
+def test_pairs_grow_and_merge_in_any_order():
+    rng = np.random.default_rng(0)
+    keys, values = rng.integers(0, 10**12, 500), rng.integers(-100, 100, 3000)
+    picks = rng.integers(0, 500, 3000)
+
+    def filled(order):
+        table, used = new_table(4), np.zeros(1, np.int64)
+        for at in order:
+            table = with_room(table, used, 1)
+            add_pair(table, used, keys[picks[at]], values[at], 1)
+        return table, used
+
+    one, used = filled(range(1500))
+    other, _ = filled(range(2999, 1499, -1))
+    one = with_room(one, used, len(other))
+    merge_pairs(one, used, other)
+    there = one[one[:, 0] >= 0]
+    assert used[0] == len(there) == len(np.unique(keys[picks]))
+    for key, value, count, _ in there:
+        mask = keys[picks] == key
+        assert (value, count) == (values[mask].sum(), mask.sum())
+
+
+def test_neighbours_are_the_nearest_on_average():
+    k, g = 6, 3
+    old = np.array([[c, (c + 1) % k, (c + 2) % k] for c in range(k)], np.int32)
+    lists, sizes = np.zeros((k, 8), np.int32), np.full(k, 4, np.int32)
+    lists[:, :4] = (np.arange(k)[:, None] + np.arange(4)) % k
+    sums, counts = np.zeros((k, 8)), np.zeros(k, np.int64)
+    counts[0] = 2
+    sums[0, :4] = [0.0, 8.0, 2.0, 4.0]  # means of 0's rows: 1 at 4, 2 at 1, 3 at 2
+    table, used = new_table(16), np.zeros(1, np.int64)
+    add_pair(table, used, 0 * k + 5, 3, 2)  # 5 at 1.5, of rows that came
+    add_pair(table, used, 0 * k + 3, 0, 8)  # 3 at (4 + 0) / (2 + 8) = 0.4
+    add_pair(table, used, 1 * k + 4, 7, 1)  # 1 has but this
+    found = learn_neighbours(lists, sizes, sums, counts, 1.0, table, old)
+    assert found[0].tolist() == [0, 3, 2]
+    assert found[1].tolist() == [1, 4, 2]  # the rest is kept
+    assert np.array_equal(found[2:], old[2:])
+    assert (found[:, 0] == np.arange(k)).all()
+    assert g == found.shape[1]
+
+
+def test_lists_are_neighbours_of_neighbours():
+    neighbours = np.array([[0, 1], [1, 2], [2, 0], [3, 0]], np.int32)
+    lists, sizes = np.empty((4, 8), np.int32), np.empty(4, np.int32)
+    neighbour_lists(neighbours, lists, sizes)
+    assert [lists[c, : sizes[c]].tolist() for c in range(4)] == [
+        [0, 1, 2], [0, 1, 2], [0, 1, 2], [0, 1, 3],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_two_ways_to_a_distance_agree(dtype):
+    height, vectors, width = listed_tile_for(np.dtype(dtype))
+    rng = np.random.default_rng(0)
+    tile, four = truncated_tile.listed_distances, truncated_lanes.four_distances
+
+    @kernel
+    def both(packed, rows, means, scales, listed, at, places, d, out, some):
+        tile(packed, means, scales, listed, 0, d, out, 0, height, vectors, width, 1)
+        four(rows, at, means, scales, places, 0, d, some, 1)
+
+    for d in (1, 7, 16, 35):
+        X, means = rng.normal(size=(16, d)).astype(dtype), rng.normal(size=(9, d)).astype(dtype)
+        scales = rng.uniform(0.5, 2, size=(9, d)).astype(dtype)
+        listed = rng.integers(0, 9, height).astype(np.int32)
+        packed, out = aligned_like(X.T.ravel()), aligned_like(np.zeros(16 * height, dtype))
+        some, rows = np.zeros(4, dtype), np.array([3, 0, 3, 15])
+        clusters = np.array([8, 1, 2, 0])
+        both(
+            packed,
+            X.ravel(),
+            means.ravel(),
+            scales.ravel(),
+            listed,
+            rows * d,
+            clusters * d,
+            d,
+            out,
+            some,
+        )
+        exact = (((X[:, None] - means) * scales).astype(float) ** 2).sum(axis=2)
+        assert np.allclose(out.reshape(height, 16), exact[:, listed].T, rtol=1e-5)
+        assert np.allclose(some, exact[rows, clusters], rtol=1e-5)
+
+
+def aligned_like(values):
+    room = np.zeros(values.size + 64, values.dtype)
+    skip = -room.ctypes.data % 64 // values.itemsize
+    room[skip : skip + values.size] = values
+    return room[skip : skip + values.size]
