@@ -35,6 +35,10 @@ class Key:
         """Return a sequential generator, for draws that no row owns."""
         return np.random.Generator(self.philox())
 
+    def derived_seed(self) -> int:
+        """Return one whole number, as the seed of further streams."""
+        return int(self.generator().integers(2**63 - 1))
+
     def uniforms(self, start: int, stop: int) -> np.ndarray:
         """Return the numbers in [0, 1) of rows `start` to `stop`.
 

@@ -28,8 +28,8 @@ from daskcluster.algorithms.assignment import Assignment
 from daskcluster.algorithms.lloyd import Step, inertia_from, lloyd_step, squared_movement, updated
 from daskcluster.algorithms.nested_batches import Batches
 from daskcluster.algorithms.nested_doubling import DoublingRule, effective_votes
+from daskcluster.algorithms.scoring import score_rows
 from daskcluster.algorithms.stopping import Stopping
-from daskcluster.chunkwise.assign import SCORE, AssignParams, ScoreStatistics
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, RoundEnded, StopReason
@@ -190,12 +190,7 @@ class _Rounds:
         if not moved.any() or not rule.allows(ratio):
             return ratio, 0
         labels = self._batches.labels
-        found: ScoreStatistics = rows.reduce(
-            SCORE,
-            lambda scale: AssignParams(
-                centres, scale, rows.unit, labels, labelled=labels is not None
-            ),
-        )
+        found = score_rows(rows, centres, labels, labelled=labels is not None)
         measured = self._batches.size * (1 if labels is not None else len(centres))
         return rule.ratio(found.costs.sum(axis=0) * factor, votes, moved), measured
 

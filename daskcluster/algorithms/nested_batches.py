@@ -13,7 +13,7 @@ from daskcluster.data.cohorts_gathered import GatheredCohorts
 from daskcluster.data.cohorts_order import NestedOrder
 from daskcluster.data.dataset import RowDataset
 from daskcluster.engine.engine import Engine, Placement
-from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, Notice, PassEnded, PassStarted, publish
@@ -97,7 +97,7 @@ class NestedBatches:
         assert isinstance(placement.dataset, RowDataset)
         self._whole, self._dataset = placement, placement.dataset
         self._engine, self._order, self._unit = engine, order, unit
-        self._home = engine if engine.name == "local" else LocalEngine()
+        self._home = home_engine(engine)
         self._all_labels, self._footprint, self._callbacks = labels, footprint, callbacks
         self._sizes = _sizes(size, self._dataset.n_rows)
         at_home = [b for b in self._sizes[:-1] if b * self._dataset.row_bytes <= home_bytes]

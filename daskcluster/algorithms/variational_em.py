@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.algorithms.scoring import score_rows
 from daskcluster.algorithms.stopping import Stopping
 from daskcluster.algorithms.variational_m_step import as_kind, updated
-from daskcluster.chunkwise.assign import SCORE, AssignParams
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.mixture import (
     EXACT_EM,
@@ -233,8 +233,7 @@ class _ExactPasses:
 
     def first_cost(self, gaussians: Gaussians) -> float:
         """Return the weighted sum of squared distances to the nearest means."""
-        found = self._rows.reduce(SCORE, lambda scale: AssignParams(gaussians.means, scale))
-        return float(found.inertia)
+        return score_rows(self._rows, gaussians.means).inertia
 
     def step(self, gaussians: Gaussians) -> MixtureStatistics:
         key = Key(self._settings.seed, "mixture sets")

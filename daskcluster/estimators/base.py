@@ -13,10 +13,9 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import check_is_fitted
 
+from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.assign import (
-    SCORE,
-    AssignParams,
     RowParams,
     distance_rows,
     label_rows,
@@ -156,8 +155,8 @@ class CentreEstimator(
         with engine.place(dataset) as placement:
             rows = ScaledPlacement(placement, unit=self._unit)
             centres = self._row_params(dataset).centres
-            found = rows.reduce(SCORE, lambda scale: AssignParams(centres, scale, self._unit))
-        return -float(found.inertia)
+            found = score_rows(rows, centres)
+        return -found.inertia
 
     def _map(self, X: Any, fn: Any, dtype: np.dtype[Any], width: int, most: int) -> Any:
         if hasattr(X, "__dask_graph__"):

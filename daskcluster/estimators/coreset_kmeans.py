@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -11,18 +9,16 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.coresets.quality import CoresetQuality
-from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.engine import Engine
-from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.local import home_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.coreset import LightweightCoreset
 from daskcluster.estimators.coreset_quality import coreset_quality
-from daskcluster.estimators.inputs import check_whole, fit_dataset, is_out_of_core
+from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.inputs import check_whole
 from daskcluster.estimators.kmeans import KMeans
 from daskcluster.estimators.kmeans_base import KMeansEstimator
 from daskcluster.estimators.labels import Labels
 from daskcluster.events import (
-    Callback,
     Event,
     FitEnded,
     FitStarted,
@@ -32,7 +28,6 @@ from daskcluster.events import (
     publish,
 )
 from daskcluster.randomness import Key, as_seed
-from daskcluster.typing import Dataset
 
 _OF_THE_CORESET = (FitStarted, PassStarted, PassProgress, PassEnded)
 """Events of the fit within the fit: passes are those over the rows."""
@@ -127,25 +122,23 @@ class CoresetKMeans(KMeansEstimator):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Draw a coreset of `X` and find its centres; see `daskcluster.KMeans.fit`."""
-        began = time.perf_counter()
         kmeans = self._kmeans()
         self._check_size()
-        dataset = fit_dataset(self, X, sample_weight)
-        self._check_rows(dataset)
-        engine = choose_engine(self.engine, dataset)
-        self._announce(dataset, engine)
-        seed = as_seed(self.random_state)
-        drawn = self._draw(dataset, engine, seed)
+        fit = self._begin_fit(Fit, X, sample_weight)
+        fit.started("coreset")
+        seed, left = as_seed(self.random_state), None
+        drawn = self._draw(fit, seed)
+        if self.max_time is not None:
+            left = max(1e-9, fit.time_left() or 0.0)  # without time there is still one iteration
         kmeans.set_params(
             random_state=int(Key(seed, "k-means of a coreset").generator().integers(2**31)),
-            # A cluster has nothing to do for rows of this process.
-            engine=engine if engine.name == "local" else LocalEngine(),
-            callbacks=(_Within(self._all_callbacks(), drawn, began),),
-            max_time=self._time_left(began),
+            engine=home_engine(fit.engine),
+            callbacks=(_Within(fit, drawn),),
+            max_time=left,
         )
         self._take_over(kmeans.fit(drawn.coreset_), drawn)
-        self._in_memory = not is_out_of_core(X)
-        self._labels: Any = Labels(dataset, self.cluster_centers_, engine, unit=self._unit)
+        self._in_memory = fit.labelled
+        self._labels: Any = Labels(fit.dataset, self.cluster_centers_, fit.engine, unit=self._unit)
         return self
 
     @property
@@ -193,21 +186,11 @@ class CoresetKMeans(KMeansEstimator):
                 "each cluster are a good start."
             )
 
-    def _announce(self, dataset: Dataset, engine: Engine) -> None:
-        shape = dataset.n_rows, dataset.n_features, self.n_clusters
-        publish(self._all_callbacks(), FitStarted("coreset", *shape, self.max_iter, engine.name))
-
-    def _draw(self, dataset: Dataset, engine: Engine, seed: int) -> LightweightCoreset:
+    def _draw(self, fit: Fit, seed: int) -> LightweightCoreset:
         estimator = LightweightCoreset(
-            self.coreset_size, random_state=seed, engine=engine, callbacks=self._all_callbacks()
+            self.coreset_size, random_state=seed, engine=fit.engine, callbacks=fit.callbacks
         )
-        return estimator.draw(dataset, unit=self._unit)
-
-    def _time_left(self, began: float) -> float | None:
-        # A fit that has no time left makes one iteration.
-        if self.max_time is None:
-            return None
-        return max(1e-9, self.max_time - (time.perf_counter() - began))
+        return estimator.draw(fit.dataset, unit=self._unit)
 
     def _take_over(self, kmeans: KMeans, drawn: LightweightCoreset) -> None:
         for name in ("cluster_centers_", "inertia_", "n_iter_", "stop_reason_", "history_"):
@@ -235,12 +218,8 @@ class CoresetKMeans(KMeansEstimator):
 class _Within:
     """Hands on what the fit on the coreset says, as part of the fit on the rows."""
 
-    def __init__(
-        self, callbacks: Sequence[Callback], drawn: LightweightCoreset, began: float
-    ) -> None:
-        self._callbacks = callbacks
-        self._drawn = drawn
-        self._began = began
+    def __init__(self, fit: Fit, drawn: LightweightCoreset) -> None:
+        self._fit, self._drawn = fit, drawn
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, _OF_THE_CORESET):
@@ -250,6 +229,6 @@ class _Within:
                 event,
                 passes=self._drawn.passes_,
                 bytes_read=self._drawn.bytes_read_,
-                seconds=time.perf_counter() - self._began,
+                seconds=self._fit.seconds,
             )
-        publish(self._callbacks, event)
+        publish(self._fit.callbacks, event)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunk import compute_dtype
-from daskcluster.chunkwise.assign import SCORE, AssignParams
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -207,9 +207,7 @@ def quantization_error(
             f"centres of shape {wanted.shape} should be of shape (k, {dataset.n_features})."
         )
     with choose_engine(engine, dataset).place(dataset) as placement:
-        rows = ScaledPlacement(placement)
-        found = rows.reduce(SCORE, lambda scale: AssignParams(wanted, scale))
-    return float(found.inertia)
+        return score_rows(ScaledPlacement(placement), wanted).inertia
 
 
 def _dataset(X: Any, sample_weight: Any, n_clusters: int) -> Dataset:

@@ -52,7 +52,6 @@ def initial_centres(
     seed: int,
     *,
     source: Any,
-    random_state: Any,
     chain_length: int = CHAIN_LENGTH,
 ) -> np.ndarray:
     """Return centres (k, d) in the compute dtype.
@@ -64,9 +63,7 @@ def initial_centres(
     n_clusters : int
     seed : int
     source : object
-        What a callable is given as X.
-    random_state : object
-        What a callable is given as ``random_state``.
+        What a callable is given as X; its ``random_state`` is a RandomState of `seed`.
     chain_length : int
         Proposals for each centre of AFK-MC2.
     """
@@ -83,6 +80,7 @@ def initial_centres(
             rows, n_clusters, seed, reduce_candidates=candidate_reducer(seed, rows)
         )
     if method == "callable":
+        random_state = np.random.RandomState(seed % 2**32)
         init = init(source, n_clusters, random_state=random_state)
     elif method == "model":
         init = _model_centres(init)

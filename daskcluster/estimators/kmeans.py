@@ -5,14 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import Any, Self
 
-from daskcluster.engine.choose import choose_engine
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.inputs import (
     check_choice,
     check_number,
     check_whole,
-    fit_dataset,
-    is_out_of_core,
 )
 from daskcluster.estimators.kmeans_base import METRICS, KMeansEstimator
 from daskcluster.estimators.kmeans_fit import KMeansFit
@@ -162,12 +159,8 @@ class KMeans(KMeansEstimator):
             The engine's memory does not suffice.
         """
         self.check_parameters()
-        dataset = fit_dataset(self, X, sample_weight)
-        self._check_rows(dataset)
-        engine = choose_engine(self.engine, dataset)
-        callbacks = self._all_callbacks()
-        fit = KMeansFit(self, X, dataset, engine, callbacks, labelled=not is_out_of_core(X))
-        self._learn(fit.run(), dataset, engine, fit)
+        fit = self._begin_fit(KMeansFit, X, sample_weight)
+        self._learn(fit.run(), fit)
         return self
 
     # -- checks -----------------------------------------------------------------------------------
@@ -198,7 +191,7 @@ class KMeans(KMeansEstimator):
                 "Explicit initial center position passed: performing only one init in "
                 f"{type(self).__name__} instead of n_init={self.n_init}.",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
             return 1
         return int(self.n_init)

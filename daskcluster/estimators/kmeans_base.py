@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunkwise.assign import (
-    SCORE,
-    AssignParams,
     RowParams,
     ScoreStatistics,
     label_rows,
     prepare_rows,
 )
 from daskcluster.data.sink import ArraySink
-from daskcluster.engine.engine import Engine
+from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.base import CentreEstimator, plain_parameters
-from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.inputs import check_enough_rows, fit_dataset, is_out_of_core
 from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.load import registered_name
 from daskcluster.estimators.verbose import say
@@ -32,6 +32,7 @@ from daskcluster.models.versions import created_with
 from daskcluster.typing import Dataset
 
 METRICS = ("euclidean", "cosine")
+OneFit = TypeVar("OneFit", bound=Fit)
 
 
 @dataclass
@@ -41,15 +42,6 @@ class KMeansRun:
     result: FitResult
     found: ScoreStatistics
     labels: np.ndarray | None
-
-
-class Spent(Protocol):
-    """What a whole fit took, restarts included; ``method`` is how centres were seeded."""
-
-    method: str
-    restarts: int
-    passes: int
-    bytes_read: int
 
 
 def judge(
@@ -72,10 +64,7 @@ def judge(
         Labels are wanted; without room for them that is one more pass.
     """
     centres = result.centres
-    found = rows.reduce(
-        SCORE,
-        lambda scale: AssignParams(centres, scale, rows.unit, labels, labelled=result.labelled),
-    )
+    found = score_rows(rows, centres, labels, labelled=result.labelled)
     if labelled and labels is None:
         labels = np.empty(rows.placement.dataset.n_rows, np.int32)
         params = RowParams(centres, rows.unit)
@@ -106,9 +95,18 @@ class KMeansEstimator(CentreEstimator):
             return tuple(self.callbacks)
         return (*self.callbacks, say)
 
+    def _begin_fit(self, kind: type[OneFit], X: Any, sample_weight: Any) -> OneFit:
+        """Return one call of fit on `X`, whose parameters have been checked, ready to run."""
+        dataset = fit_dataset(self, X, sample_weight)
+        self._check_rows(dataset)
+        engine = choose_engine(self.engine, dataset)
+        callbacks = self._all_callbacks()
+        return kind(self, X, dataset, engine, callbacks, labelled=not is_out_of_core(X))
+
     # -- what was learnt --------------------------------------------------------------------------
 
-    def _learn(self, best: KMeansRun, dataset: Dataset, engine: Engine, fit: Spent) -> None:
+    def _learn(self, best: KMeansRun, fit: Fit) -> None:
+        dataset = fit.dataset
         self.cluster_centers_ = best.result.centres
         self.inertia_ = best.found.inertia
         self.n_iter_ = best.result.n_iter
@@ -127,7 +125,7 @@ class KMeansEstimator(CentreEstimator):
         self._n_init = fit.restarts
         self.labels_: Any = best.labels
         if best.labels is None:
-            self.labels_ = Labels(dataset, self.cluster_centers_, engine, unit=self._unit)
+            self.labels_ = Labels(dataset, self.cluster_centers_, fit.engine, unit=self._unit)
         distinct = int((best.found.sizes > 0).sum())
         if distinct < self.n_clusters:
             warnings.warn(

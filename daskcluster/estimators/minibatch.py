@@ -18,7 +18,6 @@ from daskcluster.estimators.inputs import (
     check_number,
     check_whole,
     fit_dataset,
-    is_out_of_core,
 )
 from daskcluster.estimators.kmeans_base import METRICS, KMeansEstimator
 from daskcluster.estimators.minibatch_fit import MiniBatchFit, Seeding, threads_of
@@ -179,18 +178,13 @@ class MiniBatchKMeans(KMeansEstimator):
             The engine's memory does not suffice.
         """
         self._check_parameters()
-        dataset = fit_dataset(self, X, sample_weight)
-        self._check_rows(dataset)
-        engine = choose_engine(self.engine, dataset)
-        fit = MiniBatchFit(
-            self, dataset, engine, self._all_callbacks(), labelled=not is_out_of_core(X)
-        )
+        fit = self._begin_fit(MiniBatchFit, X, sample_weight)
         run, self._state = fit.run()
         self._seed = fit.seed
         self.n_steps_ = run.result.n_iter
         self.counts_ = self._state.seen
-        self._learn(run, dataset, engine, fit)
-        self.n_iter_ = -(-self.n_steps_ * fit.batch_size // dataset.n_rows)
+        self._learn(run, fit)
+        self.n_iter_ = -(-self.n_steps_ * fit.batch_size // fit.dataset.n_rows)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -224,7 +218,7 @@ class MiniBatchKMeans(KMeansEstimator):
             self._begin(batch)
         elif not hasattr(self, "_state"):
             self._go_on()
-        unit = self.metric == "cosine"
+        unit = self._unit
         with MiniBatchStepper(
             self._state, self.learning_rate, unit, threads_of(choose_engine(self.engine, dataset))
         ).threads() as stepper:
@@ -262,14 +256,14 @@ class MiniBatchKMeans(KMeansEstimator):
 
     def _reassign(self, step: int, batch: Batch, state: MovingCentres) -> None:
         if not hasattr(self, "_reassignment"):
-            unit = self.metric == "cosine"
+            unit = self._unit
             self._reassignment = Reassignment(self.reassignment_ratio, self._seed, unit)
         self._reassignment(step, batch, state)
 
     def _look_back(self, batch: Batch, shift: float) -> None:
         """Learn labels and figures of the batch, under the centres after the step."""
         state, k = self._state, self.n_clusters
-        ready = batch.ready(state.centres.dtype, unit=self.metric == "cosine")
+        ready = batch.ready(state.centres.dtype, unit=self._unit)
         rows, centres = ready.rows[ready.listed], PreparedCentres(state.centres.copy())
         labels, distances = np.empty(len(batch), np.int32), np.empty(len(batch))
         centres.nearest(rows, labels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,19 +14,19 @@ import numpy as np
 from daskcluster.algorithms.minibatch import MiniBatchStopping, minibatch, refuse_bad_batch
 from daskcluster.algorithms.minibatch_journal import Journal
 from daskcluster.algorithms.minibatch_reassign import Reassignment
-from daskcluster.chunkwise.assign import SCORE, AssignParams, ScoreStatistics
+from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunkwise.minibatch import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.data.batches import ROOM_BYTES, Batches
 from daskcluster.data.open import open_dataset
-from daskcluster.engine.engine import Engine, Placement
+from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine, default_threads
 from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.initial import initial_centres, method_for
-from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
 from daskcluster.estimators.kmeans_fit import fit_footprint
-from daskcluster.events import Callback, FitEnded, FitStarted, Notice, SeedingEnded, publish
+from daskcluster.events import Callback, Notice, SeedingEnded, publish
 from daskcluster.host import format_bytes, host_memory
 from daskcluster.models.result import FitResult
 from daskcluster.randomness import Key, as_seed
@@ -87,7 +87,7 @@ class Seeding:
                 f"init_size={size} should be larger than n_clusters={k}. Setting it to "
                 "min(3*n_clusters, n_samples)",
                 RuntimeWarning,
-                stacklevel=6,
+                stacklevel=5,
             )
             size = 3 * k
         return min(int(size), self.n_rows)
@@ -100,17 +100,15 @@ class Seeding:
         with placed(rows, weights, unit=estimator.metric == "cosine") as few:
             best: tuple[float, np.ndarray] | None = None
             for number in range(restarts):
-                draw = int(Key(seed, "start", number).generator().integers(2**63 - 1))
                 centres = initial_centres(
                     estimator.init,
                     few,
                     estimator.n_clusters,
-                    draw,
+                    Key(seed, "start", number).derived_seed(),
                     source=rows if isinstance(rows, np.ndarray) else few.placement.dataset,
-                    random_state=np.random.RandomState(draw % 2**32),
                     chain_length=estimator.chain_length,
                 )
-                cost = 0.0 if restarts == 1 else _inertia(few, centres)
+                cost = 0.0 if restarts == 1 else score_rows(few, centres).inertia
                 if best is None or cost < best[0]:
                     best = cost, centres
         assert best is not None
@@ -129,38 +127,27 @@ def threads_of(engine: Engine) -> int:
     return engine.n_threads if isinstance(engine, LocalEngine) else default_threads()
 
 
-def _inertia(rows: ScaledPlacement, centres: np.ndarray) -> float:
-    found: ScoreStatistics = rows.reduce(
-        SCORE, lambda scale: AssignParams(centres, scale, rows.unit)
-    )
-    return found.inertia
-
-
-class MiniBatchFit:
+class MiniBatchFit(Fit):
     """One call of fit."""
+
+    estimator: MiniBatchKMeans
 
     def __init__(
         self,
         estimator: MiniBatchKMeans,
+        source: Any,
         dataset: Dataset,
         engine: Engine,
         callbacks: tuple[Callback, ...],
         *,
         labelled: bool,
     ) -> None:
-        self.estimator = estimator
-        self.dataset = dataset
-        self.engine = engine
-        self.callbacks = callbacks
-        self.labelled = labelled
-        self.unit = estimator.metric == "cosine"
+        super().__init__(estimator, source, dataset, engine, callbacks, labelled=labelled)
         self.seed = as_seed(estimator.random_state)
         self.batch_size = min(estimator.batch_size, dataset.n_rows)
         self.seeding = Seeding(estimator, dataset.n_rows)
         self.method = self.seeding.method
         self.restarts = self.seeding.restarts
-        self.passes = self.bytes_read = 0
-        self._began = time.perf_counter()
 
     @property
     def patience(self) -> int | None:
@@ -177,25 +164,16 @@ class MiniBatchFit:
     def run(self) -> tuple[KMeansRun, MovingCentres]:
         """Return the run, whose ``n_iter`` counts steps, and the centres with what they have seen."""
         estimator, dataset = self.estimator, self.dataset
-        publish(
-            self.callbacks,
-            FitStarted(
-                "mini-batch",
-                dataset.n_rows,
-                dataset.n_features,
-                estimator.n_clusters,
-                self.n_steps,
-                self.engine.name,
-            ),
-        )
+        self.started("mini-batch", self.n_steps)
         footprint = fit_footprint(dataset, estimator.n_clusters, "sample")
         with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
             result, state = self._loop()
             rows = ScaledPlacement(placement, unit=self.unit)
-            run = judge(rows, result, self._room_for_labels(placement), labelled=self.labelled)
+            labels = self.kept_labels(placement) if self.labelled else None
+            run = judge(rows, result, labels, labelled=self.labelled)
             self.passes += placement.traffic.passes
             self.bytes_read += placement.traffic.bytes_read
-        publish(self.callbacks, self._ended(run))
+        self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
         return run, state
 
     def _loop(self) -> tuple[FitResult, MovingCentres]:
@@ -212,7 +190,7 @@ class MiniBatchFit:
             )
             if batches.notice:
                 publish(self.callbacks, Notice(batches.notice))
-            validate = stack.enter_context(self._validation())
+            validate = self.validator(stack)
             state, threshold = self._start(batches, size)
             stepper = MiniBatchStepper(
                 state, estimator.learning_rate, self.unit, threads_of(self.engine)
@@ -221,7 +199,7 @@ class MiniBatchFit:
                 batches,
                 stepper,
                 stopping=MiniBatchStopping(
-                    self.n_steps, threshold, self.patience, self._time_left()
+                    self.n_steps, threshold, self.patience, self.time_left()
                 ),
                 reassignment=Reassignment(estimator.reassignment_ratio, self.seed, self.unit),
                 journal=Journal(state, self.dataset.n_rows, self.callbacks, validate),
@@ -262,44 +240,3 @@ class MiniBatchFit:
                 threshold = estimator.tol * few.known().mean_variance
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
         return MovingCentres.start(centres), threshold
-
-    @contextmanager
-    def _validation(self) -> Iterator[Callable[[np.ndarray], float] | None]:
-        """Yield what measures the mean squared distance of the validation rows to centres."""
-        given = self.estimator.validation
-        if given is None:
-            yield None
-            return
-        dataset = fit_dataset(self.estimator, given, None, reset=False)
-        with LocalEngine(threads_of(self.engine)).place(dataset) as placement:
-            rows = ScaledPlacement(placement, unit=self.unit)
-            yield lambda centres: _mean_distance(rows, centres)
-
-    def _room_for_labels(self, placement: Placement) -> np.ndarray | None:
-        if placement.shares_memory and self.dataset.in_memory and self.labelled:
-            return np.empty(self.dataset.n_rows, np.int32)
-        return None
-
-    def _time_left(self) -> float | None:
-        limit = self.estimator.max_time
-        return None if limit is None else max(0.0, limit - (time.perf_counter() - self._began))
-
-    def _ended(self, run: KMeansRun) -> FitEnded:
-        return FitEnded(
-            run.result.stop_reason,
-            run.found.inertia,
-            run.result.n_iter,
-            self.passes,
-            self.bytes_read,
-            time.perf_counter() - self._began,
-        )
-
-
-def _mean_distance(rows: ScaledPlacement, centres: np.ndarray) -> float:
-    wanted = np.ascontiguousarray(centres, rows.dtype)
-    found: ScoreStatistics = rows.reduce(
-        SCORE, lambda scale: AssignParams(wanted, scale, rows.unit)
-    )
-    weighted = rows.placement.dataset.weights is not None
-    weight = float(found.weights.sum()) if weighted else float(found.sizes.sum())
-    return found.inertia / weight

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from daskcluster.algorithms.variational_em import EMSettings, MixtureResult, variational_em
 from daskcluster.engine.engine import Engine, Placement
-from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.coreset import LightweightCoreset
-from daskcluster.estimators.initial import initial_centres, method_for
+from daskcluster.estimators.fit import Fit
 from daskcluster.events import (
     Callback,
     Event,
-    FitEnded,
-    FitStarted,
     PassEnded,
     PassProgress,
     PassStarted,
-    SeedingEnded,
     publish,
 )
 from daskcluster.randomness import Key, as_seed
@@ -48,8 +42,10 @@ class MixtureRun:
     coreset: LightweightCoreset | None
 
 
-class MixtureFit:
+class MixtureFit(Fit):
     """One call of fit."""
+
+    estimator: VariationalGaussianMixture
 
     def __init__(
         self,
@@ -59,20 +55,14 @@ class MixtureFit:
         engine: Engine,
         callbacks: tuple[Callback, ...],
     ) -> None:
-        self.estimator = estimator
-        self.source = source
-        self.dataset = dataset
-        self.engine = engine
-        self.callbacks = callbacks
+        k = estimator.n_components
+        super().__init__(estimator, source, dataset, engine, callbacks, n_clusters=k)
         self.init = getattr(estimator.init, "means_", estimator.init)  # of another mixture
-        self._began = time.perf_counter()
 
     def run(self) -> MixtureRun:
         estimator, dataset = self.estimator, self.dataset
         seed, coreset = as_seed(estimator.random_state), None
-        name = "var-gmm" if estimator.coreset_size is None else "vc-gmm"
-        shape = dataset.n_rows, dataset.n_features, estimator.n_components
-        publish(self.callbacks, FitStarted(name, *shape, estimator.max_iter, self.engine.name))
+        self.started("var-gmm" if estimator.coreset_size is None else "vc-gmm")
         engine, callbacks = self.engine, self.callbacks
         if estimator.coreset_size is not None:
             coreset = LightweightCoreset(
@@ -82,38 +72,25 @@ class MixtureFit:
                 callbacks=callbacks,
             ).draw(dataset)
             dataset, callbacks = coreset.coreset_, (_Quiet(callbacks),)
-            # A cluster has nothing to do for rows of this process.
-            engine = engine if engine.name == "local" else LocalEngine()
+            engine = home_engine(engine)
         footprint = mixture_footprint(
             dataset, estimator.n_components, estimator.truncation, estimator.covariance_type
         )
         with engine.place(dataset, footprint=footprint, callbacks=callbacks) as placement:
-            method, result = self._learn(placement, seed)
-            passes, bytes_read = placement.traffic.passes, placement.traffic.bytes_read
+            result = self._learn(placement, seed)
+            traffic = placement.traffic
+        spent = traffic.passes, traffic.bytes_read
         if coreset is not None:
-            passes, bytes_read = coreset.passes_, coreset.bytes_read_
-        run = MixtureRun(result, method, passes, bytes_read, coreset)
-        publish(self.callbacks, self._ended(run))
-        return run
+            spent = coreset.passes_, coreset.bytes_read_
+        self.passes, self.bytes_read = spent
+        inertia = result.history[-1]["inertia"] if result.history else 0.0
+        self.ended(result.stop_reason, inertia, result.n_iter)
+        return MixtureRun(result, self.method, *spent, coreset)
 
-    def _learn(self, placement: Placement, seed: int) -> tuple[str, MixtureResult]:
-        estimator, rows = self.estimator, ScaledPlacement(placement)
-        began = time.perf_counter()
-        method = method_for(self.init, in_memory=placement.dataset.in_memory)
-        centres = initial_centres(
-            self.init,
-            rows,
-            estimator.n_components,
-            int(Key(seed, "mixture seeding").generator().integers(2**63 - 1)),
-            source=self.source,
-            random_state=np.random.RandomState(seed % 2**32),
-            chain_length=estimator.chain_length,
-        )
-        seconds = time.perf_counter() - began
-        publish(self.callbacks, SeedingEnded(method, placement.traffic.passes, seconds))
-        return method, variational_em(
-            rows, centres, self._settings(rows, seed), callbacks=self.callbacks
-        )
+    def _learn(self, placement: Placement, seed: int) -> MixtureResult:
+        rows = ScaledPlacement(placement)
+        centres = self.seeded(rows, Key(seed, "mixture seeding"))
+        return variational_em(rows, centres, self._settings(rows, seed), callbacks=self.callbacks)
 
     def _settings(self, rows: ScaledPlacement, seed: int) -> EMSettings:
         estimator = self.estimator
@@ -132,22 +109,7 @@ class MixtureFit:
             tol=estimator.tol,
             max_iter=estimator.max_iter,
             seed=seed,
-            max_time=self._time_left(),
-        )
-
-    def _time_left(self) -> float | None:
-        limit = self.estimator.max_time
-        return None if limit is None else max(0.0, limit - (time.perf_counter() - self._began))
-
-    def _ended(self, run: MixtureRun) -> FitEnded:
-        history = run.result.history
-        return FitEnded(
-            run.result.stop_reason,
-            history[-1]["inertia"] if history else 0.0,
-            run.result.n_iter,
-            run.passes,
-            run.bytes_read,
-            time.perf_counter() - self._began,
+            max_time=self.time_left(),
         )
 
 

@@ -7,15 +7,12 @@ from typing import Any, Self
 import numpy as np
 
 from daskcluster.algorithms.nested_doubling import DEFINITIONS
-from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.estimators.initial import CHAIN_LENGTH
 from daskcluster.estimators.inputs import (
     check_choice,
     check_number,
     check_whole,
-    fit_dataset,
-    is_out_of_core,
 )
 from daskcluster.estimators.kmeans_base import METRICS, KMeansEstimator
 from daskcluster.estimators.nested_fit import NestedFit
@@ -181,12 +178,8 @@ class NestedMiniBatchKMeans(KMeansEstimator):
             The engine's memory does not suffice.
         """
         self._check_parameters()
-        dataset = fit_dataset(self, X, sample_weight)
-        self._check_rows(dataset)
-        engine = choose_engine(self.engine, dataset)
-        callbacks = self._all_callbacks()
-        fit = NestedFit(self, X, dataset, engine, callbacks, labelled=not is_out_of_core(X))
-        self._learn(fit.run(), dataset, engine, fit)
+        fit = self._begin_fit(NestedFit, X, sample_weight)
+        self._learn(fit.run(), fit)
         return self
 
     def _check_parameters(self) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunk import compute_dtype
-from daskcluster.chunkwise.assign import SCORE, AssignParams, RowParams, ScoreStatistics
+from daskcluster.chunkwise.assign import RowParams, ScoreStatistics
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -50,11 +51,7 @@ class CentreJobs:
         params = _row_params(model, dataset)
         chosen = choose_engine(engine, dataset)
         with chosen.place(dataset, callbacks=callbacks) as placement:
-            rows = ScaledPlacement(placement, unit=params.unit)
-            found: ScoreStatistics = rows.reduce(
-                SCORE, lambda scale: AssignParams(params.centres, scale, params.unit)
-            )
-        return found
+            return score_rows(ScaledPlacement(placement, unit=params.unit), params.centres)
 
     def score(
         self, model: KMeansModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]

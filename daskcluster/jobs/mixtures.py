@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunk import compute_dtype
-from daskcluster.chunkwise.assign import SCORE, AssignParams, ScoreStatistics
+from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.mixture_rows import (
     LIKELIHOOD,
@@ -58,10 +59,7 @@ class MixtureJobs:
         means = _gaussians(model, dataset).means
         chosen = choose_engine(engine, dataset)
         with chosen.place(dataset, callbacks=callbacks) as placement:
-            found: ScoreStatistics = ScaledPlacement(placement).reduce(
-                SCORE, lambda scale: AssignParams(means, scale)
-            )
-        return found
+            return score_rows(ScaledPlacement(placement), means)
 
     def score(
         self, model: MixtureModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
@@ -71,10 +69,10 @@ class MixtureJobs:
         chosen = choose_engine(engine, dataset)
         with chosen.place(dataset, callbacks=callbacks) as placement:
             rows = ScaledPlacement(placement)
-            costs = rows.reduce(SCORE, lambda scale: AssignParams(gaussians.means, scale))
+            costs = score_rows(rows, gaussians.means)
             found = rows.reduce(LIKELIHOOD, lambda scale: LikelihoodParams(gaussians, scale))
         mean = found.bounds.value / found.weight.value + gaussians.log_constant
-        return float(costs.inertia), mean
+        return costs.inertia, mean
 
 
 def _gaussians(model: MixtureModel, dataset: Dataset) -> Gaussians:

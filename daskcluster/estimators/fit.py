@@ -1,0 +1,149 @@
+"""What every call of fit does beside its algorithm: it announces, seeds, validates and keeps time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from daskcluster.algorithms.scoring import score_rows
+from daskcluster.engine.engine import Engine, Placement
+from daskcluster.engine.local import home_engine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.initial import initial_centres, method_for
+from daskcluster.estimators.inputs import fit_dataset
+from daskcluster.events import (
+    Callback,
+    FitEnded,
+    FitStarted,
+    SeedingEnded,
+    StopReason,
+    publish,
+)
+from daskcluster.randomness import Key
+from daskcluster.typing import Dataset
+
+
+class Fit:
+    """One call of fit. Subclasses have ``run``, which begins with `started` and ends with `ended`.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With parameters ``init``, ``chain_length``, ``max_iter``, ``max_time``; ``n_clusters`` unless
+        given.
+    source : object
+        What the caller gave as X.
+    dataset : Dataset
+    engine : Engine
+    callbacks : tuple of callables
+    labelled : bool
+        Labels are wanted as an array.
+    n_clusters : int, optional
+
+    Attributes
+    ----------
+    method : str
+        How centres were seeded.
+    init : object
+        From which centres are seeded: the estimator's.
+    restarts, passes, bytes_read : int
+        What the fit took; passes are those over all rows.
+    unit : bool
+        Cosine metric.
+    """
+
+    method = ""
+    restarts = 1
+
+    def __init__(
+        self,
+        estimator: Any,
+        source: Any,
+        dataset: Dataset,
+        engine: Engine,
+        callbacks: tuple[Callback, ...],
+        *,
+        labelled: bool = False,
+        n_clusters: int | None = None,
+    ) -> None:
+        self.estimator, self.source, self.dataset = estimator, source, dataset
+        self.engine, self.callbacks, self.labelled = engine, callbacks, labelled
+        self.n_clusters = int(estimator.n_clusters if n_clusters is None else n_clusters)
+        self.unit = getattr(estimator, "metric", "euclidean") == "cosine"
+        self.init = estimator.init
+        self.passes = self.bytes_read = 0
+        self._began = time.perf_counter()
+
+    # -- the clock and what callbacks hear ----------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the fit began."""
+        return time.perf_counter() - self._began
+
+    def time_left(self) -> float | None:
+        """Return the seconds that `max_time` leaves; None: it sets no limit."""
+        limit = self.estimator.max_time
+        return None if limit is None else max(0.0, limit - self.seconds)
+
+    def started(self, name: str, max_iter: int | None = None) -> None:
+        """Say that the fit has started; `max_iter` if it is not that of the estimator."""
+        most = self.estimator.max_iter if max_iter is None else max_iter
+        shape = self.dataset.n_rows, self.dataset.n_features, self.n_clusters
+        publish(self.callbacks, FitStarted(name, *shape, most, self.engine.name))
+
+    def ended(self, stop_reason: StopReason, inertia: float, n_iter: int) -> None:
+        """Say that the fit has ended, with its `passes` and `bytes_read`."""
+        spent = self.passes, self.bytes_read, self.seconds
+        publish(self.callbacks, FitEnded(stop_reason, inertia, n_iter, *spent))
+
+    # -- pieces of a run --------------------------------------------------------------------------
+
+    def seeded(self, rows: ScaledPlacement, key: Key) -> np.ndarray:
+        """Return the first centres (k, d), chosen among `rows` with the draws of `key`."""
+        dataset, traffic = rows.placement.dataset, rows.placement.traffic
+        self.method = method_for(self.init, in_memory=dataset.in_memory)
+        began, passes = time.perf_counter(), traffic.passes
+        centres = initial_centres(
+            self.init,
+            rows,
+            self.n_clusters,
+            key.derived_seed(),
+            source=self.source,
+            chain_length=self.estimator.chain_length,
+        )
+        seconds = time.perf_counter() - began
+        publish(self.callbacks, SeedingEnded(self.method, traffic.passes - passes, seconds))
+        return centres
+
+    def kept_labels(self, placement: Placement) -> np.ndarray | None:
+        """Return room for labels where it is small beside the rows: those are in memory too."""
+        if placement.shares_memory and self.dataset.in_memory:
+            return np.empty(self.dataset.n_rows, np.int32)
+        return None
+
+    def validator(self, stack: ExitStack) -> Callable[[np.ndarray], float] | None:
+        """Return what measures centres on the rows of ``validation=``; None without them.
+
+        The rows stay placed until `stack` is closed. Their figure is the mean squared distance, weighted
+        where they have weights.
+        """
+        given = self.estimator.validation
+        if given is None:
+            return None
+        dataset = fit_dataset(self.estimator, given, None, reset=False)
+        engine = home_engine(self.engine) if dataset.in_memory else self.engine
+        rows = ScaledPlacement(stack.enter_context(engine.place(dataset)), unit=self.unit)
+        return lambda centres: mean_distance(rows, centres)
+
+
+def mean_distance(rows: ScaledPlacement, centres: np.ndarray) -> float:
+    """Return the mean squared distance of rows to their nearest centres. One pass."""
+    found = score_rows(rows, np.ascontiguousarray(centres, rows.dtype))
+    weighted = rows.placement.dataset.weights is not None
+    weight = float(found.weights.sum()) if weighted else float(found.sizes.sum())
+    return found.inertia / weight
