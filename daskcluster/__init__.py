@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from daskcluster import errors, events
+    from daskcluster import errors, events, metrics
     from daskcluster.data.open import open_dataset
     from daskcluster.data.shuffle import shuffle
     from daskcluster.engine.dask import DaskEngine
@@ -57,12 +57,13 @@ __all__ = [
     "lightweight_coreset",
     "load_model",
     "merge_coresets",
+    "metrics",
     "open_dataset",
     "quantization_error",
     "shuffle",
 ]
 
-_MODULES = frozenset({"errors", "events"})
+_MODULES = frozenset({"errors", "events", "metrics"})
 
 _HOMES = {
     "CoresetKMeans": "daskcluster.estimators.coreset_kmeans",

@@ -1,0 +1,75 @@
+"""Labels of rows, wherever they live, read block by block."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.nodes import open_array, read_chunk
+from daskcluster.data.stores import locate
+from daskcluster.errors import InvalidDataError
+
+BLOCK_ROWS = 1 << 20
+
+
+@dataclass(frozen=True)
+class LabelArray:
+    """The label of every row: integers, strings, whatever numpy can sort.
+
+    Attributes
+    ----------
+    n_rows : int
+    read : callable
+        ``read(start, stop)`` returns the labels of those rows, in memory.
+    """
+
+    n_rows: int
+    read: Callable[[int, int], np.ndarray]
+
+
+def open_labels(
+    source: Any, what: str = "labels", *, storage_options: Mapping[str, Any] | None = None
+) -> LabelArray:
+    """Open labels without reading them.
+
+    Parameters
+    ----------
+    source : array-like of shape (n,), str or path
+        Labels in memory, a `daskcluster` Labels handle, a dask array, a zarr.Array, or the path or URL
+        of a 1-D Zarr array, as ``fit --labels`` and ``predict --output`` write it.
+    what : str
+        What errors call it.
+    storage_options : dict, optional
+        Options of the file system of a URL.
+
+    Raises
+    ------
+    InvalidDataError
+        Not one label for every row.
+    DatasetNotFoundError
+        There is no Zarr array at the URL.
+
+    Examples
+    --------
+    >>> open_labels([3, 3, 5]).read(1, 3)
+    array([3, 5])
+    """
+    if isinstance(source, (str, os.PathLike)):
+        location = locate(source, storage_options)
+        source, what = open_array(location), f"{what} {location.url!r}"
+    elif not hasattr(source, "shape") or not hasattr(source, "__getitem__"):
+        source = np.asarray(source)
+    shape = tuple(source.shape)
+    if len(shape) != 1:
+        raise InvalidDataError(
+            f"{what} of shape {shape} should be of shape (n,): give one label for every row."
+        )
+    if isinstance(source, np.ndarray):
+        return LabelArray(shape[0], lambda start, stop: source[start:stop])
+    return LabelArray(
+        shape[0], lambda start, stop: np.asarray(read_chunk(source, slice(start, stop), what))
+    )

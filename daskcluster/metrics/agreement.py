@@ -1,0 +1,310 @@
+"""Agreement of a clustering with known classes, or with another clustering."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
+from daskcluster.errors import InvalidParameterError
+from daskcluster.metrics.contingency_table import Contingency, contingency
+from daskcluster.metrics.expected_information import expected_mutual_information
+
+_DENSE_CELLS = 1 << 24
+_EPSILON = float(np.finfo(np.float64).eps)
+
+
+def adjusted_rand_index(labels_true: Any, labels_pred: Any = None) -> float:
+    """Return the share of row pairs on which two labellings agree, corrected for chance.
+
+    Parameters
+    ----------
+    labels_true, labels_pred : labels of shape (n,)
+        As `contingency` takes them; or a `Contingency` alone.
+
+    Returns
+    -------
+    float
+        1 for equal partitions, about 0 for unrelated ones, at least -0.5.
+
+    Notes
+    -----
+    Hubert and Arabie 1985; `sklearn.metrics.adjusted_rand_score`, in whole numbers, so that no number
+    of rows overflows or rounds. Cost: one pass over the labels.
+
+    Examples
+    --------
+    >>> adjusted_rand_index([0, 0, 1, 2], [0, 0, 1, 1])
+    0.5714285714285714
+    """
+    table = _table(labels_true, labels_pred)
+    n = table.n_rows
+    both = _sum_of_squares(table.counts)
+    same_class, same_cluster = map(_sum_of_squares, (table.class_sizes, table.cluster_sizes))
+    together = both - n
+    only_class, only_cluster = same_class - both, same_cluster - both
+    apart = n * n - together - only_class - only_cluster - n
+    if only_class == only_cluster == 0:
+        return 1.0
+    chance = (together + only_class) * (only_class + apart)
+    chance += (together + only_cluster) * (only_cluster + apart)
+    return 2 * (together * apart - only_class * only_cluster) / chance
+
+
+def _sum_of_squares(counts: np.ndarray) -> int:
+    return sum(count * count for count in counts.tolist())
+
+
+def homogeneity(labels_true: Any, labels_pred: Any = None) -> float:
+    """Return how far clusters hold rows of one class alone: 1 - H(class | cluster) / H(class).
+
+    Parameters
+    ----------
+    labels_true, labels_pred : labels of shape (n,)
+        As `contingency` takes them; or a `Contingency` alone.
+
+    Notes
+    -----
+    Rosenberg and Hirschberg 2007; `sklearn.metrics.homogeneity_score`. Cost: one pass over the labels.
+
+    Examples
+    --------
+    >>> round(homogeneity([0, 0, 1, 1], [0, 1, 2, 2]), 6)
+    1.0
+    """
+    table = _table(labels_true, labels_pred)
+    return _share(_mutual_information(table), _entropy(table.class_sizes))
+
+
+def completeness(labels_true: Any, labels_pred: Any = None) -> float:
+    """Return how far the rows of a class share a cluster: 1 - H(cluster | class) / H(cluster).
+
+    Parameters
+    ----------
+    labels_true, labels_pred : labels of shape (n,)
+        As `contingency` takes them; or a `Contingency` alone.
+
+    Notes
+    -----
+    Rosenberg and Hirschberg 2007; `sklearn.metrics.completeness_score`. Cost: one pass over the labels.
+
+    Examples
+    --------
+    >>> completeness([0, 0, 1, 1], [0, 0, 0, 0])
+    1.0
+    """
+    table = _table(labels_true, labels_pred)
+    return _share(_mutual_information(table), _entropy(table.cluster_sizes))
+
+
+def _share(information: float, entropy: float) -> float:
+    return information / entropy if entropy else 1.0
+
+
+def v_measure(labels_true: Any, labels_pred: Any = None, *, beta: float = 1.0) -> float:
+    """Return the harmonic mean of `homogeneity` and `completeness`.
+
+    Parameters
+    ----------
+    labels_true, labels_pred : labels of shape (n,)
+        As `contingency` takes them; or a `Contingency` alone.
+    beta : float
+        Weight of completeness; above 1 it counts more than homogeneity.
+
+    Notes
+    -----
+    Rosenberg and Hirschberg 2007; `sklearn.metrics.v_measure_score`. With ``beta=1`` it is
+    `normalized_mutual_info` of the arithmetic mean. Cost: one pass over the labels.
+
+    Examples
+    --------
+    >>> round(v_measure([0, 0, 1, 1], [0, 0, 1, 2]), 6)
+    0.8
+    """
+    if not beta >= 0.0:
+        raise InvalidParameterError(f"beta={beta!r} should be >= 0; 1 weighs both sides alike.")
+    table = _table(labels_true, labels_pred)
+    pure, complete = homogeneity(table), completeness(table)
+    if pure + complete == 0.0:
+        return 0.0
+    return (1.0 + beta) * pure * complete / (beta * pure + complete)
+
+
+def normalized_mutual_info(
+    labels_true: Any, labels_pred: Any = None, *, average_method: str = "arithmetic"
+) -> float:
+    """Return the mutual information of two labellings over a mean of their entropies.
+
+    Parameters
+    ----------
+    labels_true, labels_pred : labels of shape (n,)
+        As `contingency` takes them; or a `Contingency` alone.
+    average_method : {"arithmetic", "geometric", "min", "max"}
+        The mean.
+
+    Notes
+    -----
+    `sklearn.metrics.normalized_mutual_info_score`, also where one side has a single label. Cost: one
+    pass over the labels.
+
+    Examples
+    --------
+    >>> normalized_mutual_info([0, 0, 1, 1], [1, 1, 0, 0])
+    1.0
+    """
+    table = _table(labels_true, labels_pred)
+    if len(table.classes) == len(table.clusters) <= 1:
+        return 1.0
+    information = _mutual_information(table)
+    mean = _mean_entropy(table, average_method)
+    return information / mean if information > 0.0 else 0.0
+
+
+def adjusted_mutual_info(
+    labels_true: Any, labels_pred: Any = None, *, average_method: str = "arithmetic"
+) -> float:
+    """Return the mutual information of two labellings, corrected for chance.
+
+    Parameters
+    ----------
+    labels_true, labels_pred : labels of shape (n,)
+        As `contingency` takes them; or a `Contingency` alone.
+    average_method : {"arithmetic", "geometric", "min", "max"}
+        Mean of the entropies that it is measured against.
+
+    Notes
+    -----
+    Vinh, Epps and Bailey 2010; `sklearn.metrics.adjusted_mutual_info_score`. The expected information
+    sums each hypergeometric law around its mean alone, where all of it is, so that the cost does not
+    grow with the sizes of clusters. Cost: one pass over the labels, and time that grows with distinct
+    class sizes times distinct cluster sizes.
+
+    Examples
+    --------
+    >>> adjusted_mutual_info([0, 0, 1, 1], [1, 1, 0, 0])
+    1.0
+    """
+    table = _table(labels_true, labels_pred)
+    if len(table.classes) == len(table.clusters) <= 1:
+        return 1.0
+    mean = _mean_entropy(table, average_method)
+    if min(len(table.classes), len(table.clusters)) == 1:
+        return 0.0
+    expected = expected_mutual_information(table.class_sizes, table.cluster_sizes)
+    room = mean - expected
+    room = min(room, -_EPSILON) if room < 0.0 else max(room, _EPSILON)
+    gained = _mutual_information(table) - expected
+    return 1.0 if abs(gained - room) <= _EPSILON else gained / room
+
+
+def accuracy(labels_true: Any, labels_pred: Any = None) -> float:
+    """Return the share of rows in the right class, clusters matched to classes one to one at best.
+
+    Parameters
+    ----------
+    labels_true, labels_pred : labels of shape (n,)
+        As `contingency` takes them; or a `Contingency` alone.
+
+    Notes
+    -----
+    The matching is optimal (the Hungarian algorithm of SciPy). Clusters beyond the number of classes
+    match nothing. Cost: one pass over the labels.
+
+    Examples
+    --------
+    >>> accuracy([0, 0, 1, 1], [7, 7, 7, 3])
+    0.75
+    """
+    table = _table(labels_true, labels_pred)
+    if table.n_rows == 0:
+        return 1.0
+    return _matched(table) / table.n_rows
+
+
+def _matched(table: Contingency) -> int:
+    shape = len(table.classes), len(table.clusters)
+    if shape[0] * shape[1] <= _DENSE_CELLS:
+        dense = table.table()
+        return int(dense[linear_sum_assignment(dense, maximize=True)].sum())
+    # Every class may also match nothing, at the price of one column each of its own.
+    n, m = shape
+    rows = np.concatenate((table.pairs[:, 0], np.arange(n)))
+    columns = np.concatenate((table.pairs[:, 1], m + np.arange(n)))
+    gains = np.concatenate((table.counts + 1, np.ones(n, np.int64))).astype(np.float64)
+    graph = csr_array((gains, (rows, columns)), shape=(n, m + n))
+    chosen = min_weight_full_bipartite_matching(graph, maximize=True)
+    return int(graph[chosen].sum()) - n
+
+
+def purity(labels_true: Any, labels_pred: Any = None) -> float:
+    """Return the share of rows that are of the commonest class of their cluster.
+
+    Parameters
+    ----------
+    labels_true, labels_pred : labels of shape (n,)
+        As `contingency` takes them; or a `Contingency` alone.
+
+    Notes
+    -----
+    It grows with the number of clusters: compare equal numbers. Cost: one pass over the labels.
+
+    Examples
+    --------
+    >>> purity([0, 0, 1, 1], [7, 7, 7, 3])
+    0.75
+    """
+    table = _table(labels_true, labels_pred)
+    if table.n_rows == 0:
+        return 1.0
+    commonest = np.zeros(len(table.clusters), np.int64)
+    np.maximum.at(commonest, table.pairs[:, 1], table.counts)
+    return int(commonest.sum()) / table.n_rows
+
+
+# -- information ----------------------------------------------------------------------------------------
+
+
+def _table(labels_true: Any, labels_pred: Any) -> Contingency:
+    if isinstance(labels_true, Contingency) and labels_pred is None:
+        return labels_true
+    if labels_pred is None:
+        raise InvalidParameterError(
+            "labels_pred=None: give labels of both sides, or a Contingency alone."
+        )
+    return contingency(labels_true, labels_pred)
+
+
+def _entropy(sizes: np.ndarray) -> float:
+    """Return the entropy of a labelling in nats."""
+    if len(sizes) <= 1:
+        return 0.0
+    shares = sizes / sizes.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+def _mean_entropy(table: Contingency, average_method: str) -> float:
+    one, other = _entropy(table.class_sizes), _entropy(table.cluster_sizes)
+    means = {
+        "arithmetic": (one + other) / 2,
+        "geometric": float(np.sqrt(one * other)),
+        "min": min(one, other),
+        "max": max(one, other),
+    }
+    if average_method not in means:
+        raise InvalidParameterError(
+            f"average_method={average_method!r} should be one of {', '.join(means)}."
+        )
+    return means[average_method]
+
+
+def _mutual_information(table: Contingency) -> float:
+    """Return the mutual information of both sides in nats, at least zero."""
+    if min(len(table.classes), len(table.clusters)) <= 1:
+        return 0.0
+    n, counts = table.n_rows, table.counts
+    sizes = table.class_sizes[table.pairs[:, 0]], table.cluster_sizes[table.pairs[:, 1]]
+    log = np.log(counts) + np.log(n) - np.log(sizes[0]) - np.log(sizes[1])
+    return max(0.0, float((counts / n * log).sum()))

@@ -1,0 +1,127 @@
+"""How often each class meets each cluster: all that agreement of two labellings depends on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.label_arrays import BLOCK_ROWS, LabelArray, open_labels
+from daskcluster.errors import InvalidDataError
+
+
+@dataclass(frozen=True, eq=False)
+class Contingency:
+    """Counts of the pairs of a class and a cluster that occur.
+
+    Attributes
+    ----------
+    classes, clusters : ndarray
+        The distinct labels of either side, sorted.
+    pairs : ndarray of shape (m, 2), int64
+        Positions in `classes` and `clusters` of the pairs that occur.
+    counts : ndarray of shape (m,), int64
+        Rows of each pair, at least one.
+    """
+
+    classes: np.ndarray
+    clusters: np.ndarray
+    pairs: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def class_sizes(self) -> np.ndarray:
+        """Rows of each class, int64."""
+        return _totals(self.pairs[:, 0], self.counts, len(self.classes))
+
+    @property
+    def cluster_sizes(self) -> np.ndarray:
+        """Rows of each cluster, int64."""
+        return _totals(self.pairs[:, 1], self.counts, len(self.clusters))
+
+    def table(self) -> np.ndarray:
+        """Return all counts, int64 of shape (classes, clusters)."""
+        table = np.zeros((len(self.classes), len(self.clusters)), np.int64)
+        table[self.pairs[:, 0], self.pairs[:, 1]] = self.counts
+        return table
+
+
+def _totals(index: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
+    totals = np.zeros(size, np.int64)  # bincount with weights would go through float64
+    np.add.at(totals, index, counts)
+    return totals
+
+
+def contingency(labels_true: Any, labels_pred: Any) -> Contingency:
+    """Count how often each class meets each cluster, block by block.
+
+    Parameters
+    ----------
+    labels_true, labels_pred : array-like of shape (n,), str or path
+        In memory, a Labels handle, a dask array, a zarr.Array, or the URL of a 1-D Zarr array.
+
+    Returns
+    -------
+    Contingency
+        Every function of this module takes it in place of `labels_true` (with `labels_pred` left
+        out), so that several measures share one pass.
+
+    Raises
+    ------
+    InvalidDataError
+        Not one label for every row on both sides.
+
+    Notes
+    -----
+    Cost: one pass over the labels; memory for a million rows of them and for the pairs that occur.
+
+    Examples
+    --------
+    >>> from daskcluster import metrics
+    >>> found = metrics.contingency(["a", "a", "b"], [1, 1, 0])
+    >>> found.table()
+    array([[0, 2],
+           [1, 0]])
+    >>> metrics.purity(found)
+    1.0
+    """
+    true, predicted = (
+        open_labels(labels_true, "labels_true"),
+        open_labels(labels_pred, "labels_pred"),
+    )
+    if true.n_rows != predicted.n_rows:
+        raise InvalidDataError(
+            f"labels_true has {true.n_rows} rows, labels_pred {predicted.n_rows}; both should label "
+            "the same rows."
+        )
+    return _collected(_count(true, predicted))
+
+
+def _count(true: LabelArray, predicted: LabelArray) -> Counter[tuple[Any, Any]]:
+    counts: Counter[tuple[Any, Any]] = Counter()
+    for start in range(0, true.n_rows, BLOCK_ROWS):
+        stop = min(start + BLOCK_ROWS, true.n_rows)
+        classes, rows = np.unique(true.read(start, stop), return_inverse=True)
+        clusters, columns = np.unique(predicted.read(start, stop), return_inverse=True)
+        codes, found = np.unique(rows * len(clusters) + columns, return_counts=True)
+        here, there = np.divmod(codes, len(clusters))
+        keys = zip(classes[here].tolist(), clusters[there].tolist(), strict=True)
+        counts.update(dict(zip(keys, found.tolist(), strict=True)))
+    return counts
+
+
+def _collected(counts: Counter[tuple[Any, Any]]) -> Contingency:
+    classes = np.array(sorted({key[0] for key in counts}))
+    clusters = np.array(sorted({key[1] for key in counts}))
+    place = [{label: i for i, label in enumerate(side.tolist())} for side in (classes, clusters)]
+    pairs = np.array(
+        sorted((place[0][one], place[1][other]) for one, other in counts), np.int64
+    ).reshape(-1, 2)
+    ordered = [counts[classes[i].item(), clusters[j].item()] for i, j in pairs]
+    return Contingency(classes, clusters, pairs, np.array(ordered, np.int64))

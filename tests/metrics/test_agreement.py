@@ -1,0 +1,132 @@
+"""Agreement of labellings equals scikit-learn's, wherever the labels live."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import sklearn.metrics as peer
+import zarr
+
+from daskcluster import metrics
+from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.metrics import agreement, contingency_table
+
+PAIRS = {
+    "adjusted_rand_index": peer.adjusted_rand_score,
+    "adjusted_mutual_info": peer.adjusted_mutual_info_score,
+    "normalized_mutual_info": peer.normalized_mutual_info_score,
+    "v_measure": peer.v_measure_score,
+    "homogeneity": peer.homogeneity_score,
+    "completeness": peer.completeness_score,
+}
+EDGES = {
+    "one row": ([0], [5]),
+    "one label on both sides": ([1, 1, 1], [2, 2, 2]),
+    "one class": ([1, 1, 1, 1], [0, 1, 2, 0]),
+    "one cluster": ([0, 1, 2, 0], [1, 1, 1, 1]),
+    "all apart": ([0, 1, 2, 3], [3, 2, 1, 0]),
+    "classes of one": ([0, 1, 2, 3, 4], [0, 0, 1, 1, 1]),
+    "independent": ([0, 0, 1, 1], [0, 1, 0, 1]),
+    "strings": (["b", "a", "b", "c"], ["x", "y", "x", "y"]),
+}
+
+
+def random_labels(seed: int, n: int = 500, classes: int = 7, clusters: int = 11) -> tuple:
+    draw = np.random.default_rng(seed)
+    true = draw.integers(0, classes, n)
+    moved = draw.random(n) < 0.4
+    return true, np.where(moved, draw.integers(0, clusters, n), true + 3)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("seed", range(3))
+def test_values_are_those_of_scikit_learn(name: str, seed: int) -> None:
+    true, predicted = random_labels(seed)
+    ours = getattr(metrics, name)(true, predicted)
+    assert ours == pytest.approx(PAIRS[name](true, predicted), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("case", EDGES)
+def test_edge_cases_are_those_of_scikit_learn(name: str, case: str) -> None:
+    true, predicted = EDGES[case]
+    ours = getattr(metrics, name)(true, predicted)
+    assert ours == pytest.approx(PAIRS[name](true, predicted), abs=1e-12)
+
+
+@pytest.mark.parametrize("average", ["arithmetic", "geometric", "min", "max"])
+@pytest.mark.parametrize("name", ["adjusted_mutual_info", "normalized_mutual_info"])
+def test_means_of_entropies(name: str, average: str) -> None:
+    true, predicted = random_labels(3)
+    ours = getattr(metrics, name)(true, predicted, average_method=average)
+    theirs = PAIRS[name](true, predicted, average_method=average)
+    assert ours == pytest.approx(theirs, rel=1e-12)
+
+
+def test_weighted_v_measure() -> None:
+    true, predicted = random_labels(4)
+    expected = peer.v_measure_score(true, predicted, beta=0.5)
+    assert metrics.v_measure(true, predicted, beta=0.5) == pytest.approx(expected)
+
+
+def best_matching(true: np.ndarray, predicted: np.ndarray) -> float:
+    """All one-to-one matchings, tried."""
+    classes, clusters = np.unique(true), np.unique(predicted)
+    none = [None] * len(classes)
+    shares = (
+        sum(
+            np.sum((true == a) & (predicted == b))
+            for a, b in zip(classes, chosen, strict=True)
+            if b is not None
+        )
+        for chosen in itertools.permutations([*clusters, *none], len(classes))
+    )
+    return max(shares) / len(true)
+
+
+@pytest.mark.parametrize("cells", [1 << 24, 0])
+def test_accuracy_is_that_of_the_best_matching(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agreement, "_DENSE_CELLS", cells)
+    for seed, shape in enumerate([(3, 4), (4, 2), (3, 3)]):
+        true, predicted = random_labels(seed, 60, *shape)
+        true, predicted = true % shape[0], predicted % shape[1]
+        assert metrics.accuracy(true, predicted) == pytest.approx(best_matching(true, predicted))
+
+
+def test_purity_counts_the_commonest_class() -> None:
+    true, predicted = random_labels(5)
+    table = peer.cluster.contingency_matrix(true, predicted)
+    assert metrics.purity(true, predicted) == table.max(axis=0).sum() / len(true)
+
+
+def test_large_counts_neither_overflow_nor_round() -> None:
+    n = 1 << 40
+    table = metrics.Contingency(
+        np.arange(2), np.arange(2), np.array([[0, 0], [0, 1], [1, 1]]), np.array([n, 3, n])
+    )
+    assert 1.0 - metrics.adjusted_rand_index(table) == pytest.approx(6.0 / n, rel=1e-3)
+    assert metrics.adjusted_mutual_info(table) == pytest.approx(1.0, abs=1e-9)
+    assert metrics.accuracy(table) == (2 * n) / (2 * n + 3)
+
+
+def test_labels_in_zarr_come_block_by_block(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    true, predicted = random_labels(6)
+    url = str(tmp_path / "labels.zarr")
+    zarr.create_array(url, data=predicted.astype(np.int32), chunks=(64,))
+    monkeypatch.setattr(contingency_table, "BLOCK_ROWS", 128)
+    found = metrics.contingency(true, url)
+    assert np.array_equal(found.table(), peer.cluster.contingency_matrix(true, predicted))
+    assert metrics.adjusted_rand_index(found) == metrics.adjusted_rand_index(true, predicted)
+
+
+def test_lengths_and_shapes_are_checked() -> None:
+    with pytest.raises(InvalidDataError, match="labels_true has 2 rows, labels_pred 3"):
+        metrics.purity([0, 1], [0, 1, 2])
+    with pytest.raises(InvalidDataError, match=r"labels_pred of shape \(1, 2\)"):
+        metrics.purity([0, 1], [[0, 1]])
+    with pytest.raises(InvalidParameterError, match="labels of both sides"):
+        metrics.purity([0, 1])
+    with pytest.raises(InvalidParameterError, match="average_method='mean' should be one of"):
+        metrics.normalized_mutual_info([0, 1], [0, 1], average_method="mean")
