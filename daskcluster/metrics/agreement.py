@@ -93,7 +93,7 @@ def completeness(labels_true: Any, labels_pred: Any = None) -> float:
 
     Examples
     --------
-    >>> completeness([0, 0, 1, 1], [0, 0, 0, 0])
+    >>> round(completeness([0, 0, 1, 1], [0, 0, 0, 0]), 6)
     1.0
     """
     table = _table(labels_true, labels_pred)
@@ -152,7 +152,7 @@ def normalized_mutual_info(
 
     Examples
     --------
-    >>> normalized_mutual_info([0, 0, 1, 1], [1, 1, 0, 0])
+    >>> round(normalized_mutual_info([0, 0, 1, 1], [1, 1, 0, 0]), 6)
     1.0
     """
     table = _table(labels_true, labels_pred)
@@ -184,7 +184,7 @@ def adjusted_mutual_info(
 
     Examples
     --------
-    >>> adjusted_mutual_info([0, 0, 1, 1], [1, 1, 0, 0])
+    >>> round(adjusted_mutual_info([0, 0, 1, 1], [1, 1, 0, 0]), 6)
     1.0
     """
     table = _table(labels_true, labels_pred)
