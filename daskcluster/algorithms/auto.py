@@ -63,7 +63,7 @@ class AutoAssignment:
 
     Notes
     -----
-    Cost: that of the kind in use, and about two hundredths of a pass for the sample, in the first five
+    Cost: that of the kind in use, and about two hundredths of a pass for the sample, in the first eight
     passes and in two or three out of eight later.
     """
 

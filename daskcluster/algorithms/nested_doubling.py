@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-DEFINITIONS = ("paper", "code")
 _MARGIN, _MARGIN_OF_SPREAD = 1e-6, 1e-9
 """More than the rounding of the inertia that follows from the statistics."""
 

@@ -13,6 +13,7 @@ import numpy as np
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.rows import csr, find_bad
 from daskcluster.kernels import minibatch, minibatch_sparse, sparse_search, tile
+from daskcluster.kernels.by_label import group_by_label
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 
 RULES = {"count": minibatch.COUNT, "sqrt": minibatch.SQRT}
@@ -173,7 +174,7 @@ class MiniBatchStepper:
         label, move = self._kernels(batch, weight)
         half = -(-b // 2)
         self._run(label, (0, half), (half, b), self._work(batch))
-        minibatch.group_by_label(self.labels, self._order, self._starts)
+        group_by_label(self.labels, self._order, self._starts)
         k = len(self._costs)
         middle = int(np.searchsorted(self._starts, half))
         self._run(move, (0, min(middle, k)), (min(middle, k), k), self._work(batch))

@@ -25,8 +25,6 @@ from daskcluster.kernels.truncated_neighbours import neighbour_lists
 from daskcluster.kernels.truncated_tile import listed_tile_for
 from daskcluster.randomness import Key
 
-SEARCHES = ("tile", "row")
-
 
 @dataclass(frozen=True)
 class Search:

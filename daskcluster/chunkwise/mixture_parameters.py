@@ -11,7 +11,6 @@ import numpy as np
 from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.truncated_aside import Costs
 
-COVARIANCES = ("isotropic", "spherical", "diag")
 _LEAST_WEIGHT = 1e-30
 
 

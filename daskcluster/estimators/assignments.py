@@ -29,6 +29,8 @@ class AssignmentChoice:
         Hear a `Notice` where another kind takes the place of the one that was asked for.
     sparse : bool
         Rows are CSR.
+    parameter : str
+        What the caller's parameter is called, for notices.
     """
 
     algorithm: str
@@ -36,6 +38,7 @@ class AssignmentChoice:
     bounds_memory: int | str
     callbacks: Sequence[Callback] = ()
     sparse: bool = False
+    parameter: str = "algorithm"
 
     def __call__(self, rows: ScaledPlacement, labels: np.ndarray | None = None) -> Assignment:
         """Return the assignment of `rows`; `labels` as for `FullAssignment`."""
@@ -44,7 +47,9 @@ class AssignmentChoice:
             return FullAssignment(rows, labels)
         if self.sparse:
             if name != "auto":
-                self._notice(f"algorithm={name!r} is for dense rows; sparse rows take lloyd.")
+                self._notice(
+                    f"{self.parameter}={name!r} is for dense rows; sparse rows take lloyd."
+                )
             return FullAssignment(rows, labels)
         if name == "auto":
             kinds = self._within(AUTOMATIC, rows)
@@ -65,7 +70,7 @@ class AssignmentChoice:
             n_rows = rows.placement.dataset.n_rows
             needed = n_rows * wanted.row_bytes(self.n_clusters, rows.dtype)
             self._notice(
-                f"algorithm={wanted.value!r} needs {format_bytes(needed)} for its bounds, of which "
+                f"{self.parameter}={wanted.value!r} needs {format_bytes(needed)} for its bounds, of which "
                 f"{format_bytes(self._room(rows))} are there; {kinds[0] if kinds else 'lloyd'} "
                 "takes its place, with the same result. Raise bounds_memory or the memory limit."
             )

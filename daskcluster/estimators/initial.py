@@ -13,13 +13,13 @@ from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.inputs import checked_centres
+from daskcluster.parameters.shared import METHODS
 from daskcluster.seeding.afkmc2 import afk_mc2
 from daskcluster.seeding.kmeans_parallel import kmeans_parallel
 from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus
 from daskcluster.seeding.uniform import random_rows
 from daskcluster.sparse_rows import Rows
 
-METHODS = ("auto", "k-means++", "k-means||", "afk-mc2", "random")
 CHAIN_LENGTH = 10
 _REFINEMENTS = 30
 

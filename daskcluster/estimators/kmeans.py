@@ -11,11 +11,11 @@ from daskcluster.estimators.inputs import (
     check_number,
     check_whole,
 )
-from daskcluster.estimators.kmeans_base import METRICS, KMeansEstimator
+from daskcluster.estimators.kmeans_base import KMeansEstimator
 from daskcluster.estimators.kmeans_fit import KMeansFit
+from daskcluster.parameters.kmeans import EXACT
+from daskcluster.parameters.shared import METRICS
 from daskcluster.typing import Dataset
-
-ALGORITHMS = ("auto", "lloyd", "elkan", "hamerly", "yinyang")
 
 
 class KMeans(KMeansEstimator):
@@ -172,7 +172,7 @@ class KMeans(KMeansEstimator):
         check_whole(owner, "max_iter", self.max_iter, 0)
         check_whole(owner, "chain_length", self.chain_length, 1)
         check_number(owner, "tol", self.tol)
-        check_choice(owner, "algorithm", self.algorithm, ALGORITHMS)
+        check_choice(owner, "algorithm", self.algorithm, EXACT)
         check_choice(owner, "metric", self.metric, METRICS)
         if self.bounds_memory != "auto":
             check_whole(owner, "bounds_memory", self.bounds_memory, 0)

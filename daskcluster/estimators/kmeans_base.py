@@ -31,7 +31,6 @@ from daskcluster.models.result import FitResult
 from daskcluster.models.versions import created_with
 from daskcluster.typing import Dataset
 
-METRICS = ("euclidean", "cosine")
 OneFit = TypeVar("OneFit", bound=Fit)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from daskcluster.algorithms.minibatch import refuse_bad_batch
 from daskcluster.algorithms.minibatch_reassign import Reassignment
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.minibatch import RULES, Batch, MiniBatchStepper, MovingCentres
+from daskcluster.chunkwise.minibatch import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.data.batches import whole
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
@@ -19,12 +19,12 @@ from daskcluster.estimators.inputs import (
     check_whole,
     fit_dataset,
 )
-from daskcluster.estimators.kmeans_base import METRICS, KMeansEstimator
+from daskcluster.estimators.kmeans_base import KMeansEstimator
 from daskcluster.estimators.minibatch_fit import MiniBatchFit, Seeding, threads_of
 from daskcluster.events import StopReason
+from daskcluster.parameters.minibatch import LEARNING_RATES
+from daskcluster.parameters.shared import METRICS
 from daskcluster.randomness import as_seed
-
-LEARNING_RATES = tuple(RULES)
 
 
 class MiniBatchKMeans(KMeansEstimator):

@@ -7,8 +7,6 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from daskcluster.chunkwise.mixture import SEARCHES
-from daskcluster.chunkwise.mixture_parameters import COVARIANCES
 from daskcluster.chunkwise.mixture_rows import MixtureRowParams, label_by_density
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
@@ -30,6 +28,7 @@ from daskcluster.events import Callback, StopReason
 from daskcluster.models.mixture import MixtureModel
 from daskcluster.models.persist import save_model
 from daskcluster.models.versions import created_with
+from daskcluster.parameters.mixture import COVARIANCE_TYPES, SEARCHES
 from daskcluster.typing import Dataset
 
 
@@ -213,7 +212,7 @@ class VariationalGaussianMixture(MixtureRows):
         least |= {"warmup_steps": 0, "max_iter": 0, "chain_length": 1}
         for name, value in least.items():
             check_whole(owner, name, getattr(self, name), value)
-        check_choice(owner, "covariance_type", self.covariance_type, COVARIANCES)
+        check_choice(owner, "covariance_type", self.covariance_type, COVARIANCE_TYPES)
         check_choice(owner, "search", self.search, SEARCHES)
         check_number(owner, "tol", self.tol)
         if self.reg_covar != "auto":

@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from daskcluster.algorithms.nested_doubling import DEFINITIONS
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.estimators.initial import CHAIN_LENGTH
 from daskcluster.estimators.inputs import (
@@ -14,11 +13,11 @@ from daskcluster.estimators.inputs import (
     check_number,
     check_whole,
 )
-from daskcluster.estimators.kmeans_base import METRICS, KMeansEstimator
+from daskcluster.estimators.kmeans_base import KMeansEstimator
 from daskcluster.estimators.nested_fit import NestedFit
+from daskcluster.parameters.nested import BOUNDS, DOUBLINGS
+from daskcluster.parameters.shared import METRICS
 from daskcluster.typing import Dataset
-
-BOUNDS = ("auto", "hamerly", "yinyang", "elkan")
 
 
 class NestedMiniBatchKMeans(KMeansEstimator):
@@ -190,7 +189,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         check_whole(owner, "chain_length", self.chain_length, 1)
         check_number(owner, "rho", self.rho)
         check_number(owner, "tol", self.tol)
-        check_choice(owner, "doubling", self.doubling, DEFINITIONS)
+        check_choice(owner, "doubling", self.doubling, DOUBLINGS)
         check_choice(owner, "metric", self.metric, METRICS)
         if self.bounds is not False:
             check_choice(owner, "bounds", self.bounds, BOUNDS)

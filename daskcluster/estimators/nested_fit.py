@@ -85,7 +85,11 @@ class NestedFit(Fit):
             publish(self.callbacks, Notice(text))
         name = "lloyd" if sparse or bounds is False else str(bounds)
         return AssignmentChoice(
-            name, self.estimator.n_clusters, self.estimator.bounds_memory, self.callbacks
+            name,
+            self.n_clusters,
+            self.estimator.bounds_memory,
+            self.callbacks,
+            parameter="bounds",
         )
 
     def _home_bytes(self, placement: Placement) -> int:

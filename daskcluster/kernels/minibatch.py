@@ -72,22 +72,6 @@ def _build_search(height: int, vectors: int, width: int, lanes: int, stamp: int)
     return kernel(search)
 
 
-@kernel
-def _group(labels, order, starts):  # type: ignore[no-untyped-def]
-    # OUT: order (b,), starts (k + 1,): batch positions cluster by cluster, ascending in each.
-    starts[:] = 0
-    for i in range(labels.shape[0]):
-        starts[labels[i] + 1] += 1
-    for j in range(starts.shape[0] - 1):
-        starts[j + 1] += starts[j]
-    for i in range(labels.shape[0]):
-        order[starts[labels[i]]] = i
-        starts[labels[i]] += 1
-    for j in range(starts.shape[0] - 1, 0, -1):
-        starts[j] = starts[j - 1]
-    starts[0] = 0
-
-
 def _build_blend(stamp: int) -> Any:
     def blend(total, weight, batch_weight, rule, unit, exact, centre, seen, before):  # type: ignore[no-untyped-def]
         """Move one centre towards the mean of its rows; return the squared length of the way.
@@ -190,28 +174,6 @@ def nearest_listed(
         return
     search = _listed_search(panels.tile, lanes_of(panels.dtype))
     search(read_only(rows), listed, panels.data, panels.offset, labels)
-
-
-def group_by_label(labels: np.ndarray, order: np.ndarray, starts: np.ndarray) -> None:
-    """List batch positions cluster by cluster.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (b,), int32
-    order : ndarray of shape (b,), int64
-        OUT. Ascending within a cluster.
-    starts : ndarray of shape (k + 1,), int64
-        OUT. Cluster j has ``order[starts[j]:starts[j + 1]]``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> order, starts = np.empty(3, np.int64), np.empty(3, np.int64)
-    >>> group_by_label(np.array([1, 0, 1], np.int32), order, starts)
-    >>> order, starts
-    (array([1, 0, 2]), array([0, 1, 3]))
-    """
-    _group(labels, order, starts)
 
 
 def move_centres(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from daskcluster.kernels.by_label import group_by_label
 from daskcluster.kernels.jit import STAMP, kernel
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
 from daskcluster.kernels.row_ops import fetch_row
@@ -42,21 +43,6 @@ class Told(NamedTuple):
 
 STEPS = 1.5 * 2.0**52
 """M in steps of its grid."""
-
-
-@kernel
-def group_rows(nearest, k):  # type: ignore[no-untyped-def]
-    """Return rows by cluster, ascending in each, and where each cluster begins (k + 1,)."""
-    starts = np.zeros(k + 1, np.int64)
-    for i in range(nearest.shape[0]):
-        starts[nearest[i] + 1] += 1
-    for c in range(k):
-        starts[c + 1] += starts[c]
-    place, order = starts[:k].copy(), np.empty(nearest.shape[0], np.int64)
-    for i in range(nearest.shape[0]):
-        order[place[nearest[i]]] = i
-        place[nearest[i]] += 1
-    return order, starts
 
 
 @kernel
@@ -158,7 +144,8 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
         scratch = np.empty((3, (most - wide) * block + 8), np.int64)
         table, used = pairs
         shift, rooted = told.shift[0], told.rooted[0]
-        order, starts = group_rows(sets[:, 0], k)
+        order, starts = np.empty(sets.shape[0], np.int64), np.empty(k + 1, np.int64)
+        group_by_label(sets[:, 0], order, starts)
         for g in range(k):
             if starts[g] == starts[g + 1]:
                 continue

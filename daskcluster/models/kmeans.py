@@ -19,8 +19,8 @@ from daskcluster.models.fields import (
     read_records,
     read_text,
 )
+from daskcluster.parameters.shared import METRICS
 
-METRICS = ("euclidean", "cosine")
 _PER_CLUSTER = ("weights", "sizes", "costs")
 
 

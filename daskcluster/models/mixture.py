@@ -20,8 +20,7 @@ from daskcluster.models.fields import (
     read_text,
 )
 from daskcluster.models.kmeans import check_centres, check_per_cluster
-
-COVARIANCE_TYPES = ("isotropic", "spherical", "diag")
+from daskcluster.parameters.mixture import COVARIANCE_TYPES
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,8 @@ from daskcluster.parameters.shared import (
 )
 from daskcluster.parameters.table import Parameter
 
+LEARNING_RATES = ("count", "sqrt")
+
 MINI_BATCH = (
     N_CLUSTERS,
     INIT.varied(
@@ -32,7 +34,7 @@ MINI_BATCH = (
         "count",
         "How far centres follow a batch: count makes them the mean of all rows they have had, sqrt "
         "forgets old rows.",
-        choices=("count", "sqrt"),
+        choices=LEARNING_RATES,
     ),
     MAX_ITER.varied(default=100, help="Passes over the rows at most; 0 keeps the first centres."),
     Parameter(

@@ -15,6 +15,9 @@ from daskcluster.parameters.shared import (
 )
 from daskcluster.parameters.table import Parameter
 
+COVARIANCE_TYPES = ("isotropic", "spherical", "diag")
+SEARCHES = ("tile", "row")
+
 MIXTURE = (
     N_CLUSTERS.varied(help="Number of components."),
     Parameter(
@@ -22,7 +25,7 @@ MIXTURE = (
         str,
         "isotropic",
         "One variance for all components, one for each, or one for each and feature.",
-        choices=("isotropic", "spherical", "diag"),
+        choices=COVARIANCE_TYPES,
     ),
     Parameter(
         "truncation",
@@ -53,7 +56,7 @@ MIXTURE = (
         str,
         "tile",
         "Where rows look: tile shares candidates among rows, row is the literal search of the paper.",
-        choices=("tile", "row"),
+        choices=SEARCHES,
     ),
     CHAIN_LENGTH,
     RANDOM_STATE,

@@ -16,6 +16,10 @@ from daskcluster.parameters.shared import (
 )
 from daskcluster.parameters.table import Parameter
 
+BOUNDS = ("auto", "hamerly", "yinyang", "elkan")
+DOUBLINGS = ("paper", "code")
+"""Definitions of the spread that is compared with the movement of centres."""
+
 NESTED = (
     N_CLUSTERS,
     INIT.varied(
@@ -36,7 +40,7 @@ NESTED = (
         str,
         "auto",
         "Bounds of distances, which spare work and never change the result.",
-        choices=("auto", "hamerly", "yinyang", "elkan"),
+        choices=BOUNDS,
         off="none",
     ),
     Parameter(
@@ -54,7 +58,7 @@ NESTED = (
         "paper",
         "The spread that is compared with the movement of centres: that of a cluster's mean, or that of "
         "the cluster, as in the authors' program.",
-        choices=("paper", "code"),
+        choices=DOUBLINGS,
     ),
     Parameter(
         "validation",

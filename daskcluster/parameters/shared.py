@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from daskcluster.parameters.table import Parameter
 
+METHODS = ("auto", "k-means++", "k-means||", "afk-mc2", "random")
+"""Ways of seeding that have a name."""
+METRICS = ("euclidean", "cosine")
+
 N_CLUSTERS = Parameter("n_clusters", int, 8, "Number of clusters.", least=1)
 
 INIT = Parameter(
@@ -12,7 +16,7 @@ INIT = Parameter(
     "auto",
     "How to choose the first centres. auto: k-means++ in memory, k-means|| elsewhere. "
     "The URL of a saved model is a warm start.",
-    choices=("auto", "k-means++", "k-means||", "afk-mc2", "random"),
+    choices=METHODS,
     other="the URL of a saved model",
 )
 
@@ -43,7 +47,7 @@ METRIC = Parameter(
     str,
     "euclidean",
     "Distance; cosine is spherical k-means.",
-    choices=("euclidean", "cosine"),
+    choices=METRICS,
 )
 
 CHAIN_LENGTH = Parameter(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from daskcluster.kernels import minibatch, minibatch_sparse, sparse_search, tile
+from daskcluster.kernels.by_label import group_by_label
 from daskcluster.kernels.minibatch_draw import shuffle_next
 from daskcluster.kernels.panels import PORTABLE
 from daskcluster.sparse_rows import SparseRows
@@ -61,7 +62,7 @@ def moved(rows, listed, weights, labels, centres, seen, rule, *, sparse=False, u
     """Return state, costs and shifts after `move_centres`, in two parts."""
     k = len(centres)
     order, starts = np.empty(len(listed), np.int64), np.empty(k + 1, np.int64)
-    minibatch.group_by_label(labels, order, starts)
+    group_by_label(labels, order, starts)
     state = centres.astype(np.float64), centres.copy(), seen.copy()
     costs, shifts = np.empty((2, k))
     b = float(len(listed)) if weights is None else float(weights[listed].sum())

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from daskcluster.kernels import truncated_all, truncated_lanes, truncated_tile
+from daskcluster.kernels.by_label import group_by_label
 from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.truncated import Told, draw_sets, group_rows, step_kernel
+from daskcluster.kernels.truncated import Told, draw_sets, step_kernel
 from daskcluster.kernels.truncated_aside import Costs, Space
 from daskcluster.kernels.truncated_neighbours import learn_neighbours, neighbour_lists
 from daskcluster.kernels.truncated_pairs import add_pair, merge_pairs, new_table, with_room
@@ -193,7 +194,8 @@ def test_first_sets_are_distinct_and_uniform():
 
 def test_groups_hold_every_row_once():
     nearest = np.random.default_rng(0).integers(0, 9, 100).astype(np.int32)
-    order, starts = group_rows(nearest, 9)
+    order, starts = np.empty(100, np.int64), np.empty(10, np.int64)
+    group_by_label(nearest, order, starts)
     assert np.array_equal(np.sort(order), np.arange(100))
     for c in range(9):
         assert np.array_equal(order[starts[c] : starts[c + 1]], np.flatnonzero(nearest == c))

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daskcluster as dc
-from daskcluster.estimators.kmeans import ALGORITHMS
 from daskcluster.events import Notice
+from daskcluster.parameters.kmeans import EXACT
 from tests.laws.data import CASES, case
 from tests.laws.test_law_02_chunking import same_bits
 
-ACCELERATED = [name for name in ALGORITHMS if name != "lloyd"]
+ACCELERATED = [name for name in EXACT if name != "lloyd"]
 
 
 @pytest.mark.parametrize("algorithm", ACCELERATED)

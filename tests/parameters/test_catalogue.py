@@ -7,14 +7,11 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators import kmeans
-from daskcluster.estimators.initial import METHODS
-from daskcluster.estimators.kmeans_base import METRICS
 from daskcluster.estimators.load import named
-from daskcluster.parameters import KMEANS
 from daskcluster.parameters.catalogue import (
     ALGORITHMS,
     Algorithm,
@@ -86,9 +83,15 @@ def test_a_parameter_explains_itself(parameter: Parameter) -> None:
         assert parameter.default in {*parameter.choices, parameter.word}
 
 
-def test_the_choices_of_kmeans_are_those_of_its_checks() -> None:
-    choices = {p.name: p.choices for p in KMEANS if p.choices}
-    assert choices == {"init": METHODS, "algorithm": kmeans.ALGORITHMS, "metric": METRICS}
+@by_name
+def test_the_estimator_refuses_what_is_no_choice(name: str) -> None:
+    entry = ALGORITHMS[name]
+    for parameter in entry.parameters.values():
+        if parameter.choices and not parameter.other:
+            given = {entry.argument(parameter.name): "nonsense"}
+            listed = ", ".join(map(repr, parameter.choices))
+            with pytest.raises(InvalidParameterError, match=f"must be a str among {{{listed}}}"):
+                class_of(entry)(**entry.fixed, **given).fit(np.zeros((9, 1)))
 
 
 @by_name
