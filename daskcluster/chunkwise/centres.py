@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.rows import csr
+from daskcluster.chunkwise.rows import csr, raise_max_abs
 from daskcluster.kernels import (
     distance,
     sampling,
+    screen,
     sparse,
     sparse_distance,
     sparse_search,
     survey,
     tile,
 )
+from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.sparse_search import SparsePanels, squared_norms
 from daskcluster.kernels.tile import Panels
 from daskcluster.sparse_rows import Rows, SparseRows
@@ -124,27 +126,45 @@ class PreparedCentres:
         else:
             distance.sqdist_all(rows, self.array, out)
 
-    def spread_and_sum(
-        self, rows: Rows, shift: np.ndarray, sums: np.ndarray, spread: np.ndarray
-    ) -> None:
-        """Measure squared distances to the first centre, and add all rows up, in one visit.
-
-        Parameters
-        ----------
-        rows : Rows
-        shift : ndarray of shape (d,), float64
-            M of the grid of each feature.
-        sums : ndarray of shape (d,), float64
-            IN/OUT.
-        spread : ndarray of shape (n,), float64
-            OUT.
-        """
+    def look(
+        self,
+        rows: Rows,
+        weights: np.ndarray | None,
+        shift: np.ndarray,
+        grids: np.ndarray,
+        sums: np.ndarray,
+        max_abs: np.ndarray,
+    ) -> tuple[int, bool, np.ndarray]:
+        """Survey rows about the first centre in one visit, see `survey.look`."""
         centre = self.array[0]
-        if isinstance(rows, SparseRows):
-            norm = float(self.norms[0])
+        if not isinstance(rows, SparseRows):
+            return survey.look(rows, centre, weights, shift, grids, sums, max_abs)
+        masses = np.zeros((3, 2))
+        bad, is_nan = raise_max_abs(rows, max_abs)
+        if bad < 0:
+            spread, norm = np.empty(rows.shape[0]), float(self.norms[0])
             sparse_distance.look_sparse(*csr(rows), centre, norm, shift, sums, spread)
-        else:
-            survey.spread_and_sum(rows, centre, shift, sums, spread)
+            masses[0] = sum_on_grid(spread, *grids[0])
+            if weights is not None:
+                masses[1] = sum_on_grid(spread * weights, *grids[1])
+                masses[2] = sum_on_grid(weights, *grids[2])
+        return bad, is_nan, masses
+
+    def screen(
+        self,
+        rows: Rows,
+        weights: np.ndarray | None,
+        ranks: np.ndarray,
+        limits: tuple[float, float],
+        shifts: tuple[float, float],
+    ) -> tuple[np.ndarray, np.ndarray, float, float]:
+        """Find rows that a sample about the first centre may contain, see `screen.screen_rows`."""
+        if not isinstance(rows, SparseRows):
+            return screen.screen_rows(rows, self.array[0], weights, ranks, *limits, shifts)
+        sqdist = np.empty(rows.shape[0])
+        self.sqdist_all(rows, sqdist.reshape(-1, 1))
+        found, high, low = screen.screen(sqdist, weights, ranks, *limits, shifts)
+        return found, sqdist[found], high, low
 
     def lower(self, rows: Rows, number: int, mind2: np.ndarray) -> None:
         """Lower squared minimum distances, IN/OUT, to those to centre `number`, where it is nearer."""

@@ -20,7 +20,6 @@ from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Scale, residual_shift
 from daskcluster.chunkwise.reduction import Reduction
 from daskcluster.chunkwise.statistics import ExactScalar
-from daskcluster.kernels.screen import screen
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, join_rows
 
@@ -109,17 +108,18 @@ def _draw_chunk(chunk: Chunk, prepared: _Prepared, into: Candidates) -> None:
     params = prepared.params
     limits = RANKS * params.horizon * params.offset, RANKS * params.horizon * params.slope
     ranks = row_ranks(params.key, chunk.start, chunk.stop)
-    for block in chunk.cache_blocks(unit=params.unit):
+    for block in chunk.blocks(unit=params.unit):
         first = block.start - chunk.start
-        sqdist, own = np.empty(block.n_rows), ranks[first : first + block.n_rows]
-        prepared.point.sqdist_all(block.rows, sqdist.reshape(-1, 1))
-        found, high, low = screen(sqdist, block.weights, own, *limits, prepared.shifts)
+        own = ranks[first : first + block.n_rows]
+        found, sqdist, high, low = prepared.point.screen(
+            block.rows, block.weights, own, limits, prepared.shifts
+        )
         into.spread.add(high, low)
         if len(found):
             weights = np.ones(len(found)) if block.weights is None else block.weights[found]
             # Rows as the source has them: neither converted nor scaled.
             rows = chunk.rows[first + found]
-            into.parts.append((block.start + found, own[found], sqdist[found], weights, rows))
+            into.parts.append((block.start + found, own[found], sqdist, weights, rows))
 
 
 def row_ranks(key: Key, start: int, stop: int) -> np.ndarray:

@@ -10,10 +10,9 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Scale, grid_shift, residual_shift
 from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.rows import find_bad, raise_max_abs
+from daskcluster.chunkwise.rows import find_bad
 from daskcluster.chunkwise.statistics import SurveyStatistics
 from daskcluster.errors import InvalidDataError
-from daskcluster.kernels.accumulate import sum_on_grid
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,7 @@ class _Prepared:
     params: SurveyParams
     origin: PreparedCentres
     shift: np.ndarray
-    spread: tuple[float, float]
-    weighted_spread: tuple[float, float]
-    weight: tuple[float, float]
+    grids: np.ndarray
 
 
 def _prepare(params: SurveyParams) -> _Prepared:
@@ -49,18 +46,13 @@ def _prepare(params: SurveyParams) -> _Prepared:
     reach = scale.max_abs + np.abs(params.origin.astype(np.float64))
     spread = grid_shift(float((reach * reach).sum()) * 1.01, n)
     weighted = scale.distances(params.origin[None, :])
+    first = np.array([spread, weighted, scale.weights], np.float64)
     return _Prepared(
         params,
         PreparedCentres(params.origin[None, :]),
         grid_shift(scale.max_abs, n),
-        _two_grids(spread, n),
-        _two_grids(weighted, n),
-        _two_grids(scale.weights, n),
+        np.stack([first, residual_shift(first, n)], axis=1),
     )
-
-
-def _two_grids(shift: np.ndarray, n_rows: int) -> tuple[float, float]:
-    return float(shift), float(residual_shift(shift, n_rows))
 
 
 def _zero(prepared: _Prepared) -> SurveyStatistics:
@@ -68,19 +60,18 @@ def _zero(prepared: _Prepared) -> SurveyStatistics:
 
 
 def _survey_chunk(chunk: Chunk, prepared: _Prepared, into: SurveyStatistics) -> None:
-    for block in chunk.cache_blocks(unit=prepared.params.unit):
-        bad, is_nan = raise_max_abs(block.rows, into.max_abs)
+    grids = prepared.shift, prepared.grids
+    for block in chunk.blocks(unit=prepared.params.unit):
+        bad, is_nan, (spread, weighted, weight) = prepared.origin.look(
+            block.rows, block.weights, *grids, into.sums, into.max_abs
+        )
         if bad >= 0:
             into.note_bad(block.start + bad, is_nan)
             return  # the fit ends here; what follows would be NaN
-        distances = np.empty(block.n_rows)
-        prepared.origin.spread_and_sum(block.rows, prepared.shift, into.sums, distances)
-        into.spread.add(*sum_on_grid(distances, *prepared.spread))
+        into.spread.add(*spread)
+        into.weighted_spread.add(*weighted)
+        into.weight.add(*weight)
         into.n_rows += block.n_rows
-        if block.weights is not None:
-            distances *= block.weights
-            into.weighted_spread.add(*sum_on_grid(distances, *prepared.weighted_spread))
-            into.weight.add(*sum_on_grid(block.weights, *prepared.weight))
 
 
 def bad_row_error(row: int, is_nan: bool, where: str = "") -> InvalidDataError:

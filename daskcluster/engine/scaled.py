@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.exact_sum import PROBE_ROWS, Scale
 from daskcluster.chunkwise.reduction import Reduction
 from daskcluster.chunkwise.statistics import SurveyStatistics
@@ -63,7 +63,7 @@ class ScaledPlacement:
     def known(self) -> SurveyStatistics:
         """Return the survey, making a pass of its own if none has carried it yet."""
         if self.survey is None:
-            self.reduce(_NOTHING, lambda scale: None)
+            self._survey_with(None, lambda scale: None)
         assert self.survey is not None
         return self.survey
 
@@ -72,10 +72,17 @@ class ScaledPlacement:
         self.used = self.scale
         if self.survey is not None:
             return self.placement.reduce(reduction, params(self.scale))
-        both = _joined(SURVEY, reduction)
+        return self._survey_with(reduction, params)
+
+    def _survey_with(self, reduction: Reduction | None, params: Callable[[Scale], Any]) -> Any:
+        """Run the first pass, with or without a reduction that needs it."""
         while True:
             wanted = SurveyParams(self.origin, self.scale, self.unit)
-            survey, statistics = self.placement.reduce(both, (wanted, params(self.scale)))
+            if reduction is None:
+                survey, statistics = self.placement.reduce(SURVEY, wanted), None
+            else:
+                both = _joined(SURVEY, reduction)
+                survey, statistics = self.placement.reduce(both, (wanted, params(self.scale)))
             self.used = self.scale
             self._refuse_bad(survey)
             covered = self.scale.covers(survey.max_abs)
@@ -131,18 +138,3 @@ def _joined(first: Reduction, second: Reduction) -> Reduction:
     members = ("zero", "chunk", "combine", "prepare")
     functions = {member: _JoinedFunction(member, first, second) for member in members}
     return Reduction(name=second.name, **functions)
-
-
-def _zero(prepared: Any) -> None:
-    return None
-
-
-def _ignore(chunk: Chunk, prepared: Any, statistics: Any) -> None:
-    return None
-
-
-def _neither(first: Any, second: Any) -> None:
-    return None
-
-
-_NOTHING = Reduction(name="survey", zero=_zero, chunk=_ignore, combine=_neither)

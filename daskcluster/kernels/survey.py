@@ -1,4 +1,4 @@
-"""The first look at rows: extremes, NaN and infinity.
+"""The first look at rows: extremes, NaN and infinity, sums and spread.
 
 The largest |x| of a feature is found on bit patterns: with the sign cleared they order as the
 numbers do, and infinity and NaN are the largest of all. So one integer maximum per value both
@@ -11,12 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.arrays import read_only
+from daskcluster.kernels.arrays import read_only, weights_or_none
 from daskcluster.kernels.jit import STAMP, kernel
-from daskcluster.kernels.row_ops import add_on_grid, squared_distance
+from daskcluster.kernels.row_groups import AHEAD, add_masses, look_at_rows
+from daskcluster.kernels.row_ops import fetch_row
 
 _STRETCH = 512
 """Narrow rows are scanned several at a time, as one row of about this many values."""
+
+_GROUP = 8
+"""Masses are added eight at a time."""
 
 _BITS: dict[np.dtype[Any], tuple[np.dtype[Any], Any, Any]] = {
     np.dtype(np.float32): (np.dtype(np.int32), np.int32(0x7FFFFFFF), np.int32(0x7F800000)),
@@ -47,13 +51,31 @@ def _first_bad(patterns, mask, infinity):  # type: ignore[no-untyped-def]
 
 
 def _build_look(stamp: int) -> Any:
-    def look(rows, origin, shift, sums, spread):  # type: ignore[no-untyped-def]
+    def look(rows, origin, weights, shift, grids, sums, largest, masses):  # type: ignore[no-untyped-def]
         _ = stamp
         n, d = rows.shape
-        x = rows.reshape(n * d)
-        for i in range(n):
-            spread[i] = squared_distance(x, i * d, origin, 0, d)
-            add_on_grid(x, i * d, shift, sums, 0, d)
+        x, totals = rows.reshape(n * d), masses.reshape(masses.size)
+        spread, weight = np.zeros(_GROUP), np.zeros(_GROUP)
+        soon = _GROUP * max(1, AHEAD // (_GROUP * d))
+        for start in range(0, n, _GROUP):
+            count = min(_GROUP, n - start)
+            fetch_row(x, (start + soon) * d, _GROUP * d)
+            if count == _GROUP:
+                look_at_rows(4, x, start * d, origin, d, spread, 0, shift, sums, largest)
+                second = (start + 4) * d
+                look_at_rows(4, x, second, origin, d, spread, 4, shift, sums, largest)
+            else:
+                spread[:], weight[:] = 0.0, 0.0
+                for u in range(count):
+                    at = (start + u) * d
+                    look_at_rows(1, x, at, origin, d, spread, u, shift, sums, largest)
+            add_masses(spread, grids, 0, totals, 0)
+            if weights.size:
+                for u in range(count):
+                    weight[u] = weights[start + u]
+                    spread[u] *= weight[u]
+                add_masses(spread, grids, 2, totals, 2 * _GROUP)
+                add_masses(weight, grids, 4, totals, 4 * _GROUP)
 
     return kernel(look)
 
@@ -61,31 +83,58 @@ def _build_look(stamp: int) -> Any:
 _look = _build_look(STAMP)
 
 
-def spread_and_sum(
-    X: np.ndarray, origin: np.ndarray, shift: np.ndarray, sums: np.ndarray, spread: np.ndarray
-) -> None:
-    """Measure squared distances to `origin`, and add all rows up on a grid, in one visit.
+def look(
+    X: np.ndarray,
+    origin: np.ndarray,
+    weights: np.ndarray | None,
+    shift: np.ndarray,
+    grids: np.ndarray,
+    sums: np.ndarray,
+    max_abs: np.ndarray,
+) -> tuple[int, bool, np.ndarray]:
+    """Survey rows, measure squared distances to `origin`, and add everything up, in one visit.
 
     Parameters
     ----------
     X : ndarray of shape (n, d), C-contiguous, float32 or float64
     origin : ndarray of shape (d,), dtype of the rows
+    weights : ndarray of shape (n,), float64, or None
     shift : ndarray of shape (d,), float64
         M of the grid of each feature.
+    grids : ndarray of shape (3, 2), float64
+        M of the two grids of squared distances, of these times the weights, and of the weights.
     sums : ndarray of shape (d,), float64
-        IN/OUT.
-    spread : ndarray of shape (n,), float64
-        OUT. As `daskcluster.kernels.distance.sqdist_to_one` has them.
+        IN/OUT. Rounded rows; of no use if a row is bad.
+    max_abs : ndarray of shape (d,), float64
+        IN/OUT. As `survey` has it.
+
+    Returns
+    -------
+    bad_row : int
+    is_nan : bool
+        As `survey` returns them.
+    masses : ndarray of shape (3, 2), float64
+        The sums on `grids`; distances are those of `daskcluster.kernels.distance.sqdist_to_one`.
 
     Examples
     --------
     >>> import numpy as np
-    >>> sums, spread = np.zeros(1), np.empty(2)
-    >>> spread_and_sum(np.array([[1.0], [3.0]]), np.ones(1), np.array([1.5 * 2.0**20]), sums, spread)
-    >>> sums, spread
-    (array([4.]), array([0., 4.]))
+    >>> sums, most, m = np.zeros(1), np.zeros(1), 1.5 * 2.0**20
+    >>> grids = np.array([[m, 1.5]] * 3)
+    >>> look(np.array([[1.0], [-3.0]]), np.ones(1), None, np.array([m]), grids, sums, most)[2][0]
+    array([16.,  0.])
+    >>> sums, most
+    (array([-2.]), array([3.]))
     """
-    _look(read_only(X), read_only(origin), read_only(shift), sums, spread)
+    pattern, mask, infinity = _BITS[X.dtype]
+    largest, masses = np.zeros(X.shape[1], X.dtype), np.zeros((3, 2, _GROUP))
+    inputs = (read_only(X), read_only(origin), weights_or_none(weights), read_only(shift))
+    _look(*inputs, read_only(grids.reshape(-1)), sums, largest, masses)
+    if len(X) and largest.view(pattern).max() >= infinity:
+        row, is_nan = _first_bad(read_only(X.view(pattern)), mask, infinity)
+        return int(row), bool(is_nan), masses.sum(axis=2)
+    np.maximum(max_abs, largest, out=max_abs)
+    return -1, False, masses.sum(axis=2)
 
 
 def survey(X: np.ndarray, max_abs: np.ndarray) -> tuple[int, bool]:

@@ -60,7 +60,7 @@ def _warm_up_dense(centres: np.ndarray) -> None:
     distance.sqdist_to_assigned(rows, centres, labels, out)
     distance.sqdist_to_one(rows, centres[0], out)
     survey.survey(rows, np.zeros(2))
-    survey.spread_and_sum(rows, centres[0], shift, np.zeros(2), out)
+    survey.look(rows, centres[0], None, shift, np.zeros((3, 2)), np.zeros(2), np.zeros(2))
     sampling.lower(rows, centres[0], out)
     sampling.potentials(rows, centres, out, None, 0.0, 0.0, np.zeros(k), np.zeros(k))
 

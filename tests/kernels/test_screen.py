@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from daskcluster.kernels.accumulate import sum_on_grid
-from daskcluster.kernels.screen import screen
+from daskcluster.kernels.distance import sqdist_to_one
+from daskcluster.kernels.screen import screen, screen_rows
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 5000])
@@ -28,3 +29,21 @@ def test_rank_zero_needs_some_rate():
     weights = np.array([0.0, 1e-300, 1.0])
     found, _, _ = screen(np.ones(3), weights, ranks, 1.0, 0.0, shifts)
     assert found.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("n", "d"), [(0, 2), (7, 3), (8, 16), (700, 29)])
+def test_rows_are_measured_on_the_way(kind, weighted, n, d):
+    rng = np.random.default_rng(n)
+    rows, ranks = rng.lognormal(size=(n, d)).astype(kind), rng.integers(0, 1 << 16, n)
+    ranks, point = ranks.astype(np.uint16), rng.normal(size=d).astype(kind)
+    weights, sqdist = rng.lognormal(size=n) if weighted else None, np.empty(n)
+    sqdist_to_one(rows, point, sqdist)
+    shifts = 1.5 * 2.0**70, 1.5 * 2.0**20
+    for offset in (5.0, 9000.0):
+        found, high, low = screen(sqdist, weights, ranks, offset, 20.0, shifts)
+        other = screen_rows(rows, point, weights, ranks, offset, 20.0, shifts)
+        assert np.array_equal(other[0], found)
+        assert np.array_equal(other[1], sqdist[found])
+        assert other[2:] == (high, low)

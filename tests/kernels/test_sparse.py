@@ -12,6 +12,7 @@ from scipy import sparse
 
 from daskcluster.kernels import sparse as kernels
 from daskcluster.kernels.accumulate import accumulate, accumulate_weighted
+from daskcluster.kernels.distance import sqdist_to_one
 from daskcluster.kernels.sampling import lower, potentials
 from daskcluster.kernels.sparse_distance import (
     look_sparse,
@@ -26,7 +27,7 @@ from daskcluster.kernels.sparse_search import (
     pack_sparse,
     squared_norms,
 )
-from daskcluster.kernels.survey import spread_and_sum, survey
+from daskcluster.kernels.survey import survey
 from daskcluster.kernels.tile import nearest_two, pack
 from tests.kernels.chain import scores, two_best
 
@@ -195,7 +196,8 @@ def test_survey_equals_the_dense_one(kind):
     spread, dense_spread = np.empty((2, 400))
     norm = float(squared_norms(origin[None])[0])
     look_sparse(*csr(rows), origin, norm, shift, sums, spread)
-    spread_and_sum(rows, origin, shift, dense_sums, dense_spread)
+    accumulate(rows, np.zeros(400, np.int32), shift, dense_sums[None], np.zeros(1, np.int64))
+    sqdist_to_one(rows, origin, dense_spread)
     assert np.array_equal(sums, dense_sums)
     np.testing.assert_allclose(spread, dense_spread, rtol=1e-13)
 

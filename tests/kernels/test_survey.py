@@ -1,12 +1,13 @@
-"""Extremes and bad rows."""
+"""Extremes, bad rows, and everything in one visit."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.distance import sqdist_to_one
-from daskcluster.kernels.survey import spread_and_sum, survey
+from daskcluster.kernels.survey import look, survey
 
 KINDS = (np.float32, np.float64)
 
@@ -30,14 +31,37 @@ def test_first_bad_row(kind: type, bad: float, is_nan: bool) -> None:
     assert not most.any()
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-@pytest.mark.parametrize(("n", "d"), [(1, 1), (50, 7), (33, 40)])
-def test_spread_and_sum_in_one_visit(kind: type, n: int, d: int) -> None:
-    rows = np.random.default_rng(0).lognormal(size=(n, d)).astype(kind)
-    shift = np.full(d, 1.5 * 2.0**40)
-    sums, spread = np.zeros(d), np.empty(n)
-    spread_and_sum(rows, rows[0], shift, sums, spread)
-    expected = np.empty(n)
-    sqdist_to_one(rows, rows[0], expected)
-    assert (spread == expected).all()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("n", "d"), [(0, 3), (1, 1), (8, 16), (50, 7), (33, 40), (21, 66)])
+def test_one_look_is_all_of_them(kind: type, weighted: bool, n: int, d: int) -> None:
+    rng = np.random.default_rng(0)
+    rows, weights = rng.lognormal(0, 2, (n, d)).astype(kind), rng.lognormal(size=n)
+    rows *= rng.choice([-1, 1], (n, d)).astype(kind)
+    origin, shift = rng.normal(size=d).astype(kind), np.full(d, 1.5 * 2.0**40)
+    grids = np.array([[1.5 * 2.0**e, 1.5 * 2.0 ** (e - 40)] for e in (60, 65, 50)])
+    sums, most, expected = np.zeros(d), np.full(d, 2.0**-30), np.full(d, 2.0**-30)
+    given = weights if weighted else None
+    bad, is_nan, masses = look(rows, origin, given, shift, grids, sums, most)
+    assert (bad, is_nan) == survey(rows, expected) == (-1, False)
+    assert np.array_equal(most, expected)
     assert (sums == ((rows + shift) - shift).sum(axis=0)).all()
+    spread = np.empty(n)
+    sqdist_to_one(rows, origin, spread)
+    assert tuple(masses[0]) == sum_on_grid(spread, *grids[0])
+    if weighted:
+        assert tuple(masses[1]) == sum_on_grid(spread * weights, *grids[1])
+        assert tuple(masses[2]) == sum_on_grid(weights, *grids[2])
+    else:
+        assert not masses[1:].any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("bad", "is_nan"), [(np.nan, True), (-np.inf, False)])
+@pytest.mark.parametrize("column", [0, 9])
+def test_a_look_finds_bad_rows(kind: type, bad: float, is_nan: bool, column: int) -> None:
+    rows = np.ones((43, 10), kind)
+    rows[41, 0], rows[17, column] = np.inf, bad
+    most, shift, grids = np.zeros(10), np.full(10, 1.5 * 2.0**40), np.full((3, 2), 1.5 * 2.0**40)
+    assert look(rows, rows[0], None, shift, grids, np.zeros(10), most)[:2] == (17, is_nan)
+    assert not most.any()
