@@ -11,7 +11,14 @@ import numpy as np
 from daskcluster.algorithms.drift import Drift, Gaps, half_distances
 from daskcluster.algorithms.kinds import Bounds
 from daskcluster.chunkwise.assign import ASSIGN, AssignParams
-from daskcluster.chunkwise.bounded import BoundedParams, Changes
+from daskcluster.chunkwise.bounded import (
+    BoundedParams,
+    BoundState,
+    Changes,
+    KnownBounds,
+    unproven,
+)
+from daskcluster.chunkwise.copied_bounds import CopyParams, copying
 from daskcluster.chunkwise.elkan import ElkanParams, elkan
 from daskcluster.chunkwise.grouped import GroupedParams, yinyang
 from daskcluster.chunkwise.hamerly import hamerly
@@ -42,6 +49,22 @@ class Assignment(Protocol):
 
     def __call__(self, centres: np.ndarray) -> Assigned: ...
 
+    def carry(self) -> Any:
+        """Return what is known of the rows, for another assignment that has them among others; or None."""
+        ...
+
+    def take_over(self, carried: Any, places: np.ndarray) -> None:
+        """Begin with what another has carried, as far as it is of use here.
+
+        Parameters
+        ----------
+        carried : object
+            Of `carry`.
+        places : ndarray of shape (n,), int64
+            Where each row stood there; -1 for rows that are new.
+        """
+        ...
+
     def close(self) -> None:
         """Free what is kept between calls."""
         ...
@@ -69,8 +92,23 @@ class FullAssignment:
         n = self._rows.placement.dataset.n_rows
         return Assigned(statistics, n, n * len(centres))
 
+    def carry(self) -> None:
+        """Return None: nothing is kept."""
+
+    def take_over(self, carried: Any, places: np.ndarray) -> None:
+        """Do nothing: all rows will be looked at."""
+
     def close(self) -> None:
         """Do nothing: nothing is kept."""
+
+
+@dataclass(frozen=True)
+class CarriedBounds:
+    """Bounds of rows, and the drift under which they were kept."""
+
+    bounds: Bounds
+    state: BoundState
+    drift: Drift
 
 
 class BoundedAssignment:
@@ -99,6 +137,8 @@ class BoundedAssignment:
 
     Attributes
     ----------
+    rows : ScaledPlacement
+        Scouts go on when others of the same width take their place.
     bounds : Bounds
     """
 
@@ -114,27 +154,28 @@ class BoundedAssignment:
         gaps: Gaps | None = None,
     ) -> None:
         self.bounds = bounds
-        self._rows = rows
+        self.rows = rows
         self._run = run or rows.placement.map_state
         self._scouting = scouting
         self._labels = labels
         self._recent_bytes = recent_bytes
         self._gaps = gaps or Gaps()
-        self._name = ""
+        self._kept: StatefulReduction | None = None
+        self._known: KnownBounds | None = None
         self._relabel = False
         self._full = FullAssignment(rows, labels)
         self._totals: KMeansStatistics | None = None
         self._drift: Drift | None = None
 
     def __call__(self, centres: np.ndarray) -> Assigned:
-        if self._rows.survey is None and not self._scouting:
+        if self.rows.survey is None and not self._scouting:
             # The grids of the sums are known after the first pass only, and stay from then on.
             return self._full(centres)
         reduction, params = self._next(centres)
-        self._name = reduction.name
+        self._kept = reduction
         changes = self._run(reduction, params)
         if not self._scouting:
-            self._rows.used = self._rows.scale
+            self.rows.used = self.rows.scale
         self._totals = (
             changes.moved if self._totals is None else self._totals.combine(changes.moved)
         )
@@ -144,10 +185,29 @@ class BoundedAssignment:
         """Go on after others have assigned the rows: their labels are no longer those of the last call."""
         self._relabel = True
 
+    def carry(self) -> CarriedBounds | None:
+        """Return a copy of the bounds, of rows in this process's memory."""
+        placement = self.rows.placement
+        if self._kept is None or self._drift is None or not is_at_hand(self.rows):
+            return None
+        lower = self.bounds.n_lower(self._drift.groups, len(self._drift.centres))
+        out = unproven(placement.dataset.n_rows, lower)
+        placement.map_state(copying(self._kept), CopyParams(out))
+        return CarriedBounds(self.bounds, out, self._drift)
+
+    def take_over(self, carried: Any, places: np.ndarray) -> None:
+        """Begin with bounds of the same kind that another has kept."""
+        if (
+            isinstance(carried, CarriedBounds)
+            and carried.bounds is self.bounds
+            and self.rows.placement.shares_memory
+        ):
+            self._drift, self._known = carried.drift, KnownBounds(carried.state, places)
+
     def close(self) -> None:
         """Free the bounds."""
-        if self._name:
-            self._rows.placement.drop_state(self._name)
+        if self._kept is not None:
+            self.rows.placement.drop_state(self._kept.name)
 
     def _next(self, centres: np.ndarray) -> tuple[StatefulReduction, Any]:
         previous = None
@@ -156,7 +216,7 @@ class BoundedAssignment:
         else:
             previous = self._drift.centres
             self._drift.move(centres)
-        drift, rows, recent = self._drift, self._rows, self._recent_bytes
+        drift, rows, recent = self._drift, self.rows, self._recent_bytes
         params = BoundedParams(
             centres,
             previous,
@@ -165,12 +225,18 @@ class BoundedAssignment:
             rows.unit,
             self._labels,
             recent,
-            relabel=self._relabel,
+            relabel=self._relabel or self._known is not None,
+            known=self._known,
         )
-        self._relabel = False
+        self._relabel, self._known = False, None
         if self.bounds is Bounds.HAMERLY:
             return hamerly(recent), params
         if self.bounds is Bounds.ELKAN:
             return elkan(len(centres), recent), ElkanParams(params, half_distances(centres))
         grouped = GroupedParams(params, drift.groups, drift.of_groups.copy())
         return yinyang(len(drift.groups), recent), grouped
+
+
+def is_at_hand(rows: ScaledPlacement) -> bool:
+    """Whether all rows are in the memory of this process."""
+    return rows.placement.shares_memory and rows.placement.dataset.in_memory

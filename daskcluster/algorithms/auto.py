@@ -8,6 +8,7 @@ driver, go ahead with every kind of bounds: their counts say what a pass over al
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from daskcluster.algorithms.assignment import (
     Assigned,
     BoundedAssignment,
+    CarriedBounds,
     FullAssignment,
 )
 from daskcluster.algorithms.costs import Counts, Shape
@@ -31,8 +33,9 @@ _LEAST_RUN, _MOST_RUN, _LONGEST_RUN = 16, 64, 256
 """The longest one where rows are read in each pass: it stands for a chunk."""
 _SAMPLED = 1 / 128
 """The share of the rows that is sampled, within the limits above."""
-_OPENING, _EVERY = 8, 8
-"""Scouts go ahead in the first passes, later in a few running ones of every eight."""
+_OPENING, _EVERY, _SELDOM = 8, 8, 4
+"""Scouts go ahead in the first passes, later in a few running ones of every eight; and while bounds are
+kept, of the more the later it is: two or three times while the number of passes doubles."""
 _SMALL = 3e6
 """A pass that takes less (in nanoseconds of one thread) is over before anything could be saved."""
 _WORTH, _WORTH_MORE = 0.75, 0.6
@@ -64,7 +67,7 @@ class AutoAssignment:
     Notes
     -----
     Cost: that of the kind in use, and about two hundredths of a pass for the sample, in the first eight
-    passes and in two or three out of eight later.
+    passes, and later in two or three out of eight, or of the more the longer bounds are kept.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class AutoAssignment:
         self._recent_bytes = recent_bytes
         self._reads = reads
         self._gaps = Gaps()
-        self._pass = self._kept_for = 0
+        self._pass = self._kept_for = self._in_a_row = 0
         self._idle = False
 
     def __call__(self, centres: np.ndarray) -> Assigned:
@@ -94,27 +97,55 @@ class AutoAssignment:
             return self._full(centres)
         self._pass += 1
         first = self._rows.survey is None
-        if self._scouting(self._pass):
+        if self._scouting():
             costs = self._scouted(centres, shape)
-            if not first and self._telling(self._pass):
+            self._in_a_row += 1
+            if not first and self._telling():
                 self._choose(costs, shape)
+        else:
+            self._in_a_row = 0
         if first or self._bounded is None or self._idle:
             return self._full(centres)
         return self._watched(self._bounded(centres), shape)
+
+    def carry(self) -> _Carried:
+        """Return the scouts, and the bounds in use."""
+        bounded = None if self._idle else self._bounded
+        return _Carried(
+            None if bounded is None else bounded.bounds,
+            None if bounded is None else bounded.carry(),
+            self._reads,
+            self._pass,
+            self._scouts,
+            self._gaps,
+        )
+
+    def take_over(self, carried: Any, places: np.ndarray) -> None:
+        """Go on with the scouts and the bounds of another."""
+        if not isinstance(carried, _Carried) or carried.reads is not self._reads:
+            return
+        self._pass, self._gaps = carried.passes, carried.gaps
+        if carried.scouts is not None:
+            self._scouts = [scout for scout in carried.scouts if scout.kind in self._allowed]
+            for scout in self._scouts:
+                scout.go_on(self._rows)
+        if carried.kind in self._allowed:
+            self._use(carried.kind).take_over(carried.bounds, places)
 
     def close(self) -> None:
         """Free the bounds."""
         if self._bounded is not None:
             self._bounded.close()
 
-    def _scouting(self, number: int) -> bool:
+    def _scouting(self) -> bool:
         """Whether scouts go ahead in this pass."""
-        return 0 < number <= _OPENING or number % _EVERY <= self._aged()
+        keeping = self._bounded is not None and not self._idle
+        every = max(_EVERY, 1 << (self._pass // _SELDOM).bit_length()) if keeping else _EVERY
+        return self._pass <= _OPENING or self._pass % every <= self._aged()
 
-    def _telling(self, number: int) -> bool:
+    def _telling(self) -> bool:
         """Whether scouts know enough by now, after passes in which their new bounds have aged."""
-        passes = 1 if number <= _OPENING else self._aged()
-        return all(self._scouting(number - back) for back in range(passes + 1))
+        return self._in_a_row > (1 if self._pass <= _OPENING else self._aged())
 
     def _aged(self) -> int:
         # New bounds hold better than older ones, which tells against some kinds more than against others.
@@ -128,7 +159,7 @@ class AutoAssignment:
         if best is not current and costs[best] < worth * now:
             self._use(best)
 
-    def _use(self, kind: Bounds) -> None:
+    def _use(self, kind: Bounds) -> BoundedAssignment:
         self._kept_for, self._idle = 0, False
         if self._bounded is None or self._bounded.bounds is not kind:
             self.close()
@@ -141,6 +172,7 @@ class AutoAssignment:
             )
         else:
             self._bounded.resume()
+        return self._bounded
 
     def _watched(self, found: Assigned, shape: Shape) -> Assigned:
         """Go back to looking at all rows if that would have been cheaper; bounds stay, and age."""
@@ -174,6 +206,18 @@ def _cost(kind: Bounds, shape: Shape, counts: Counts) -> float:
     return shape.yinyang(counts) if kind is Bounds.YINYANG else shape.hamerly(counts)
 
 
+@dataclass(frozen=True)
+class _Carried:
+    """What is known after some passes: the kind in use, its bounds, and the scouts."""
+
+    kind: Bounds | None
+    bounds: CarriedBounds | None
+    reads: bool
+    passes: int
+    scouts: Sequence[_Scout] | None
+    gaps: Gaps
+
+
 class _Scout:
     """Goes ahead with one kind of bounds over runs of sampled rows, in this process."""
 
@@ -185,6 +229,10 @@ class _Scout:
         self._runs = [Chunk(run) for run in runs]
         self._states: list[Any] = []
         self._n_read = 0
+
+    def go_on(self, rows: ScaledPlacement) -> None:
+        """Stand for other rows, of which the sampled ones are some."""
+        self._assign.rows = rows
 
     def __call__(self, centres: np.ndarray) -> Counts:
         found, n = self._assign(centres), sum(run.n_rows for run in self._runs)

@@ -29,6 +29,12 @@ class Bounds(enum.StrEnum):
             return ()
         return balanced_groups(centres, group_size(len(centres), centres.dtype))
 
+    def n_lower(self, groups: Sequence[np.ndarray], n_clusters: int) -> tuple[int, ...]:
+        """Return the shape of the lower bounds of a row."""
+        return {Bounds.HAMERLY: (), Bounds.YINYANG: (len(groups),), Bounds.ELKAN: (n_clusters,)}[
+            self
+        ]
+
     def row_bytes(self, n_clusters: int, dtype: np.dtype[Any]) -> int:
         """Return the bytes of a row's state: its label, an upper bound and the lower ones."""
         if self is Bounds.HAMERLY:

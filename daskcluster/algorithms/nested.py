@@ -8,7 +8,8 @@ What differs from the paper's Algorithm 5:
 - There, rows take back their last vote before they give a new one, so S, v and sse of a round are sums
   over the batch under the centres of that round. They are a function of batch and centres; hence
   no votes are kept between rounds, and whatever finds the nearest centres (all of them looked at, or
-  bounds of any kind) gives the same bits. Bounds are lost when a batch doubles.
+  bounds of any kind) gives the same bits. Bounds of old rows outlive a doubling where the rows are
+  in this process's memory; elsewhere they are lost.
 - sse is measured only where it may decide; see `daskcluster.algorithms.nested_doubling`.
 - Once the batch is all rows this is Lloyd's loop, with its stopping rules and its relocation of empty
   clusters. Before, an empty cluster keeps its centre.
@@ -25,6 +26,7 @@ from dataclasses import replace
 import numpy as np
 
 from daskcluster.algorithms.assignment import Assignment
+from daskcluster.algorithms.drift import lengths
 from daskcluster.algorithms.lloyd import Step, inertia_from, lloyd_step, squared_movement, updated
 from daskcluster.algorithms.nested_batches import Batches
 from daskcluster.algorithms.nested_doubling import DoublingRule, effective_votes
@@ -144,11 +146,15 @@ class _Rounds:
         self._assign.close()
 
     def _grow(self) -> None:
+        """Double the batch; what is known of the rows that are there already is known of them then."""
         self._doubles = False
+        carried = self._assign.carry()
         self._assign.close()
-        self._batches.double()
+        places = self._batches.double()
         self._batches.rows.known()
         self._assign = self._choose(self._batches.rows, self._batches.labels)
+        if carried is not None and places is not None:
+            self._assign.take_over(carried, places)
 
     def _step(self, centres: np.ndarray) -> tuple[Step, KMeansStatistics]:
         """Let the rows of a batch vote, and move the centres."""
@@ -180,8 +186,7 @@ class _Rounds:
     ) -> tuple[float, int]:
         """Return min sigma(j) / p(j), or a bound of it that refuses; and how many distances it took."""
         rows, rule = self._batches.rows, self._rule
-        gaps = step.centres.astype(np.float64) - centres
-        moved = np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
+        moved = lengths(centres, step.centres)
         weights = statistics.weights
         n_votes = self._batches.size + (0 if self._seeds is None else len(centres))
         votes, factor = effective_votes(weights, n_votes)

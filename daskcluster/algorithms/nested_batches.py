@@ -45,8 +45,14 @@ class Batches(Protocol):
     def bytes_read(self) -> int: ...
     @property
     def is_whole(self) -> bool: ...
-    def double(self) -> None:
-        """Go on to twice as many rows, or to all."""
+    def double(self) -> np.ndarray | None:
+        """Go on to twice as many rows, or to all.
+
+        Returns
+        -------
+        ndarray of shape (size,), int64, or None
+            Where each row stood in the batch before, -1 for rows that join; None where nobody knows.
+        """
         ...
 
 
@@ -77,8 +83,9 @@ class NestedBatches:
 
     Notes
     -----
-    Cost: rows in memory and rows in stored order are gathered as they are needed. From a store, a few
-    random rows touch every chunk, so one pass gathers all batches that will be at home.
+    Cost: rows in memory are copied ahead, those of the next batch while this one is computed; rows in
+    stored order are read as they are needed. From a store, a few random rows touch every chunk, so
+    one pass gathers all batches that will be at home.
     """
 
     def __init__(
@@ -120,21 +127,30 @@ class NestedBatches:
         placed = 0 if self._placed is None else self._placed.traffic.bytes_read
         return self._bytes_gathered + self._bytes_before + placed + self._whole.traffic.bytes_read
 
-    def double(self) -> None:
+    def double(self) -> np.ndarray | None:
         """Go on to twice as many rows, or to all; those before are freed."""
         self.close()
+        known = self._known()
         self._number += 1
         self.size = self._sizes[self._number]
         if self.is_whole:
             self._gathered = None
             self.rows, self.labels = ScaledPlacement(self._whole, unit=self._unit), self._all_labels
-            return
+            return _standing(known, self.size) if len(known) else None
         self._placed = self._place()
         self.labels = np.empty(self.size, np.int32) if self._placed.shares_memory else None
         self.rows = ScaledPlacement(self._placed, unit=self._unit)
+        return None if self._gathered is None else _standing(np.arange(len(known)), self.size)
+
+    def _known(self) -> np.ndarray:
+        """Return where in the dataset the rows of the batch are, as far as they are gathered."""
+        gathered = self._gathered
+        return np.empty(0, np.int64) if gathered is None else gathered.index(self._number + 1)
 
     def close(self) -> None:
         """Free the batch."""
+        if self._gathered is not None:
+            self._gathered.wait()
         if self._placed is not None:
             self._bytes_before += self._placed.traffic.bytes_read
             self._placed.close()
@@ -143,6 +159,8 @@ class NestedBatches:
     def _place(self) -> Placement:
         if self._number < self._n_at_home and self._gathered is not None:
             self._gather(self._gathered)
+            if self._dataset.in_memory and self._number + 1 < self._n_at_home:
+                self._gathered.gather_ahead(self._number + 2)
             batch = self._gathered.batch(self._number + 1)
             return self._home.place(batch, callbacks=self._callbacks)
         self._gathered = None
@@ -176,6 +194,20 @@ class NestedBatches:
 
     def _count(self, n_bytes: int) -> None:
         self._bytes_gathered += n_bytes
+
+
+def _standing(known: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return for each of `n_rows` which one of `known` it is; -1 for others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> _standing(np.array([3, 1]), 5)
+    array([-1,  1, -1,  0, -1])
+    """
+    places = np.full(n_rows, -1, np.int64)
+    places[known] = np.arange(len(known))
+    return places
 
 
 def _sizes(size: int, n_rows: int) -> list[int]:

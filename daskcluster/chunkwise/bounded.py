@@ -42,6 +42,9 @@ class BoundedParams:
         Bytes for each row of a unit that may be spent on copies of some of its rows, which are not read
         again (only where rows would have to be read); see `daskcluster.chunkwise.recent`. To be the same
         in all calls, and in the reduction.
+    known : KnownBounds, optional
+        In a first call only, and within one process: of rows that others have kept bounds of. Changes are
+        then the totals of all rows.
     """
 
     centres: np.ndarray
@@ -52,6 +55,7 @@ class BoundedParams:
     labels: np.ndarray | None = None
     recent_bytes: int = 0
     relabel: bool = False
+    known: KnownBounds | None = None
 
 
 @dataclass(frozen=True)
@@ -110,12 +114,41 @@ class BoundState:
 def fresh_state(n_rows: int, params: BoundedParams, *bounds: int) -> BoundState:
     """Return state that proves nothing, with one lower bound a row, or with so many."""
     spent = params.recent_bytes
+    return unproven(n_rows, bounds, RecentRows(n_rows, spent) if spent else None)
+
+
+def unproven(
+    n_rows: int, bounds: tuple[int, ...] = (), recent: RecentRows | None = None
+) -> BoundState:
+    """Return the state of rows of which nothing is known; `bounds` is the shape of a row's lower ones."""
     return BoundState(
         np.full(n_rows, -1, np.int32),
         np.full(n_rows, np.inf, np.float32),
         np.full((n_rows, *bounds), -np.inf, np.float32),
-        RecentRows(n_rows, spent) if spent else None,
+        recent,
     )
+
+
+@dataclass(frozen=True)
+class KnownBounds:
+    """Labels and bounds of some rows, kept under the same drift by a pass over other rows.
+
+    Attributes
+    ----------
+    state : BoundState
+    places : ndarray of shape (n,), int64
+        Where in `state` each row of the dataset stands; -1 for rows of which nothing is known.
+    """
+
+    state: BoundState
+    places: np.ndarray
+
+    def write(self, first: int, into: BoundState) -> None:
+        """Write what is known of the rows from `first` on into their state."""
+        places = self.places[first : first + into.n_rows]
+        here = np.flatnonzero(places >= 0)
+        for mine, theirs in zip(self.state.arrays, into.arrays, strict=True):
+            theirs[here] = mine[places[here]]
 
 
 @dataclass
@@ -162,9 +195,9 @@ class Bounded:
         return None if self.params.previous is None else pack(self.params.previous)
 
 
-def prepare(params: BoundedParams) -> Bounded:
-    """Pack centres and set up grids, once per task."""
-    panels = pack(params.centres)
+def prepare(params: BoundedParams, panels: Panels | None = None) -> Bounded:
+    """Pack centres, if nobody has, and set up grids, once per task."""
+    panels = pack(params.centres) if panels is None else panels
     margin = score_margin(params.centres, panels.offset, params.scale)
     return Bounded(params, panels, Grids.of(params.scale), margin, object())
 

@@ -84,9 +84,14 @@ class BoundedPass:
 
     def chunk(self, chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
         """Look at the failing rows of a chunk, but for those that `screen` has looked at."""
+        self._look_at(chunk, prepared, into, state)
+        _relabel(chunk, prepared, state)
+        if prepared.params.known is not None:
+            _add_all(chunk, prepared, into, state)
+
+    def _look_at(self, chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
         if prepared.panels.tile == PORTABLE:
             _revise_plainly(chunk, prepared, into, state)
-            _relabel(chunk, prepared, state)
             return
         failing = self.failing(prepared, state, prepared.margin)
         recent = state.screened(prepared.turn)
@@ -94,7 +99,6 @@ class BoundedPass:
             failing = _unkept(failing, recent, state)
         some = gathered(chunk, failing, unit=prepared.params.unit)
         self._revise_all(some, prepared, into, state)
-        _relabel(chunk, prepared, state)
         if recent is not None:
             room = recent.room(chunk, state.first)
             # If more fail than there is room for, the chunk will be wanted again in any case.
@@ -144,7 +148,10 @@ def _unkept(failing: np.ndarray, recent: RecentRows, state: BoundState) -> np.nd
 
 
 def label_before(chunk: Chunk, prepared: Bounded, state: BoundState) -> None:
-    """Label rows as they were before this pass; without bounds, so all of them are looked at."""
+    """Label rows as they were before this pass; where bounds are lost, all rows are looked at."""
+    if prepared.params.known is not None:
+        prepared.params.known.write(chunk.start, state)
+        return
     if prepared.previous is None:
         return
     for block in chunk.cache_blocks(unit=prepared.params.unit):
@@ -165,12 +172,21 @@ def _note(
         return
     which = some.which[moved]
     new = state.labels[which]
-    weights = None if some.weights is None else some.weights[moved]
-    prepared.grids.move(some.rows, some.at[moved], weights, old, new, into.moved)
+    if prepared.params.known is None:
+        weights = None if some.weights is None else some.weights[moved]
+        prepared.grids.move(some.rows, some.at[moved], weights, old, new, into.moved)
     into.n_moved += len(moved)
     kept = prepared.params.labels
     if kept is not None:
         kept[some.start + which] = new
+
+
+def _add_all(chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
+    """Add all rows to their clusters: what others have summed of them was on other grids."""
+    for some in gathered(chunk, np.arange(chunk.n_rows), unit=prepared.params.unit):
+        new = state.labels[some.which]
+        old = np.full(len(new), -1, np.int32)
+        prepared.grids.move(some.rows, some.at, some.weights, old, new, into.moved)
 
 
 def _relabel(chunk: Chunk, prepared: Bounded, state: BoundState) -> None:

@@ -63,18 +63,18 @@ class _Grouped(Bounded):
 
 
 def _prepare(params: GroupedParams) -> _Grouped:
-    common = prepare(params.bounded)
     centres = params.bounded.centres
     panels, order, per_group = pack_groups(centres, params.groups)
     if panels.tile == PORTABLE:
         panels = pack(centres, tile=PORTABLE)  # it looks at all centres, in their own order
+    common = prepare(params.bounded, panels)
     group_of = np.empty(len(centres), np.int64)
     for number, group in enumerate(params.groups):
         group_of[group] = number
     row_bytes = centres.shape[1] * centres.itemsize + 13 * len(params.groups)
     most = min(max(_WAITING_BYTES // row_bytes, _LEAST_WAITING), _MOST_WAITING)
     return _Grouped(
-        **{**vars(common), "panels": panels},
+        **vars(common),
         order=order,
         per_group=per_group,
         group_of=group_of,

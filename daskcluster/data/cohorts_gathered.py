@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -44,10 +45,30 @@ class GatheredCohorts:
         self._rows: np.ndarray | None = None
         self._parts: list[list[SparseRows]] = [[] for _ in sizes]
         self._weights = None if base.weights is None else np.empty(self._ends[-1])
+        self._index = np.empty(self._ends[-1], np.int64)
         self.n_gathered = 0
+        self._ahead: Future[None] | None = None
 
     def gather(self, upto: int, *, on_read: OnRead | None = None) -> None:
         """Read all cohorts before the one numbered `upto` that are missing, in one go."""
+        self.wait()
+        self._gather(upto, on_read)
+
+    def gather_ahead(self, upto: int) -> None:
+        """Do as `gather` in a thread, while others compute."""
+        self.wait()
+        if upto > self.n_gathered:
+            pool = ThreadPoolExecutor(1, thread_name_prefix="daskcluster-cohorts")
+            self._ahead = pool.submit(self._gather, upto, None)
+            pool.shutdown(wait=False)
+
+    def wait(self) -> None:
+        """Wait until nothing is gathered any more."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.result()
+
+    def _gather(self, upto: int, on_read: OnRead | None) -> None:
         if upto <= self.n_gathered:
             return
         # In the stored order they lie together; random ones may be anywhere.
@@ -72,6 +93,7 @@ class GatheredCohorts:
             return
         place = slice(int(self._filled[cohort]), int(self._filled[cohort]) + len(which))
         self._filled[cohort] = place.stop
+        self._index[place] = chunk.start + which
         if self._weights is not None and chunk.weights is not None:
             self._weights[place] = chunk.weights[which]
         if isinstance(chunk.rows, SparseRows):
@@ -84,6 +106,10 @@ class GatheredCohorts:
         if self._rows is None:
             self._rows = np.empty((int(self._ends[-1]), rows.shape[1]), rows.dtype)
         return self._rows
+
+    def index(self, number: int) -> np.ndarray:
+        """Return where in the base the rows of the first `number` cohorts are, int64."""
+        return self._index[: self._ends[number]]
 
     def batch(self, number: int) -> RowDataset:
         """Return the rows of the first `number` cohorts as a dataset in memory."""

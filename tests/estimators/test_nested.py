@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import zarr
@@ -12,6 +15,7 @@ import daskcluster as dc
 from daskcluster.algorithms.nested import nested
 from daskcluster.algorithms.nested_batches import NestedBatches
 from daskcluster.algorithms.nested_doubling import DoublingRule
+from daskcluster.data.cohorts_gathered import GatheredCohorts
 from daskcluster.data.cohorts_order import NestedOrder
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.local import LocalEngine
@@ -137,6 +141,12 @@ class Watched(AssignmentChoice):
                 seen.append((rows, centres, labels.copy(), found.statistics.copy()))
                 return found
 
+            def carry(self):
+                return inner.carry()
+
+            def take_over(self, carried, places):
+                inner.take_over(carried, places)
+
             def close(self):
                 inner.close()
 
@@ -241,6 +251,55 @@ def test_bounds_spare_distances():
         for bounds in (False, "hamerly")
     }
     assert spent["hamerly"] < 0.7 * spent[False]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("bounds", ["hamerly", "yinyang", "elkan"])
+def test_bounds_outlive_a_doubling(bounds, shuffle):
+    """In the first round of a batch, rows of the one before it are spared as in any other."""
+    X = blobs(4000, 12, 24)
+    values = {"n_clusters": 24, "batch_size": 500, "rho": 30.0, "tol": 0, "shuffle": shuffle}
+    model = fit(X, bounds=bounds, **values)
+    same(fit(X, bounds=False, **values), model)
+    firsts = [b for a, b in pairwise(model.history_) if a["batch_size"] < b["batch_size"]]
+    assert [record["batch_size"] for record in firsts] == [1000, 2000, 4000]
+    for record in firsts:
+        joined = record["batch_size"] // 2
+        assert joined <= record["n_touched"] < joined + 0.6 * joined
+
+
+def test_auto_goes_on_with_bounds_when_a_batch_doubles(monkeypatch):
+    monkeypatch.setattr("daskcluster.algorithms.auto._SMALL", 0.0)
+    X = blobs(4000, 100, 24)
+    values = {"n_clusters": 24, "batch_size": 500, "rho": 30.0, "tol": 0}
+    model = fit(X, bounds="auto", **values)
+    same(fit(X, bounds=False, **values), model)
+    firsts = [b for a, b in pairwise(model.history_) if a["batch_size"] < b["batch_size"]]
+    assert len(firsts) == 3
+    assert all(record["n_touched"] < 0.9 * record["batch_size"] for record in firsts)
+
+
+def test_the_next_cohort_is_gathered_ahead():
+    """While a batch is computed, a thread copies the rows that the next one adds; and none twice."""
+    X, calls = blobs(2000), []
+    base = open_dataset(X)
+    plain = base.chunks
+    base.chunks = lambda *args, **kwargs: (
+        calls.append(threading.get_ident()) or plain(*args, **kwargs)
+    )
+    order = NestedOrder(2000, Key(0, "nested"))
+    cohorts = GatheredCohorts(base, order, [100, 200, 400])
+    cohorts.gather(1)
+    cohorts.gather_ahead(2)
+    cohorts.wait()
+    cohorts.gather(2)
+    assert cohorts.n_gathered == 2
+    assert len(calls) == 2
+    assert calls[0] == threading.get_ident() != calls[1]
+    np.testing.assert_array_equal(cohorts.batch(2).to_numpy(), X[cohorts.index(2)])
+    cohorts.gather_ahead(3)
+    cohorts.gather(3)
+    assert sorted(cohorts.index(3)) == order.within(0, 2000, 0, order.limit(400)).tolist()
 
 
 def zarr_of(path, X, chunk):
