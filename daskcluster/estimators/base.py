@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import (
-    BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
     ClusterMixin,
     TransformerMixin,
@@ -26,7 +25,7 @@ from daskcluster.data.sink import ArraySink
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError, WrongTypeError
-from daskcluster.estimators.by_reference import BY_REFERENCE, SharesEngine
+from daskcluster.estimators.by_reference import SharesEngine
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.labels import Labels, save_rows
 from daskcluster.estimators.lazy import map_blocks
@@ -248,16 +247,3 @@ class CentreEstimator(
             "weight": self.cluster_weights_.copy(),
             "cost": self.cluster_costs_.copy(),
         }
-
-
-def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
-    """Return the parameters that are plain JSON values; of others, what kind they were."""
-    found: dict[str, Any] = {}
-    for name, value in estimator.get_params(deep=False).items():
-        if name in BY_REFERENCE:
-            continue
-        if isinstance(value, np.generic):
-            value = value.item()
-        plain = value is None or isinstance(value, (bool, int, float, str))
-        found[name] = value if plain else f"<{type(value).__name__}>"
-    return found

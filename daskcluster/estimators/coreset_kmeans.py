@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.coresets.quality import CoresetQuality
 from daskcluster.engine.local import home_engine
-from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.coreset import LightweightCoreset
 from daskcluster.estimators.coreset_quality import coreset_quality
 from daskcluster.estimators.fit import Fit
-from daskcluster.estimators.inputs import check_whole
+from daskcluster.estimators.from_coreset import LabelsLater, check_coreset_size
 from daskcluster.estimators.kmeans import KMeans
 from daskcluster.estimators.kmeans_base import KMeansEstimator
 from daskcluster.estimators.labels import Labels
@@ -34,7 +32,7 @@ _OF_THE_CORESET = (FitStarted, PassStarted, PassProgress, PassEnded)
 _OWN = frozenset({"coreset_size", "random_state", "engine", "callbacks"})
 
 
-class CoresetKMeans(KMeansEstimator):
+class CoresetKMeans(LabelsLater, KMeansEstimator):
     """K-means of a lightweight coreset of the rows, for data that is too large for passes.
 
     A coreset is drawn in two passes (`daskcluster.LightweightCoreset`), then clustered in memory by
@@ -123,7 +121,8 @@ class CoresetKMeans(KMeansEstimator):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Draw a coreset of `X` and find its centres; see `daskcluster.KMeans.fit`."""
         kmeans = self._kmeans()
-        self._check_size()
+        owner = type(self).__name__
+        check_coreset_size(owner, self.coreset_size, "cluster", self.n_clusters)
         fit = self._begin_fit(Fit, X, sample_weight)
         fit.started("coreset")
         seed, left = as_seed(self.random_state), None
@@ -137,19 +136,9 @@ class CoresetKMeans(KMeansEstimator):
             max_time=left,
         )
         self._take_over(kmeans.fit(drawn.coreset_), drawn)
-        self._in_memory = fit.labelled
-        self._labels: Any = Labels(fit.dataset, self.cluster_centers_, fit.engine, unit=self._unit)
+        labels = Labels(fit.dataset, self.cluster_centers_, fit.engine, unit=self._unit)
+        self._label_later(labels, in_memory=fit.labelled)
         return self
-
-    @property
-    def labels_(self) -> Any:
-        """The label of every row, from a pass that is made when they are first asked for."""
-        if not hasattr(self, "_labels"):
-            raise AttributeError(
-                f"this {type(self).__name__} has no labels_: it was not fitted, or was loaded without its "
-                "rows; use predict(X)."
-            )
-        return np.asarray(self._labels) if self._in_memory else self._labels
 
     def quality(
         self, X: Any = None, sample_weight: Any = None, *, random_state: Any = 0
@@ -178,14 +167,6 @@ class CoresetKMeans(KMeansEstimator):
         kmeans.check_parameters(type(self).__name__)
         return kmeans.set_params(verbose=0)
 
-    def _check_size(self) -> None:
-        size = check_whole(type(self).__name__, "coreset_size", self.coreset_size, 1)
-        if size < self.n_clusters:
-            raise InvalidParameterError(
-                f"coreset_size={size} should be >= n_clusters={self.n_clusters}; a few hundred rows for "
-                "each cluster are a good start."
-            )
-
     def _draw(self, fit: Fit, seed: int) -> LightweightCoreset:
         estimator = LightweightCoreset(
             self.coreset_size, random_state=seed, engine=fit.engine, callbacks=fit.callbacks
@@ -203,16 +184,6 @@ class CoresetKMeans(KMeansEstimator):
             drawn.passes_,
             drawn.bytes_read_,
         )
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state.pop("coreset_", None)
-        labels = state.pop("_labels", None)
-        if isinstance(labels, Labels) and labels.is_computed and self._in_memory:
-            state["_labels"] = np.asarray(labels)
-        elif isinstance(labels, np.ndarray):
-            state["_labels"] = labels
-        return state
 
 
 class _Within:

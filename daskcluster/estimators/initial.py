@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,10 @@ from daskcluster.seeding.uniform import random_rows
 from daskcluster.sparse_rows import Rows
 
 CHAIN_LENGTH = 10
+GIVEN = ("array", "model")
+"""Methods that draw nothing: a second start would be the first again."""
 _REFINEMENTS = 30
+_RANDOM_RESTARTS = 10
 
 
 def is_method(init: Any) -> bool:
@@ -43,6 +47,25 @@ def method_for(init: Any, *, in_memory: bool) -> str:
     if hasattr(init, "cluster_centers_"):
         return "model"
     return "callable" if callable(init) else "array"
+
+
+def restarts_for(method: str, n_init: int | str, *, in_memory: bool) -> int:
+    """Return how many fits `KMeans` makes: more than one, unless told, only of random rows in memory."""
+    if n_init == "auto":
+        return _RANDOM_RESTARTS if method == "random" and in_memory else 1
+    return 1 if method in GIVEN else int(n_init)
+
+
+def warn_of_one_start(estimator: Any, method: str, stacklevel: int) -> None:
+    """Warn of an ``n_init`` that has no effect, for centres are given."""
+    n_init = estimator.n_init
+    if method in GIVEN and n_init not in ("auto", 1):
+        warnings.warn(
+            "Explicit initial center position passed: performing only one init in "
+            f"{type(estimator).__name__} instead of n_init={n_init}.",
+            RuntimeWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def initial_centres(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Self
 
-from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.inputs import (
     check_choice,
     check_number,
@@ -15,7 +13,6 @@ from daskcluster.estimators.kmeans_base import KMeansEstimator
 from daskcluster.estimators.kmeans_fit import KMeansFit
 from daskcluster.parameters.kmeans import EXACT
 from daskcluster.parameters.shared import METRICS
-from daskcluster.typing import Dataset
 
 
 class KMeans(KMeansEstimator):
@@ -180,18 +177,3 @@ class KMeans(KMeansEstimator):
             check_whole(owner, "n_init", self.n_init, 1)
         if self.max_time is not None:
             check_number(owner, "max_time", self.max_time, positive=True)
-
-    def restarts_for(self, dataset: Dataset) -> int:
-        """Return how many restarts `fit` makes on `dataset`."""
-        method = method_for(self.init, in_memory=dataset.in_memory)
-        if self.n_init == "auto":
-            return 10 if method == "random" and dataset.in_memory else 1
-        if method in ("array", "model") and self.n_init != 1:
-            warnings.warn(
-                "Explicit initial center position passed: performing only one init in "
-                f"{type(self).__name__} instead of n_init={self.n_init}.",
-                RuntimeWarning,
-                stacklevel=5,
-            )
-            return 1
-        return int(self.n_init)

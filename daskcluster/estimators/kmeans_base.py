@@ -19,16 +19,14 @@ from daskcluster.chunkwise.assign import (
 from daskcluster.data.sink import ArraySink
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.base import CentreEstimator, plain_parameters
+from daskcluster.estimators.base import CentreEstimator
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset, is_out_of_core
 from daskcluster.estimators.labels import Labels
-from daskcluster.estimators.load import registered_name
-from daskcluster.estimators.verbose import say
-from daskcluster.events import Callback
+from daskcluster.estimators.provenance import from_provenance, provenance
+from daskcluster.estimators.verbose import all_callbacks
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.result import FitResult
-from daskcluster.models.versions import created_with
 from daskcluster.typing import Dataset
 
 OneFit = TypeVar("OneFit", bound=Fit)
@@ -89,17 +87,12 @@ class KMeansEstimator(CentreEstimator):
     def _check_rows(self, dataset: Dataset) -> None:
         check_enough_rows(dataset, self.n_clusters)
 
-    def _all_callbacks(self) -> tuple[Callback, ...]:
-        if not self.verbose:
-            return tuple(self.callbacks)
-        return (*self.callbacks, say)
-
     def _begin_fit(self, kind: type[OneFit], X: Any, sample_weight: Any) -> OneFit:
         """Return one call of fit on `X`, whose parameters have been checked, ready to run."""
         dataset = fit_dataset(self, X, sample_weight)
         self._check_rows(dataset)
         engine = choose_engine(self.engine, dataset)
-        callbacks = self._all_callbacks()
+        callbacks = all_callbacks(self)
         return kind(self, X, dataset, engine, callbacks, labelled=not is_out_of_core(X))
 
     # -- what was learnt --------------------------------------------------------------------------
@@ -136,7 +129,6 @@ class KMeansEstimator(CentreEstimator):
 
     def to_model(self) -> KMeansModel:
         """Return what was learnt as a plain, data-free value."""
-        names = getattr(self, "feature_names_in_", None)
         return KMeansModel(
             centres=self.cluster_centers_,
             weights=self.cluster_weights_,
@@ -144,42 +136,17 @@ class KMeansEstimator(CentreEstimator):
             costs=self.cluster_costs_,
             metric=self.metric,
             inertia=self.inertia_,
-            n_iter=self.n_iter_,
-            stop_reason=self.stop_reason_,
-            seeding=self.seeding_,
-            passes=self.passes_,
-            bytes_read=self.bytes_read_,
-            history=tuple(self.history_),
-            parameters=plain_parameters(self),
-            feature_names=None if names is None else tuple(map(str, names)),
-            n_rows=self.n_rows_,
-            created_with=created_with(),
-            estimator=registered_name(type(self)),
+            **provenance(self),
         )
 
     @classmethod
     def from_model(cls, model: KMeansModel) -> Self:
         """Return the fitted estimator that a model describes (without ``labels_``)."""
-        names = cls._get_param_names()
-        plain = {
-            name: value
-            for name, value in model.parameters.items()
-            if name in names and not (isinstance(value, str) and value.startswith("<"))
-        }
-        self = cls(**{**plain, "n_clusters": model.n_clusters, "metric": model.metric})
+        known = {"n_clusters": model.n_clusters, "metric": model.metric}
+        self = from_provenance(cls, model, **known)
         self.cluster_centers_ = model.centres
         self.cluster_weights_ = model.weights
         self.cluster_sizes_ = model.sizes
         self.cluster_costs_ = model.costs
         self.inertia_ = model.inertia
-        self.n_iter_ = model.n_iter
-        self.stop_reason_ = model.stop_reason
-        self.history_ = list(model.history)
-        self.seeding_ = model.seeding
-        self.passes_ = model.passes
-        self.bytes_read_ = model.bytes_read
-        self.n_rows_ = model.n_rows
-        self.n_features_in_ = model.n_features
-        if model.feature_names is not None:
-            self.feature_names_in_ = np.asarray(model.feature_names, dtype=object)
         return self

@@ -11,7 +11,7 @@ from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.assignments import AssignmentChoice
 from daskcluster.estimators.fit import Fit
-from daskcluster.estimators.initial import method_for
+from daskcluster.estimators.initial import method_for, restarts_for, warn_of_one_start
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
 from daskcluster.events import Callback
 from daskcluster.randomness import Key, as_seed
@@ -38,7 +38,8 @@ class KMeansFit(Fit):
     ) -> None:
         super().__init__(estimator, source, dataset, engine, callbacks, labelled=labelled)
         self.method = method_for(estimator.init, in_memory=dataset.in_memory)
-        self.restarts = estimator.restarts_for(dataset)
+        self.restarts = restarts_for(self.method, estimator.n_init, in_memory=dataset.in_memory)
+        warn_of_one_start(estimator, self.method, stacklevel=4)
         self.choice = AssignmentChoice(
             estimator.algorithm,
             estimator.n_clusters,

@@ -8,7 +8,7 @@ from typing import Any
 from daskcluster.algorithms.kinds import AUTOMATIC, Bounds, fallbacks
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.estimators.initial import method_for
+from daskcluster.estimators.initial import method_for, restarts_for
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.kmeans_fit import fit_footprint
 from daskcluster.estimators.plan import Plan
@@ -26,7 +26,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     check_enough_rows(dataset, n_clusters)
     method = method_for(parameters["init"], in_memory=dataset.in_memory)
     seeding = seeding_passes(method, n_clusters)
-    restarts = _restarts(method, parameters["n_init"], dataset)
+    restarts = restarts_for(method, parameters["n_init"], in_memory=dataset.in_memory)
     budget = parameters["bounds_memory"]
     return Plan(
         seeding=method,
@@ -56,14 +56,6 @@ def pass_flop(dataset: Dataset, n_clusters: int) -> float:
     if isinstance(dataset, SparseDataset):
         values = dataset.n_entries
     return 2.0 * values * n_clusters
-
-
-def _restarts(method: str, n_init: int | str, dataset: Dataset) -> int:
-    if method == "model":
-        return 1
-    if n_init == "auto":
-        return 10 if method == "random" and dataset.in_memory else 1
-    return int(n_init)
 
 
 def bounds_bytes(dataset: Dataset, n_clusters: int, algorithm: str) -> dict[str, int]:

@@ -13,6 +13,7 @@ from daskcluster.chunkwise.minibatch import Batch, MiniBatchStepper, MovingCentr
 from daskcluster.data.batches import whole
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.initial import GIVEN
 from daskcluster.estimators.inputs import (
     check_choice,
     check_number,
@@ -231,7 +232,7 @@ class MiniBatchKMeans(KMeansEstimator):
     def _begin(self, batch: Batch) -> None:
         """Choose the first centres among the rows of the first batch."""
         seeding = Seeding(self, len(batch))
-        if len(batch) < self.n_clusters and seeding.method not in ("array", "model"):
+        if len(batch) < self.n_clusters and seeding.method not in GIVEN:
             raise InvalidParameterError(
                 f"n_samples={len(batch)} should be >= n_clusters={self.n_clusters} in the first call of "
                 "partial_fit, which chooses the first centres among its rows; gather at least "

@@ -23,7 +23,7 @@ from daskcluster.engine.local import LocalEngine, default_threads
 from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import Fit
-from daskcluster.estimators.initial import initial_centres, method_for
+from daskcluster.estimators.initial import GIVEN, initial_centres, method_for, warn_of_one_start
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
 from daskcluster.estimators.kmeans_fit import fit_footprint
 from daskcluster.events import Callback, Notice, SeedingEnded, publish
@@ -35,7 +35,6 @@ from daskcluster.typing import Dataset
 if TYPE_CHECKING:
     from daskcluster.estimators.minibatch import MiniBatchKMeans
 
-_GIVEN = ("array", "model")
 _RANDOM_INITS = 3
 _LEAST_ROOM = 16 << 20
 
@@ -64,15 +63,8 @@ class Seeding:
         n_init = self.estimator.n_init
         if n_init == "auto":
             return _RANDOM_INITS if self.method in ("random", "callable") else 1
-        if self.method in _GIVEN and n_init != 1:
-            warnings.warn(
-                "Explicit initial center position passed: performing only one init in "
-                f"{type(self.estimator).__name__} instead of n_init={n_init}.",
-                RuntimeWarning,
-                stacklevel=5,
-            )
-            return 1
-        return int(n_init)
+        warn_of_one_start(self.estimator, self.method, stacklevel=5)
+        return 1 if self.method in GIVEN else int(n_init)
 
     @property
     def sample_rows(self) -> int:
@@ -230,7 +222,7 @@ class MiniBatchFit(Fit):
     def _start(self, batches: Batches, size: int) -> tuple[MovingCentres, float]:
         """Return the first centres, and the movement that `tol` allows."""
         estimator, began = self.estimator, time.perf_counter()
-        needed = self.method not in _GIVEN or estimator.tol > 0
+        needed = self.method not in GIVEN or estimator.tol > 0
         sample = batches.sample(size if needed else 1, Key(self.seed, "sample"))
         refuse_bad_batch(sample, batches.row_of, " of those seen so far")
         centres = self.seeding.choose(sample, self.seed, self.restarts)

@@ -10,8 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskcluster.chunkwise.mixture_rows import MixtureRowParams, label_by_density
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
-from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.base import plain_parameters
+from daskcluster.estimators.from_coreset import LabelsLater, check_coreset_size
 from daskcluster.estimators.inputs import (
     check_choice,
     check_enough_rows,
@@ -20,19 +19,18 @@ from daskcluster.estimators.inputs import (
     is_out_of_core,
 )
 from daskcluster.estimators.labels import Labels
-from daskcluster.estimators.load import registered_name
 from daskcluster.estimators.mixture_fit import MixtureFit, MixtureRun
 from daskcluster.estimators.mixture_rows import MixtureRows, dense_dataset
-from daskcluster.estimators.verbose import say
-from daskcluster.events import Callback, StopReason
+from daskcluster.estimators.provenance import from_provenance, provenance
+from daskcluster.estimators.verbose import all_callbacks
+from daskcluster.events import StopReason
 from daskcluster.models.mixture import MixtureModel
 from daskcluster.models.persist import save_model
-from daskcluster.models.versions import created_with
 from daskcluster.parameters.mixture import COVARIANCE_TYPES, SEARCHES
 from daskcluster.typing import Dataset
 
 
-class VariationalGaussianMixture(MixtureRows):
+class VariationalGaussianMixture(LabelsLater, MixtureRows):
     """Gaussian mixture by truncated variational EM: var-GMM-S, and with a coreset vc-GMM.
 
     Each row has posteriors for a few components only, those that are nearest among the ones it has
@@ -183,26 +181,13 @@ class VariationalGaussianMixture(MixtureRows):
         dataset = dense_dataset(self, X, sample_weight)
         check_enough_rows(dataset, self.n_components)
         engine = choose_engine(self.engine, dataset)
-        callbacks: tuple[Callback, ...] = tuple(self.callbacks)
-        if self.verbose:
-            callbacks = (*callbacks, say)
-        run = MixtureFit(self, X, dataset, engine, callbacks).run()
+        run = MixtureFit(self, X, dataset, engine, all_callbacks(self)).run()
         self._take_over(run, dataset, engine, in_memory=not is_out_of_core(X))
         return self
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Learn the mixture, and return the label of every row; see ``labels_``."""
         return self.fit(X, sample_weight=sample_weight).labels_
-
-    @property
-    def labels_(self) -> Any:
-        """The label of every row, from a pass that is made when they are first asked for."""
-        if not hasattr(self, "_labels"):
-            raise AttributeError(
-                f"this {type(self).__name__} has no labels_: it was not fitted, or was loaded without its "
-                "rows; use predict(X)."
-            )
-        return np.asarray(self._labels) if self._in_memory else self._labels
 
     # -- checks -----------------------------------------------------------------------------------
 
@@ -219,14 +204,8 @@ class VariationalGaussianMixture(MixtureRows):
             check_number(owner, "reg_covar", self.reg_covar)
         if self.max_time is not None:
             check_number(owner, "max_time", self.max_time, positive=True)
-        if self.coreset_size is None:
-            return
-        size = check_whole(owner, "coreset_size", self.coreset_size, 1)
-        if size < self.n_components:
-            raise InvalidParameterError(
-                f"coreset_size={size} should be >= n_components={self.n_components}; a few hundred rows "
-                "for each component are a good start."
-            )
+        if self.coreset_size is not None:
+            check_coreset_size(owner, self.coreset_size, "component", self.n_components)
 
     # -- what was learnt --------------------------------------------------------------------------
 
@@ -249,22 +228,14 @@ class VariationalGaussianMixture(MixtureRows):
         self.n_rows_ = dataset.n_rows
         if run.coreset is not None:
             self.coreset_ = run.coreset.coreset_
-        self._in_memory = in_memory
-        self._labels: Any = Labels(
+        labels = Labels(
             dataset,
             self.means_,
             engine,
             params=MixtureRowParams.of(self._gaussians(dataset.dtype)),
             fn=label_by_density,
         )
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state.pop("coreset_", None)
-        labels = state.pop("_labels", None)
-        if self.__dict__.get("_in_memory") and getattr(labels, "is_computed", True):
-            state["_labels"] = None if labels is None else np.asarray(labels)
-        return state
+        self._label_later(labels, in_memory=in_memory)
 
     # -- the model --------------------------------------------------------------------------------
 
@@ -283,7 +254,6 @@ class VariationalGaussianMixture(MixtureRows):
     def to_model(self) -> MixtureModel:
         """Return what was learnt as a plain, data-free value."""
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
         return MixtureModel(
             centres=self.means_,
             variances=np.atleast_1d(np.asarray(self.covariances_, np.float64)),
@@ -292,41 +262,20 @@ class VariationalGaussianMixture(MixtureRows):
             covariance_type=self.covariance_type,
             lower_bound=self.lower_bound_ if np.isfinite(self.lower_bound_) else None,
             truncation=min(int(self.truncation), len(self.means_)),
-            n_iter=self.n_iter_,
-            stop_reason=self.stop_reason_,
-            seeding=self.seeding_,
-            passes=self.passes_,
-            bytes_read=self.bytes_read_,
-            history=tuple(self.history_),
-            parameters=plain_parameters(self),
-            feature_names=None if names is None else tuple(map(str, names)),
-            n_rows=self.n_rows_,
-            created_with=created_with(),
-            estimator=registered_name(type(self)),
+            **provenance(self),
         )
 
     @classmethod
     def from_model(cls, model: MixtureModel) -> Self:
         """Return the fitted estimator that a model describes (without ``labels_``)."""
-        names = cls._get_param_names()
-        plain = {
-            name: value
-            for name, value in model.parameters.items()
-            if name in names and not (isinstance(value, str) and value.startswith("<"))
-        }
-        shape = {"n_components": model.n_clusters, "covariance_type": model.covariance_type}
-        self = cls(**{"truncation": model.truncation, **plain, **shape})
+        known = {"n_components": model.n_clusters, "covariance_type": model.covariance_type}
+        if "truncation" not in model.parameters:
+            known["truncation"] = model.truncation
+        self = from_provenance(cls, model, **known)
         shared = model.covariance_type == "isotropic"
         self.means_, self.weights_ = model.centres, model.mixing
         self.covariances_ = float(model.variances[0]) if shared else model.variances
         self.component_weights_ = model.weights
         self.lower_bound_ = -np.inf if model.lower_bound is None else model.lower_bound
-        self.n_iter_, self.stop_reason_ = model.n_iter, model.stop_reason
         self.converged_ = model.stop_reason in (StopReason.CONVERGED, StopReason.TOLERANCE)
-        self.history_ = list(model.history)
-        self.seeding_ = model.seeding
-        self.passes_, self.bytes_read_ = model.passes, model.bytes_read
-        self.n_rows_, self.n_features_in_ = model.n_rows, model.n_features
-        if model.feature_names is not None:
-            self.feature_names_in_ = np.asarray(model.feature_names, dtype=object)
         return self

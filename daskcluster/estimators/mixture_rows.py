@@ -46,6 +46,35 @@ def dense_dataset(estimator: Any, X: Any, sample_weight: Any, *, reset: bool = T
     return dataset
 
 
+def gaussians_for(
+    dtype: Any, means: np.ndarray, variances: Any, mixing: np.ndarray, covariance_type: str
+) -> Gaussians:
+    """Return a fitted mixture, ready for rows of `dtype`; isotropic ones all weigh the same."""
+    shared = covariance_type == "isotropic"
+    return Gaussians(
+        np.ascontiguousarray(means, compute_dtype(dtype)),
+        np.asarray(np.squeeze(variances) if shared else variances, np.float64),
+        None if shared else np.asarray(mixing, np.float64),
+    )
+
+
+def log_likelihood(rows: ScaledPlacement, gaussians: Gaussians) -> tuple[float, float]:
+    """Return the weighted sum of the rows' log-densities, and their weight. One pass.
+
+    Raises
+    ------
+    InvalidParameterError
+        No row has a weight.
+    """
+    found = rows.reduce(LIKELIHOOD, lambda scale: LikelihoodParams(gaussians, scale))
+    weight = float(found.weight.value)
+    if not weight > 0.0:
+        raise InvalidParameterError(
+            f"total weight of the rows={weight} should be > 0; give some row a weight."
+        )
+    return found.bounds.value + weight * gaussians.log_constant, weight
+
+
 class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
     """Base of estimators that learn a Gaussian mixture.
 
@@ -186,10 +215,9 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
     # -- how they are computed --------------------------------------------------------------------
 
     def _gaussians(self, dtype: Any) -> Gaussians:
-        means = np.ascontiguousarray(self.means_, compute_dtype(dtype))
-        shared = self.covariance_type == "isotropic"
-        weights = None if shared else np.asarray(self.weights_, np.float64)
-        return Gaussians(means, np.asarray(self.covariances_, np.float64), weights)
+        return gaussians_for(
+            dtype, self.means_, self.covariances_, self.weights_, self.covariance_type
+        )
 
     def _map(
         self, X: Any, fn: Callable[[Chunk, Any], np.ndarray], dtype: np.dtype[Any], width: int = 0
@@ -212,14 +240,7 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
         dataset = dense_dataset(self, X, sample_weight, reset=False)
         gaussians = self._gaussians(dataset.dtype)
         with choose_engine(self.engine, dataset).place(dataset) as placement:
-            rows = ScaledPlacement(placement)
-            found = rows.reduce(LIKELIHOOD, lambda scale: LikelihoodParams(gaussians, scale))
-        weight = found.weight.value
-        if not weight > 0.0:
-            raise InvalidParameterError(
-                f"total weight of the rows={weight} should be > 0; give some row a weight."
-            )
-        return found.bounds.value + weight * gaussians.log_constant, weight, dataset.n_rows
+            return *log_likelihood(ScaledPlacement(placement), gaussians), dataset.n_rows
 
     def _n_parameters(self) -> int:
         k, d = self.means_.shape

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from daskcluster.events import (
+    Callback,
     EMStepEnded,
     Event,
     FitEnded,
@@ -32,6 +34,11 @@ def line_for(event: Event) -> str | None:
             f"inertia {event.inertia:.8g}, {event.passes} passes, {event.seconds:.2f} s"
         )
     return None
+
+
+def all_callbacks(estimator: Any) -> tuple[Callback, ...]:
+    """Return who hears the events of a fit: the estimator's callbacks, and `say` if it is verbose."""
+    return (*estimator.callbacks, say) if estimator.verbose else tuple(estimator.callbacks)
 
 
 def say(event: Event) -> None:

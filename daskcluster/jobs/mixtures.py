@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from daskcluster.algorithms.scoring import score_rows
-from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.mixture_rows import (
-    LIKELIHOOD,
-    LikelihoodParams,
     MixtureRowParams,
     label_by_density,
 )
@@ -21,6 +16,7 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.labels import save_rows
+from daskcluster.estimators.mixture_rows import gaussians_for, log_likelihood
 from daskcluster.events import Callback
 from daskcluster.models.mixture import MixtureModel
 from daskcluster.typing import Dataset
@@ -69,14 +65,12 @@ class MixtureJobs:
         chosen = choose_engine(engine, dataset)
         with chosen.place(dataset, callbacks=callbacks) as placement:
             rows = ScaledPlacement(placement)
-            costs = score_rows(rows, gaussians.means)
-            found = rows.reduce(LIKELIHOOD, lambda scale: LikelihoodParams(gaussians, scale))
-        mean = found.bounds.value / found.weight.value + gaussians.log_constant
-        return costs.inertia, mean
+            inertia = score_rows(rows, gaussians.means).inertia
+            total, weight = log_likelihood(rows, gaussians)
+        return inertia, total / weight
 
 
 def _gaussians(model: MixtureModel, dataset: Dataset) -> Gaussians:
-    means = np.ascontiguousarray(model.centres, compute_dtype(dataset.dtype))
-    if model.covariance_type == "isotropic":
-        return Gaussians(means, np.asarray(model.variances[0]))
-    return Gaussians(means, model.variances, model.mixing)
+    return gaussians_for(
+        dataset.dtype, model.centres, model.variances, model.mixing, model.covariance_type
+    )

@@ -10,21 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskcluster.errors import ModelFormatError
-from daskcluster.models.fields import (
-    plain,
-    read_count,
-    read_mapping,
-    read_names,
-    read_number,
-    read_records,
-    read_text,
-)
-from daskcluster.models.kmeans import check_centres, check_per_cluster
+from daskcluster.models.fields import read_count, read_number, read_text
+from daskcluster.models.fitted import FittedModel, check_per_cluster
 from daskcluster.parameters.mixture import COVARIANCE_TYPES
 
 
 @dataclass(frozen=True, eq=False)
-class MixtureModel:
+class MixtureModel(FittedModel):
     """A fitted Gaussian mixture, without its data.
 
     Attributes
@@ -44,7 +36,7 @@ class MixtureModel:
         Posteriors that a row has.
     n_iter, stop_reason, seeding, passes, bytes_read, history, parameters, feature_names, n_rows,
     created_with, estimator
-        As in `daskcluster.models.kmeans.KMeansModel`.
+        As in `daskcluster.models.fitted.FittedModel`.
 
     Raises
     ------
@@ -63,27 +55,16 @@ class MixtureModel:
     kind: ClassVar[str] = "mixture"
     array_names: ClassVar[frozenset[str]] = frozenset({"centres", "variances", "mixing", "weights"})
 
-    centres: np.ndarray
     variances: np.ndarray
     mixing: np.ndarray
     weights: np.ndarray
     covariance_type: str = "isotropic"
     lower_bound: float | None = None
     truncation: int = 1
-    n_iter: int = 0
-    stop_reason: str = ""
-    seeding: str = ""
-    passes: int = 0
-    bytes_read: int = 0
-    history: tuple[dict[str, Any], ...] = ()
-    parameters: dict[str, Any] = field(default_factory=dict)
-    feature_names: tuple[str, ...] | None = None
-    n_rows: int = 0
-    created_with: dict[str, str] = field(default_factory=dict)
-    estimator: str = "VariationalGaussianMixture"
+    estimator: str = field(default="VariationalGaussianMixture", kw_only=True)
 
     def __post_init__(self) -> None:
-        check_centres(self.centres)
+        super().__post_init__()
         for name in ("mixing", "weights"):
             check_per_cluster(name, getattr(self, name), self.n_clusters)
         if self.covariance_type not in COVARIANCE_TYPES:
@@ -98,13 +79,6 @@ class MixtureModel:
             raise ModelFormatError(
                 f"truncation={self.truncation} should be in [1, {self.n_clusters}], the components."
             )
-        names = self.feature_names
-        if names is not None and len(names) != self.n_features:
-            raise ModelFormatError(
-                f"{len(names)} feature names should be as many as the means' {self.n_features} features."
-            )
-        object.__setattr__(self, "history", tuple(self.history))
-        object.__setattr__(self, "feature_names", None if names is None else tuple(names))
 
     def _check_variances(self) -> None:
         k, d = self.centres.shape
@@ -117,14 +91,6 @@ class MixtureModel:
         if not (np.isfinite(self.variances).all() and (self.variances > 0).all()):
             raise ModelFormatError("variances should be finite and > 0.")
 
-    @property
-    def n_clusters(self) -> int:
-        return int(self.centres.shape[0])
-
-    @property
-    def n_features(self) -> int:
-        return int(self.centres.shape[1])
-
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays to save, by name."""
         return {
@@ -134,26 +100,13 @@ class MixtureModel:
             "weights": np.asarray(self.weights, np.float64),
         }
 
-    def body(self) -> dict[str, Any]:
-        """Return all else, as plain JSON values."""
-        return plain(
-            {
-                "covariance_type": self.covariance_type,
-                "lower_bound": self.lower_bound,
-                "truncation": self.truncation,
-                "n_iter": self.n_iter,
-                "stop_reason": str(self.stop_reason),
-                "seeding": self.seeding,
-                "passes": self.passes,
-                "bytes_read": self.bytes_read,
-                "history": list(self.history),
-                "parameters": self.parameters,
-                "feature_names": None if self.feature_names is None else list(self.feature_names),
-                "n_rows": self.n_rows,
-                "created_with": self.created_with,
-                "estimator": self.estimator,
-            }
-        )
+    def own(self) -> dict[str, Any]:
+        """Return the part of `body` that only this kind of model has."""
+        return {
+            "covariance_type": self.covariance_type,
+            "lower_bound": self.lower_bound,
+            "truncation": self.truncation,
+        }
 
     def facts(self) -> dict[str, Any]:
         """Return what only this kind of model has to say, for tables."""
@@ -166,24 +119,10 @@ class MixtureModel:
     @classmethod
     def from_parts(cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> MixtureModel:
         """Return the model that `body` and `arrays` describe; see `ModelFormatError`."""
-        for name in sorted(cls.array_names):
-            if name not in arrays:
-                raise ModelFormatError(f"the model's array {name!r} is missing; save it again.")
         has_bound = body.get("lower_bound") is not None
         return cls(
-            **{name: arrays[name] for name in cls.array_names},
             covariance_type=read_text(body, "covariance_type"),
             lower_bound=read_number(body, "lower_bound") if has_bound else None,
             truncation=read_count(body, "truncation"),
-            n_iter=read_count(body, "n_iter"),
-            stop_reason=read_text(body, "stop_reason"),
-            seeding=read_text(body, "seeding"),
-            passes=read_count(body, "passes"),
-            bytes_read=read_count(body, "bytes_read"),
-            history=read_records(body, "history"),
-            parameters=read_mapping(body, "parameters"),
-            feature_names=read_names(body, "feature_names"),
-            n_rows=read_count(body, "n_rows"),
-            created_with=read_mapping(body, "created_with"),
-            estimator=read_text(body, "estimator"),
+            **cls.shared_parts(body, arrays),
         )

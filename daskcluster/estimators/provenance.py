@@ -1,0 +1,70 @@
+"""How a fit came to its result: between an estimator's attributes and the fields of its model."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from daskcluster.estimators.by_reference import BY_REFERENCE
+from daskcluster.estimators.load import registered_name
+from daskcluster.models.fitted import FittedModel
+from daskcluster.models.versions import created_with
+
+E = TypeVar("E", bound=BaseEstimator)
+
+_LEARNT = ("n_iter", "stop_reason", "seeding", "passes", "bytes_read", "n_rows")
+
+
+def provenance(estimator: Any) -> dict[str, Any]:
+    """Return the fields that every `FittedModel` has beside its centres, from a fitted estimator."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return {
+        **{name: getattr(estimator, f"{name}_") for name in _LEARNT},
+        "history": tuple(estimator.history_),
+        "parameters": _plain_parameters(estimator),
+        "feature_names": None if names is None else tuple(map(str, names)),
+        "created_with": created_with(),
+        "estimator": registered_name(type(estimator)),
+    }
+
+
+def from_provenance(kind: type[E], model: FittedModel, **arguments: Any) -> E:
+    """Return an estimator of class `kind` that has been fitted as `model` says, but for what it learnt.
+
+    Parameters
+    ----------
+    kind : type
+        Of the estimator.
+    model : FittedModel
+    **arguments : object
+        Of the constructor, which the model knows better than its record of parameters.
+    """
+    names = kind(**arguments).get_params(deep=False)
+    plain = {
+        name: value
+        for name, value in model.parameters.items()
+        if name in names and not (isinstance(value, str) and value.startswith("<"))
+    }
+    estimator: Any = kind(**{**plain, **arguments})
+    for name in _LEARNT:
+        setattr(estimator, f"{name}_", getattr(model, name))
+    estimator.history_ = list(model.history)
+    estimator.n_features_in_ = model.n_features
+    if model.feature_names is not None:
+        estimator.feature_names_in_ = np.asarray(model.feature_names, dtype=object)
+    return estimator
+
+
+def _plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
+    """Return the parameters that are plain JSON values; of others, what kind they were."""
+    found: dict[str, Any] = {}
+    for name, value in estimator.get_params(deep=False).items():
+        if name in BY_REFERENCE:
+            continue
+        if isinstance(value, np.generic):
+            value = value.item()
+        plain = value is None or isinstance(value, (bool, int, float, str))
+        found[name] = value if plain else f"<{type(value).__name__}>"
+    return found

@@ -1,0 +1,156 @@
+"""What all models have in common: centres, and how the fit came to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from daskcluster.errors import ModelFormatError
+from daskcluster.models.fields import (
+    plain,
+    read_count,
+    read_mapping,
+    read_names,
+    read_records,
+    read_text,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """Base of the models. A subclass adds its own fields, and its part of `arrays` and `own`.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d), float32 or float64
+    n_iter : int
+        Centre updates made.
+    stop_reason : str
+        A value of `daskcluster.events.StopReason`.
+    seeding : str
+        How the first centres were chosen.
+    passes, bytes_read : int
+        Passes over the data, and decoded bytes fetched from the store.
+    history : tuple of dict
+        One record per iteration.
+    parameters : dict
+        The estimator's parameters that are plain JSON values.
+    feature_names : tuple of str, or None
+    n_rows : int
+        Rows that were clustered.
+    created_with : dict
+        Versions of the libraries, and of Python.
+    estimator : str
+        Name of the class that was fitted, as the catalogue of algorithms has it.
+
+    Raises
+    ------
+    ModelFormatError
+        Centres are not finite floats of shape (k, d), or feature names are more or fewer.
+    """
+
+    array_names: ClassVar[frozenset[str]]
+
+    centres: np.ndarray
+    _: KW_ONLY
+    n_iter: int = 0
+    stop_reason: str = ""
+    seeding: str = ""
+    passes: int = 0
+    bytes_read: int = 0
+    history: tuple[dict[str, Any], ...] = ()
+    parameters: dict[str, Any] = field(default_factory=dict)
+    feature_names: tuple[str, ...] | None = None
+    n_rows: int = 0
+    created_with: dict[str, str] = field(default_factory=dict)
+    estimator: str = ""
+
+    def __post_init__(self) -> None:
+        _check_centres(self.centres)
+        names = self.feature_names
+        if names is not None and len(names) != self.n_features:
+            raise ModelFormatError(
+                f"{len(names)} feature names should be as many as the centres' {self.n_features} "
+                "features."
+            )
+        # A list is what most callers hold; a frozen model keeps tuples.
+        object.__setattr__(self, "history", tuple(self.history))
+        object.__setattr__(self, "feature_names", None if names is None else tuple(names))
+
+    @property
+    def n_clusters(self) -> int:
+        return int(self.centres.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        return int(self.centres.shape[1])
+
+    def own(self) -> dict[str, Any]:
+        """Return the part of `body` that only this kind of model has."""
+        raise NotImplementedError
+
+    def body(self) -> dict[str, Any]:
+        """Return all but the arrays, as plain JSON values."""
+        names = self.feature_names
+        shared = {
+            "n_iter": self.n_iter,
+            "stop_reason": str(self.stop_reason),
+            "seeding": self.seeding,
+            "passes": self.passes,
+            "bytes_read": self.bytes_read,
+            "history": list(self.history),
+            "parameters": self.parameters,
+            "feature_names": None if names is None else list(names),
+            "n_rows": self.n_rows,
+            "created_with": self.created_with,
+            "estimator": self.estimator,
+        }
+        return plain({**self.own(), **shared})
+
+    @classmethod
+    def shared_parts(
+        cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> dict[str, Any]:
+        """Return the constructor's arguments that all kinds have, and the arrays; for `from_parts`."""
+        for name in sorted(cls.array_names):
+            if name not in arrays:
+                raise ModelFormatError(f"the model's array {name!r} is missing; save it again.")
+        found = {
+            "n_iter": read_count(body, "n_iter"),
+            "stop_reason": read_text(body, "stop_reason"),
+            "seeding": read_text(body, "seeding"),
+            "passes": read_count(body, "passes"),
+            "bytes_read": read_count(body, "bytes_read"),
+            "history": read_records(body, "history"),
+            "parameters": read_mapping(body, "parameters"),
+            "feature_names": read_names(body, "feature_names"),
+            "n_rows": read_count(body, "n_rows"),
+            "created_with": read_mapping(body, "created_with"),
+        }
+        if "estimator" in body:  # documents of before there were several do not name theirs
+            found["estimator"] = read_text(body, "estimator")
+        return {**{name: arrays[name] for name in cls.array_names}, **found}
+
+
+def _check_centres(centres: np.ndarray) -> None:
+    if centres.ndim != 2 or centres.shape[0] < 1 or centres.shape[1] < 1:
+        raise ModelFormatError(f"centres of shape {centres.shape} should be of shape (k, d).")
+    if centres.dtype not in (np.float32, np.float64):
+        raise ModelFormatError(f"centres of dtype {centres.dtype} should be float32 or float64.")
+    if not np.isfinite(centres).all():
+        raise ModelFormatError("centres should be finite; one holds NaN or infinity.")
+
+
+def check_per_cluster(name: str, values: np.ndarray, n_clusters: int) -> None:
+    """Refuse figures of clusters that are not finite, or negative, or too few."""
+    if values.shape != (n_clusters,):
+        raise ModelFormatError(
+            f"cluster {name} of shape {values.shape} should be of shape ({n_clusters},)."
+        )
+    if values.dtype.kind not in "fiu":
+        raise ModelFormatError(f"cluster {name} of dtype {values.dtype} should be numbers.")
+    if not (np.isfinite(values).all() and (values >= 0).all()):
+        raise ModelFormatError(f"cluster {name} should be finite and >= 0.")
