@@ -103,7 +103,8 @@ class MixtureResult:
     stop_reason : StopReason
     history : list of dict
         One record an iteration: ``iteration, free_energy, inertia, variance, seconds, n_distances,
-        n_moved``; the inertia is weighted by posteriors.
+        n_moved``; the inertia is weighted by posteriors, and the first record has the distances of the
+        passes before it, too.
     """
 
     gaussians: Gaussians
@@ -230,9 +231,11 @@ class _ExactPasses:
 
     def __init__(self, rows: ScaledPlacement, centres: np.ndarray, settings: EMSettings) -> None:
         self._rows, self._settings = rows, settings
+        self._n_uncounted = 0
 
     def first_cost(self, gaussians: Gaussians) -> float:
         """Return the weighted sum of squared distances to the nearest means."""
+        self._n_uncounted = self._rows.known().n_rows * gaussians.k
         return score_rows(self._rows, gaussians.means).inertia
 
     def step(self, gaussians: Gaussians) -> MixtureStatistics:
@@ -242,6 +245,8 @@ class _ExactPasses:
             return MixtureParams(Step(gaussians, None), scale, gaussians.k, key)
 
         found: MixtureStatistics = self._rows.reduce(EXACT_EM, params)
+        found.n_distances += self._n_uncounted
+        self._n_uncounted = 0
         return found
 
     def close(self) -> None:
@@ -259,19 +264,23 @@ class _TruncatedPasses:
         self._journal: list[Step] = []
         self._rooted = settings.covariance_type == "isotropic"
         self._searched = False
+        self._n_uncounted = 0
 
     def first_cost(self, gaussians: Gaussians) -> float:
         """Search with a variance of one, and return the sum of the least squared distances (eq. 8)."""
         for _ in range(self._settings.warmup_steps + 1):
             found = self._pass(gaussians, self._search(), learns=False)
+            self._n_uncounted += found.n_distances
         self._searched = True
         return found.bound.value
 
     def step(self, gaussians: Gaussians) -> MixtureStatistics:
         """Make an E-step and return what an M-step needs. The search before counts as the first."""
         search = None if self._searched else self._search()
-        self._searched = False
-        return self._pass(gaussians, search, learns=True)
+        found = self._pass(gaussians, search, learns=True)
+        found.n_distances += self._n_uncounted
+        self._searched, self._n_uncounted = False, 0
+        return found
 
     def _search(self) -> Search:
         settings, number = self._settings, len(self._journal)

@@ -86,7 +86,8 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     n_iter_ : int
     history_ : list of dict
         For each iteration ``free_energy`` (a sum over rows, at the parameters that the iteration
-        started from), ``inertia``, ``variance``, ``seconds``, ``n_distances``, ``n_moved``.
+        started from), ``inertia``, ``variance``, ``seconds``, ``n_distances`` (of the first: with the
+        searches before it), ``n_moved``.
     labels_ : ndarray of shape (n,), int32, or Labels
         Computed when asked for, one pass: an array for rows given in memory, else a handle.
     coreset_ : Dataset

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -64,8 +64,12 @@ class Run:
         return np.asarray(self.energies)[np.searchsorted(spent, budget, side="right") - 1]
 
 
+Kept = TypeVar("Kept")
+"""What is kept of a run: a data class of plain values."""
+
+
 @dataclass(frozen=True)
-class RunFiles:
+class RunFiles(Generic[Kept]):
     """Keeps the runs of one benchmark.
 
     Parameters
@@ -74,21 +78,24 @@ class RunFiles:
     settings : mapping
         What the runs depend on beside their names. Files made with others are made again, as
         are those of another processor: only times of one machine compare.
+    kind : data class
+        Of the runs.
     """
 
     folder: Path
     settings: Mapping[str, Any]
+    kind: Callable[..., Kept]
 
     def get(
         self,
         name: str,
-        make: Callable[[], Run],
+        make: Callable[[], Kept],
         *,
-        enough: Callable[[Run], bool] = lambda run: True,
-    ) -> Run:
+        enough: Callable[[Kept], bool] = lambda run: True,
+    ) -> Kept:
         """Return the run of that name: the one that is kept if it is `enough`, else a new one."""
-        path = self.folder / f"{name}.json"
-        kept = self._read(path)
+        path = self._path(name)
+        kept = self.kept(name)
         if kept is not None and enough(kept):
             return kept
         say(f"    {name}")
@@ -97,13 +104,18 @@ class RunFiles:
         self._write(path, run)
         return run
 
-    def _read(self, path: Path) -> Run | None:
+    def kept(self, name: str) -> Kept | None:
+        """Return the run of that name if there is one."""
+        path = self._path(name)
         if not path.exists():
             return None
         record = json.loads(path.read_text(encoding="utf-8"))
-        return Run(**record["run"]) if record["settings"] == self._stamp() else None
+        return self.kind(**record["run"]) if record["settings"] == self._stamp() else None
 
-    def _write(self, path: Path, run: Run) -> None:
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.json"
+
+    def _write(self, path: Path, run: Any) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         record = {
             "settings": self._stamp(),
@@ -118,7 +130,7 @@ class RunFiles:
         return {**self.settings, "processor": cpu_name()}
 
 
-def open_files(benchmark: str, rows: Rows, options: Options) -> RunFiles:
+def open_files(benchmark: str, rows: Rows, options: Options) -> RunFiles[Run]:
     """Return the runs of a benchmark on one set."""
     settings = {
         "source": rows.source,
@@ -126,7 +138,7 @@ def open_files(benchmark: str, rows: Rows, options: Options) -> RunFiles:
         "batch": rows.batch,
         "threads": options.threads,
     }
-    return RunFiles(folder_of(options) / "runs" / benchmark / rows.name, settings)
+    return RunFiles(folder_of(options) / "runs" / benchmark / rows.name, settings, Run)
 
 
 def write_results(options: Options, name: str, results: Any) -> None:

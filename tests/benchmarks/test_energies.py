@@ -148,14 +148,14 @@ def test_runs_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         made.append("run")
         return run_of([0.0, float(len(made))], [2.0, 1.0])
 
-    files = RunFiles(tmp_path, {"k": 50})
+    files = RunFiles(tmp_path, {"k": 50}, Run)
     assert files.get("one", make) == files.get("one", make)
     assert len(made) == 1
     assert files.get("one", make, enough=lambda run: run.end < 0.5).seconds[-1] == 2.0
-    RunFiles(tmp_path, {"k": 40}).get("one", make)
+    RunFiles(tmp_path, {"k": 40}, Run).get("one", make)
     assert len(made) == 3
     monkeypatch.setattr(energy_runs, "cpu_name", lambda: "another")
-    RunFiles(tmp_path, {"k": 40}).get("one", make)
+    RunFiles(tmp_path, {"k": 40}, Run).get("one", make)
     assert len(made) == 4
 
 

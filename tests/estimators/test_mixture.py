@@ -171,8 +171,17 @@ def test_distances_are_counted_below_the_promise():
     X = blobs(2000, 50, 5)
     fitted = mixture(50, truncation=3, n_neighbors=3, n_random=1, max_iter=10).fit(X)
     counts = [record["n_distances"] for record in fitted.history_]
-    assert counts[0] == 3 * len(X)  # the first M-step keeps what was found before
-    assert all(3 * len(X) <= count <= (3 + 9 + 1) * len(X) for count in counts)
+    # The first M-step keeps what the search before it found, whose distances count, too.
+    assert 6 * len(X) <= counts[0] <= (3 + 3 + 9 + 1) * len(X)
+    assert all(3 * len(X) <= count <= (3 + 9 + 1) * len(X) for count in counts[1:])
+    searched = mixture(50, truncation=3, n_neighbors=3, n_random=1, max_iter=1, warmup_steps=2)
+    assert searched.fit(X).history_[0]["n_distances"] >= counts[0] + 6 * len(X)
+
+
+def test_distances_of_exact_em_are_all():
+    X = blobs(500)
+    history = mixture(truncation=6, tol=0.0, max_iter=3).fit(X).history_
+    assert [record["n_distances"] for record in history] == [2 * 500 * 6, 500 * 6, 500 * 6]
 
 
 def test_a_callback_may_stop_it():

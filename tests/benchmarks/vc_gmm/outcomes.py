@@ -1,0 +1,150 @@
+"""What one fit took and how good it is, and the settings that it was made with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PROGRAMS = ("k-means++", "greedy k-means++", "AFK-MC2", "var-GMM-S", "LWCS", "vc-GMM")
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One program with its parameters; zero where a program has none of them.
+
+    Attributes
+    ----------
+    program : str
+        One of `PROGRAMS`.
+    k, chain, coreset, truncation, n_random, warmup_steps : int
+        C, m, N', C' = G, the "+1", and searches before the first variance.
+    tol : float
+        Relative change of the free energy at which to stop.
+    search : str
+        Of the mixture.
+    """
+
+    program: str
+    k: int
+    chain: int = 0
+    coreset: int = 0
+    truncation: int = 0
+    n_random: int = 0
+    warmup_steps: int = 0
+    tol: float = TOLERANCE
+    search: str = "tile"
+
+    @property
+    def name(self) -> str:
+        """Name of its files, without the seed."""
+        parts = {
+            "C": self.k,
+            "m": self.chain,
+            "N": self.coreset,
+            "q": f"{self.truncation}+{self.n_random}" if self.truncation else 0,
+            "w": self.warmup_steps,
+        }
+        words = [self.program.replace(" ", "-")]
+        words += [f"{key}{value}" for key, value in parts.items() if value]
+        words += [f"eps{self.tol:.0e}"] if self.tol != TOLERANCE else []
+        words += [self.search] if self.search != "tile" else []
+        return "_".join(words)
+
+    @property
+    def label(self) -> str:
+        """What it is called in Table 1."""
+        return f"{self.program}, search by rows" if self.search == "row" else self.program
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One fit. Three numbers are those of coreset, seeding and EM.
+
+    Attributes
+    ----------
+    stage_seconds, stage_processor, stage_distances : sequence of three floats
+        Time by the clock, time of all processors together, distances computed.
+    n_iter : int
+    error : float
+        Sum of squared distances of the rows that judge.
+    nmi : float or None
+        Normalised mutual information of their partition and that by k-means++ of the same seed
+        (k-means++ itself: of the seed before).
+    free_energy : float or None
+    """
+
+    stage_seconds: Sequence[float]
+    stage_processor: Sequence[float]
+    stage_distances: Sequence[float]
+    n_iter: int
+    error: float
+    nmi: float | None = None
+    free_energy: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.stage_seconds)
+
+    @property
+    def processor(self) -> float:
+        return sum(self.stage_processor)
+
+    @property
+    def distances(self) -> float:
+        return sum(self.stage_distances)
+
+    @property
+    def share(self) -> float:
+        """Part of the processors' time that coreset and seeding took."""
+        return 1.0 - self.stage_processor[2] / self.processor
+
+
+def relative_error(error: float, reference: float) -> float:
+    """Return (error - reference) / reference (eq. 9)."""
+    return (error - reference) / reference
+
+
+def kmeans_free_energy(inertia: float, weight: float, k: int, d: int) -> float:
+    """Return the free energy of k-means: of rows with the variance of their own distances.
+
+    ``weight`` times -log C - D/2 log(2 pi e sigma^2), sigma^2 = inertia / (D weight).
+    """
+    variance = inertia / (d * weight)
+    return -weight * (math.log(k) + 0.5 * d * math.log(2.0 * math.pi * math.e * variance))
+
+
+class FreeEnergyRule:
+    """A callback that ends k-means as the mixtures end: when |F - F'| / |F| is below `tol`.
+
+    The inertia of an iteration comes out of its sums, so the rule costs nothing.
+    """
+
+    def __init__(self, weight: float, k: int, d: int, tol: float) -> None:
+        self._weight, self._k, self._d, self._tol = weight, k, d, tol
+        self.free_energy: float | None = None
+
+    def __call__(self, event: Any) -> None:
+        from daskcluster.events import IterationEnded, StopFit
+
+        if not isinstance(event, IterationEnded):
+            return
+        if event.inertia <= 0.0:
+            raise StopFit
+        before = self.free_energy
+        found = kmeans_free_energy(event.inertia, self._weight, self._k, self._d)
+        self.free_energy = found
+        if before is not None and abs(found - before) < self._tol * abs(found):
+            raise StopFit
+
+
+def chains_distances(n_rows: int, k: int, chain: int) -> float:
+    """Return the distances of AFK-MC2: of all rows to the first centre, and m C^2 / 2 of proposals."""
+    return n_rows + 0.5 * chain * k * k
+
+
+def greedy_candidates(k: int) -> int:
+    """Return how many candidates a step of greedy k-means++ has."""
+    return 2 + int(math.log(k))

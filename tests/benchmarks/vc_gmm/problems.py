@@ -1,0 +1,163 @@
+"""The sets of the paper's experiments, or what stands for them, with the settings of each.
+
+C, N' and m are not to be had from the paper's text, but follow from its speed-ups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tests.benchmarks.harness import Options, mixture
+
+QUICK_ROWS, QUICK_CLUSTERS, QUICK_CORESET = 25, 20, 16
+"""By how much `--quick` divides them."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One set and the paper's settings for it.
+
+    Attributes
+    ----------
+    name, stands_for : str
+        What it is called here, and the set of the paper whose figures stand beside ours.
+    rows : int
+    d, k : int
+    coreset : int
+        N' of the paper.
+    chain : int
+        m, the length of AFK-MC2's chains.
+    truncation, n_random : int
+        C' = G, and the "+1".
+    make : callable
+        Folder of the data -> rows to learn from, and those to judge by.
+    file : str or None
+        Its data, which `make` replaces by generated rows if it is missing.
+    sweeps : tuple of str
+        Beside Table 1: "chain", "coreset", "truncation", "tolerance", "warm-up", "greedy", "clusters".
+    """
+
+    name: str
+    stands_for: str
+    rows: int
+    d: int
+    k: int
+    coreset: int
+    chain: int
+    truncation: int
+    make: Callable[[Path | None, Problem], tuple[np.ndarray, np.ndarray]]
+    n_random: int = 0
+    file: str | None = None
+    sweeps: tuple[str, ...] = ()
+
+    def scaled(self, options: Options) -> Problem:
+        """Return the problem as it is solved: `--quick` makes it smaller."""
+        if not options.quick:
+            return self
+        shrunk = {
+            "rows": self.rows // QUICK_ROWS,
+            "k": max(20, self.k // QUICK_CLUSTERS),
+            "coreset": max(512, self.coreset // QUICK_CORESET),
+        }
+        return Problem(**{**vars(self), **shrunk})
+
+    def source(self, data: Path | None) -> str:
+        if self.file is None:
+            return "generated"
+        return self.file if _path(data, self.file) is not None else f"generated, no {self.file}"
+
+    def load(self, data: Path | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return float32 rows to learn from and rows to judge by (often the same array)."""
+        return self.make(data, self)
+
+    @property
+    def shape(self) -> str:
+        return f"{self.rows:,} x {self.d}"
+
+
+def _path(data: Path | None, file: str) -> Path | None:
+    path = None if data is None else data / file
+    return path if path is not None and path.exists() else None
+
+
+def _read(data: Path | None, problem: Problem) -> np.ndarray | None:
+    path = _path(data, problem.file or "")
+    if path is None or problem.file is None:
+        return None
+    with np.load(path) as file:
+        return np.asarray(file["X"])
+
+
+def _file_rows(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    raw = _read(data, problem)
+    if raw is None:
+        return _mixture(data, problem)
+    rows = np.ascontiguousarray(_some(raw, problem.rows), dtype=np.float32)
+    return rows, rows
+
+
+def _connections(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return log(1 + x) of the columns: of the raw ones, bytes sent are all that counts."""
+    raw = _read(data, problem)
+    if raw is None:
+        return _mixture(data, problem)
+    rows = np.log1p(_some(raw, problem.rows).astype(np.float64)).astype(np.float32)
+    return rows, rows
+
+
+def _noisy_digits(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return MNIST with uniform noise of [0, 1] on its 256 levels; its test digits judge."""
+    raw, generator = _read(data, problem), np.random.default_rng(0)
+    n_judged = problem.rows // 6
+    if raw is None:
+        rows = mixture(problem.rows + n_judged, problem.d, problem.k)
+    else:
+        levels = np.concatenate([raw[:60_000][: problem.rows], raw[60_000:][:n_judged]])
+        rows = levels.reshape(len(levels), -1).astype(np.float32)
+        rows += generator.random(rows.shape, dtype=np.float32)
+    return rows[: problem.rows], rows[problem.rows :]
+
+
+def _mixture(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of 2 C unit Gaussians about standard normal centres."""
+    rows = mixture(problem.rows, problem.d, problem.k)
+    return rows, rows
+
+
+def _many_more(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of 2 C unit Gaussians, and a fifth as many others to judge by."""
+    rows = mixture(problem.rows + problem.rows // 5, problem.d, problem.k)
+    return rows[: problem.rows], rows[problem.rows :]
+
+
+def _some(rows: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return `n_rows` of the rows, drawn at random if there are more."""
+    if len(rows) <= n_rows:
+        return rows
+    return rows[np.sort(np.random.default_rng(0).permutation(len(rows))[:n_rows])]
+
+
+_SMALL = ("chain", "coreset", "truncation", "tolerance", "greedy")
+_LARGE = ("chain", "coreset")
+
+PROBLEMS = {
+    problem.name: problem
+    for problem in (
+        Problem("cod_rna", "RNA", 331_152, 8, 500, 2**15, 20, 3, _file_rows, 1, "cod_rna.npz",
+                (*_SMALL, "warm-up")),
+        Problem("kddcup99_10pct", "KDD", 494_021, 38, 500, 2**13, 2, 5, _connections, 0,
+                "kddcup99_10pct.npz", _SMALL),
+        Problem("kdd-like", "KDD", 145_751, 74, 500, 2**13, 2, 5, _mixture, sweeps=_SMALL),
+        Problem("mnist", "CIFAR-10", 60_000, 784, 500, 2**12, 2, 5, _noisy_digits, 0, "mnist.npz",
+                _SMALL),
+        Problem("song-like", "SONG", 515_345, 90, 4000, 2**16, 2, 5, _mixture, sweeps=_LARGE),
+        Problem("song-like-2000", "", 515_345, 90, 2000, 2**16, 2, 5, _mixture, sweeps=_LARGE),
+        Problem("susy-like", "SUSY", 5_000_000, 18, 2000, 2**15, 2, 5, _mixture, sweeps=_LARGE),
+        Problem("tiny-like", "80 Mio. Tiny Images", 5_000_000, 18, 8000, 2**20, 2, 5, _many_more,
+                sweeps=("clusters",)),
+    )
+}  # fmt: skip
