@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from daskcluster.estimators.minibatch import MiniBatchKMeans
     from daskcluster.estimators.mixture import VariationalGaussianMixture
     from daskcluster.estimators.nested import NestedMiniBatchKMeans
+    from daskcluster.estimators.variance_reduced import VarianceReducedKMeans
     from daskcluster.typing import Dataset
 
 __version__ = "0.1.0"
@@ -46,6 +47,7 @@ __all__ = [
     "LocalEngine",
     "MiniBatchKMeans",
     "NestedMiniBatchKMeans",
+    "VarianceReducedKMeans",
     "VariationalGaussianMixture",
     "__version__",
     "afk_mc2",
@@ -75,6 +77,7 @@ _HOMES = {
     "LocalEngine": "daskcluster.engine.local",
     "MiniBatchKMeans": "daskcluster.estimators.minibatch",
     "NestedMiniBatchKMeans": "daskcluster.estimators.nested",
+    "VarianceReducedKMeans": "daskcluster.estimators.variance_reduced",
     "VariationalGaussianMixture": "daskcluster.estimators.mixture",
     "afk_mc2": "daskcluster.estimators.functions",
     "kmeans_parallel": "daskcluster.estimators.functions",

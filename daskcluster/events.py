@@ -132,6 +132,24 @@ class StepsEnded(IterationEnded):
 
 
 @dataclass(frozen=True)
+class EpochEnded(IterationEnded):
+    """One epoch of variance reduced k-means is done: a full pass, and steps that single rows made.
+
+    `inertia` belongs to the centres that the epoch started from, `shift` to the whole epoch.
+    `learning_rate` is that of its `n_steps` steps, in `n_switched` of which the row had changed centres.
+    `went_back` says that the centres it would have started from were worse than those of the epoch before,
+    or that its own steps diverged: centres went back to the last position correction, and the rate is
+    halved from here on. `full_gradient` is the length of the gradient there, where it was computed.
+    """
+
+    learning_rate: float = 0.0
+    n_steps: int = 0
+    n_switched: int = 0
+    went_back: bool = False
+    full_gradient: float | None = None
+
+
+@dataclass(frozen=True)
 class EMStepEnded(IterationEnded):
     """One E-step and M-step of a mixture is done.
 

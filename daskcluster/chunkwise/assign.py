@@ -10,7 +10,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Scale, residual_shift
 from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.rows import accumulate_rows
+from daskcluster.chunkwise.rows import accumulate_rows, sum_rows
 from daskcluster.chunkwise.statistics import FarthestRows, KMeansStatistics
 from daskcluster.chunkwise.survey import refuse_bad
 from daskcluster.kernels.accumulate import accumulate_values
@@ -109,6 +109,9 @@ def _assign_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> 
     if into.sums_low is None:
         for block in chunk.blocks(unit=prepared.params.unit):
             labels = _room(block, prepared.params)
+            if prepared.params.labelled:
+                sum_rows(block.rows, labels, prepared.shift, into.sums, into.counts)
+                continue
             prepared.centres.nearest_and_sum(
                 block.rows, labels, prepared.shift, into.sums, into.counts
             )

@@ -41,6 +41,27 @@ def raise_max_abs(rows: Rows, max_abs: np.ndarray) -> tuple[int, bool]:
     return bad, is_nan
 
 
+def sum_rows(
+    rows: Rows, labels: np.ndarray, shift: np.ndarray, sums: np.ndarray, counts: np.ndarray
+) -> None:
+    """Add rows to the sums of their clusters on one grid, and count them.
+
+    Parameters
+    ----------
+    rows : Rows
+    labels : ndarray of shape (n,), int32
+    shift : ndarray of shape (d,)
+    sums : ndarray of shape (k, d), float64
+        IN/OUT.
+    counts : ndarray of shape (k,), int64
+        IN/OUT.
+    """
+    if isinstance(rows, SparseRows):
+        sparse.add_sparse(*csr(rows), labels, shift, sums, counts)
+    else:
+        accumulate.accumulate(rows, labels, shift, sums, counts)
+
+
 def accumulate_rows(
     rows: Rows,
     labels: np.ndarray,

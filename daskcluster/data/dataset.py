@@ -58,6 +58,9 @@ class RowDataset(ABC):
     n_readers = 1
     """Blocks fetched at the same time; more than one hides the latency of a remote store."""
 
+    divisible = True
+    """Partitions of rows in memory may be cut further, to share them among threads."""
+
     def __init__(self, n_features: int, dtype: Any, edges: np.ndarray) -> None:
         self.n_features = int(n_features)
         self.dtype = np.dtype(dtype)

@@ -79,7 +79,7 @@ def _drain(queue: deque[Unit]) -> Iterator[Unit]:
 
 def local_spans(dataset: Dataset, n_threads: int) -> Sequence[Range]:
     """Return the rows of every unit: the partitions, or cuts of rows that are in memory."""
-    if not dataset.in_memory:
+    if not (dataset.in_memory and dataset.divisible):
         return list(dataset.partitions)
     row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
     least = max(1, MIN_UNIT_BYTES // max(1, row_bytes))

@@ -19,6 +19,7 @@ from daskcluster.parameters.minibatch import MINI_BATCH
 from daskcluster.parameters.mixture import MIXTURE
 from daskcluster.parameters.nested import NESTED
 from daskcluster.parameters.table import Parameter
+from daskcluster.parameters.variance_reduced import VARIANCE_REDUCED
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -115,6 +116,19 @@ ALGORITHMS: dict[str, Algorithm] = {
         about="mini-batches that double until they are all rows",
         plan="daskcluster.estimators.nested_plan:plan_fit",
     ),
+    **{
+        name: Algorithm(
+            "daskcluster.estimators.variance_reduced:VarianceReducedKMeans",
+            VARIANCE_REDUCED,
+            about=about,
+            fixed={"variant": name},
+            plan="daskcluster.estimators.variance_reduced_plan:plan_fit",
+        )
+        for name, about in (
+            ("vrkm++", "full passes, and steps of single rows between them"),
+            ("vrkm", "the same with a pass for the full gradient, which is zero"),
+        )
+    },
     **{
         name: Algorithm(
             "daskcluster.estimators.mixture:VariationalGaussianMixture",

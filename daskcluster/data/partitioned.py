@@ -1,0 +1,155 @@
+"""A dataset that is handed over partition by partition, each as one chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.data.dataset import OnRead, RowDataset
+from daskcluster.data.opened import open_once
+from daskcluster.data.partitions import MOST_BYTES
+from daskcluster.typing import Range, Reach, Recipe
+
+WHOLE_BYTES = 256 << 20
+"""Rows up to this size are one partition."""
+
+
+def partition_edges(dataset: RowDataset, n_partitions: int | None) -> np.ndarray:
+    """Return where about equal partitions begin, and n; int64.
+
+    Parameters
+    ----------
+    dataset : RowDataset
+    n_partitions : int or None
+        How many, at most: those of stored rows are whole chunks. None: one for rows of up to 256 MB, else
+        as many as it takes for 64 MB each.
+
+    Examples
+    --------
+    >>> from daskcluster.data.open import open_dataset
+    >>> rows = open_dataset(np.zeros((10, 2)))
+    >>> partition_edges(rows, 3).tolist(), partition_edges(rows, None).tolist()
+    ([0, 3, 6, 10], [0, 10])
+    """
+    n_rows = dataset.n_rows
+    if n_partitions is None:
+        size = dataset.bytes_of((0, n_rows))
+        n_partitions = 1 if size <= WHOLE_BYTES else -(-size // MOST_BYTES)
+    edges = np.linspace(0, n_rows, min(n_partitions, n_rows) + 1).astype(np.int64)
+    if dataset.in_memory:
+        return edges
+    chunks = dataset.read_edges((0, n_rows))
+    places = np.searchsorted(chunks, edges)
+    # To the nearer chunk edge; what two partitions would share goes to one of them.
+    below, above = chunks[np.maximum(places - 1, 0)], chunks[places]
+    return np.unique(np.where(edges - below < above - edges, below, above))
+
+
+class PartitionedDataset(RowDataset):
+    """The rows of a dataset, in partitions that are read as a whole and never cut.
+
+    Parameters
+    ----------
+    base : RowDataset
+    edges : ndarray of int64, shape (n_partitions + 1,)
+        Where partitions begin, and n; see `partition_edges`.
+
+    Examples
+    --------
+    >>> from daskcluster.data.open import open_dataset
+    >>> base = open_dataset(np.arange(8.0).reshape(4, 2))
+    >>> rows = PartitionedDataset(base, np.array([0, 1, 4]))
+    >>> [(chunk.start, chunk.n_rows) for chunk in rows.chunks(rows.partitions)]
+    [(0, 1), (1, 3)]
+    """
+
+    divisible = False
+
+    def __init__(self, base: RowDataset, edges: np.ndarray) -> None:
+        super().__init__(base.n_features, base.dtype, edges)
+        self.base = base
+
+    @property
+    def source(self) -> str:
+        return self.base.source
+
+    @property
+    def chunk_sizes(self) -> tuple[int, ...]:
+        """Rows of every storage chunk of the base."""
+        return self.base.chunk_sizes
+
+    @property
+    def partitions(self) -> tuple[Range, ...]:
+        return tuple(pairwise(self._edges.tolist()))
+
+    @property
+    def row_bytes(self) -> int:
+        return self.base.row_bytes
+
+    def bytes_of(self, span: Range) -> int:
+        return self.base.bytes_of(span)
+
+    @property
+    def in_memory(self) -> bool:
+        return self.base.in_memory
+
+    @property
+    def weights(self) -> Any:
+        return self.base.weights
+
+    @property
+    def own_reach(self) -> Reach:
+        return self.base.own_reach
+
+    @property
+    def reach(self) -> Reach:
+        return self.base.reach
+
+    def own_recipe(self) -> Recipe:
+        return PartitionedRecipe(self.base.recipe(), tuple(self._edges.tolist()))
+
+    def recipe(self) -> Recipe:
+        return self.own_recipe()
+
+    def to_scratch(self, folder: str) -> PartitionedDataset:
+        """Write the base to Zarr in `folder`, and return the same partitions of that."""
+        return PartitionedDataset(self.base.to_scratch(folder), self._edges)
+
+    def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
+        """Yield one chunk per range: views of rows in memory, anything else is read as a whole."""
+        if self.base.in_memory:
+            return self.base.chunks(ranges, on_read=on_read)
+        return (self.base.load(span, on_read=on_read) for span in ranges if span[1] > span[0])
+
+    def read_edges(self, span: Range) -> np.ndarray:
+        return np.array(span, np.int64)
+
+    def fetch(self, start: int, stop: int) -> Any:
+        return self.load((start, stop)).rows
+
+    def load(self, span: Range, *, on_read: OnRead | None = None) -> Chunk:
+        return self.base.load(span, on_read=on_read)
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        return self.base.take(rows)
+
+
+@dataclass(frozen=True)
+class PartitionedRecipe:
+    """How to open the same partitions anywhere."""
+
+    base: Recipe
+    edges: tuple[int, ...]
+
+    def open(self) -> PartitionedDataset:
+        """Open the base in this process (once)."""
+        return open_once(self, self._open)
+
+    def _open(self) -> PartitionedDataset:
+        base: Any = self.base.open()
+        return PartitionedDataset(base, np.array(self.edges, np.int64))

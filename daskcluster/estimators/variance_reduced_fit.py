@@ -1,0 +1,114 @@
+"""One call of ``VarianceReducedKMeans.fit``: places rows and partitions, seeds, goes through epochs."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daskcluster.algorithms.variance_reduced import (
+    EpochsResult,
+    StepRule,
+    TakeSteps,
+    variance_reduced,
+)
+from daskcluster.algorithms.variance_reduced_steps import StepsHere, StepsWhereRowsAre
+from daskcluster.data.batches import whole
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.partitioned import PartitionedDataset, partition_edges
+from daskcluster.engine.engine import Placement
+from daskcluster.engine.memory import Footprint
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.initial import method_for
+from daskcluster.estimators.kmeans_base import KMeansRun, judge
+from daskcluster.estimators.kmeans_fit import fit_footprint
+from daskcluster.events import Notice, publish
+from daskcluster.models.result import FitResult
+from daskcluster.randomness import Key, as_seed
+from daskcluster.typing import Dataset
+
+if TYPE_CHECKING:
+    from daskcluster.estimators.variance_reduced import VarianceReducedKMeans
+
+
+class VarianceReducedFit(Fit):
+    """One call of fit."""
+
+    estimator: VarianceReducedKMeans
+
+    def run(self) -> KMeansRun:
+        estimator, seed = self.estimator, as_seed(self.estimator.random_state)
+        self.started(estimator.variant)
+        assert isinstance(self.dataset, RowDataset)
+        edges = partition_edges(self.dataset, estimator.wanted_partitions)
+        with ExitStack() as stack:
+            placement, take_steps = self._placed(edges, stack)
+            rows = ScaledPlacement(placement, unit=self.unit)
+            labels = self.kept_labels(placement)
+            result = variance_reduced(
+                rows,
+                self.seeded(rows, Key(seed, "restart")),  # as KMeans has it
+                take_steps,
+                rule=StepRule(
+                    estimator.rate_for(self.dataset), estimator.epoch_size, len(edges) - 1
+                ),
+                key=Key(seed, "steps"),
+                full_gradient=estimator.variant == "vrkm",
+                max_iter=estimator.max_iter,
+                tol=estimator.tol,
+                max_time=self.time_left(),
+                callbacks=self.callbacks,
+                labels=labels,
+            )
+            run = self._judged(rows, result, labels)
+            self.passes += placement.traffic.passes
+            self.bytes_read += placement.traffic.bytes_read
+        self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
+        return run
+
+    def _placed(self, edges: np.ndarray, stack: ExitStack) -> tuple[Placement, TakeSteps]:
+        """Return where passes run, and what runs the inner loop."""
+        dataset, footprint = self.dataset, vrkm_footprint(self.dataset, self.n_clusters, self.init)
+        assert isinstance(dataset, RowDataset)
+        if len(edges) == 2:
+            placement = self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
+            stack.enter_context(placement)
+            gathered = whole(dataset, self._count)
+            self.passes += int(not dataset.in_memory)
+            return placement, StepsHere(gathered)
+        view = PartitionedDataset(dataset, edges)
+        placement = self.engine.place(view, footprint=footprint, callbacks=self.callbacks)
+        stack.enter_context(placement)
+        if not (placement.shares_memory and dataset.in_memory):
+            return placement, StepsWhereRowsAre(placement)
+        # Rows of this process are shared among threads in smaller pieces, but for the steps.
+        whole_rows = self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
+        return stack.enter_context(whole_rows), StepsWhereRowsAre(placement)
+
+    def _count(self, n_bytes: int) -> None:
+        self.bytes_read += n_bytes
+
+    def _judged(
+        self, rows: ScaledPlacement, result: EpochsResult, labels: np.ndarray | None
+    ) -> KMeansRun:
+        """Return the final figures; if the last steps diverged, those of the centres before them."""
+        run = judge(rows, result, labels, labelled=self.labelled)
+        if run.found.inertia <= result.bound * (1.0 + 1e-6):
+            return run
+        text = (
+            f"the steps of the last epoch raised the inertia from {result.bound:.6g} to "
+            f"{run.found.inertia:.6g}; the centres are those of its position correction. Pass a smaller "
+            "learning_rate or epoch_size."
+        )
+        publish(self.callbacks, Notice(text))
+        back = FitResult(result.snapshot, result.n_iter, result.stop_reason, result.history)
+        return judge(rows, back, labels, labelled=self.labelled)
+
+
+def vrkm_footprint(dataset: Dataset, n_clusters: int, init: object) -> Footprint:
+    """Return what a fit needs per thread and per row: as Lloyd's algorithm, and centres on their way."""
+    base = fit_footprint(dataset, n_clusters, method_for(init, in_memory=dataset.in_memory))
+    moving = (2 * 8 + 4) * n_clusters * (dataset.n_features + 1)
+    return Footprint(thread_bytes=base.thread_bytes + moving, row_bytes=base.row_bytes)

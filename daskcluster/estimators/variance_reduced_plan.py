@@ -1,0 +1,37 @@
+"""What `VarianceReducedKMeans.fit` will take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.partitioned import partition_edges
+from daskcluster.estimators.initial import method_for
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.kmeans_plan import pass_flop, seeding_passes
+from daskcluster.estimators.plan import Plan
+from daskcluster.estimators.variance_reduced_fit import vrkm_footprint
+from daskcluster.typing import Dataset
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return what a fit with `parameters` takes on `dataset`."""
+    n_clusters, wanted = int(parameters["n_clusters"]), parameters["n_partitions"]
+    check_enough_rows(dataset, n_clusters)
+    assert isinstance(dataset, RowDataset)
+    method = method_for(parameters["init"], in_memory=dataset.in_memory)
+    seeding = seeding_passes(method, n_clusters)
+    edges = partition_edges(dataset, None if wanted == "auto" else int(wanted))
+    gathering, stepping = 0, 0
+    if not dataset.in_memory:
+        gathering, stepping = (1, 0) if len(edges) == 2 else (0, 1)
+    an_epoch = 1 + stepping + int(parameters["variant"] == "vrkm")
+    return Plan(
+        seeding=method,
+        passes_seeding=seeding,
+        restarts=1,
+        passes_at_most=seeding + gathering + an_epoch * int(parameters["max_iter"]) + 1,
+        footprint=vrkm_footprint(dataset, n_clusters, parameters["init"]),
+        flop=pass_flop(dataset, n_clusters),
+    )
