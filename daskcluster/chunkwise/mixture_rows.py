@@ -21,7 +21,9 @@ from daskcluster.kernels.arrays import NO_WEIGHTS, read_only
 from daskcluster.kernels.truncated_all import all_kernel
 from daskcluster.kernels.truncated_sums import MomentGrids, Moments
 
-POSTERIOR = np.dtype([("label", np.int32), ("posterior", np.float64)])
+POSTERIOR = np.dtype([("components", np.int32), ("probabilities", np.float64)])
+STORED_POSTERIOR = np.dtype([("components", np.int32), ("probabilities", np.float32)])
+"""As they are written: float32 has more digits than distances of float32 rows give a posterior."""
 _NONE, _NO_SECONDS = np.empty(0), np.empty((2, 0))
 
 
@@ -70,8 +72,13 @@ def posterior_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
         refuse_bad(block)
         index, posteriors, _ = _visit(block.rows, params.gaussians, params.most, every=False)
         out = found[block.start - chunk.start : block.stop - chunk.start]
-        out["label"], out["posterior"] = index, posteriors
+        out["components"], out["probabilities"] = index, posteriors
     return found
+
+
+def stored_posteriors(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+    """Return `posterior_rows` as they are written, (n, most) of `STORED_POSTERIOR`."""
+    return posterior_rows(chunk, prepared).astype(STORED_POSTERIOR)
 
 
 def density_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:

@@ -29,6 +29,12 @@ from daskcluster.cli.sections import SectionedCommand, option
     metavar="URL",
     help="Where to write the labels, as Zarr.",
 )
+@option(
+    "--posteriors",
+    section=OUTPUT,
+    metavar="URL",
+    help="For a mixture: also write the posteriors of every row, as a Zarr group.",
+)
 @overwrite_option
 @takes_place
 @takes_console
@@ -36,23 +42,30 @@ def command(
     model: str,
     source: str,
     output: str,
+    posteriors: str | None,
     overwrite: bool,
     opening: dict[str, Any],
     place: Place,
     console: Console,
 ) -> None:
-    """Write the label of every row of SOURCE under MODEL: a 1-D int32 Zarr array, one pass."""
+    """Write the label of every row of SOURCE under MODEL: a 1-D int32 Zarr array, one pass.
+
+    With --posteriors, a second pass writes a Zarr group with the arrays components (int32) and
+    probabilities (float32): for every row its most probable components, largest first.
+    """
     from daskcluster import jobs
     from daskcluster.reports.tables import rows_of_record
 
     # Before a cluster is started, too.
     inputs = {"source": source, "model": model}
-    jobs.check_outputs({"output": output}, inputs, opening["storage_options"], overwrite)
+    outputs = {"output": output, "posteriors": posteriors}
+    jobs.check_outputs(outputs, inputs, opening["storage_options"], overwrite)
     with place.open() as engine, console.watching() as callbacks:
         record = jobs.predict(
             model,
             source,
             output=output,
+            posteriors=posteriors,
             overwrite=overwrite,
             engine=engine,
             callbacks=callbacks,

@@ -31,6 +31,7 @@ from daskcluster.estimators.by_reference import SharesEngine
 from daskcluster.estimators.inputs import check_whole, fit_dataset
 from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.lazy import map_blocks
+from daskcluster.estimators.posteriors import as_csr, save_posteriors
 from daskcluster.randomness import Key, as_seed
 from daskcluster.typing import Dataset
 
@@ -137,29 +138,53 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
             return output
         return self._map(X, label_by_density, np.dtype(np.int32))
 
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(
+        self,
+        X: Any,
+        *,
+        output: str | None = None,
+        overwrite: bool = False,
+        storage_options: dict[str, Any] | None = None,
+    ) -> Any:
         """Return the posteriors of the `truncation` most probable components of every row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array, zarr.Array, Dataset, or URL
+        output : str, optional
+            URL of a Zarr group to which they are streamed chunk by chunk, whole or absent: arrays
+            ``components`` (int32) and ``probabilities`` (float32) of shape (n, C'), largest first.
+        overwrite : bool
+            Replace an existing output.
+        storage_options : dict, optional
+            For the output's file system.
 
         Returns
         -------
         scipy.sparse.csr_array of shape (n, k), float64
             `truncation` entries a row, which add up to one; the components are found by full search.
+            With `output` its URL.
 
         Notes
         -----
-        Cost: one pass; 12 bytes for each of the n C' entries, in this process.
+        Cost: one pass; 12 bytes for each of the n C' entries, in this process, unless there is an `output`.
         """
-        from scipy.sparse import csr_array
-
         check_is_fitted(self)
         k = len(self.means_)
         q = min(int(self.truncation), k)
-        found = self._map(X, posterior_rows, POSTERIOR, q)
-        order = np.argsort(found["label"], axis=1)
-        index = np.take_along_axis(found["label"], order, axis=1).ravel()
-        values = np.take_along_axis(found["posterior"], order, axis=1).ravel()
-        starts = np.arange(0, len(values) + 1, q)
-        return csr_array((values, index, starts), shape=(len(found), k))
+        if output is None:
+            return as_csr(self._map(X, posterior_rows, POSTERIOR, q), k)
+        dataset = dense_dataset(self, X, None, reset=False)
+        save_posteriors(
+            dataset,
+            choose_engine(self.engine, dataset),
+            self._gaussians(dataset.dtype),
+            q,
+            output,
+            overwrite=overwrite,
+            storage_options=storage_options,
+        )
+        return output
 
     def score_samples(self, X: Any) -> Any:
         """Return the log-density of every row under the whole mixture, float64 (n,).

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.engine.engine import Engine
-from daskcluster.errors import InvalidDataError
+from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.jobs.centres import CentreJobs
 from daskcluster.jobs.mixtures import MixtureJobs
@@ -47,11 +47,46 @@ class ModelJobs(Protocol):
         ...
 
 
+class PosteriorJobs(Protocol):
+    """What jobs do with rows under a model that has posteriors."""
+
+    def write_posteriors(
+        self,
+        model: Any,
+        dataset: Dataset,
+        engine: Engine,
+        url: str,
+        *,
+        overwrite: bool,
+        storage_options: Mapping[str, Any] | None,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        """Write the largest posteriors of every row to `url`, a Zarr group."""
+        ...
+
+
 JOBS: dict[str, ModelJobs] = {
     KMeansModel.kind: CentreJobs(),
     MixtureModel.kind: MixtureJobs(),
 }
 """By the kind of model, as in `daskcluster.models.kinds.KINDS`."""
+
+POSTERIORS: dict[str, PosteriorJobs] = {MixtureModel.kind: MixtureJobs()}
+"""Those kinds of model that have posteriors."""
+
+
+def check_posteriors(model: Model) -> None:
+    """Refuse a model that has no posteriors.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    if model.kind not in POSTERIORS:
+        raise InvalidParameterError(
+            f"a model of kind {model.kind!r} has no posteriors; leave posteriors out, or give a model of "
+            f"kind {' or '.join(map(repr, POSTERIORS))}."
+        )
 
 
 def check_features(model: Model, dataset: Dataset) -> None:

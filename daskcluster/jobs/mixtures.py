@@ -12,11 +12,14 @@ from daskcluster.chunkwise.mixture_rows import (
     MixtureRowParams,
     label_by_density,
 )
+from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidDataError
 from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.mixture_rows import gaussians_for, log_likelihood
+from daskcluster.estimators.posteriors import save_posteriors
 from daskcluster.events import Callback
 from daskcluster.models.mixture import MixtureModel
 from daskcluster.typing import Dataset
@@ -48,6 +51,29 @@ class MixtureJobs:
             fn=label_by_density,
         )
 
+    def write_posteriors(
+        self,
+        model: MixtureModel,
+        dataset: Dataset,
+        engine: Engine,
+        url: str,
+        *,
+        overwrite: bool,
+        storage_options: Mapping[str, Any] | None,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        """Write the posteriors of every row; see `save_posteriors`. One pass."""
+        save_posteriors(
+            dataset,
+            engine,
+            _gaussians(model, dataset),
+            min(model.truncation, model.n_clusters),
+            url,
+            overwrite=overwrite,
+            storage_options=storage_options,
+            callbacks=callbacks,
+        )
+
     def evaluate(
         self, model: MixtureModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
     ) -> ScoreStatistics:
@@ -71,6 +97,10 @@ class MixtureJobs:
 
 
 def _gaussians(model: MixtureModel, dataset: Dataset) -> Gaussians:
+    if isinstance(dataset, SparseDataset):
+        raise InvalidDataError(
+            "a mixture takes dense rows, the source is sparse; project the rows to fewer features first."
+        )
     return gaussians_for(
         dataset.dtype, model.centres, model.variances, model.mixing, model.covariance_type
     )

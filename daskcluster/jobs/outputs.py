@@ -10,6 +10,8 @@ from daskcluster.data.stores import Location, locate
 from daskcluster.errors import InvalidParameterError
 from daskcluster.models.persist import check_free
 
+_GROUPS = {"posteriors": ("group",)}
+
 
 def check_outputs(
     outputs: Mapping[str, str | None],
@@ -24,7 +26,8 @@ def check_outputs(
     Parameters
     ----------
     outputs : mapping of str to URL or None
-        A ``"model"``, or Zarr arrays under any other name; None is an output that is not wanted.
+        A ``"model"``, ``"posteriors"`` (a Zarr group), or Zarr arrays under any other name; None is
+        an output that is not wanted.
     inputs : mapping of str to object
         Those that are URLs are compared.
     storage_options : mapping, optional
@@ -63,7 +66,7 @@ def check_outputs(
         if name == "model":
             check_free(place.url, **options)
         else:
-            check_output_free(place.url, kinds=kinds, **options)
+            check_output_free(place.url, kinds=_GROUPS.get(name, kinds), **options)
 
 
 def _holds(outer: Location, inner: Location) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.events import Callback
-from daskcluster.jobs.kinds import JOBS, check_features
+from daskcluster.jobs.kinds import JOBS, POSTERIORS, check_features, check_posteriors
 from daskcluster.jobs.outputs import check_outputs
 from daskcluster.jobs.tally import Tally
 from daskcluster.models.persist import load_document
@@ -20,6 +20,7 @@ def predict(
     source: Any,
     *,
     output: str,
+    posteriors: str | None = None,
     array: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
@@ -37,6 +38,9 @@ def predict(
         See `fit`.
     output : str
         URL of the labels; whole or absent.
+    posteriors : str, optional
+        For a mixture: URL of a Zarr group with ``components`` (int32) and ``probabilities`` (float32), the
+        largest posteriors of every row.
 
     Raises
     ------
@@ -47,21 +51,31 @@ def predict(
 
     Notes
     -----
-    Cost: one pass.
+    Cost: one pass, and one for `posteriors`.
     """
     tally = Tally()
-    inputs = {"source": source, "model": model}
-    check_outputs({"output": output}, inputs, storage_options, overwrite)
+    inputs, outputs = {"source": source, "model": model}, {"output": output}
+    outputs |= {} if posteriors is None else {"posteriors": posteriors}
+    check_outputs(outputs, inputs, storage_options, overwrite)
     fitted = load_document(model, storage_options)
+    if posteriors is not None:
+        check_posteriors(fitted)
     dataset = open_dataset(source, array=array, storage_options=storage_options, flatten=flatten)
     check_features(fitted, dataset)
-    JOBS[fitted.kind].write_labels(
-        fitted,
-        dataset,
-        choose_engine(engine, dataset),
-        output,
-        overwrite=overwrite,
-        storage_options=storage_options,
-        callbacks=(*callbacks, tally),
+    writes = [(JOBS[fitted.kind].write_labels, output)]
+    if posteriors is not None:
+        writes.append((POSTERIORS[fitted.kind].write_posteriors, posteriors))
+    chosen = choose_engine(engine, dataset)
+    for write, url in writes:
+        write(
+            fitted,
+            dataset,
+            chosen,
+            url,
+            overwrite=overwrite,
+            storage_options=storage_options,
+            callbacks=(*callbacks, tally),
+        )
+    return PredictRecord(
+        model=str(model), output=output, posteriors=posteriors, **tally.common(dataset)
     )
-    return PredictRecord(model=str(model), output=output, **tally.common(dataset))

@@ -18,11 +18,12 @@ from daskcluster.kernels.by_label import group_by_label
 from daskcluster.kernels.jit import STAMP, kernel
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
 from daskcluster.kernels.row_ops import fetch_row
-from daskcluster.kernels.truncated_aside import look_aside, look_aside_scaled
+from daskcluster.kernels.truncated_apart import SLOT_BITS, pair_distances
+from daskcluster.kernels.truncated_aside import list_all, list_own
 from daskcluster.kernels.truncated_lanes import add_keys, keep_least
-from daskcluster.kernels.truncated_pairs import add_pair, with_room
+from daskcluster.kernels.truncated_pairs import SLOT, slot_of, with_room
 from daskcluster.kernels.truncated_posteriors import weigh
-from daskcluster.kernels.truncated_sums import add_block
+from daskcluster.kernels.truncated_sums import add_block, add_scratch
 from daskcluster.kernels.truncated_tile import BLOCK, listed_distances, listed_tile_for
 
 
@@ -86,18 +87,40 @@ def _steps(key, shift, unit, rooted):  # type: ignore[no-untyped-def]
 
 def _build_tell_pairs(block: int, stamp: int) -> Any:
     def tell_pairs(  # type: ignore[no-untyped-def]
-        costs, number, counts, here, home, stays, k, shift, rooted, table, used,
+        costs, number, counts, here, home, stays, k, shift, rooted, table, used, keys,
     ):  # fmt: skip
-        """Tell of the first `counts` costs of those of the first `here` rows that did not stay."""
+        """Tell of the first `counts` costs of those of the first `here` rows that did not stay.
+
+        Not of their own clusters. `keys` is scratch for as many pairs: their slots are asked for before
+        the first is needed. What `add_pair` does stands here once more: numba counts references at
+        every call of a function that has a loop.
+        """
         _ = stamp
-        unit = STEPS / shift
+        unit, n_pairs, n_used = STEPS / shift, 0, used[0]
+        mask, flat = np.uint64(table.shape[0] - 1), table.reshape(table.size).view(np.float64)
         for r in range(here):
             if stays[r] > 0.0:
                 continue
-            first = np.int64(home[r]) * k
+            own = np.int64(home[r])
             for j in range(counts[r]):
-                value = _steps(costs[j * block + r], shift, unit, rooted)
-                add_pair(table, used, first + number[j * block + r], value, 1)
+                at = j * block + r
+                if number[at] != own:
+                    keys[0, n_pairs], keys[1, n_pairs] = own * k + number[at], at
+                    n_pairs += 1
+        for p in range(n_pairs):
+            fetch_row(flat, np.int64(slot_of(keys[0, p], mask)) * SLOT, 1)
+        for p in range(n_pairs):
+            key, value = keys[0, p], _steps(costs[keys[1, p]], shift, unit, rooted)
+            at = slot_of(key, mask)
+            while table[at, 0] != key:
+                if table[at, 0] < 0:
+                    table[at, 0] = key
+                    n_used += 1
+                    break
+                at = (at + np.uint64(1)) & mask
+            table[at, 1] += value
+            table[at, 2] += 1
+        used[0] = n_used
 
     return kernel(tell_pairs)
 
@@ -137,11 +160,16 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
         best, index = aligned(q * block, rows), np.empty(q * block, np.int32)
         posterior, bound = np.empty(q * block), np.empty(block)
         centres, inverse, scales, adds = costs.means, costs.inverse, costs.scale, costs.add
+        neighbours, drawn = space.neighbours, space.drawn
+        alone = neighbours.shape[1] + drawn.shape[1] == 0
+        plain = not (scales != 1.0).any() and not (adds != 0.0).any()
         listed, sizes, tells = space.lists, space.sizes, told.counts.shape[0] > 0
         stays, kept_sums = np.empty(block), np.zeros(wide * block)
+        told_sums, told_counts = told.sums, told.counts
         mark, seen = np.zeros(k, np.int32), np.full(k, -1, np.int64)
         taken, computed = np.empty(block, np.int64), 0
-        scratch = np.empty((3, (most - wide) * block + 8), np.int64)
+        pairs_aside = np.empty((most - wide) * block + 8, np.int64)
+        keys, scratch = np.empty((2, most * block), np.int64), add_scratch(block, q)
         table, used = pairs
         shift, rooted = told.shift[0], told.rooted[0]
         order, starts = np.empty(sets.shape[0], np.int64), np.empty(k + 1, np.int64)
@@ -168,75 +196,55 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
                         pack_listed_few(rows, taken, 0, zero, packed, block)
                     else:
                         pack_listed(x, taken, 0, d, zero, packed, 0, vectors, width)
-                for j in range(0, m, height):
-                    listed_distances(
-                        packed, centres, inverse, lists, g * wide + j, d, near, j * block,
-                        height, vectors, width, scaled,
-                    )  # fmt: skip
-                for j in range(m):
-                    c = listed[g, j]
-                    scale, add = scales[c], adds[c]
-                    if scale != 1.0 or add != 0.0:
+                listed_distances(
+                    packed, centres, inverse, lists, g * wide, m, d, near,
+                    height, vectors, width, scaled,
+                )  # fmt: skip
+                if not plain:
+                    for j in range(m):
+                        scale, add = scales[listed[g, j]], adds[listed[g, j]]
                         for r in range(block):
                             near[j * block + r] = near[j * block + r] * scale + add
                 near[m * block :] = infinity
-                if scaled:
-                    beside = look_aside_scaled(
-                        x,
-                        d,
-                        taken,
-                        here,
-                        g,
-                        m,
-                        sets,
-                        costs,
-                        space,
-                        mark,
-                        seen,
-                        near,
-                        number,
-                        aside,
-                        scratch,
-                    )
+                if alone:
+                    n_pairs = list_own(taken, here, g, m, sets, mark, number, aside, pairs_aside)
                 else:
-                    beside = look_aside(
-                        x,
-                        d,
-                        taken,
-                        here,
-                        g,
-                        m,
-                        sets,
-                        costs,
-                        space,
-                        mark,
-                        seen,
-                        near,
-                        number,
-                        aside,
-                        scratch,
-                    )
-                computed += here * m + aside[:here].sum()
+                    n_pairs = list_all(
+                        taken, here, g, m, sets, neighbours, drawn, mark, seen, number, aside,
+                        pairs_aside,
+                    )  # fmt: skip
+                for at in range(n_pairs, n_pairs + 4):  # the last four may go beyond the pairs
+                    pairs_aside[at] = (near.shape[0] - block) << SLOT_BITS
+                pair_distances(
+                    x, taken, d, centres, inverse, pairs_aside, n_pairs, near, block, scaled
+                )
+                if not plain:
+                    for at in range(n_pairs):
+                        slot = pairs_aside[at] >> SLOT_BITS
+                        c = number[slot]
+                        near[slot] = near[slot] * scales[c] + adds[c]
+                beside, computed = 0, computed + here * m + n_pairs
+                for r in range(here):
+                    beside = max(beside, aside[r])
                 best[:] = infinity
                 _load_sets(sets, taken, index)  # kept where all costs overflow
-                for j in range(m + beside):
-                    keep_least(near, j * block, number, j * block, best, index, q, vectors, width)
+                # A row's own first, then the nearest of the list: the others then seldom enter.
+                keep_least(near, number, m, beside, best, index, q, vectors, width)
+                keep_least(near, number, 0, m, best, index, q, vectors, width)
                 weigh(best, best, q, sharpness, least, posterior, bound, vectors, width)
                 if not learn:
                     bound[:] = best[:block]
                 else:
                     add_block(
-                        x, d, taken, here, weights, index, best, posterior, costs, grids, moments
-                    )
+                        x, d, taken, here, weights, index, best, posterior, costs, grids, moments,
+                        scratch,
+                    )  # fmt: skip
                 _store(taken, here, index, bound, sets, bounds)
                 if not tells:
                     continue
                 for r in range(block):
                     stays[r] = 1.0 if m and r < here and index[r] == g else 0.0
-                for j in range(m):
-                    add_keys(
-                        near, j * block, kept_sums, j * block, stays, shift, rooted, vectors, width
-                    )
+                add_keys(near, m, kept_sums, stays, shift, rooted, vectors, width)
                 left = here - int(stays.sum())
                 staying += here - left
                 if left:
@@ -244,18 +252,23 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
                     if told.kept[0]:
                         aside[:] = q
                         _tell_pairs(
-                            best, index, aside, here, index, stays, k, shift, rooted, table, used
-                        )
+                            best, index, aside, here, index, stays, k, shift, rooted, table, used,
+                            keys,
+                        )  # fmt: skip
                     else:
                         aside += m
                         _tell_pairs(
-                            near, number, aside, here, index, stays, k, shift, rooted, table, used
-                        )
+                            near, number, aside, here, index, stays, k, shift, rooted, table, used,
+                            keys,
+                        )  # fmt: skip
             if tells:
-                told.counts[g] += staying
+                told_counts[g] += staying
                 for j in range(m):
-                    for r in range(block):
-                        told.sums[g, j] += kept_sums[j * block + r]
+                    one, other = 0.0, 0.0  # exact on their grid, so in any order
+                    for r in range(0, block, 2):
+                        one += kept_sums[j * block + r]
+                        other += kept_sums[j * block + r + 1]
+                    told_sums[g, j] += one + other
         return table, computed
 
     return kernel(step)

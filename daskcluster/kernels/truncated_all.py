@@ -14,7 +14,7 @@ from daskcluster.kernels.jit import STAMP, kernel
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_block, pack_few
 from daskcluster.kernels.truncated_lanes import keep_least
 from daskcluster.kernels.truncated_posteriors import weigh
-from daskcluster.kernels.truncated_sums import add_block
+from daskcluster.kernels.truncated_sums import add_block, add_scratch
 from daskcluster.kernels.truncated_tile import BLOCK, listed_distances, listed_tile_for
 
 
@@ -49,7 +49,7 @@ def _build(height: int, vectors: int, width: int, lanes: int, scaled: int, stamp
         n_terms = k if every else q
         posterior, bound = np.empty(n_terms * block), np.empty(block)
         zero, infinity = np.zeros(d, rows.dtype), near.dtype.type(np.inf)
-        learns = every and moments.totals.shape[0] > 0
+        learns, scratch = every and moments.totals.shape[0] > 0, add_scratch(block, k)
         for c in range(k):
             number[c * block : (c + 1) * block] = c
         for start in range(0, n, block):
@@ -58,18 +58,16 @@ def _build(height: int, vectors: int, width: int, lanes: int, scaled: int, stamp
                 pack_few(rows, first, zero, packed, block)
             else:
                 pack_block(x, first, d, zero, packed, 0, vectors, width)
-            for j in range(0, k, height):
-                listed_distances(
-                    packed, means, inverse, listed, j, d, near, j * block,
-                    height, vectors, width, scaled,
-                )  # fmt: skip
+            listed_distances(
+                packed, means, inverse, listed, 0, k, d, near, height, vectors, width, scaled
+            )
             best[:] = infinity
             held[:] = 0
             for j in range(k):
                 if scale[j] != 1.0 or add[j] != 0.0:
                     for r in range(block):
                         near[j * block + r] = near[j * block + r] * scale[j] + add[j]
-                keep_least(near, j * block, number, j * block, best, held, q, vectors, width)
+            keep_least(near, number, 0, k, best, held, q, vectors, width)
             if every:
                 weigh(best, near, k, sharpness, least, posterior, bound, vectors, width)
             else:
@@ -81,8 +79,9 @@ def _build(height: int, vectors: int, width: int, lanes: int, scaled: int, stamp
                 if skip:  # rows of the last block that were seen before do not count again
                     _drop_first(near, posterior, k, skip, block)
                 add_block(
-                    x, d, taken, here, weights, number, near, posterior, costs, grids, moments
-                )
+                    x, d, taken, here, weights, number, near, posterior, costs, grids, moments,
+                    scratch,
+                )  # fmt: skip
             for r in range(here):
                 bounds[start + r] = bound[skip + r]
                 for a in range(q):

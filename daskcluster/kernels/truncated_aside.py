@@ -1,18 +1,16 @@
-"""Costs that rows do not share with their group: the rest of their own sets, and clusters drawn for them.
+"""What rows look at and do not share with their group: the rest of their own sets, clusters drawn for them.
 
-Features stand in the lanes, four clusters at a time. Here too stand the values that describe clusters
-and search spaces to the kernels of truncated EM.
+Here too stand the values that describe clusters and search spaces to the kernels of truncated EM.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from daskcluster.kernels.jit import STAMP, kernel
-from daskcluster.kernels.truncated_lanes import four_distances
-from daskcluster.kernels.truncated_tile import BLOCK
+from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.truncated_apart import SLOT_BITS
 
 
 class Costs(NamedTuple):
@@ -42,70 +40,51 @@ class Space(NamedTuple):
     drawn: np.ndarray
 
 
-def _build(block: int, scaled: int, stamp: int) -> Any:
-    def aside_of(  # type: ignore[no-untyped-def]
-        x, d, taken, here, g, first, sets, costs, space, mark, seen, near, number, aside, scratch,
-    ):  # fmt: skip
-        """Compute what rows look at beside the list of cluster g, whose members are marked.
-
-        From run `first` of `near` and `number` on; OUT: aside, how many for each row. Returns the most.
-        `scratch` has three runs as long as there may be pairs of a row and a cluster, and four more.
-        """
-        _ = stamp
-        means, inverse, scale, add = costs.means, costs.inverse, costs.scale, costs.add
-        row_places, places, slots = scratch[0], scratch[1], scratch[2]
-        n_pairs = _list_pairs(
-            d, taken, here, g, first, sets, space, mark, seen, number, aside, scratch
-        )
-        for at in range(4):  # the last four may go beyond the pairs
-            row_places[n_pairs + at], places[n_pairs + at] = taken[0] * d, 0
-        found = np.empty(n_pairs + 4, near.dtype)
-        for at in range(0, n_pairs, 4):
-            four_distances(x, row_places, means, inverse, places, at, d, found, scaled)
-        for at in range(n_pairs):
-            slot = slots[at]
-            c = number[slot]
-            near[slot] = found[at] * scale[c] + add[c]
-        return aside[:here].max()
-
-    return kernel(aside_of)
-
-
 @kernel
-def _list_pairs(d, taken, here, g, first, sets, space, mark, seen, number, aside, scratch):  # type: ignore[no-untyped-def]
-    """List pairs of rows and clusters: where each begins, and where its cost goes. No branches."""
-    block = taken.shape[0]
-    neighbours, drawn = space.neighbours, space.drawn
-    row_places, places, slots = scratch[0], scratch[1], scratch[2]
-    q, n_near, n_drawn = sets.shape[1], neighbours.shape[1], drawn.shape[1]
-    n_pairs, plain = 0, q * n_near + n_drawn == 0
+def list_own(taken, here, g, first, sets, mark, number, aside, pairs):  # type: ignore[no-untyped-def]
+    """List pairs of rows and members of their own sets that are not marked with cluster g.
+
+    OUT: pairs (see `pair_distances`), of which the number is returned; number, from run `first` on; and
+    aside, how many each row has. No branches.
+
+    A set has no member twice, so nothing has to be noted. Unsigned indices spare the check for
+    negative ones.
+    """
+    block, q = taken.shape[0], sets.shape[1]
+    flat, wanted, n_pairs = sets.reshape(sets.size), np.int32(g + 1), 0
     for r in range(here):
-        i, before = taken[r], n_pairs
-        slot = first * block + r
-        for a in range(q):  # distinct, so nothing has to be noted if there are no others
-            c = sets[i, a]
-            fresh = mark[c] != g + 1
-            if not plain:
-                fresh = fresh and seen[c] != i
-                seen[c] = i
-            row_places[n_pairs], places[n_pairs], slots[n_pairs] = i * d, np.int64(c) * d, slot
-            number[slot] = c
-            n_pairs += fresh
-            slot += block * fresh
-        for a in range(q * n_near + n_drawn):
-            if a < q * n_near:
-                c = neighbours[sets[i, a // n_near], a % n_near]
-            else:
-                c = drawn[i, a - q * n_near]
-            fresh = mark[c] != g + 1 and seen[c] != i
-            seen[c] = i
-            row_places[n_pairs], places[n_pairs], slots[n_pairs] = i * d, np.int64(c) * d, slot
-            number[slot] = c
+        before, slot, at = n_pairs, first * block + r, taken[r] * q
+        for a in range(q):
+            c = flat[np.uint64(at + a)]
+            fresh = np.int64(mark[np.uint64(c)] != wanted)
+            number[np.uint64(slot)] = c
+            pairs[np.uint64(n_pairs)] = (slot << SLOT_BITS) | np.int64(c)
             n_pairs += fresh
             slot += block * fresh
         aside[r] = n_pairs - before
     return n_pairs
 
 
-look_aside = _build(BLOCK, 0, STAMP)
-look_aside_scaled = _build(BLOCK, 1, STAMP)
+@kernel
+def list_all(taken, here, g, first, sets, neighbours, drawn, mark, seen, number, aside, pairs):  # type: ignore[no-untyped-def]
+    """Do as `list_own`, with neighbours of all members and clusters that were drawn."""
+    block = taken.shape[0]
+    q, n_near, n_drawn = sets.shape[1], neighbours.shape[1], drawn.shape[1]
+    n_pairs, wanted = 0, np.int32(g + 1)
+    for r in range(here):
+        i, before, slot = taken[r], n_pairs, first * block + r
+        for a in range(q + q * n_near + n_drawn):
+            if a < q:
+                c = sets[i, a]
+            elif a < q + q * n_near:
+                c = neighbours[sets[i, (a - q) // n_near], (a - q) % n_near]
+            else:
+                c = drawn[i, a - q - q * n_near]
+            fresh = np.int64(mark[c] != wanted and seen[c] != i)
+            seen[c] = i
+            number[slot] = c
+            pairs[n_pairs] = (slot << SLOT_BITS) | np.int64(c)
+            n_pairs += fresh
+            slot += block * fresh
+        aside[r] = n_pairs - before
+    return n_pairs

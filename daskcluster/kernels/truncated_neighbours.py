@@ -78,23 +78,23 @@ def _build_learn(stamp: int) -> Any:
 
 @kernel
 def neighbour_lists(neighbours, lists, sizes):  # type: ignore[no-untyped-def]
-    """List the neighbours' neighbours of each cluster, ascending; OUT: lists (k, width), sizes (k,).
+    """List the neighbours' neighbours of each cluster; OUT: lists (k, width), sizes (k,).
 
+    The neighbours themselves come first: the nearest are met first, and others then seldom enter.
     Beyond its size a list repeats the cluster itself.
     """
     k, g = neighbours.shape
-    pool = np.empty(g * g, np.int32)
+    mark = np.full(k, -1, np.int64)
     for c in range(k):
-        for a in range(g):
-            for b in range(g):
-                pool[a * g + b] = neighbours[neighbours[c, a], b]
-        pool.sort()
         lists[c] = c
         size = 0
-        for at in range(g * g):
-            if at == 0 or pool[at] != pool[at - 1]:
-                lists[c, size] = pool[at]
-                size += 1
+        for a in range(-1, g):
+            for b in range(g):
+                other = neighbours[c, b] if a < 0 else neighbours[neighbours[c, a], b]
+                if mark[other] != c:
+                    mark[other] = c
+                    lists[c, size] = other
+                    size += 1
         sizes[c] = size
 
 

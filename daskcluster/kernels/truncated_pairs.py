@@ -16,10 +16,16 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
+def slot_of(key, mask):  # type: ignore[no-untyped-def]
+    """Return where the search for a key begins."""
+    return ((np.uint64(key) * _MIX) >> np.uint64(20)) & mask
+
+
+@kernel
 def add_pair(table, used, key, value, count):  # type: ignore[no-untyped-def]
     """Add `value`, seen `count` times, to a key; `used` (1,) counts the keys. Needs a free slot."""
     mask = np.uint64(table.shape[0] - 1)
-    at = ((np.uint64(key) * _MIX) >> np.uint64(20)) & mask
+    at = slot_of(key, mask)
     while table[at, 0] != key:
         if table[at, 0] < 0:
             table[at, 0] = key

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskcluster.kernels.jit import STAMP, kernel
-from daskcluster.kernels.truncated_lanes import add_shares, add_two_on_grids
+from daskcluster.kernels.truncated_add import add_rows
 from daskcluster.kernels.truncated_tile import BLOCK
 
 
@@ -53,40 +53,52 @@ def _add_squares(x, row_at, w, means, at, d, shifts, high, low):  # type: ignore
 
 
 def _build_add_block(block: int, stamp: int) -> Any:
-    def add_block(x, d, taken, here, weights, index, best, posterior, costs, grids, moments):  # type: ignore[no-untyped-def]
-        """Add the first `here` rows of a block to their clusters."""
+    def add_block(  # type: ignore[no-untyped-def]
+        x, d, taken, here, weights, index, best, posterior, costs, grids, moments, scratch,
+    ):  # fmt: skip
+        """Add the first `here` rows of a block to their clusters.
+
+        `scratch` has float64 (block,), and float64 and int64 of as many elements as a row has posteriors.
+        """
         # Parts of tuples are taken out once: each costs the count of a reference.
         _ = stamp
         means, scale, add = costs.means, costs.scale, costs.add
         shifts, second, both = grids.firsts, grids.seconds, grids.totals
         firsts, low_firsts, totals = moments.firsts, moments.low_firsts, moments.totals
-        seconds, low_seconds = moments.seconds[0], moments.seconds[1]
-        two, by_feature = low_firsts.shape[0] > 0, second.shape[0] > 0
-        shares, places = (
-            np.empty(index.shape[0] // block),
-            np.empty(index.shape[0] // block, np.int64),
-        )
+        factors, shares, places = scratch
+        count = index.shape[0] // block
+        squares = 1.0
         for r in range(here):
-            i, count = taken[r], 0
-            row_at, weight = i * d, weights[i] if weights.shape[0] else 1.0
-            for at in range(r, index.shape[0], block):
-                w, c = weight * posterior[at], np.int64(index[at])
-                if not w > 0.0:
-                    continue
-                shares[count], places[count] = w, c * d
-                count += 1
-                squared = 0.0
-                if by_feature:
-                    _add_squares(x, row_at, w, means, c * d, d, second, seconds, low_seconds)
-                else:
-                    squared = (np.float64(best[at]) - add[c]) / scale[c]
-                add_two_on_grids(w, w * squared, both, totals, 4 * c)
-            if two:
-                add_shares(x, row_at, shares, places, count, shifts, firsts, low_firsts, d, 1)
-            else:
-                add_shares(x, row_at, shares, places, count, shifts, firsts, firsts, d, 0)
+            factors[r] = weights[taken[r]] if weights.shape[0] else 1.0
+        if second.shape[0] > 0:
+            squares = 0.0
+            seconds, low_seconds = moments.seconds[0], moments.seconds[1]
+            for r in range(here):
+                for at in range(r, index.shape[0], block):
+                    w = factors[r] * posterior[at]
+                    if w > 0.0:
+                        c = np.int64(index[at])
+                        _add_squares(
+                            x, taken[r] * d, w, means, c * d, d, second, seconds, low_seconds
+                        )
+        if low_firsts.shape[0] > 0:
+            add_rows(
+                x, taken, here, d, factors, posterior, best, index, count, scale, add, squares,
+                shifts, both, firsts, low_firsts, totals, shares, places, block, 1,
+            )  # fmt: skip
+        else:
+            add_rows(
+                x, taken, here, d, factors, posterior, best, index, count, scale, add, squares,
+                shifts, both, firsts, firsts, totals, shares, places, block, 0,
+            )  # fmt: skip
 
     return kernel(add_block)
+
+
+@kernel
+def add_scratch(block, count):  # type: ignore[no-untyped-def]
+    """Return what `add_block` needs for blocks of rows with `count` posteriors."""
+    return np.empty(block), np.empty(count), np.empty(count, np.int64)
 
 
 add_block = _build_add_block(BLOCK, STAMP)

@@ -45,19 +45,19 @@ def listed_distances(
     inverse: Any,
     listed: Any,
     first: Any,
+    count: Any,
     d: Any,
     out: Any,
-    out_at: Any,
     height: Any,
     vectors: Any,
     width: Any,
     scaled: Any,
 ) -> Any:
-    """Store squared distances of a packed block to `height` listed clusters.
+    """Store squared distances of a packed block to listed clusters, `height` at a time.
 
-    ``out[out_at + j * block + r] = sum_t ((x_r[t] - c[t]) * s[t])^2`` where c and s are the rows
-    ``listed[first + j]`` of `centres` and `inverse`; with `scaled` = 0 all s are one. One FMA chain
-    in feature order, so that the result does not depend on the CPU.
+    ``out[j * block + r] = sum_t ((x_r[t] - c[t]) * s[t])^2`` for j < count, rounded up to whole
+    tiles, where c and s are the rows ``listed[first + j]`` of `centres` and `inverse`; with `scaled` = 0
+    all s are one. One FMA chain in feature order, so that the result does not depend on the CPU.
     """
     if not emit.literals(height, vectors, width, scaled):
         return None
@@ -65,7 +65,7 @@ def listed_distances(
         value.literal_value for value in (height, vectors, width, scaled)
     )
     signature = types.void(
-        block, centres, inverse, listed, types.intp, types.intp, out, types.intp,
+        block, centres, inverse, listed, types.intp, types.intp, types.intp, out,
         height, vectors, width, scaled,
     )  # fmt: skip
 
@@ -74,39 +74,46 @@ def listed_distances(
         align = emit.bits(kind) // 8
         packed = emit.pointer(context, builder, block, args[0], nothing)
         numbers = emit.pointer(context, builder, listed, args[3], args[4])
-        starts = []
-        for r in range(tall):
-            number = builder.sext(builder.load(emit.step(builder, numbers, r)), emit.I64)
-            starts.append(builder.mul(number, args[5]))
         means = emit.pointer(context, builder, centres, args[1], nothing)
         scales = emit.pointer(context, builder, inverse, args[2], nothing)
+        target = emit.pointer(context, builder, out, args[7], nothing)
 
         def repeated(base: Any, start: Any, t: Any) -> Any:
             place = builder.gep(builder.gep(base, [start]), [t])
             return emit.splat(builder, builder.load(place, align=align), wide)
 
-        def advance(t: Any, sums: list[Any]) -> list[Any]:
-            x = builder.gep(packed, [builder.mul(t, ir.Constant(emit.I64, many * wide))])
-            rows = [
-                emit.load(builder, emit.step(builder, x, v * wide), kind, wide, wide * align)
-                for v in range(many)
-            ]
-            grown = []
-            for r, start in enumerate(starts):
-                centre = repeated(means, start, t)
-                scale = repeated(scales, start, t) if has_scale else None
-                for v, row in enumerate(rows):
-                    gap = builder.fsub(row, centre)
-                    if scale is not None:
-                        gap = builder.fmul(gap, scale)
-                    grown.append(emit.fma(builder, gap, gap, sums[r * many + v]))
-            return grown
+        def tile(first: Any, _: list[Any]) -> list[Any]:
+            mine, starts = builder.gep(numbers, [first]), []
+            for r in range(tall):
+                number = builder.sext(builder.load(emit.step(builder, mine, r)), emit.I64)
+                starts.append(builder.mul(number, args[6]))
 
-        zero = ir.Constant(ir.VectorType(kind, wide), [0.0] * wide)
-        sums = emit.loop(builder, args[5], 1, [zero] * (tall * many), advance)
-        target = emit.pointer(context, builder, out, args[6], args[7])
-        for at, total in enumerate(sums):
-            emit.store(builder, total, emit.step(builder, target, at * wide), wide * align)
+            def advance(t: Any, sums: list[Any]) -> list[Any]:
+                x = builder.gep(packed, [builder.mul(t, ir.Constant(emit.I64, many * wide))])
+                rows = [
+                    emit.load(builder, emit.step(builder, x, v * wide), kind, wide, wide * align)
+                    for v in range(many)
+                ]
+                grown = []
+                for r, start in enumerate(starts):
+                    centre = repeated(means, start, t)
+                    scale = repeated(scales, start, t) if has_scale else None
+                    for v, row in enumerate(rows):
+                        gap = builder.fsub(row, centre)
+                        if scale is not None:
+                            gap = builder.fmul(gap, scale)
+                        grown.append(emit.fma(builder, gap, gap, sums[r * many + v]))
+                return grown
+
+            zero = ir.Constant(ir.VectorType(kind, wide), [0.0] * wide)
+            sums = emit.loop(builder, args[6], 1, [zero] * (tall * many), advance)
+            run = builder.mul(first, ir.Constant(emit.I64, many * wide))
+            place = builder.gep(target, [run])
+            for at, total in enumerate(sums):
+                emit.store(builder, total, emit.step(builder, place, at * wide), wide * align)
+            return []
+
+        emit.loop(builder, args[5], tall, [], tile)
         return context.get_dummy_value()
 
     return signature, codegen

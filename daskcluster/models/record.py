@@ -87,10 +87,11 @@ class CoresetRecord(Record):
 
 @dataclass(frozen=True)
 class PredictRecord(Record):
-    """What `predict` did: `output` is the URL that was written."""
+    """What `predict` did: `output` and `posteriors` are the URLs that were written."""
 
     model: str
     output: str
+    posteriors: str | None = None
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,7 @@ ALGORITHMS: dict[str, Algorithm] = {
             fixed=fixed,
             defaults=defaults,
             rename={"n_clusters": "n_components"},
+            plan="daskcluster.estimators.mixture_plan:plan_fit",
         )
         for name, rows, fixed, defaults in (
             ("var-gmm", "all rows", {"coreset_size": None}, {}),

@@ -1,0 +1,120 @@
+"""Per-row results of several kinds, written to one Zarr group that is whole or absent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from daskcluster.data.staging import Staging
+from daskcluster.data.writer import StagedArray, array_metadata, group_metadata
+from daskcluster.typing import Reach
+
+KINDS = ("group",)
+"""What an output of this kind may replace."""
+
+
+@dataclass(frozen=True)
+class GroupSink:
+    """Structured results of any number of processes: each field goes to an array of its name.
+
+    Made by `create`; picklable, without credentials. Nothing can be opened at the URL before `commit`.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> dtype = np.dtype([("label", np.int32), ("share", np.float32)])
+    >>> sink = GroupSink.create("memory://group-sink", n_rows=3, chunk_rows=2, dtype=dtype, width=1)
+    >>> with sink.transaction():
+    ...     for start, stop in ((2, 3), (0, 2)):
+    ...         sink.write(start, np.full((stop - start, 1), (stop, 0.5), dtype))
+    >>> zarr.open_group("memory://group-sink", mode="r")["label"][:, 0].tolist()
+    [2, 2, 3]
+    """
+
+    staging: Staging
+    arrays: tuple[StagedArray, ...]
+    attributes: Mapping[str, Any]
+
+    @classmethod
+    def create(
+        cls,
+        url: Any,
+        *,
+        n_rows: int,
+        chunk_rows: int,
+        dtype: np.dtype[Any],
+        width: int,
+        attributes: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Begin an output of `n_rows` rows.
+
+        Parameters
+        ----------
+        url : str
+            Path or URL of the group.
+        chunk_rows : int
+            Rows of an output chunk; as many as the input's chunks have.
+        dtype : structured dtype
+            Names and dtypes of the arrays.
+        width : int
+            Columns of each array.
+        attributes : mapping, optional
+            Plain JSON values: what the group says of itself.
+        overwrite : bool
+            Replace a Zarr group that is there.
+
+        Raises
+        ------
+        OutputExistsError
+            Something is there that may not be replaced.
+        """
+        chunk_rows = max(1, min(int(chunk_rows), n_rows))
+        staging = Staging.begin(
+            url, overwrite=overwrite, storage_options=storage_options, kinds=KINDS
+        )
+        arrays = []
+        for name in dtype.names or ():
+            metadata = array_metadata((n_rows, width), chunk_rows, dtype[name])
+            arrays.append(StagedArray(staging.work, name, metadata, chunk_rows))
+        return cls(staging, tuple(arrays), dict(attributes or {}))
+
+    @property
+    def block_rows(self) -> int:
+        return self.arrays[0].block_rows
+
+    @property
+    def reach(self) -> Reach:
+        return self.staging.work.reach
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Write whole blocks of structured values from row `start` on; from any process, in any order."""
+        for array in self.arrays:
+            array.write(start, np.ascontiguousarray(values[array.name]))
+
+    def commit(self) -> None:
+        """Make the output readable at its URL."""
+        documents: dict[str, bytes] = {}
+        for array in self.arrays:
+            documents |= array.document()
+        # The group last: until it is there, nothing is found at the URL.
+        self.staging.commit(documents | {"zarr.json": group_metadata(self.attributes)})
+
+    def abort(self) -> None:
+        """Remove what has been written."""
+        self.staging.abort()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Commit at the end of the block, or abort if it raises."""
+        try:
+            yield self
+            self.commit()
+        except BaseException:
+            self.abort()
+            raise

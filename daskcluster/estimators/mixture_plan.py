@@ -1,0 +1,47 @@
+"""What `VariationalGaussianMixture.fit` will take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from daskcluster.estimators.coreset import coreset_footprint
+from daskcluster.estimators.coreset_plan import CORESET_PASSES
+from daskcluster.estimators.initial import method_for
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.kmeans_plan import pass_flop, seeding_passes
+from daskcluster.estimators.mixture_fit import mixture_footprint
+from daskcluster.estimators.plan import Plan
+from daskcluster.typing import Dataset
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return what a fit with `parameters` takes on `dataset`: passes over a coreset do not count.
+
+    The sets of rows, 4 C' bytes a row, always fit or the fit is refused: they are part of the footprint.
+    """
+    k, size = int(parameters["n_components"]), parameters["coreset_size"]
+    check_enough_rows(dataset, k)
+    if size is not None:
+        return Plan(
+            seeding=method_for(parameters["init"], in_memory=True),
+            passes_seeding=0,
+            restarts=1,
+            passes_at_most=CORESET_PASSES,
+            footprint=coreset_footprint(dataset, int(size)),
+            flop=pass_flop(dataset, 1),
+        )
+    method = method_for(parameters["init"], in_memory=dataset.in_memory)
+    seeding, truncation = seeding_passes(method, k), min(int(parameters["truncation"]), k)
+    looked_at = min(k, truncation + int(parameters["n_neighbors"]) ** 2)
+    looked_at += int(parameters["n_random"])
+    is_exact = truncation == k
+    before = 1 if is_exact else int(parameters["warmup_steps"]) + 1
+    return Plan(
+        seeding=method,
+        passes_seeding=seeding,
+        restarts=1,
+        passes_at_most=seeding + before + int(parameters["max_iter"]),
+        footprint=mixture_footprint(dataset, k, truncation, parameters["covariance_type"]),
+        flop=pass_flop(dataset, k if is_exact else min(k, looked_at)),
+    )

@@ -1,0 +1,129 @@
+"""Distances of single pairs of a row and a cluster, features in the lanes, four pairs at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from daskcluster.kernels import emit
+
+SLOT_BITS = 32
+"""A pair is one word: the place of its cost in these upper bits, its cluster in the lower ones."""
+
+
+@emit.vector_intrinsic
+def pair_distances(
+    typingctx: Any,
+    rows: Any,
+    taken: Any,
+    d: Any,
+    centres: Any,
+    inverse: Any,
+    pairs: Any,
+    count: Any,
+    out: Any,
+    block: Any,
+    scaled: Any,
+) -> Any:
+    """Store what `listed_distances` computes, for pairs of a row of a block and a cluster.
+
+    ``pairs[p]`` has the cluster and the place in `out`; its row is ``taken[place % block]``. `count` is
+    rounded up to whole fours, so up to three more pairs are read. Features stand in the lanes: sixteen
+    chains, folded, then one chain for the at most fifteen features that remain. The same on any CPU,
+    whatever the other three pairs of a four are.
+    """
+    if not emit.literals(block, scaled):
+        return None
+    lanes_mask = block.literal_value - 1
+    signature = types.void(
+        rows, taken, types.intp, centres, inverse, pairs, types.intp, out, block, scaled
+    )
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind, nothing = emit.element(rows), ir.Constant(emit.I64, 0)
+        align, d = emit.bits(kind) // 8, args[2]
+        bases = {
+            name: emit.pointer(context, builder, array_type, array, nothing)
+            for name, array_type, array in (
+                ("x", rows, args[0]), ("taken", taken, args[1]), ("means", centres, args[3]),
+                ("scales", inverse, args[4]), ("pairs", pairs, args[5]), ("out", out, args[7]),
+            )
+        }  # fmt: skip
+        whole = builder.and_(d, ir.Constant(emit.I64, -16))
+
+        def begin(name: str, at: Any) -> Any:
+            return builder.gep(bases[name], [at])
+
+        def four(first: Any, _: list[Any]) -> list[Any]:
+            places, points, means, scales = [], [], [], []
+            for r in range(4):
+                word = builder.load(emit.step(builder, begin("pairs", first), r))
+                place = builder.lshr(word, ir.Constant(emit.I64, SLOT_BITS))
+                cluster = builder.and_(word, ir.Constant(emit.I64, (1 << SLOT_BITS) - 1))
+                lane = builder.and_(place, ir.Constant(emit.I64, lanes_mask))
+                row = builder.load(begin("taken", lane))
+                places.append(place)
+                points.append(begin("x", builder.mul(row, d)))
+                means.append(begin("means", builder.mul(cluster, d)))
+                scales.append(begin("scales", builder.mul(cluster, d)))
+
+            def chains(start: Any, stop: Any, lanes: int) -> list[Any]:
+                zero = ir.Constant(ir.VectorType(kind, lanes), [0.0] * lanes)
+
+                def body(step: Any, sums: list[Any]) -> list[Any]:
+                    t = builder.add(start, step)
+
+                    def features(base: Any) -> Any:
+                        return emit.load(builder, builder.gep(base, [t]), kind, lanes, align)
+
+                    grown = []
+                    for r in range(4):
+                        gap = builder.fsub(features(points[r]), features(means[r]))
+                        if scaled.literal_value:
+                            gap = builder.fmul(gap, features(scales[r]))
+                        grown.append(emit.fma(builder, gap, gap, sums[r]))
+                    return grown
+
+                return emit.loop(builder, builder.sub(stop, start), lanes, [zero] * 4, body)
+
+            wide = _fold_four(builder, chains(nothing, whole, 16))
+            rest = emit.concatenate(builder, chains(whole, d, 1))
+            found = builder.fadd(wide, rest)
+            for r in range(4):
+                value = builder.extract_element(found, ir.Constant(emit.I32, r))
+                builder.store(value, begin("out", places[r]))
+            return []
+
+        emit.loop(builder, args[6], 4, [], four)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _fold_four(builder: Any, vectors: list[Any]) -> Any:
+    """Return the sums of the lanes of four vectors of sixteen, as one vector of four."""
+
+    def halves(a: Any, b: Any, run: int) -> Any:
+        # Runs of `run` lanes of a, then of b, in turn; and their other halves, added.
+        lanes = a.type.count
+        low = [
+            base + at + i
+            for at in range(0, lanes, 2 * run)
+            for base in (0, lanes)
+            for i in range(run)
+        ]
+        high = [pick + run for pick in low]
+        first = emit.shuffle(builder, a, b, low)
+        return builder.fadd(first, emit.shuffle(builder, a, b, high))
+
+    pairs = [halves(vectors[0], vectors[1], 1), halves(vectors[2], vectors[3], 1)]
+    # Lanes of a pair: a b a b ...; now four and four in turn.
+    joined = halves(pairs[0], pairs[1], 2)
+    while joined.type.count > 4:
+        half = joined.type.count // 2
+        low = emit.shuffle(builder, joined, joined, range(half))
+        high = emit.shuffle(builder, joined, joined, range(half, 2 * half))
+        joined = builder.fadd(low, high)
+    return joined

@@ -1,0 +1,51 @@
+"""Mixtures from the command line: what a dry run says, and posteriors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import daskcluster as dc
+
+Record = Callable[..., dict[str, Any]]
+FIT = ("fit", "rows.npy", "--n-clusters", "6", "--random-state", "0", "--model", "m")
+
+
+@pytest.mark.parametrize(
+    ("given", "passes"),
+    [
+        (("--max-iter", "9"), 12),
+        (("--max-iter", "9", "--warmup-steps", "2"), 14),
+        (("--max-iter", "9", "--init", "random"), 10),
+        (("--max-iter", "9", "--truncation", "6"), 12),
+    ],
+)
+def test_no_fit_makes_more_passes_than_a_dry_run_says(
+    here: Path, record: Record, given: tuple[str, ...], passes: int
+) -> None:
+    fit = (*FIT, "--algorithm", "var-gmm", *given)
+    projected = record(*fit, "--dry-run")
+    assert projected["passes_at_most"] == passes
+    assert projected["memory"]["state"] == 2000 * (24 if "--truncation" in given else 20)
+    assert record(*fit)["passes"] <= passes
+
+
+def test_with_a_coreset_there_are_two_passes(here: Path, record: Record) -> None:
+    fit = (*FIT, "--algorithm", "vc-gmm", "--coreset-size", "300")
+    assert record(*fit, "--dry-run")["passes_at_most"] == record(*fit)["passes"] == 2
+
+
+def test_posteriors_are_written_beside_labels(here: Path, record: Record) -> None:
+    record(*FIT, "--algorithm", "var-gmm", "--truncation", "2")
+    found = record("predict", "m", "rows.npy", "--output", "labels", "--posteriors", "posteriors")
+    assert found["posteriors"] == "posteriors"
+    group = zarr.open_group("posteriors", mode="r")
+    matrix = dc.load_model("m").predict_proba(np.load("rows.npy"))
+    assert group["components"].shape == (2000, 2)
+    assert np.allclose(group["probabilities"][:].sum(axis=1), 1.0)
+    assert np.array_equal(np.sort(group["components"][:], axis=1).ravel(), matrix.indices)
