@@ -51,7 +51,7 @@ def list_own(taken, here, g, first, sets, mark, number, aside, pairs):  # type: 
     negative ones.
     """
     block, q = taken.shape[0], sets.shape[1]
-    flat, wanted, n_pairs = sets.reshape(sets.size), np.int32(g + 1), 0
+    flat, wanted, n_pairs = sets.reshape(sets.size), np.int32(g + 1), np.int64(0)
     for r in range(here):
         before, slot, at = n_pairs, first * block + r, taken[r] * q
         for a in range(q):
@@ -70,7 +70,7 @@ def list_all(taken, here, g, first, sets, neighbours, drawn, mark, seen, number,
     """Do as `list_own`, with neighbours of all members and clusters that were drawn."""
     block = taken.shape[0]
     q, n_near, n_drawn = sets.shape[1], neighbours.shape[1], drawn.shape[1]
-    n_pairs, wanted = 0, np.int32(g + 1)
+    n_pairs, wanted = np.int64(0), np.int32(g + 1)
     for r in range(here):
         i, before, slot = taken[r], n_pairs, first * block + r
         for a in range(q + q * n_near + n_drawn):
