@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from daskcluster.estimators.kmeans import KMeans
     from daskcluster.estimators.load import load_model
     from daskcluster.estimators.minibatch import MiniBatchKMeans
+    from daskcluster.estimators.minibatch_kernel import MiniBatchKernelKMeans
     from daskcluster.estimators.mixture import VariationalGaussianMixture
     from daskcluster.estimators.nested import NestedMiniBatchKMeans
     from daskcluster.estimators.variance_reduced import VarianceReducedKMeans
@@ -46,6 +47,7 @@ __all__ = [
     "LightweightCoreset",
     "LocalEngine",
     "MiniBatchKMeans",
+    "MiniBatchKernelKMeans",
     "NestedMiniBatchKMeans",
     "VarianceReducedKMeans",
     "VariationalGaussianMixture",
@@ -76,6 +78,7 @@ _HOMES = {
     "LightweightCoreset": "daskcluster.estimators.coreset",
     "LocalEngine": "daskcluster.engine.local",
     "MiniBatchKMeans": "daskcluster.estimators.minibatch",
+    "MiniBatchKernelKMeans": "daskcluster.estimators.minibatch_kernel",
     "NestedMiniBatchKMeans": "daskcluster.estimators.nested",
     "VarianceReducedKMeans": "daskcluster.estimators.variance_reduced",
     "VariationalGaussianMixture": "daskcluster.estimators.mixture",

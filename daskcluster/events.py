@@ -161,6 +161,21 @@ class EMStepEnded(IterationEnded):
 
 
 @dataclass(frozen=True)
+class KernelStepEnded(IterationEnded):
+    """One mini-batch step of kernel k-means is done.
+
+    `inertia` is the batch's weighted sum of squared distances to the centres before the step, in the
+    space of the Gram function; the way of centres there is not measured (`shift` is 0). `n_distances`
+    Gram values were computed, in `gram_seconds` of `seconds`; `n_points` rows of batches make up the
+    centres now.
+    """
+
+    batch_size: int = 0
+    n_points: int = 0
+    gram_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class FitEnded(Event):
     """The model is complete; figures are those of the whole fit."""
 

@@ -47,6 +47,13 @@ class Segment:
             place -= stop - start
         raise IndexError(place)
 
+    def rows_of(self, places: np.ndarray) -> np.ndarray:
+        """Return which rows of the dataset stand at some places of `rows`, int64."""
+        spans = np.array(self.spans, np.int64)
+        starts = np.concatenate([[0], np.cumsum(spans[:, 1] - spans[:, 0])])
+        home = np.searchsorted(starts, places, side="right") - 1
+        return np.asarray(spans[home, 0] + places - starts[home])
+
 
 @dataclass(frozen=True)
 class Pools:

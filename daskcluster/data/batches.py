@@ -120,6 +120,10 @@ class Batches:
             position -= len(listed)
         raise IndexError(position)
 
+    def rows_of_last(self) -> np.ndarray:
+        """Return which rows of the dataset the last batch or sample has, int64 (b,)."""
+        return np.concatenate([segment.rows_of(listed) for segment, listed in self._last])
+
     def sample(self, m: int, key: Key) -> Batch:
         """Return `m` distinct rows (or all there are) at random, of those that batches come from first.
 

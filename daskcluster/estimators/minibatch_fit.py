@@ -119,6 +119,26 @@ def threads_of(engine: Engine) -> int:
     return engine.n_threads if isinstance(engine, LocalEngine) else default_threads()
 
 
+def batch_room(engine: Engine, dataset: Dataset, callbacks: tuple[Callback, ...]) -> int:
+    """Return how much memory rows that are read ahead may take in this process.
+
+    The same everywhere, for the draw depends on it, unless the memory limit leaves less: a `Notice`
+    says so.
+    """
+    limit = engine.memory_limit if isinstance(engine, LocalEngine) else host_memory()
+    room = min(ROOM_BYTES, max(limit - BASELINE_BYTES, _LEAST_ROOM))
+    if room < ROOM_BYTES and not dataset.in_memory:
+        publish(
+            callbacks,
+            Notice(
+                f"memory_limit={format_bytes(limit)} leaves {format_bytes(room)} for rows read "
+                f"ahead instead of {format_bytes(ROOM_BYTES)}: batches, and so the result of a seed, "
+                "are others than with a higher limit."
+            ),
+        )
+    return room
+
+
 class MiniBatchFit(Fit):
     """One call of fit."""
 
@@ -176,7 +196,7 @@ class MiniBatchFit(Fit):
                     self.dataset,
                     self.batch_size,
                     self.seed,
-                    room_bytes=self._room(),
+                    room_bytes=batch_room(self.engine, self.dataset, self.callbacks),
                     least_rows=size,
                 )
             )
@@ -199,25 +219,6 @@ class MiniBatchFit(Fit):
         self.bytes_read += batches.bytes_read
         self.passes += -(-result.n_iter * self.batch_size // self.dataset.n_rows)
         return result, state
-
-    def _room(self) -> int:
-        """Return how much memory rows that are read ahead may take in this process.
-
-        The same everywhere, for the draw depends on it, unless the memory limit leaves less.
-        """
-        engine = self.engine
-        limit = engine.memory_limit if isinstance(engine, LocalEngine) else host_memory()
-        room = min(ROOM_BYTES, max(limit - BASELINE_BYTES, _LEAST_ROOM))
-        if room < ROOM_BYTES and not self.dataset.in_memory:
-            publish(
-                self.callbacks,
-                Notice(
-                    f"memory_limit={format_bytes(limit)} leaves {format_bytes(room)} for rows read "
-                    f"ahead instead of {format_bytes(ROOM_BYTES)}: batches, and so the result of a seed, "
-                    "are others than with a higher limit."
-                ),
-            )
-        return room
 
     def _start(self, batches: Batches, size: int) -> tuple[MovingCentres, float]:
         """Return the first centres, and the movement that `tol` allows."""

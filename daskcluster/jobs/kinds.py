@@ -10,7 +10,9 @@ from daskcluster.engine.engine import Engine
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.jobs.centres import CentreJobs
+from daskcluster.jobs.kernels import KernelJobs
 from daskcluster.jobs.mixtures import MixtureJobs
+from daskcluster.models.kernel_kmeans import KernelKMeansModel
 from daskcluster.models.kinds import Model
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.mixture import MixtureModel
@@ -68,6 +70,7 @@ class PosteriorJobs(Protocol):
 JOBS: dict[str, ModelJobs] = {
     KMeansModel.kind: CentreJobs(),
     MixtureModel.kind: MixtureJobs(),
+    KernelKMeansModel.kind: KernelJobs(),
 }
 """By the kind of model, as in `daskcluster.models.kinds.KINDS`."""
 

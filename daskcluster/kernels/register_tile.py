@@ -20,7 +20,9 @@ from numba import types
 from daskcluster.kernels import emit
 
 
-class _TileShape(NamedTuple):
+class TileShape(NamedTuple):
+    """`height` centres by `vectors` vectors of `width` rows."""
+
     height: int
     vectors: int
     width: int
@@ -30,12 +32,12 @@ class _TileShape(NamedTuple):
         return self.vectors * self.width
 
 
-def _chains(
+def run_along(
     builder: Any,
     panel: Any,
     block: Any,
     features: Any,
-    tile: _TileShape,
+    tile: TileShape,
     first: list[Any],
     term: Callable[[Any, Any, Any], Any],
     soon: Callable[[Any], None] | None = None,
@@ -60,7 +62,7 @@ def _chains(
             soon(t)
         grown = []
         for r in range(tile.height):
-            centre = _broadcast(builder, emit.step(builder, c, r), tile.width, align)
+            centre = broadcast(builder, emit.step(builder, c, r), tile.width, align)
             for v, row in enumerate(rows):
                 grown.append(term(row, centre, sums[r * tile.vectors + v]))
         return grown
@@ -70,7 +72,8 @@ def _chains(
     return [sums[at : at + tile.vectors] for at in range(0, len(sums), tile.vectors)]
 
 
-def _broadcast(builder: Any, place: Any, lanes: int, align: int) -> Any:
+def broadcast(builder: Any, place: Any, lanes: int, align: int) -> Any:
+    """Load a scalar and repeat it in every lane."""
     return emit.splat(builder, builder.load(place, align=align), lanes)
 
 
@@ -104,7 +107,7 @@ def score_tile(
     """
     if not emit.literals(height, vectors, width, keep):
         return None
-    tile = _TileShape(height.literal_value, vectors.literal_value, width.literal_value)
+    tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
     signature = types.void(
         block, types.intp, panel, types.intp, types.intp, types.int32, best, index, types.intp,
         height, vectors, width, keep, ahead, types.intp, ahead_step,
@@ -147,7 +150,7 @@ def score_tile_ahead(
     """Do as `score_tile`, asking memory for ``ahead[places[places_at + t]]`` at every feature t."""
     if not emit.literals(height, vectors, width, keep):
         return None
-    tile = _TileShape(height.literal_value, vectors.literal_value, width.literal_value)
+    tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
     signature = types.void(
         block, types.intp, panel, types.intp, types.intp, types.int32, best, index, types.intp,
         height, vectors, width, keep, ahead, places, types.intp,
@@ -173,7 +176,7 @@ def _score(
     builder: Any,
     sig: Any,
     args: Any,
-    tile: _TileShape,
+    tile: TileShape,
     keep: int,
     soon: Callable[[Any], None] | None,
 ) -> None:
@@ -182,10 +185,10 @@ def _score(
     start = emit.pointer(context, builder, sig.args[2], args[2], args[3])
     align = emit.bits(emit.element(sig.args[0])) // 8
     first_terms = [
-        _broadcast(builder, emit.step(builder, start, r), tile.width, align)
+        broadcast(builder, emit.step(builder, start, r), tile.width, align)
         for r in range(tile.height)
     ]
-    scores = _chains(
+    scores = run_along(
         builder, emit.step(builder, start, tile.height), rows, args[4], tile, first_terms,
         partial(emit.fma, builder), soon,
     )  # fmt: skip
@@ -225,7 +228,7 @@ def difference_tile(
     """
     if not emit.literals(height, vectors, width):
         return None
-    tile = _TileShape(height.literal_value, vectors.literal_value, width.literal_value)
+    tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
     signature = types.void(
         block, panel, types.intp, types.intp, out, types.intp, height, vectors, width,
         ahead, types.intp, types.intp,
@@ -246,7 +249,7 @@ def difference_tile(
             gap = builder.fsub(row, centre)
             return emit.fma(builder, gap, gap, total)
 
-        sums = _chains(
+        sums = run_along(
             builder, emit.step(builder, start, tile.height), rows, args[3], tile,
             [zero] * tile.height, square, soon,
         )  # fmt: skip

@@ -12,15 +12,8 @@ from llvmlite import ir
 from numba import types
 
 from daskcluster.kernels import emit
+from daskcluster.kernels.exponential import exponential, polynomial
 
-_LOG2E, _LN2_HIGH, _LN2_LOW = (
-    1.4426950408889634,
-    6.93147180369123816490e-01,
-    1.90821492927058770002e-10,
-)
-_ROUND = 1.5 * 2.0**52
-_LEAST = -700.0
-_EXP_TERMS = [1.0 / math.factorial(m) for m in range(14)]
 _LOG_TERMS = [2.0 / (2 * m + 1) for m in range(16)]
 
 
@@ -32,29 +25,6 @@ def _whole(value: int, lanes: int) -> Any:
     return ir.Constant(ir.VectorType(emit.I64, lanes), [value] * lanes)
 
 
-def _polynomial(builder: Any, x: Any, terms: list[float]) -> Any:
-    lanes = x.type.count
-    total = _constant(terms[-1], lanes)
-    for term in reversed(terms[:-1]):
-        total = emit.fma(builder, total, x, _constant(term, lanes))
-    return total
-
-
-def exponential(builder: Any, x: Any) -> Any:
-    """Return exp(x) of a float64 vector, x <= 0, good to two units of rounding; e^-700 is the least."""
-    lanes = x.type.count
-    least = _constant(_LEAST, lanes)
-    x = builder.select(builder.fcmp_ordered(">", x, least), x, least)
-    shifted = emit.fma(builder, x, _constant(_LOG2E, lanes), _constant(_ROUND, lanes))
-    k = builder.fsub(shifted, _constant(_ROUND, lanes))
-    r = emit.fma(builder, k, _constant(-_LN2_HIGH, lanes), x)
-    r = emit.fma(builder, k, _constant(-_LN2_LOW, lanes), r)
-    integers = ir.VectorType(emit.I64, lanes)
-    exponent = builder.add(builder.bitcast(shifted, integers), _whole(1023, lanes))
-    power = builder.bitcast(builder.shl(exponent, _whole(52, lanes)), x.type)
-    return builder.fmul(_polynomial(builder, r, _EXP_TERMS), power)
-
-
 def logarithm(builder: Any, x: Any) -> Any:
     """Return log(x) of a float64 vector of normal numbers x >= 1."""
     lanes = x.type.count
@@ -64,7 +34,7 @@ def logarithm(builder: Any, x: Any) -> Any:
     m = builder.bitcast(builder.or_(mantissa, _whole(1023 << 52, lanes)), x.type)
     one = _constant(1.0, lanes)
     s = builder.fdiv(builder.fsub(m, one), builder.fadd(m, one))
-    tail = builder.fmul(s, _polynomial(builder, builder.fmul(s, s), _LOG_TERMS))
+    tail = builder.fmul(s, polynomial(builder, builder.fmul(s, s), _LOG_TERMS))
     return emit.fma(builder, builder.sitofp(exponent, x.type), _constant(math.log(2), lanes), tail)
 
 

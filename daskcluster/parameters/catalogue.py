@@ -14,6 +14,7 @@ from typing import Any
 
 from daskcluster.errors import InvalidParameterError
 from daskcluster.parameters.coreset import CORESET
+from daskcluster.parameters.kernel import MINI_BATCH_KERNEL
 from daskcluster.parameters.kmeans import KMEANS
 from daskcluster.parameters.minibatch import MINI_BATCH
 from daskcluster.parameters.mixture import MIXTURE
@@ -115,6 +116,12 @@ ALGORITHMS: dict[str, Algorithm] = {
         NESTED,
         about="mini-batches that double until they are all rows",
         plan="daskcluster.estimators.nested_plan:plan_fit",
+    ),
+    "mini-batch-kernel": Algorithm(
+        "daskcluster.estimators.minibatch_kernel:MiniBatchKernelKMeans",
+        MINI_BATCH_KERNEL,
+        about="kernel k-means by small random batches",
+        plan="daskcluster.estimators.kernel_plan:plan_minibatch_fit",
     ),
     **{
         name: Algorithm(

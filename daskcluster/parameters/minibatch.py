@@ -17,6 +17,14 @@ from daskcluster.parameters.shared import (
 from daskcluster.parameters.table import Parameter
 
 LEARNING_RATES = ("count", "sqrt")
+LEARNING_RATE = Parameter(
+    "learning_rate",
+    str,
+    "count",
+    "How far centres follow a batch: count makes them the mean of all rows they have had, sqrt "
+    "forgets old rows.",
+    choices=LEARNING_RATES,
+)
 
 MINI_BATCH = (
     N_CLUSTERS,
@@ -28,14 +36,7 @@ MINI_BATCH = (
         help="Starts that are tried on a sample; the best is used. auto: 1, but 3 for random rows."
     ),
     Parameter("batch_size", int, 1024, "Rows of a step.", least=1),
-    Parameter(
-        "learning_rate",
-        str,
-        "count",
-        "How far centres follow a batch: count makes them the mean of all rows they have had, sqrt "
-        "forgets old rows.",
-        choices=LEARNING_RATES,
-    ),
+    LEARNING_RATE,
     MAX_ITER.varied(default=100, help="Passes over the rows at most; 0 keeps the first centres."),
     Parameter(
         "max_no_improvement",

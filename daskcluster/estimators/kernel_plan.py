@@ -1,0 +1,41 @@
+"""What the fits of kernel k-means will take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.kmeans_plan import pass_flop
+from daskcluster.estimators.minibatch_kernel_fit import kernel_footprint
+from daskcluster.estimators.plan import Plan
+from daskcluster.typing import Dataset
+
+_HAVE_GAMMA = ("rbf", "laplacian", "polynomial")
+
+
+def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return what a fit of `MiniBatchKernelKMeans` takes on `dataset`; the last pass costs the most."""
+    k, b, max_iter = (int(parameters[name]) for name in ("n_clusters", "batch_size", "max_iter"))
+    check_enough_rows(dataset, k)
+    b, tau = min(b, dataset.n_rows), parameters["truncation"]
+    per_step, points = 0, k * (int(tau or 0) + b)
+    if not tau:
+        per_step, points = 1, k + max_iter * b
+    points = min(points, k * dataset.n_rows)
+    return Plan(
+        seeding=str(parameters["init"]),
+        passes_seeding=first_passes(parameters),
+        restarts=1,
+        passes_at_most=first_passes(parameters)
+        + -(-max_iter * b // dataset.n_rows)
+        + per_step * (max_iter + 1)
+        + 2,
+        footprint=kernel_footprint(dataset, k, points),
+        flop=pass_flop(dataset, points),
+    )
+
+
+def first_passes(parameters: Mapping[str, Any]) -> int:
+    """Return the passes before the first step: one where gamma follows from the rows."""
+    return int(parameters["kernel"] in _HAVE_GAMMA and parameters["gamma"] == "auto")

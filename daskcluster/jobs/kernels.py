@@ -1,0 +1,74 @@
+"""Jobs under a kernel k-means: a row belongs to the nearest centre in the space of the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from daskcluster.chunkwise.assign import ScoreStatistics
+from daskcluster.chunkwise.gram import CALLABLE
+from daskcluster.chunkwise.gram_centres import GramCentres, GramRowParams, label_by_gram
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Engine
+from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.estimators.gram import measure_by_gram
+from daskcluster.estimators.labels import save_rows
+from daskcluster.events import Callback
+from daskcluster.models.kernel_kmeans import KernelKMeansModel
+from daskcluster.typing import Dataset
+
+
+class KernelJobs:
+    """What jobs do with rows under a `KernelKMeansModel`."""
+
+    def write_labels(
+        self,
+        model: KernelKMeansModel,
+        dataset: Dataset,
+        engine: Engine,
+        url: str,
+        *,
+        overwrite: bool,
+        storage_options: Mapping[str, Any] | None,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        """Write the label of every row. One pass."""
+        save_rows(
+            dataset,
+            engine,
+            GramRowParams.of(_centres(model)),
+            url,
+            overwrite=overwrite,
+            storage_options=None if storage_options is None else dict(storage_options),
+            callbacks=callbacks,
+            fn=label_by_gram,
+        )
+
+    def evaluate(
+        self, model: KernelKMeansModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
+    ) -> ScoreStatistics:
+        """Return size, weight and cost of every cluster on `dataset`. One pass."""
+        centres = _centres(model)
+        if centres.gram.is_precomputed and dataset.n_rows != dataset.n_features:
+            raise InvalidDataError(
+                f"rows of shape ({dataset.n_rows}, {dataset.n_features}) should be the square matrix of "
+                "the fit: K(x, x) of other rows is not known where the kernel is precomputed."
+            )
+        with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:
+            return measure_by_gram(placement, centres)
+
+    def score(
+        self, model: KernelKMeansModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
+    ) -> tuple[float, float]:
+        """Return inertia and score (minus the inertia). One pass."""
+        inertia = self.evaluate(model, dataset, engine, callbacks).inertia
+        return inertia, -inertia
+
+
+def _centres(model: KernelKMeansModel) -> GramCentres:
+    if model.gram.name == CALLABLE:
+        raise InvalidParameterError(
+            "the model was fitted with a callable kernel, which is not saved with it; load it with "
+            "daskcluster.load_model, give the function back by set_params(kernel=...), and predict."
+        )
+    return model.gram_centres()

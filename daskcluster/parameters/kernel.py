@@ -1,0 +1,84 @@
+"""The parameters of `daskcluster.MiniBatchKernelKMeans`."""
+
+from __future__ import annotations
+
+from daskcluster.parameters.minibatch import LEARNING_RATE
+from daskcluster.parameters.shared import (
+    MAX_ITER,
+    MAX_TIME,
+    N_CLUSTERS,
+    RANDOM_STATE,
+    TOL,
+    VERBOSE,
+)
+from daskcluster.parameters.table import Parameter
+
+KERNEL_INITS = ("k-means++", "random")
+
+KERNEL = Parameter(
+    "kernel",
+    str,
+    "rbf",
+    "Mercer kernel; precomputed: the rows are those of its symmetric matrix.",
+    choices=("rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed"),
+)
+GAMMA = Parameter(
+    "gamma",
+    float,
+    "auto",
+    "Of the rbf, laplacian and polynomial kernels. auto: from the variances of the features.",
+    word="auto",
+    least=0,
+)
+DEGREE = Parameter("degree", int, 3, "Of the polynomial kernel.", least=1)
+COEF0 = Parameter("coef0", float, 1.0, "Of the polynomial kernel.")
+KERNEL_INIT = Parameter(
+    "init",
+    str,
+    "k-means++",
+    "How to choose the first centres, images of rows.",
+    choices=KERNEL_INITS,
+)
+
+MINI_BATCH_KERNEL = (
+    N_CLUSTERS,
+    KERNEL,
+    GAMMA,
+    DEGREE,
+    COEF0,
+    Parameter("batch_size", int, 1024, "Rows of a step.", least=1),
+    Parameter(
+        "truncation",
+        int,
+        200,
+        "A centre consists of the latest batches with at least so many of its rows; none keeps all "
+        "batches, and then a step is a pass over all rows.",
+        off="none",
+        least=1,
+    ),
+    Parameter(
+        "normalize_truncated",
+        bool,
+        True,
+        "Scale the coefficients of a truncated centre so that they add up to one.",
+    ),
+    LEARNING_RATE.varied(default="sqrt"),
+    KERNEL_INIT.varied(help="How to choose the first centres, among the rows of a sample."),
+    Parameter(
+        "init_size",
+        int,
+        None,
+        "Rows of the sample that first centres are chosen from; three batches by default.",
+        least=1,
+    ),
+    MAX_ITER.varied(default=200, help="Batches at most; 0 keeps the first centres."),
+    TOL.varied(
+        default=0.0,
+        help="Stop when a step lowers the mean squared distance of its batch by less than this; 0 never "
+        "does.",
+    ),
+    RANDOM_STATE,
+    VERBOSE,
+    MAX_TIME,
+)
+"""All of them but ``kernel_params``, ``engine`` and ``callbacks``, which are objects."""

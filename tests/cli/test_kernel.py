@@ -1,0 +1,54 @@
+"""``fit --algorithm mini-batch-kernel``: the estimator's result, from the command line and as a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+import daskcluster as dc
+from daskcluster import jobs
+
+Record = Callable[..., dict[str, Any]]
+FIT = (
+    "fit", "rows.npy", "--algorithm", "mini-batch-kernel", "--n-clusters", "5", "--batch-size", "200",
+    "--random-state", "4", "--max-iter", "8", "--gamma", "0.05",
+)  # fmt: skip
+
+
+def twin(rows: Any, **changes: Any) -> dc.MiniBatchKernelKMeans:
+    values: dict[str, Any] = {"batch_size": 200, "max_iter": 8, "random_state": 4, "gamma": 0.05}
+    return dc.MiniBatchKernelKMeans(5, **{**values, **changes}).fit(rows)
+
+
+def test_the_command_gives_the_result_of_the_estimator(here: Path, record: Record) -> None:
+    found = record(*FIT, "--truncation", "50", "--model", "m", "--labels", "labels.zarr")
+    expected = twin("rows.npy", truncation=50)
+    assert found["inertia"] == expected.inertia_
+    assert np.array_equal(zarr.open_array("labels.zarr")[:], np.asarray(expected.labels_))
+    record("predict", "m", "rows.npy", "--output", "again.zarr")
+    assert np.array_equal(zarr.open_array("again.zarr")[:], np.asarray(expected.labels_))
+    assert record("score", "m", "rows.npy")["inertia"] == expected.inertia_
+
+
+def test_none_keeps_all_batches(here: Path, record: Record) -> None:
+    record(*FIT, "--truncation", "none", "--model", "m")
+    assert dc.load_model("m").inertia_ == twin("rows.npy", truncation=None).inertia_
+
+
+def test_a_job_gives_the_same(here: Path) -> None:
+    jobs.fit(
+        "rows.npy", n_clusters=5, model="m", algorithm="mini-batch-kernel", batch_size=200,
+        max_iter=8, random_state=4, kernel="cosine",
+    )  # fmt: skip
+    assert dc.load_model("m").inertia_ == twin("rows.npy", kernel="cosine").inertia_
+
+
+def test_a_dry_run_knows_it(here: Path, record: Record) -> None:
+    projected = record(*FIT, "--model", "m", "--dry-run")
+    assert projected["planned"] is True
+    assert projected["seeding"] == "k-means++"
+    assert projected["passes_at_most"] >= twin("rows.npy").passes_

@@ -1,0 +1,92 @@
+"""Slow, plain float64 truth for kernel k-means, written from the papers.
+
+Jourdan and Schwartzman, "Mini-batch kernel k-means" (2024): centres as explicit coefficients of all rows,
+made anew in every step from all steps so far (section 4.1); and full-batch kernel k-means.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def gram(X, Y, kernel="rbf", gamma=1.0, degree=3, coef0=1.0):
+    """K of all rows of X and all rows of Y."""
+    X, Y = np.asarray(X, np.float64), np.asarray(Y, np.float64)
+    if kernel == "cosine":
+        X = X / np.linalg.norm(X, axis=1, keepdims=True)
+        Y = Y / np.linalg.norm(Y, axis=1, keepdims=True)
+    if kernel == "rbf":
+        return np.exp(-gamma * ((X[:, None] - Y[None]) ** 2).sum(axis=2))
+    if kernel == "laplacian":
+        return np.exp(-gamma * np.abs(X[:, None] - Y[None]).sum(axis=2))
+    if kernel == "polynomial":
+        return (gamma * X @ Y.T + coef0) ** degree
+    return X @ Y.T
+
+
+def sqdist(K, coefficients):
+    """Squared distances of all rows to centres with given coefficients (k, n)."""
+    P = K @ coefficients.T
+    Q = np.einsum("jn,nm,jm->j", coefficients, K, coefficients)
+    return np.maximum(np.diag(K)[:, None] - 2.0 * P + Q, 0.0)
+
+
+def centre(n, first, steps, truncation, normalize):
+    """Coefficients (n,) of a centre after `steps`: (alpha, rows, weights) of each batch with rows of it."""
+    window = len(steps)
+    if truncation is not None:
+        sizes = np.cumsum([len(rows) for _, rows, _ in steps][::-1])
+        enough = np.flatnonzero(sizes >= truncation)
+        window = enough[0] + 1 if len(enough) else len(steps)
+    found = np.zeros(n)
+    left = 1.0
+    for alpha, rows, weights in steps[::-1][:window]:
+        np.add.at(found, rows, alpha * left * weights / weights.sum())
+        left *= 1.0 - alpha
+    if window == len(steps):
+        found[first] += left
+    elif normalize:
+        found /= found.sum()
+    return found
+
+
+def minibatch(K, first, batches, rate="sqrt", weights=None, truncation=None, normalize=True):
+    """Coefficients (k, n) of the centres after all `batches` (lists of rows)."""
+    n, k = len(K), len(first)
+    weights = np.ones(n) if weights is None else weights
+    steps = [[] for _ in range(k)]
+    seen, coefficients = np.zeros(k), np.eye(n)[first]
+    for rows in batches:
+        labels = sqdist(K, coefficients)[rows].argmin(axis=1)
+        total = weights[rows].sum()
+        for j in range(k):
+            mine = rows[labels == j]
+            mine = mine[weights[mine] > 0]
+            b_j = weights[mine].sum()
+            if b_j == 0:
+                continue
+            alpha = np.sqrt(b_j / total) if rate == "sqrt" else b_j / (seen[j] + b_j)
+            seen[j] += b_j
+            steps[j].append((alpha, mine, weights[mine]))
+        coefficients = np.stack(
+            [centre(n, first[j], steps[j], truncation, normalize) for j in range(k)]
+        )
+    return coefficients
+
+
+def full_batch(K, labels, weights=None, max_iter=100):
+    """Lloyd's algorithm in the space of K from given labels; an empty cluster keeps its centre."""
+    n = len(K)
+    weights = np.ones(n) if weights is None else weights
+    k = labels.max() + 1
+    coefficients = np.zeros((k, n))
+    for _ in range(max_iter):
+        for j in range(k):
+            mine = np.where(labels == j, weights, 0.0)
+            if mine.sum() > 0:
+                coefficients[j] = mine / mine.sum()
+        found = sqdist(K, coefficients).argmin(axis=1)
+        if (found == labels).all():
+            break
+        labels = found
+    return labels, coefficients
