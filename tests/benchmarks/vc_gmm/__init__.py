@@ -29,7 +29,7 @@ ONE_RUN = ("tiny-like",)
 def run(options: Options) -> list[Table | Figure | Note]:
     """Make the fits that are missing, Table 1's first; return the sections of all that are kept."""
     problems = list(chosen(PROBLEMS, options))
-    for wanted in (sweeps.table_1, sweeps.all_sweeps):
+    for wanted in (sweeps.most_wanted, sweeps.all_sweeps):
         for problem in problems:
             most = 1 if problem.name in ONE_RUN else QUICK_SEEDS if options.quick else options.seeds
             Cells(problem, options).make(wanted(problem), min(most, options.seeds))
@@ -75,6 +75,6 @@ def _settings(sets: list[Compared]) -> Table:
 
 
 def _result(compared: Compared) -> dict[str, Any]:
-    settings = [*sweeps.table_1(compared.problem), *sweeps.all_sweeps(compared.problem)]
-    found = {setting.name: compared.of(setting) for setting in dict.fromkeys(settings)}
+    settings = sweeps.all_sweeps(compared.problem)
+    found = {setting.name: compared.of(setting) for setting in settings}
     return {name: [asdict(one) for one in kept] for name, kept in found.items() if kept}

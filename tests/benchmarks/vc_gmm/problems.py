@@ -38,7 +38,8 @@ class Problem:
     file : str or None
         Its data, which `make` replaces by generated rows if it is missing.
     sweeps : tuple of str
-        Beside Table 1: "chain", "coreset", "truncation", "tolerance", "warm-up", "greedy", "clusters".
+        Beside Table 1: "chain", "coreset", "truncation", "tolerance", "warm-up", "greedy", "rows",
+        "clusters".
     """
 
     name: str
@@ -141,7 +142,7 @@ def _some(rows: np.ndarray, n_rows: int) -> np.ndarray:
     return rows[np.sort(np.random.default_rng(0).permutation(len(rows))[:n_rows])]
 
 
-_SMALL = ("chain", "coreset", "truncation", "tolerance", "greedy")
+_SMALL = ("chain", "coreset", "truncation", "tolerance", "greedy", "rows")
 _LARGE = ("chain", "coreset")
 
 PROBLEMS = {

@@ -176,9 +176,9 @@ def judge(rows: np.ndarray, centres: np.ndarray, threads: int) -> tuple[float, n
 
 
 def mutual_information(labels: np.ndarray, others: np.ndarray) -> float:
-    from sklearn.metrics import normalized_mutual_info_score
+    from daskcluster.metrics import normalized_mutual_info
 
-    return float(normalized_mutual_info_score(labels, others))
+    return float(normalized_mutual_info(labels, others))
 
 
 def _coreset(rows: np.ndarray, setting: Setting, seed: int, threads: int) -> Any:

@@ -100,18 +100,18 @@ def tolerances_table(sets: Sequence[Compared]) -> Table:
 
 def warm_ups_table(sets: Sequence[Compared]) -> Table:
     table = Table(
-        "Appendix F, searches before the first M-step (var-GMM-S): relative error, iterations",
-        ["set", "C' = G", *(f"{steps} searches" for steps in sweeps.WARM_UPS)],
+        "Appendix F, searches before the first M-step: relative error, iterations",
+        ["set", "program", "C' = G", *(f"{steps} searches" for steps in sweeps.WARM_UPS)],
         notes=["The paper saw them help on RNA only, 2 or 4 of them after the size of the sets."],
     )
-    wanted = [one for one in sets if sweeps.warm_ups(one.problem, 3)]
+    wanted = [one for one in sets if sweeps.warm_ups(one.problem, *sweeps.WARMED_UP[0])]
     for compared in wanted:
-        for truncation in sweeps.WARM_UP_TRUNCATIONS:
-            settings = sweeps.warm_ups(compared.problem, truncation)
+        for line in sweeps.WARMED_UP:
+            settings = sweeps.warm_ups(compared.problem, *line)
             cells = [_with_iterations(compared, setting) for setting in settings]
             if any(cells):
-                name = f"{truncation}{'+1' * settings[0].n_random}"
-                table.rows.append([compared.problem.name, name, *cells])
+                size = f"{settings[0].truncation}{'+1' * settings[0].n_random}"
+                table.rows.append([compared.problem.name, settings[0].label, size, *cells])
     return not_run(table, wanted, {row[0] for row in table.rows})
 
 

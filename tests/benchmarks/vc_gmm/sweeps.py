@@ -35,8 +35,29 @@ def table_1(problem: Problem) -> list[Setting]:
         return []
     found = [base(problem, "k-means++")]
     found += [base(problem, "greedy k-means++")] if "greedy" in problem.sweeps else []
-    found += [base(problem, name) for name in ("AFK-MC2", "var-GMM-S", "LWCS", "vc-GMM")]
-    return [*found, replace(base(problem, "vc-GMM"), search="row")]
+    found += [base(problem, "AFK-MC2"), base(problem, "var-GMM-S")]
+    found += [literal(base(problem, "var-GMM-S"))] if "rows" in problem.sweeps else []
+    return [
+        *found,
+        base(problem, "LWCS"),
+        base(problem, "vc-GMM"),
+        literal(base(problem, "vc-GMM")),
+    ]
+
+
+def literal(setting: Setting) -> Setting:
+    """Return the setting with the search of the paper, to the letter."""
+    return replace(setting, search="row")
+
+
+def most_wanted(problem: Problem) -> list[Setting]:
+    """Return what is made first, of all sets: Table 1 without what the paper does not have."""
+    return [
+        setting
+        for setting in table_1(problem)
+        if setting.program != "greedy k-means++"
+        and (setting.program, setting.search) != ("var-GMM-S", "row")
+    ]
 
 
 def chains(problem: Problem) -> list[Setting]:
@@ -67,10 +88,10 @@ def tolerances(problem: Problem, program: str) -> list[Setting]:
     return [replace(base(problem, program), tol=tol) for tol in TOLERANCES]
 
 
-def warm_ups(problem: Problem, truncation: int) -> list[Setting]:
+def warm_ups(problem: Problem, program: str, truncation: int, search: str) -> list[Setting]:
     if "warm-up" not in problem.sweeps:
         return []
-    setting = replace(base(problem, "var-GMM-S"), truncation=truncation)
+    setting = replace(base(problem, program), truncation=truncation, search=search)
     return [replace(setting, warmup_steps=steps) for steps in WARM_UPS]
 
 
@@ -80,12 +101,21 @@ def clusters(problem: Problem) -> list[Setting]:
     return [replace(base(problem, "vc-GMM"), k=times * problem.k) for times in CLUSTERS]
 
 
-WARM_UP_TRUNCATIONS = (2, 3, 5)
+WARMED_UP = (
+    ("var-GMM-S", 2, "tile"),
+    ("var-GMM-S", 3, "tile"),
+    ("var-GMM-S", 3, "row"),
+    ("vc-GMM", 3, "tile"),
+    ("vc-GMM", 3, "row"),
+)
+"""Program, C' = G, and search of the lines of the table on warm-ups."""
 
 
 def all_sweeps(problem: Problem) -> list[Setting]:
-    """Return the settings of all sections but Table 1, each once."""
+    """Return the settings of all sections, each once."""
     found = chains(problem)
+    for line in WARMED_UP:
+        found += warm_ups(problem, *line)
     for program in ("LWCS", "vc-GMM"):
         found += coresets(problem, program)
     for program in ("var-GMM-S", "vc-GMM"):
@@ -93,6 +123,4 @@ def all_sweeps(problem: Problem) -> list[Setting]:
             found += truncations(problem, program, n_random)
     for program in CLUSTERING:
         found += tolerances(problem, program)
-    for truncation in WARM_UP_TRUNCATIONS:
-        found += warm_ups(problem, truncation)
-    return list(dict.fromkeys([*found, *clusters(problem)]))
+    return list(dict.fromkeys([*found, *clusters(problem), *table_1(problem)]))
