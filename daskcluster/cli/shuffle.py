@@ -69,7 +69,7 @@ def command(
     """Write the rows of SOURCE to OUTPUT in random order, as Zarr, in bounded memory.
 
     Every order is equally likely. Mini-batch methods read rows that are sorted on disk best after this.
-    Weighted rows become a group with the arrays X and weights.
+    Weighted rows become a group with the arrays X and weights; sparse rows stay sparse, as a CSR group.
     """
     from daskcluster.data.shuffle import prepare, shuffle
 

@@ -108,15 +108,22 @@ class Buckets:
         """Records of each bucket, int64 (n_buckets,)."""
         return self._counts
 
-    def append(self, records: np.ndarray) -> None:
+    def append(self, records: np.ndarray, buckets: np.ndarray | None = None) -> None:
         """Scatter records (m,) to their buckets.
+
+        Parameters
+        ----------
+        records : ndarray of shape (m,)
+        buckets : ndarray of shape (m,), optional
+            The bucket of each; by default, that of its ``key``.
 
         Raises
         ------
         DiskSpaceError
             The scratch disk is full.
         """
-        buckets = bucket_of(records["key"], len(self._filled))
+        if buckets is None:
+            buckets = bucket_of(records["key"], len(self._filled))
         order = np.argsort(buckets, kind="stable")
         counts = np.bincount(buckets, minlength=len(self._filled))
         stops = np.cumsum(counts)
@@ -149,7 +156,7 @@ class Buckets:
             if error.errno != errno.ENOSPC:
                 raise
             raise DiskSpaceError(
-                f"The scratch folder {self._folder!r} ran full after {int(self._counts.sum())} rows; "
+                f"The scratch folder {self._folder!r} ran full after {int(self._counts.sum())} records; "
                 "free some space there, or name another folder with scratch=."
             ) from error
         self._filled[bucket] = 0

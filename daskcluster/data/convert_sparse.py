@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from daskcluster.data.converted import ROWS, WEIGHTS, WeightsWriter, Written, cast_sparse
-from daskcluster.data.sparse_write import CsrWriter
+from daskcluster.data.sparse_write import CsrFacts, CsrWriter, refuse_row_chunks
 from daskcluster.data.staging import Staging
 from daskcluster.data.table import Table
 from daskcluster.data.writer import StagedArray, array_metadata, good_chunk_rows, group_metadata
-from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Event, PassProgress, publish
-
-
-@dataclass(frozen=True)
-class _Shape:
-    n_rows: int
-    n_features: int
-    dtype: np.dtype[Any]
-    n_entries: int
 
 
 def write_sparse(
@@ -41,14 +31,10 @@ def write_sparse(
     InvalidParameterError
         Chunks or shards of so many rows are asked for: those of CSR rows are cut by values.
     """
-    if chunk_rows is not None or shard_rows is not None:
-        name, value = ("chunk_rows", chunk_rows) if chunk_rows else ("shard_rows", shard_rows)
-        raise InvalidParameterError(
-            f"{name}={value} is for dense rows; the chunks of sparse rows are cut by values, leave it out."
-        )
+    refuse_row_chunks(chunk_rows, shard_rows)
     assert table.n_rows is not None
     assert table.n_entries is not None
-    shape = _Shape(table.n_rows, table.n_features, dtype, table.n_entries)
+    shape = CsrFacts(table.n_rows, table.n_features, dtype, table.n_entries)
     weights = _staged_weights(staging, table.n_rows) if table.weighted else None
     with ExitStack() as stack:
         writer = stack.enter_context(CsrWriter(staging, ROWS if weights else "", shape))

@@ -22,10 +22,12 @@ from daskcluster.data.open import open_dataset
 from daskcluster.data.shuffle_outputs import ROWS, WEIGHTS, check_outputs, shuffle_outputs
 from daskcluster.data.shuffle_passes import carry_out
 from daskcluster.data.shuffle_plan import ShufflePlan, plan_shuffle, scratch_folder
+from daskcluster.data.shuffle_sparse import carry_out_sparse
+from daskcluster.data.shuffle_sparse_plan import SparseShufflePlan, plan_sparse_shuffle
 from daskcluster.data.sparse import SparseDataset
+from daskcluster.data.sparse_write import refuse_row_chunks
 from daskcluster.data.stores import locate
 from daskcluster.data.writer import check_chunking, good_chunk_rows
-from daskcluster.errors import WrongTypeError
 from daskcluster.events import Callback
 from daskcluster.randomness import Key, as_seed
 from daskcluster.typing import Dataset
@@ -109,7 +111,7 @@ def shuffle(
         Anything that `open_dataset` takes.
     output : str
         Path or URL. An array (n, d) at its root, of the source's dtype; with weights, a group of ``X``
-        and ``weights``.
+        and ``weights``. Sparse rows stay sparse: a CSR group in place of the array.
     random_state : int, RandomState, Generator or None
         None draws a seed from the operating system; the result says which.
     array, weights, flatten
@@ -118,7 +120,7 @@ def shuffle(
         URL of a 1-D int64 Zarr array to write: the source row of every output row. Results for the
         output, such as labels, go back to the source by ``there[index] = here``.
     chunk_rows : int, optional
-        Rows of an output chunk; about 8 MB by default.
+        Rows of an output chunk; about 8 MB by default, and always for sparse rows.
     shard_rows : int, optional
         Rows of a shard (one object of many chunks), a multiple of `chunk_rows`.
     memory_limit : int, optional
@@ -141,7 +143,7 @@ def shuffle(
     ------
     DatasetNotFoundError, InvalidDataError, InvalidParameterError, OutputExistsError
     WrongTypeError
-        Rows that are no table of numbers, or sparse.
+        Rows that are no table of numbers.
     MemoryLimitError
         The limit is too small to shuffle in two passes; about 500 MB are enough for a terabyte.
     DiskSpaceError
@@ -151,7 +153,8 @@ def shuffle(
     -----
     Cost: the source is read once and the output written once. Rows that do not fit in memory are
     written to scratch and read from there once in between, with 8 bytes more for each row, 16 with
-    weights or an index, 24 with both. Memory is one bucket, the next one read ahead, and about five
+    weights or an index, 24 with both; sparse rows take their values and columns alone there, and 64
+    bytes of memory a row, 72 with weights. Memory is one bucket, the next one read ahead, and about five
     output chunks (or shards); scratch space is given back while the output grows, and when the process
     ends, however it does.
 
@@ -185,7 +188,10 @@ def shuffle(
             **options,
         )
         with shuffle_outputs(output, with_index, plan, key.seed, **options) as outputs:
-            bytes_read = carry_out(dataset, plan, key, outputs, callbacks)
+            if isinstance(dataset, SparseDataset) and isinstance(plan, SparseShufflePlan):
+                bytes_read = carry_out_sparse(dataset, plan, key, outputs, callbacks)
+            else:
+                bytes_read = carry_out(dataset, plan, key, outputs, callbacks)
     return Shuffled(
         url=locate(output).url,
         array=ROWS if plan.weighted else None,
@@ -233,22 +239,17 @@ def prepare(
         storage_options=storage_options if urls else None,  # else they are the outputs' alone
         flatten=flatten,
     )
+    check_outputs(output, with_index, dataset, overwrite=overwrite, storage_options=storage_options)
+    where = scratch_folder(scratch, locate(output, storage_options))
+    found: dict[str, Any] = {"indexed": with_index is not None, "memory_limit": memory_limit}
     if isinstance(dataset, SparseDataset):
-        raise WrongTypeError(
-            f"source is sparse ({dataset.n_rows} x {dataset.n_features}), and shuffle writes dense rows; "
-            "permute the matrix in memory, e.g. matrix[numpy.random.default_rng(0).permutation(n)]."
-        )
+        refuse_row_chunks(chunk_rows, shard_rows)
+        return dataset, plan_sparse_shuffle(dataset, **found, scratch=where)
     if chunk_rows is None:
         row_bytes = dataset.n_features * dataset.dtype.itemsize
         chunk_rows = good_chunk_rows(row_bytes, dataset.n_rows)
     check_chunking(chunk_rows, shard_rows)
-    check_outputs(output, with_index, dataset, overwrite=overwrite, storage_options=storage_options)
     plan = plan_shuffle(
-        dataset,
-        indexed=with_index is not None,
-        chunk_rows=chunk_rows,
-        shard_rows=shard_rows,
-        memory_limit=memory_limit,
-        scratch=scratch_folder(scratch, locate(output, storage_options)),
+        dataset, **found, chunk_rows=chunk_rows, shard_rows=shard_rows, scratch=where
     )
     return dataset, plan

@@ -10,21 +10,24 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.dataset import RowDataset
+from daskcluster.data.recipes import StoredRecipe
 from daskcluster.data.shuffle_plan import ShufflePlan
+from daskcluster.data.shuffle_sparse_plan import SparseShufflePlan
+from daskcluster.data.sparse_write import CsrWriter
 from daskcluster.data.staging import Staging, check_free
 from daskcluster.data.stores import Location, locate
 from daskcluster.data.weighted import ZarrWeights
 from daskcluster.data.writer import RowWriter, StagedArray, array_metadata, group_metadata
-from daskcluster.data.zarr import ZarrRecipe
 from daskcluster.errors import InvalidParameterError
+from daskcluster.sparse_rows import Rows
 from daskcluster.typing import Dataset
 
 ROWS, WEIGHTS = "X", "weights"
 """Names in the group of weighted rows."""
 _KINDS = ("array", "group")
 
-Piece = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
-"""Rows (m, d), their weights (m,) and their source rows (m,), in the order of the output."""
+Piece = tuple[Rows, np.ndarray | None, np.ndarray | None]
+"""Rows (m, d), dense or CSR, their weights (m,) and their source rows (m,), in the order of the output."""
 
 
 def check_outputs(
@@ -70,7 +73,7 @@ def _stored(dataset: Dataset) -> Iterator[Location]:
     if not isinstance(dataset, RowDataset):
         return
     for part in (dataset.own_recipe(), dataset.own_weights and dataset.own_weights.recipe()):
-        if isinstance(part, (ZarrRecipe, ZarrWeights)):
+        if isinstance(part, (StoredRecipe, ZarrWeights)):
             yield part.location.child(part.name) if part.name else part.location
 
 
@@ -80,11 +83,11 @@ class ShuffleOutputs:
 
     Attributes
     ----------
-    rows : StagedArray
+    rows : StagedArray or CsrWriter
     weights, index : StagedArray or None
     """
 
-    rows: StagedArray
+    rows: StagedArray | CsrWriter
     weights: StagedArray | None
     index: StagedArray | None
 
@@ -92,7 +95,7 @@ class ShuffleOutputs:
         """Write pieces in the order in which they come; memory is about five blocks."""
         with ExitStack() as stack:
             writers = [
-                None if part is None else stack.enter_context(RowWriter(part))
+                None if part is None else stack.enter_context(_writer(part))
                 for part in (self.rows, self.weights, self.index)
             ]
             for piece in pieces:
@@ -103,11 +106,16 @@ class ShuffleOutputs:
 
     def documents(self, seed: int) -> dict[str, bytes]:
         """Return the metadata of the rows and what is beside them, by path."""
+        rows = self.rows.documents() if isinstance(self.rows, CsrWriter) else self.rows.document()
         if self.weights is None:
-            return self.rows.document()
+            return rows
         group = {"zarr.json": group_metadata(_attributes(seed))}
         # The group last: until it is there, nothing is found at the URL.
-        return self.rows.document() | self.weights.document() | group
+        return rows | self.weights.document() | group
+
+
+def _writer(part: StagedArray | CsrWriter) -> Any:
+    return part if isinstance(part, CsrWriter) else RowWriter(part)
 
 
 @contextmanager
@@ -133,11 +141,11 @@ def shuffle_outputs(
         begun.append(Staging.begin(output, kinds=_KINDS, **options))
         if index is not None:
             begun.append(Staging.begin(index, **options))
-        shape = (plan.n_rows, plan.n_features)
+        shape = (plan.n_rows,)
         outputs = ShuffleOutputs(
-            _staged(begun[0], ROWS if plan.weighted else "", shape, plan.dtype, plan, seed),
-            _staged(begun[0], WEIGHTS, shape[:1], float, plan, seed) if plan.weighted else None,
-            _staged(begun[1], "", shape[:1], np.int64, plan, seed) if plan.indexed else None,
+            _staged_rows(begun[0], plan, seed),
+            _staged(begun[0], WEIGHTS, shape, float, plan, seed) if plan.weighted else None,
+            _staged(begun[1], "", shape, np.int64, plan, seed) if plan.indexed else None,
         )
         yield outputs
         # The rows last: who sees them finds the index too.
@@ -154,10 +162,18 @@ def _attributes(seed: int) -> dict[str, Any]:
     return {"shuffled": {"random_state": seed}}
 
 
+def _staged_rows(staging: Staging, plan: ShufflePlan, seed: int) -> StagedArray | CsrWriter:
+    name = ROWS if plan.weighted else ""
+    if isinstance(plan, SparseShufflePlan):
+        return CsrWriter(staging, name, plan.rows, attributes=_attributes(seed))
+    return _staged(staging, name, (plan.n_rows, plan.n_features), plan.dtype, plan, seed)
+
+
 def _staged(
     staging: Staging, name: str, shape: tuple[int, ...], dtype: Any, plan: ShufflePlan, seed: int
 ) -> StagedArray:
+    chunk_rows = plan.chunk_rows if len(shape) == 2 else plan.beside_rows
     metadata = array_metadata(
-        shape, plan.chunk_rows, dtype, shard_rows=plan.shard_rows, attributes=_attributes(seed)
+        shape, chunk_rows, dtype, shard_rows=plan.shard_rows, attributes=_attributes(seed)
     )
-    return StagedArray(staging.work, name, metadata, plan.shard_rows or plan.chunk_rows)
+    return StagedArray(staging.work, name, metadata, plan.shard_rows or chunk_rows)

@@ -45,7 +45,7 @@ def carry_out(
         else:
             take, weights, bytes_read = _load(dataset, callbacks)
             pieces = _reorder(take, weights, plan, key)
-        with _one_pass("shuffle (write)", plan.n_rows, callbacks) as running:
+        with one_pass("shuffle (write)", plan.n_rows, callbacks) as running:
             running.bytes_read = plan.bytes_scratch
             outputs.write(pieces, running.advance)
     return bytes_read
@@ -58,7 +58,7 @@ def _scatter(
     buckets: Buckets,
     callbacks: Sequence[Callback],
 ) -> int:
-    with _one_pass("shuffle (scatter)", plan.n_rows, callbacks) as running:
+    with one_pass("shuffle (scatter)", plan.n_rows, callbacks) as running:
         for chunk in dataset.chunks(dataset.partitions, on_read=running.read):
             for first in range(0, chunk.n_rows, plan.piece_rows):
                 part = chunk.slice(first, min(first + plan.piece_rows, chunk.n_rows))
@@ -113,7 +113,7 @@ def _load(dataset: Dataset, callbacks: Sequence[Callback]) -> tuple[Take, np.nda
         return dataset.take, np.asarray(dataset.weights) if weighted else None, 0
     rows = np.empty((dataset.n_rows, dataset.n_features), dataset.dtype)
     weights = np.empty(dataset.n_rows) if weighted else None
-    with _one_pass("shuffle (read)", dataset.n_rows, callbacks) as running:
+    with one_pass("shuffle (read)", dataset.n_rows, callbacks) as running:
         for chunk in dataset.chunks(dataset.partitions, on_read=running.read):
             rows[chunk.start : chunk.stop] = chunk.rows
             if weights is not None:
@@ -146,7 +146,8 @@ class _Running:
 
 
 @contextmanager
-def _one_pass(name: str, n_rows: int, callbacks: Sequence[Callback]) -> Iterator[_Running]:
+def one_pass(name: str, n_rows: int, callbacks: Sequence[Callback]) -> Iterator[_Running]:
+    """Tell callbacks of the pass that is made within the block."""
     begun = time.monotonic()
     running = _Running(callbacks)
     publish(callbacks, PassStarted(name, n_rows))

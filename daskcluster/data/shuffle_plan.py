@@ -33,8 +33,8 @@ _SORT_BYTES = 16
 _BLOCKS_WRITING = 5
 """Output blocks: one that fills, two that wait or are written, two being encoded."""
 _GOOD_BUCKET_BYTES = 256 << 20
-_MOST_BLOCK_BYTES = 4 << 20
-_LEAST_BLOCK_BYTES = 4096
+MOST_BLOCK_BYTES = 4 << 20
+LEAST_BLOCK_BYTES = 4096
 """A smaller block costs a disk as much: below this the memory is too small for two passes."""
 
 
@@ -89,6 +89,11 @@ class ShufflePlan:
         """How often rows are read: from the source, and from scratch if they go through it."""
         return 2 if self.n_buckets else 1
 
+    @property
+    def beside_rows(self) -> int:
+        """Rows of a chunk of the weights, and of the index."""
+        return self.chunk_rows
+
     def facts(self) -> dict[str, Any]:
         """Return the plan as plain values, for JSON."""
         return {"passes": self.passes, **vars(self)}
@@ -101,7 +106,7 @@ class ShufflePlan:
         )
 
 
-_IN_MEMORY: dict[str, Any] = {
+IN_MEMORY: dict[str, Any] = {
     "n_buckets": 0,
     "block_rows": 0,
     "scratch": None,
@@ -161,11 +166,11 @@ def plan_shuffle(
         "bytes_written": dataset.n_rows * written,
         "memory_limit": limit,
     }
-    base = LIBRARIES_BYTES + _reading(dataset, row) + _piece(record)
+    base = LIBRARIES_BYTES + reading_bytes(dataset, row) + _piece(record)
     base += _BLOCKS_WRITING * (shard_rows or chunk_rows) * written
     held = (0 if dataset.in_memory else row) + 8 * weighted + _RANK_BYTES + _SORT_BYTES
     if base + dataset.n_rows * held <= limit:
-        return ShufflePlan(**facts, **_IN_MEMORY, memory=base + dataset.n_rows * held)
+        return ShufflePlan(**facts, **IN_MEMORY, memory=base + dataset.n_rows * held)
     n_buckets, block_rows, needed = _cut(dataset.n_rows, record, base, limit)
     on_disk = dataset.n_rows * record
     return ShufflePlan(
@@ -173,13 +178,14 @@ def plan_shuffle(
         n_buckets=n_buckets,
         block_rows=block_rows,
         scratch=scratch,
-        scratch_free=_check_scratch(scratch, on_disk),
+        scratch_free=check_scratch(scratch, on_disk),
         bytes_scratch=on_disk,
         memory=base + needed,
     )
 
 
-def _reading(dataset: Dataset, row: int) -> int:
+def reading_bytes(dataset: Dataset, row: int) -> int:
+    """Return the bytes that reading ahead takes, where a row has `row` bytes."""
     if dataset.in_memory:
         return 0
     largest = max(READ_BYTES, max(dataset.chunk_sizes) * row)
@@ -199,7 +205,7 @@ def _cut(n_rows: int, record: int, base: int, limit: int) -> tuple[int, int, int
     # Buckets of r rows need r * loaded bytes, a block for each of n / r buckets n / r * block: neither
     # exceeds the root of n * loaded * block. Twice that, since the sizes of buckets vary; those of
     # buckets of a few rows vary too much.
-    block = max(record, _LEAST_BLOCK_BYTES)
+    block = max(record, LEAST_BLOCK_BYTES)
     least = max(2 * math.isqrt(n_rows * loaded * block), 64 * loaded, 2 * block)
     if base + least > limit:
         raise MemoryLimitError(
@@ -210,11 +216,11 @@ def _cut(n_rows: int, record: int, base: int, limit: int) -> tuple[int, int, int
         )
     room = limit - base
     # As many as the memory asks for; more, if that costs no larger blocks: small buckets overlap better.
-    pleasant = min(n_rows * record // _GOOD_BUCKET_BYTES, room // _MOST_BLOCK_BYTES)
+    pleasant = min(n_rows * record // _GOOD_BUCKET_BYTES, room // MOST_BLOCK_BYTES)
     n_buckets = max(2, pleasant, -(-n_rows * loaded // room))
     while n_buckets < n_rows and _most_rows(n_rows, n_buckets) * loaded > room:
         n_buckets += 1 + n_buckets // 16
-    block_rows = max(1, min(room // n_buckets, _MOST_BLOCK_BYTES) // record)
+    block_rows = max(1, min(room // n_buckets, MOST_BLOCK_BYTES) // record)
     filled = n_buckets * block_rows * record
     return n_buckets, block_rows, max(filled, int(_most_rows(n_rows, n_buckets) * loaded))
 
@@ -243,7 +249,8 @@ def scratch_folder(scratch: Any, output: Location) -> str:
     return folder
 
 
-def _check_scratch(folder: str, needed: int) -> int:
+def check_scratch(folder: str, needed: int) -> int:
+    """Return the free bytes of a scratch folder; refuse one that has too few."""
     there = folder
     while not os.path.exists(there):  # the output's folder may be made with it
         there = os.path.dirname(there)

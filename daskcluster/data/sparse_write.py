@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from daskcluster.data.staging import Staging
 from daskcluster.data.writer import CHUNK_BYTES, RowWriter, StagedArray, array_metadata
+from daskcluster.errors import InvalidParameterError
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows
 
 _UNKNOWN = 1 << 46
@@ -35,6 +37,16 @@ class CsrShape(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class CsrFacts:
+    """A `CsrShape` that is known from elsewhere than a dataset."""
+
+    n_rows: int
+    n_features: int
+    dtype: np.dtype[Any]
+    n_entries: int
+
+
 class CsrWriter:
     """Takes CSR rows block by block; use as a context manager, then publish its `documents`.
 
@@ -46,9 +58,19 @@ class CsrWriter:
     name : str
         Of the group below the staging's root; empty for the root itself.
     rows : CsrShape
+    attributes : mapping, optional
+        Of the group, beside those of the layout.
     """
 
-    def __init__(self, staging: Staging, name: str, rows: CsrShape) -> None:
+    def __init__(
+        self,
+        staging: Staging,
+        name: str,
+        rows: CsrShape,
+        *,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._attributes = dict(attributes or {})
         self.chunk = entries_per_chunk(rows)
         self._prefix = f"{name}/" if name else ""
         self._shape = rows.n_rows, rows.n_features
@@ -99,13 +121,22 @@ class CsrWriter:
     def documents(self) -> dict[str, bytes]:
         """Return the metadata for `Staging.commit`; the group last, for it makes the rows readable."""
         values = self._values.document(self.n_entries) | self._columns.document(self.n_entries)
-        attributes = {**_ENCODING, "shape": list(self._shape)}
+        attributes = {**_ENCODING, "shape": list(self._shape), **self._attributes}
         group = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
         return {
             **values,
             **self._starts.document(),
             f"{self._prefix}zarr.json": json.dumps(group).encode(),
         }
+
+
+def refuse_row_chunks(chunk_rows: int | None, shard_rows: int | None) -> None:
+    """Refuse chunks or shards of so many rows: those of CSR rows are cut by values."""
+    if chunk_rows is not None or shard_rows is not None:
+        name, value = ("chunk_rows", chunk_rows) if chunk_rows else ("shard_rows", shard_rows)
+        raise InvalidParameterError(
+            f"{name}={value} is for dense rows; the chunks of sparse rows are cut by values, leave it out."
+        )
 
 
 def entries_per_chunk(rows: CsrShape) -> int:
