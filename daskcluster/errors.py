@@ -51,6 +51,10 @@ class ModelFormatError(DaskClusterError, ValueError):
     """A saved model is damaged, of an unknown format version, or no model at all."""
 
 
+class CheckpointError(DaskClusterError, ValueError):
+    """The checkpoints that are there cannot be gone on from: another fit's, or all damaged."""
+
+
 class ModelNotFoundError(ModelFormatError, FileNotFoundError):
     """There is no readable model under the given URL."""
 

@@ -9,7 +9,7 @@ statistics is left to an `Assignment`: all of them give the same bits.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,9 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, IterationEnded, StopReason
 from daskcluster.models.result import FitResult
 
+Keep = Callable[[np.ndarray, Sequence[dict[str, float]], StopReason | None], None]
+"""(centres, history, why the last iteration was the last one) -> None."""
+
 
 def lloyd(
     rows: ScaledPlacement,
@@ -33,6 +36,8 @@ def lloyd(
     max_time: float | None = None,
     callbacks: Sequence[Callback] = (),
     labels: np.ndarray | None = None,
+    history: Sequence[dict[str, float]] = (),
+    keep: Keep | None = None,
 ) -> FitResult:
     """Move centres to the means of their rows until nothing moves.
 
@@ -54,6 +59,11 @@ def lloyd(
         Hear an `IterationEnded` each iteration.
     labels : ndarray of shape (n,), int32, optional
         OUT. Where `assign` keeps the labels under the centres of the last pass, in this process.
+    history : sequence of dict
+        Iterations made before, of which `centres` are the end.
+    keep : callable (centres, history, reason) -> None, optional
+        Is given the state after each iteration, and why it was the last one, or None. To go on from it,
+        `rows` must know what its first pass learnt.
 
     Returns
     -------
@@ -67,8 +77,9 @@ def lloyd(
     centres = np.ascontiguousarray(centres, dtype=rows.dtype)
     assign = assign or FullAssignment(rows, labels)
     stopping = Stopping(max_iter, max_time, callbacks)
-    reason: StopReason | None = StopReason.MAX_ITER if max_iter == 0 else None
-    history: list[dict[str, float]] = []
+    history = list(history)
+    before = len(history)
+    reason: StopReason | None = StopReason.MAX_ITER if max_iter <= before else None
     while reason is None:
         began, bytes_before = time.perf_counter(), rows.placement.traffic.bytes_read
         step = lloyd_step(rows, centres, assign, labels)
@@ -88,7 +99,10 @@ def lloyd(
         centres = step.centres
         threshold = tol * rows.known().mean_variance if tol > 0 else 0.0
         reason = stopping.reason(len(history), moved=moved, shift=step.shift, threshold=threshold)
-    labelled = labels is not None and reason is StopReason.CONVERGED
+        if keep is not None:
+            keep(centres, history, reason)
+    assigned = labels is not None and len(history) > before
+    labelled = assigned and reason is StopReason.CONVERGED
     return FitResult(centres, len(history), reason, history, labelled)
 
 

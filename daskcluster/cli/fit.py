@@ -37,6 +37,12 @@ from daskcluster.cli.sections import option
 @parameter_options(required=("n_clusters",))
 @takes_place
 @takes_console
+@option(
+    "--resume",
+    section=OUTPUT,
+    is_flag=True,
+    help="Go on from the state at --checkpoint, if there is one.",
+)
 @option("--dry-run", is_flag=True, help="Say what it will cost, and do nothing.")
 def command(
     source: str,
@@ -47,6 +53,7 @@ def command(
     opening: dict[str, Any],
     place: Place,
     console: Console,
+    resume: bool,
     dry_run: bool,
     **flags: Any,
 ) -> None:
@@ -61,6 +68,8 @@ def command(
         projection = project_fit(source, opening, place, algorithm, given)
         console.emit(projection, rows_of_projection(projection))
         return
+    if resume and "checkpoint" not in given:
+        raise click.UsageError("--resume needs --checkpoint, the URL of the state to go on from.")
     if model is None:
         raise click.UsageError("Missing option '--model': the URL to save the model at.")
     from daskcluster import jobs
@@ -77,6 +86,7 @@ def command(
             labels=labels,
             overwrite=overwrite,
             algorithm=algorithm,
+            resume=resume,
             engine=engine,
             callbacks=callbacks,
             **opening,

@@ -67,6 +67,11 @@ class ScaledPlacement:
         assert self.survey is not None
         return self.survey
 
+    def remember(self, survey: SurveyStatistics) -> None:
+        """Take what an earlier first pass over the same rows learnt, in place of a first pass."""
+        self.survey, self.scale = survey, self.scale.with_max(survey.max_abs)
+        self.used = self.scale
+
     def reduce(self, reduction: Reduction, params: Callable[[Scale], Any]) -> Any:
         """Run one pass of `reduction` with ``params(scale)``; the first one carries the survey."""
         self.used = self.scale

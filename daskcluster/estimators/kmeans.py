@@ -56,6 +56,12 @@ class KMeans(KMeansEstimator):
         the engine's memory limit leaves.
     chain_length : int
         Rows that ``"afk-mc2"`` proposes for each centre: more come closer to k-means++.
+    checkpoint : str or path, optional
+        Folder or URL under which the state of the fit is kept, so that ``fit(..., resume=True)`` can go on
+        where a killed one was: first after the seeding, then each `checkpoint_every` iterations or half
+        a minute, whichever is first. A commit takes the bytes of the centres; the last two stay.
+    checkpoint_every : int
+        Iterations between two commits.
 
     Attributes
     ----------
@@ -118,6 +124,8 @@ class KMeans(KMeansEstimator):
         max_time: float | None = None,
         bounds_memory: int | str = "auto",
         chain_length: int = 10,
+        checkpoint: Any = None,
+        checkpoint_every: int = 10,
     ) -> None:
         self.n_clusters = n_clusters
         self.init = init
@@ -133,8 +141,12 @@ class KMeans(KMeansEstimator):
         self.max_time = max_time
         self.bounds_memory = bounds_memory
         self.chain_length = chain_length
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
         """Find centres.
 
         Parameters
@@ -143,6 +155,9 @@ class KMeans(KMeansEstimator):
         y : ignored
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
+        resume : bool
+            Go on from the last state under `checkpoint`, to the same bits as if the fit had never been
+            interrupted (counters of work may differ). Without one the fit begins at its beginning.
 
         Returns
         -------
@@ -150,13 +165,15 @@ class KMeans(KMeansEstimator):
 
         Raises
         ------
+        CheckpointError
+            What is under `checkpoint` is of other data or parameters, or damaged.
         InvalidParameterError, InvalidDataError
             Which say what, the value, the rule and the remedy.
         MemoryLimitError
             The engine's memory does not suffice.
         """
         self.check_parameters()
-        fit = self._begin_fit(KMeansFit, X, sample_weight)
+        fit = self._begin_fit(KMeansFit, X, sample_weight, resume=resume)
         self._learn(fit.run(), fit)
         return self
 
@@ -168,6 +185,7 @@ class KMeans(KMeansEstimator):
         check_whole(owner, "n_clusters", self.n_clusters, 1)
         check_whole(owner, "max_iter", self.max_iter, 0)
         check_whole(owner, "chain_length", self.chain_length, 1)
+        check_whole(owner, "checkpoint_every", self.checkpoint_every, 1)
         check_number(owner, "tol", self.tol)
         check_choice(owner, "algorithm", self.algorithm, EXACT)
         check_choice(owner, "metric", self.metric, METRICS)

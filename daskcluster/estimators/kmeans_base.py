@@ -87,13 +87,14 @@ class KMeansEstimator(CentreEstimator):
     def _check_rows(self, dataset: Dataset) -> None:
         check_enough_rows(dataset, self.n_clusters)
 
-    def _begin_fit(self, kind: type[OneFit], X: Any, sample_weight: Any) -> OneFit:
+    def _begin_fit(self, kind: type[OneFit], X: Any, sample_weight: Any, **options: Any) -> OneFit:
         """Return one call of fit on `X`, whose parameters have been checked, ready to run."""
         dataset = fit_dataset(self, X, sample_weight)
         self._check_rows(dataset)
         engine = choose_engine(self.engine, dataset)
         callbacks = all_callbacks(self)
-        return kind(self, X, dataset, engine, callbacks, labelled=not is_out_of_core(X))
+        labelled = not is_out_of_core(X)
+        return kind(self, X, dataset, engine, callbacks, labelled=labelled, **options)
 
     # -- what was learnt --------------------------------------------------------------------------
 

@@ -16,6 +16,9 @@ E = TypeVar("E", bound=BaseEstimator)
 
 _LEARNT = ("n_iter", "stop_reason", "seeding", "passes", "bytes_read", "n_rows")
 
+_OF_ONE_CALL = ("checkpoint", "checkpoint_every")
+"""Parameters that say nothing of the model."""
+
 
 def provenance(estimator: Any) -> dict[str, Any]:
     """Return the fields that every `FittedModel` has beside its centres, from a fitted estimator."""
@@ -61,7 +64,7 @@ def _plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
     """Return the parameters that are plain JSON values; of others, what kind they were."""
     found: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
-        if name in BY_REFERENCE:
+        if name in (*BY_REFERENCE, *_OF_ONE_CALL):
             continue
         if isinstance(value, np.generic):
             value = value.item()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daskcluster.data.open import open_dataset
+from daskcluster.data.stores import locate
 from daskcluster.engine.choose import choose_engine
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import JOBS
@@ -29,6 +30,8 @@ def fit(
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
     overwrite: bool = False,
+    checkpoint: str | None = None,
+    resume: bool = False,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
     **parameters: Any,
@@ -56,6 +59,10 @@ def fit(
         Take an array of shape (..., d) as rows; see `daskcluster.open_dataset`.
     overwrite : bool
         Replace outputs that exist.
+    checkpoint : str, optional
+        URL under which the state of the fit is kept, for algorithms that can.
+    resume : bool
+        Go on from the state that is there; see `daskcluster.KMeans.fit`.
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`.
@@ -91,6 +98,8 @@ def fit(
     given = {"n_clusters": n_clusters, **parameters}
     if random_state is not None:
         given["random_state"] = random_state
+    if checkpoint is not None:
+        given["checkpoint"] = locate(checkpoint, storage_options)
     check_parameters(algorithm, given)
     inputs = {"source": source, "weights": weights}
     check_outputs({"model": model, "labels": labels}, inputs, storage_options, overwrite)
@@ -99,7 +108,9 @@ def fit(
     )
     chosen = choose_engine(engine, dataset)
     watchers: tuple[Callback, ...] = (*callbacks, tally)
-    estimator = _estimator(algorithm, given, chosen, watchers).fit(dataset)
+    estimator = _estimator(algorithm, given, chosen, watchers).fit(
+        dataset, **({"resume": True} if resume else {})
+    )
     fitted = estimator.to_model()
     options = None if storage_options is None else dict(storage_options)
     estimator.save(model, overwrite=overwrite, storage_options=options)

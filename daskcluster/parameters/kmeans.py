@@ -5,6 +5,8 @@ from __future__ import annotations
 from daskcluster.parameters.shared import (
     BOUNDS_MEMORY,
     CHAIN_LENGTH,
+    CHECKPOINT,
+    CHECKPOINT_EVERY,
     INIT,
     MAX_ITER,
     MAX_TIME,
@@ -39,5 +41,7 @@ KMEANS = (
     MAX_TIME,
     BOUNDS_MEMORY,
     CHAIN_LENGTH,
+    CHECKPOINT,
+    CHECKPOINT_EVERY,
 )
 """All of them but ``engine`` and ``callbacks``, which are objects."""

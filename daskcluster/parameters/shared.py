@@ -76,3 +76,15 @@ BOUNDS_MEMORY = Parameter(
     word="auto",
     least=0,
 )
+
+CHECKPOINT = Parameter(
+    "checkpoint", str, None, "Keep the state of the fit at this URL, for a fit that resumes."
+)
+
+CHECKPOINT_EVERY = Parameter(
+    "checkpoint_every",
+    int,
+    10,
+    "Iterations between two commits of the state; half a minute is the most in any case.",
+    least=1,
+)

@@ -388,7 +388,7 @@ def read_head(url: Path) -> Any:
 
 
 def edit_head(url: Path, *, sign: bool = False, **changes: Any) -> None:
-    from daskcluster.models.persist import _digest
+    from daskcluster.models.document import _digest
 
     head = read_head(url)
     head["attributes"].update(changes)

@@ -1,0 +1,250 @@
+"""Checkpoints of a fit: a row of commits, each written once and never changed.
+
+Layout::
+
+    <url>/<fingerprint>/<number>-<token>/     a sealed document (`daskcluster.models.document`)
+
+The fingerprint is that of all facts on which the fit's result depends. A commit counts once its last
+file, the one with the checksums, is there; that needs nothing of a store but that a file appears whole.
+The token keeps two writers of one number apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import uuid
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from daskcluster.data.stores import Location, explain, locate
+from daskcluster.errors import CheckpointError, DaskClusterError, ModelFormatError
+from daskcluster.models.document import HEAD, Document, Form, sealed, unsealed
+from daskcluster.models.folder import Folder
+
+CHECKPOINT = Form("daskcluster-checkpoint", 1, "checkpoint")
+
+KEPT = 2
+"""Commits that stay: one, and the one before in case that it is damaged."""
+
+_COMMIT = re.compile(r"(\d{8})-[0-9a-f]{8}")
+_FINGERPRINT = re.compile(r"[0-9a-f]{16}")
+
+
+class CheckpointFolder:
+    """The checkpoints of one fit.
+
+    Parameters
+    ----------
+    url : str, path or Location
+        Folder that fits share; each has one of its own below it.
+    facts : mapping
+        Plain values: all that decides the result.
+    storage_options : mapping, optional
+        Passed to the file system.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> folder = CheckpointFolder("memory://doctest/checkpoints", {"n_clusters": 3})
+    >>> folder.commit(Document("lloyd", {"iteration": 7}, {"centres": np.eye(2)}))
+    >>> CheckpointFolder("memory://doctest/checkpoints", {"n_clusters": 3}).latest().body["iteration"]
+    7
+    >>> folder.clear()
+    """
+
+    def __init__(
+        self,
+        url: Any,
+        facts: Mapping[str, Any],
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._top = url if isinstance(url, Location) else locate(url, storage_options)
+        self._facts = json.loads(json.dumps(dict(facts)))
+        canonical = json.dumps(self._facts, sort_keys=True)
+        self._place = self._top.child(hashlib.sha256(canonical.encode()).hexdigest()[:16])
+        self._next: int | None = None
+
+    @property
+    def url(self) -> str:
+        """Where this fit's commits are."""
+        return self._place.url
+
+    def commit(self, state: Document) -> None:
+        """Write one commit, and remove those that are older than the one before it.
+
+        Raises
+        ------
+        DaskClusterError
+            The store cannot be written.
+
+        Notes
+        -----
+        Cost: the bytes of the state, and one listing.
+        """
+        if self._next is None:
+            self._next = max((number for number, _ in self._commits()), default=0) + 1
+        name = f"{self._next:08d}-{uuid.uuid4().hex[:8]}"
+        body = {"facts": self._facts, "state": state.body}
+        document = Document(state.kind, body, state.arrays)
+        try:
+            for file, content in sealed(CHECKPOINT, document):
+                _write(self._place.child(name), file, content)
+        except OSError as error:
+            raise explain(error, self._place, "checkpoint") from error
+        self._next += 1
+        self._prune()
+
+    def latest(self) -> Document | None:
+        """Return the newest commit that is sound, or None if there is none at all.
+
+        Warns of those that are damaged.
+
+        Raises
+        ------
+        CheckpointError
+            Commits are there and all are damaged; or none is there, but some of another fit.
+        """
+        commits = self._commits()
+        for _, name in commits:
+            try:
+                return self._read(self._place.child(name))
+            except ModelFormatError as error:
+                warnings.warn(
+                    f"A checkpoint is passed over, the one before it is taken: {error}",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+        if commits:
+            raise CheckpointError(
+                f"All {len(commits)} checkpoints at {self.url!r} are damaged; remove them, or begin "
+                "without resume."
+            )
+        self._refuse_others()
+        return None
+
+    def clear(self) -> None:
+        """Remove this fit's commits."""
+        for _, name in self._commits():
+            _remove(self._place.child(name))
+        _remove(self._place)
+
+    # -- what is there ------------------------------------------------------------------------------
+
+    def _read(self, place: Location) -> Document:
+        document = unsealed(CHECKPOINT, Folder(place.url, self._top.storage_options()))
+        facts, state = document.body.get("facts"), document.body.get("state")
+        if facts != self._facts or not isinstance(state, dict):
+            raise ModelFormatError(f"the checkpoint at {place.url!r} is not that of its folder.")
+        return Document(document.kind, state, document.arrays)
+
+    def _commits(self) -> list[tuple[int, str]]:
+        """Return numbers and names of whole commits, newest first."""
+        found = []
+        for name in _names(self._place):
+            match = _COMMIT.fullmatch(name)
+            if match and _is_there(self._place.child(name)):
+                found.append((int(match.group(1)), name))
+        return sorted(found, reverse=True)
+
+    def _prune(self) -> None:
+        for _, name in self._commits()[KEPT:]:
+            _remove(self._place.child(name))
+
+    def _refuse_others(self) -> None:
+        """Say in what the fit differs from one that has checkpoints here."""
+        for name in _names(self._top):
+            if not _FINGERPRINT.fullmatch(name):
+                continue
+            other = CheckpointFolder(self._top, {})
+            other._place = self._top.child(name)
+            for _, commit in other._commits():
+                folder = Folder(other._place.child(commit).url, self._top.storage_options())
+                try:
+                    facts = unsealed(CHECKPOINT, folder).body.get("facts")
+                except ModelFormatError:
+                    continue
+                if isinstance(facts, dict):
+                    raise CheckpointError(
+                        f"The checkpoints at {self._top.url!r} are of another fit: "
+                        f"{differences(facts, self._facts)}. Give the same data and parameters, or begin "
+                        "without resume."
+                    )
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return in words where two mappings of facts differ, nested ones by dotted names.
+
+    Examples
+    --------
+    >>> differences({"data": {"rows": 3}, "k": 8}, {"data": {"rows": 4}, "k": 8})
+    'data.rows was 3 and is 4'
+    """
+    old, new = _flat(before), _flat(now)
+    names = [
+        name for name in [*old, *(n for n in new if n not in old)] if old.get(name) != new.get(name)
+    ]
+    told = (f"{name} was {_shown(old.get(name))} and is {_shown(new.get(name))}" for name in names)
+    return ", ".join(told)
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in facts.items():
+        inner = _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else None
+        found.update({f"{prefix}{name}": value} if inner is None else inner)
+    return found
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:60]
+
+
+# -- the store -----------------------------------------------------------------------------------------
+
+
+def _names(place: Location) -> list[str]:
+    fs, path = place.filesystem()
+    fs.invalidate_cache()
+    try:
+        return [str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in fs.ls(path, detail=False)]
+    except FileNotFoundError:
+        return []
+    except DaskClusterError:
+        raise
+    except Exception as error:  # clouds' clients have error classes of their own
+        raise explain(error, place, "checkpoint") from error
+
+
+def _is_there(place: Location) -> bool:
+    return Folder(place.url, place.storage_options()).size(HEAD) >= 0
+
+
+def _write(place: Location, name: str, content: bytes) -> None:
+    if not place.is_local:
+        fs, path = place.filesystem()
+        fs.pipe_file(f"{path}/{name}", content)
+        return
+    # A file on disk grows; renaming lets it appear whole, also after a power cut.
+    file = os.path.join(place.url, name)
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    with open(f"{file}.partial", "wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(f"{file}.partial", file)
+
+
+def _remove(place: Location) -> None:
+    """Remove a commit, its last file first: what is left of a stopped removal is no commit."""
+    fs, path = place.filesystem()
+    try:
+        if fs.exists(f"{path}/{HEAD}"):
+            fs.rm_file(f"{path}/{HEAD}")
+        if fs.exists(path):
+            fs.rm(path, recursive=True)
+    except FileNotFoundError:
+        pass  # somebody else was faster

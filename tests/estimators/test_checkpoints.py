@@ -1,0 +1,155 @@
+"""A fit that is stopped at any moment goes on to the bits of one that was not."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import daskcluster as dc
+from daskcluster.errors import CheckpointError, InvalidParameterError
+from daskcluster.events import IterationEnded, Notice
+from tests.laws.data import CASES, case
+
+
+class Killed(BaseException):
+    """Nobody catches it."""
+
+
+def killer(after: int) -> Any:
+    count = [0]
+
+    def hear(event: Any) -> None:
+        count[0] += isinstance(event, IterationEnded)
+        if count[0] == after:
+            raise Killed
+
+    return hear
+
+
+def rows(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).lognormal(size=(3000, 5)).astype(np.float32)
+
+
+def same(one: dc.KMeans, other: dc.KMeans) -> None:
+    assert np.array_equal(one.cluster_centers_, other.cluster_centers_)
+    assert np.array_equal(one.labels_, other.labels_)
+    assert one.inertia_ == other.inertia_
+    assert (one.n_iter_, one.stop_reason_) == (other.n_iter_, other.stop_reason_)
+    assert [r["inertia"] for r in one.history_] == [r["inertia"] for r in other.history_]
+
+
+SETTINGS = {
+    "k-means++": {},
+    "given centres": {"init": rows(9)[:20]},
+    "fresh seed": {"random_state": None, "init": "random", "n_init": 1},
+    "restarts": {"init": "random", "n_init": 3, "max_iter": 12},
+    "lloyd": {"algorithm": "lloyd"},
+    "cosine": {"metric": "cosine"},
+}
+
+
+@pytest.mark.parametrize("after", [1, 4, 11])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_killed_fit_goes_on_to_the_same_bits(tmp_path: Path, name: str, after: int) -> None:
+    X = rows()
+    parameters = {"random_state": 3, "tol": 0.0, **SETTINGS[name]}
+    kept = {**parameters, "checkpoint": str(tmp_path), "checkpoint_every": 3}
+    with pytest.raises(Killed):
+        dc.KMeans(20, **kept, callbacks=(killer(after),)).fit(X)
+    resumed = dc.KMeans(20, **kept).fit(X, resume=True)
+    if parameters["random_state"] is None:
+        again = dc.KMeans(20, **kept).fit(X, resume=True)  # its last commit is the end
+        same(resumed, again)
+        return
+    same(resumed, dc.KMeans(20, **parameters).fit(X))
+
+
+def test_a_fit_that_has_ended_is_there_at_once(tmp_path: Path) -> None:
+    X = rows()
+    kept = {"random_state": 0, "checkpoint": str(tmp_path), "checkpoint_every": 1}
+    first = dc.KMeans(6, **kept).fit(X)
+    again = dc.KMeans(6, **kept).fit(X, resume=True)
+    same(first, again)
+    assert again.passes_ <= first.passes_ + 1
+
+
+def test_more_iterations_go_on_where_fewer_ended(tmp_path: Path) -> None:
+    X = rows()
+    kept = {"random_state": 0, "tol": 0.0, "checkpoint": str(tmp_path), "checkpoint_every": 1}
+    dc.KMeans(6, max_iter=4, **kept).fit(X)
+    same(
+        dc.KMeans(6, max_iter=9, **kept).fit(X, resume=True),
+        dc.KMeans(6, max_iter=9, random_state=0, tol=0.0).fit(X),
+    )
+
+
+def test_without_commits_the_fit_begins_and_says_so(tmp_path: Path) -> None:
+    heard: list[Any] = []
+    model = dc.KMeans(6, random_state=0, checkpoint=str(tmp_path), callbacks=(heard.append,))
+    same(model.fit(rows(), resume=True), dc.KMeans(6, random_state=0).fit(rows()))
+    assert any("Nothing is committed" in e.text for e in heard if isinstance(e, Notice))
+
+
+@pytest.mark.parametrize(
+    ("X", "changes", "told"),
+    [
+        (rows(), {"n_clusters": 7}, "parameters.n_clusters was 6 and is 7"),
+        (rows(1), {}, "data.first_and_last_rows was"),
+        (rows()[:2000], {}, "data.rows was 3000 and is 2000"),
+        (rows(), {"init": rows()[:6]}, "parameters.init was 'auto' and is"),
+    ],
+)
+def test_other_data_or_parameters_are_refused(
+    tmp_path: Path, X: np.ndarray, changes: dict[str, Any], told: str
+) -> None:
+    kept = {"n_clusters": 6, "random_state": 0, "checkpoint": str(tmp_path)}
+    dc.KMeans(**kept).fit(rows())
+    with pytest.raises(CheckpointError, match=told):
+        dc.KMeans(**{**kept, **changes}).fit(X, resume=True)
+
+
+def test_a_damaged_commit_falls_back_to_the_one_before(tmp_path: Path) -> None:
+    X = rows()
+    kept = {"random_state": 0, "tol": 0.0, "checkpoint": str(tmp_path), "checkpoint_every": 2}
+    with pytest.raises(Killed):
+        dc.KMeans(6, **kept, callbacks=(killer(9),)).fit(X)
+    heads = sorted(tmp_path.glob("*/*/zarr.json"))
+    assert len(heads) == 2
+    damaged = heads[-1].parent / "centres" / "c" / "0" / "0"
+    damaged.write_bytes(b"\0" * damaged.stat().st_size)
+    with pytest.warns(RuntimeWarning, match="passed over"):
+        resumed = dc.KMeans(6, **kept).fit(X, resume=True)
+    same(resumed, dc.KMeans(6, random_state=0, tol=0.0).fit(X))
+
+
+def test_nothing_but_damage_is_an_error(tmp_path: Path) -> None:
+    kept = {"random_state": 0, "checkpoint": str(tmp_path)}
+    dc.KMeans(6, **kept).fit(rows())
+    for head in tmp_path.glob("*/*/zarr.json"):
+        head.write_text("{")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(CheckpointError, match="are damaged"):
+            dc.KMeans(6, **kept).fit(rows(), resume=True)
+
+
+def test_resume_needs_a_place() -> None:
+    with pytest.raises(InvalidParameterError, match="resume=True needs checkpoint="):
+        dc.KMeans(2).fit(rows(), resume=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_engine_goes_on_where_another_was_killed(name: str, tmp_path: Path) -> None:
+    X, weights = case(name, 4000)
+    url = str(tmp_path / "rows.zarr")
+    zarr.create_array(url, data=X, chunks=(500, X.shape[1]))
+    kept = {"random_state": 1, "tol": 0.0, "checkpoint": f"memory://checkpoints/{name}"}
+    with pytest.raises(Killed):
+        dc.KMeans(5, **kept, checkpoint_every=2, callbacks=(killer(5),)).fit(url, None, weights)
+    resumed = dc.KMeans(5, **kept, engine=dc.LocalEngine(1)).fit(url, None, weights, resume=True)
+    same(resumed, dc.KMeans(5, random_state=1, tol=0.0).fit(url, None, weights))
