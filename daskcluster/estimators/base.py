@@ -33,6 +33,7 @@ from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import save_model
 from daskcluster.typing import Dataset
 
+
 class CentreEstimator(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SharesEngine
 ):

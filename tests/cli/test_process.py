@@ -125,3 +125,27 @@ def test_the_demo_on_a_cluster(here: Path) -> None:
     record = json.loads(out)
     assert record["n_rows"] == 50_000
     assert Path(record["report"]).exists()
+
+
+def test_a_killed_fit_resumes_to_the_same_bits(here: Path, record: Any) -> None:
+    rows = np.random.default_rng(0).random((40_000, 12), dtype=np.float32)
+    np.save("noise.npy", rows)
+    fit = ("fit", "noise.npy", "--n-clusters", "40", "--random-state", "0", "--tol", "0")
+    kept = (*fit, "--checkpoint", "kept", "--checkpoint-every", "1", "--resume")
+    record(*fit, "--model", "whole.zarr")
+    process = start(*kept, "--model", "m.zarr")
+    deadline = time.monotonic() + 60
+    while not any(name.name.startswith("00000003-") for name in Path("kept").glob("*/*")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    assert not Path("m.zarr").exists()
+    resumed = record(*kept, "--model", "m.zarr")
+    whole, model = load_document("whole.zarr"), load_document("m.zarr")
+    assert resumed["n_iter"] == whole.n_iter > 3
+    assert model.centres.tobytes() == whole.centres.tobytes()
+    assert model.inertia == whole.inertia
+    code, _, err = finish(*fit, "--resume", "--model", "other.zarr")
+    assert (code, "--resume needs --checkpoint" in err) == (2, True)

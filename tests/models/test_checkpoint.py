@@ -1,0 +1,83 @@
+"""Commits are whole or do not count, wherever they are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from daskcluster.data.stores import Location, locate
+from daskcluster.errors import CheckpointError
+from daskcluster.models.checkpoint import CheckpointFolder, differences
+from daskcluster.models.document import Document
+from tests.data.conftest import s3  # noqa: F401  (a fixture)
+
+
+def state(number: int) -> Document:
+    return Document("test", {"number": number}, {"values": np.full(3, float(number))})
+
+
+def number_of(folder: CheckpointFolder) -> int:
+    found = folder.latest()
+    assert found is not None
+    assert found.arrays["values"].tolist() == [found.body["number"]] * 3
+    return int(found.body["number"])
+
+
+@pytest.fixture(params=["disk", "memory", "bucket"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    if request.param == "bucket":
+        return locate(f"s3://rows/{tmp_path.name}", request.getfixturevalue("s3"))
+    return locate(str(tmp_path) if request.param == "disk" else f"memory://{tmp_path}/kept")
+
+
+def test_the_last_commit_counts_and_two_stay(place: Location) -> None:
+    folder = CheckpointFolder(place, {"k": 3})
+    assert folder.latest() is None
+    for number in range(5):
+        folder.commit(state(number))
+        assert number_of(CheckpointFolder(place, {"k": 3})) == number
+    assert len(folder._commits()) == 2
+    folder.clear()
+    assert folder.latest() is None
+
+
+def test_numbers_go_on_in_another_process(place: Location) -> None:
+    CheckpointFolder(place, {}).commit(state(1))
+    CheckpointFolder(place, {}).commit(state(2))
+    assert number_of(CheckpointFolder(place, {})) == 2
+
+
+def test_a_commit_without_its_last_file_is_none(place: Location) -> None:
+    folder = CheckpointFolder(place, {})
+    folder.commit(state(1))
+    folder.commit(state(2))
+    fs, path = locate(folder.url, place.storage_options()).filesystem()
+    newest = folder._commits()[0][1]
+    fs.rm_file(f"{path}/{newest}/zarr.json")
+    assert number_of(CheckpointFolder(place, {})) == 1
+
+
+def test_another_fit_is_named(place: Location) -> None:
+    CheckpointFolder(place, {"k": 3, "data": {"rows": 10}}).commit(state(1))
+    other = CheckpointFolder(place, {"k": 3, "data": {"rows": 11}})
+    with pytest.raises(CheckpointError, match=r"data\.rows was 10 and is 11"):
+        other.latest()
+
+
+def test_differences_go_both_ways() -> None:
+    found = differences({"a": 1, "b": {"c": 2}}, {"b": {"c": 2, "d": None}, "e": 5})
+    assert found == "a was 1 and is None, e was None and is 5"
+
+
+def test_facts_of_another_kind_do_not_pass(place: Location) -> None:
+    """A folder that was moved keeps what it is of."""
+    one, other = CheckpointFolder(place, {"k": 3}), CheckpointFolder(place, {"k": 4})
+    one.commit(state(1))
+    fs, path = locate(one.url, place.storage_options()).filesystem()
+    _, there = locate(other.url, place.storage_options()).filesystem()
+    fs.mv(path, there, recursive=True)
+    with pytest.warns(RuntimeWarning, match="passed over"), pytest.raises(CheckpointError):
+        _: Any = other.latest()
