@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Self
 
 import numpy as np
@@ -17,6 +18,7 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.by_reference import SharesEngine
 from daskcluster.estimators.inputs import check_whole, fit_dataset
+from daskcluster.events import Notice, publish
 from daskcluster.models.versions import created_with
 from daskcluster.randomness import as_seed
 from daskcluster.sparse_rows import Rows
@@ -127,6 +129,7 @@ class LightweightCoreset(SharesEngine):
         unit : bool
             Measure rows of length one (cosine metric); drawn rows stay as they are.
         """
+        began = time.perf_counter()
         self.seed_ = as_seed(self.random_state)
         engine = choose_engine(self.engine, dataset)
         footprint = coreset_footprint(dataset, self.size)
@@ -142,7 +145,16 @@ class LightweightCoreset(SharesEngine):
         self.n_rows_ = dataset.n_rows
         self.passes_, self.bytes_read_ = traffic.passes, traffic.bytes_read
         self._source = source_of(dataset)
+        publish(self.callbacks, self._drawn(time.perf_counter() - began))
         return self
+
+    def _drawn(self, seconds: float) -> Notice:
+        facts = {"size": self.coreset_.n_rows, "passes": self.passes_, "seconds": seconds}
+        return Notice(
+            f"coreset of {self.coreset_.n_rows:,} rows for {self.n_rows_:,}: {self.passes_} passes, "
+            f"{seconds:.3g} s",
+            facts,
+        )
 
     def save(
         self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None

@@ -18,6 +18,8 @@ BENCHMARKS = {
     "bounds": "tests.benchmarks.bench_bounds",
     "bounds-ooc": "tests.benchmarks.bench_bounds_ooc",
     "nested": "tests.benchmarks.bench_nested",
+    "coreset": "tests.benchmarks.bench_coreset",
+    "pipeline": "tests.benchmarks.bench_pipeline",
     "assign": "tests.benchmarks.bench_assign",
     "import": "tests.benchmarks.bench_import",
 }
