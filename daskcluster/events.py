@@ -150,6 +150,20 @@ class EpochEnded(IterationEnded):
 
 
 @dataclass(frozen=True)
+class ImplicitStepEnded(IterationEnded):
+    """One outer step of stochastic backward Euler is done.
+
+    `inertia` is that of the step's first batch, of `batch_size` rows, under the centres that the step
+    started from; the counts are those of all its batches. `step_size` is the gamma that it was made with,
+    after it was halved `n_halved` times.
+    """
+
+    batch_size: int = 0
+    step_size: float = 0.0
+    n_halved: int = 0
+
+
+@dataclass(frozen=True)
 class EMStepEnded(IterationEnded):
     """One E-step and M-step of a mixture is done.
 
@@ -173,6 +187,15 @@ class KernelStepEnded(IterationEnded):
     batch_size: int = 0
     n_points: int = 0
     gram_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class StartEnded(Event):
+    """One of `n_init` independent starts was judged on all rows."""
+
+    number: int
+    n_init: int
+    inertia: float
 
 
 @dataclass(frozen=True)
