@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from daskcluster.data.shuffle import shuffle
     from daskcluster.engine.dask import DaskEngine
     from daskcluster.engine.local import LocalEngine
+    from daskcluster.estimators.backward_euler import BackwardEulerKMeans
     from daskcluster.estimators.coreset import (
         LightweightCoreset,
         lightweight_coreset,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BackwardEulerKMeans",
     "CoresetKMeans",
     "DaskEngine",
     "Dataset",
@@ -70,6 +72,7 @@ __all__ = [
 _MODULES = frozenset({"errors", "events", "metrics"})
 
 _HOMES = {
+    "BackwardEulerKMeans": "daskcluster.estimators.backward_euler",
     "CoresetKMeans": "daskcluster.estimators.coreset_kmeans",
     "coreset_quality": "daskcluster.estimators.coreset_quality",
     "DaskEngine": "daskcluster.engine.dask",

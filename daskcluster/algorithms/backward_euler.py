@@ -34,7 +34,7 @@ from daskcluster.events import Callback, ImplicitStepEnded, StopFit, StopReason,
 from daskcluster.models.result import FitResult
 
 MOST_RISE = 4.0
-"""Times its value at the start of an outer step that a batch's objective may have within it."""
+"""Times its value at the start of an outer step that a batch's objective may have at the end."""
 
 _MOST_HALVINGS = 30
 """Of one outer step, after which centres stay where they are."""
@@ -125,9 +125,11 @@ class ImplicitDescent:
     def step(self) -> StepTaken:
         """Make one outer step, halved until it stays within bounds.
 
-        It is redone with half of gamma when the mean objective of a batch exceeds 4 times that of the
-        batch that the step began with, and 4 times its own under the centres of the beginning (so that
-        the noise of small batches is not taken for it). Later steps go on from the gamma before.
+        It is redone with half of gamma when at its end, xbar, the mean objective of a batch exceeds 4
+        times that of the batch that the step began with, and 4 times its own under the centres of the
+        beginning (so that the noise of small batches is not taken for it). Later steps go on from the
+        gamma before. The iterates y on the way may go as high as they like: it is their overshooting that
+        takes centres out of bad minima, and the average holds it back.
 
         Raises
         ------
@@ -151,10 +153,8 @@ class ImplicitDescent:
         self.step_size *= self._steps.decay
         return StepTaken(start, shift, gamma, halved, self.n_batches - looked)
 
-    def _solve(
-        self, start: BatchClusters, gamma: float
-    ) -> tuple[np.ndarray, BatchClusters] | None:
-        """Return xbar and what the next batch says there; None if the iteration runs away."""
+    def _solve(self, start: BatchClusters, gamma: float) -> tuple[np.ndarray, BatchClusters] | None:
+        """Return xbar and what the next batch says there; None if it ran away."""
         alpha, last = self._steps.averaging, self._steps.inner_iter - 1
         y, average, found = self.centres, self.centres, start
         for inner in range(self._steps.inner_iter):
@@ -164,9 +164,9 @@ class ImplicitDescent:
                 # The batch that shows whether the average is sound begins the next step.
                 y = average = self._scaled(average)
             found = self._look(y)
-            if self._ran_away(found, start):
+            if not math.isfinite(found.cost):
                 return None
-        return average, found
+        return None if self._ran_away(found, start) else (average, found)
 
     def _scaled(self, centres: np.ndarray) -> np.ndarray:
         """Return centres of length one for the cosine metric."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import EngineError, WrongTypeError
-from daskcluster.typing import Dataset, Reach
+from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
     from daskcluster.engine.dask import DaskEngine
@@ -74,14 +74,8 @@ def _default(dataset: Dataset) -> Engine:
     if client is None or client.asynchronous or client.status != "running":
         return LocalEngine()
     engine = _dask(client)
-    return engine if _can_read(engine, dataset) else LocalEngine()
-
-
-def _can_read(engine: DaskEngine, dataset: Dataset) -> bool:
-    if dataset.reach is Reach.EVERYONE:
-        return True
     # Rows of this process stay here unless a cluster is asked for by name.
-    return dataset.reach is Reach.HOST and engine.is_on_this_host()
+    return engine if engine.can_read(dataset) else LocalEngine()
 
 
 def _dask(client: Any) -> DaskEngine:

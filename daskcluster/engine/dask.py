@@ -23,7 +23,7 @@ from daskcluster.engine.placed import DaskPlacement
 from daskcluster.engine.reach import bring_near, on_this_host
 from daskcluster.errors import EngineError, WrongTypeError
 from daskcluster.events import Callback
-from daskcluster.typing import Dataset
+from daskcluster.typing import Dataset, Reach
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -170,6 +170,12 @@ class DaskEngine(Engine):
             # An error keeps this frame alive, and with it what the futures stand for.
             self.client.cancel(futures, force=True)
             futures.clear()
+
+    def can_read(self, dataset: Dataset) -> bool:
+        """Return True if all workers can open `dataset` as surely as is known without trying."""
+        if dataset.reach is Reach.EVERYONE:
+            return True
+        return dataset.reach is Reach.HOST and self.is_on_this_host()
 
     def _wait(self, futures: list[Future]) -> None:
         """Wait for all calls or the first that fails, as long as there are workers."""

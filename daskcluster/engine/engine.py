@@ -171,4 +171,11 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
-        """Run independent picklable calls (restarts, sweeps) and return their results in order."""
+        """Run independent picklable calls (restarts, sweeps) and return their results in order.
+
+        As many at a time as there are threads: a call computes on one.
+        """
+
+    @abstractmethod
+    def can_read(self, dataset: Dataset) -> bool:
+        """Return True if calls that `run` is given can open `dataset`."""

@@ -21,7 +21,8 @@ from daskcluster.estimators.inputs import (
     fit_dataset,
 )
 from daskcluster.estimators.kmeans_base import KMeansEstimator
-from daskcluster.estimators.minibatch_fit import MiniBatchFit, Seeding, threads_of
+from daskcluster.estimators.minibatch_fit import MiniBatchFit, Seeding
+from daskcluster.estimators.sample import threads_of
 from daskcluster.events import StopReason
 from daskcluster.parameters.minibatch import LEARNING_RATES
 from daskcluster.parameters.shared import METRICS

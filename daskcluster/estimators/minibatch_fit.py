@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +13,16 @@ import numpy as np
 from daskcluster.algorithms.minibatch import MiniBatchStopping, minibatch, refuse_bad_batch
 from daskcluster.algorithms.minibatch_journal import Journal
 from daskcluster.algorithms.minibatch_reassign import Reassignment
-from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunkwise.minibatch import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.data.batches import ROOM_BYTES, Batches
-from daskcluster.data.open import open_dataset
 from daskcluster.engine.engine import Engine
-from daskcluster.engine.local import LocalEngine, default_threads
-from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import Fit
-from daskcluster.estimators.initial import GIVEN, initial_centres, method_for, warn_of_one_start
+from daskcluster.estimators.initial import GIVEN, method_for, warn_of_one_start
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
 from daskcluster.estimators.kmeans_fit import fit_footprint
+from daskcluster.estimators.sample import batch_room, centres_of_sample, placed, threads_of
 from daskcluster.events import Callback, Notice, SeedingEnded, publish
-from daskcluster.host import format_bytes, host_memory
 from daskcluster.models.result import FitResult
 from daskcluster.randomness import Key, as_seed
 from daskcluster.typing import Dataset
@@ -36,7 +31,6 @@ if TYPE_CHECKING:
     from daskcluster.estimators.minibatch import MiniBatchKMeans
 
 _RANDOM_INITS = 3
-_LEAST_ROOM = 16 << 20
 
 
 @dataclass
@@ -86,57 +80,7 @@ class Seeding:
 
     def choose(self, sample: Batch, seed: int, restarts: int) -> np.ndarray:
         """Return centres (k, d) in the compute dtype: of all starts, the best on the sample."""
-        estimator = self.estimator
-        rows = sample.rows[sample.listed]
-        weights = None if sample.weights is None else sample.listed_weights()
-        with placed(rows, weights, unit=estimator.metric == "cosine") as few:
-            best: tuple[float, np.ndarray] | None = None
-            for number in range(restarts):
-                centres = initial_centres(
-                    estimator.init,
-                    few,
-                    estimator.n_clusters,
-                    Key(seed, "start", number).derived_seed(),
-                    source=rows if isinstance(rows, np.ndarray) else few.placement.dataset,
-                    chain_length=estimator.chain_length,
-                )
-                cost = 0.0 if restarts == 1 else score_rows(few, centres).inertia
-                if best is None or cost < best[0]:
-                    best = cost, centres
-        assert best is not None
-        return best[1]
-
-
-@contextmanager
-def placed(rows: Any, weights: Any, *, unit: bool) -> Iterator[ScaledPlacement]:
-    """Yield some rows placed on the threads of this process."""
-    with LocalEngine().place(open_dataset(rows, weights=weights)) as placement:
-        yield ScaledPlacement(placement, unit=unit)
-
-
-def threads_of(engine: Engine) -> int:
-    """Return the threads of this process that a step may take; a cluster leaves it all of them."""
-    return engine.n_threads if isinstance(engine, LocalEngine) else default_threads()
-
-
-def batch_room(engine: Engine, dataset: Dataset, callbacks: tuple[Callback, ...]) -> int:
-    """Return how much memory rows that are read ahead may take in this process.
-
-    The same everywhere, for the draw depends on it, unless the memory limit leaves less: a `Notice`
-    says so.
-    """
-    limit = engine.memory_limit if isinstance(engine, LocalEngine) else host_memory()
-    room = min(ROOM_BYTES, max(limit - BASELINE_BYTES, _LEAST_ROOM))
-    if room < ROOM_BYTES and not dataset.in_memory:
-        publish(
-            callbacks,
-            Notice(
-                f"memory_limit={format_bytes(limit)} leaves {format_bytes(room)} for rows read "
-                f"ahead instead of {format_bytes(ROOM_BYTES)}: batches, and so the result of a seed, "
-                "are others than with a higher limit."
-            ),
-        )
-    return room
+        return centres_of_sample(sample, self.estimator, seed, restarts)
 
 
 class MiniBatchFit(Fit):
@@ -196,7 +140,7 @@ class MiniBatchFit(Fit):
                     self.dataset,
                     self.batch_size,
                     self.seed,
-                    room_bytes=batch_room(self.engine, self.dataset, self.callbacks),
+                    room_bytes=batch_room(self.engine, self.dataset, self.callbacks, ROOM_BYTES),
                     least_rows=size,
                 )
             )

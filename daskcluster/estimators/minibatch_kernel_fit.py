@@ -15,13 +15,13 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.gram import GramFunction, GramSums, Points, join_points
 from daskcluster.chunkwise.gram_centres import nearest_by_gram
-from daskcluster.data.batches import Batches
+from daskcluster.data.batches import ROOM_BYTES, Batches
 from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.gram import given_centres, gram_of, measure_by_gram
-from daskcluster.estimators.minibatch_fit import batch_room, threads_of
+from daskcluster.estimators.sample import batch_room, threads_of
 from daskcluster.events import Callback, Notice, SeedingEnded, publish
 from daskcluster.randomness import Key, as_seed
 from daskcluster.seeding.kernel_kmeans_plusplus import kernel_kmeans_plusplus
@@ -78,7 +78,7 @@ class MiniBatchKernelFit(Fit):
 
     def _loop(self, placement: Placement, gram: GramFunction) -> tuple[KernelResult, float]:
         estimator, size = self.estimator, self._sample_rows()
-        room = batch_room(self.engine, self.dataset, self.callbacks)
+        room = batch_room(self.engine, self.dataset, self.callbacks, ROOM_BYTES)
         with Batches(
             self.dataset, estimator.batch_size, self.seed, room_bytes=room, least_rows=size
         ) as batches:

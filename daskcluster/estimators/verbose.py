@@ -13,6 +13,7 @@ from daskcluster.events import (
     IterationEnded,
     Notice,
     SeedingEnded,
+    StartEnded,
 )
 
 
@@ -26,6 +27,8 @@ def line_for(event: Event) -> str | None:
         return f"Iteration {event.iteration}, free energy {event.free_energy:.8g}, {event.seconds:.3f} s"
     if isinstance(event, IterationEnded):
         return f"Iteration {event.iteration}, inertia {event.inertia:.8g}, {event.seconds:.3f} s"
+    if isinstance(event, StartEnded):
+        return f"Start {event.number + 1} of {event.n_init}, inertia {event.inertia:.8g}"
     if isinstance(event, Notice):
         return event.text
     if isinstance(event, FitEnded):

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from daskcluster.errors import InvalidParameterError
+from daskcluster.parameters.backward_euler import BACKWARD_EULER
 from daskcluster.parameters.coreset import CORESET
 from daskcluster.parameters.kernel import MINI_BATCH_KERNEL
 from daskcluster.parameters.kmeans import KMEANS
@@ -136,6 +137,12 @@ ALGORITHMS: dict[str, Algorithm] = {
             ("vrkm", "the same with a pass for the full gradient, which is zero"),
         )
     },
+    "backward-euler": Algorithm(
+        "daskcluster.estimators.backward_euler:BackwardEulerKMeans",
+        BACKWARD_EULER,
+        about="large implicit steps on mini-batches, which pass bad local minima",
+        plan="daskcluster.estimators.backward_euler_plan:plan_fit",
+    ),
     **{
         name: Algorithm(
             "daskcluster.estimators.mixture:VariationalGaussianMixture",

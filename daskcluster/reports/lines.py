@@ -16,6 +16,7 @@ from daskcluster.events import (
     PassProgress,
     PassStarted,
     SeedingEnded,
+    StartEnded,
 )
 from daskcluster.reports.eta import Remaining
 from daskcluster.reports.tables import format_seconds
@@ -62,6 +63,8 @@ class ProgressLines:
             return describe_iteration(event, self._max_iter, left, self._n_rows)
         if isinstance(event, FitEnded):
             return f"ended ({event.stop_reason}): inertia {event.inertia:.8g}"
+        if isinstance(event, StartEnded):
+            return describe_start(event)
         if isinstance(event, Notice):
             return event.text
         return self._pass_text(event)
@@ -79,6 +82,11 @@ class ProgressLines:
         elif isinstance(event, PassEnded) and event.seconds >= _EVERY_SECONDS:
             return f"{event.name}: done in {format_seconds(event.seconds)}"
         return ""
+
+
+def describe_start(event: StartEnded) -> str:
+    """Return one line about a start."""
+    return f"start {event.number + 1} of {event.n_init}: inertia {event.inertia:.8g}"
 
 
 def describe_iteration(

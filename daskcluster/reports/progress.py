@@ -27,8 +27,10 @@ from daskcluster.events import (
     PassProgress,
     PassStarted,
     SeedingEnded,
+    StartEnded,
 )
 from daskcluster.reports.eta import Remaining
+from daskcluster.reports.lines import describe_start
 from daskcluster.reports.tables import format_seconds
 
 
@@ -118,6 +120,8 @@ class ProgressDisplay:
         elif isinstance(event, FitEnded):
             self._progress.update(self._fit, visible=False)
             self._say(f"{event.n_iter} iterations, {event.stop_reason}")
+        elif isinstance(event, StartEnded):
+            self._say(describe_start(event))
         elif isinstance(event, Notice):
             self._say(event.text)
 

@@ -94,7 +94,9 @@ def test_one_cluster_with_all_rows_solves_the_implicit_step(gamma):
 def test_with_all_rows_a_step_of_fixed_clusters_is_the_proximal_point():
     random = np.random.default_rng(0)
     middles = np.array([[0.0, 0.0], [50.0, 0.0], [0.0, 50.0]])
-    rows = np.concatenate([m + random.normal(size=(n, 2)) for m, n in zip(middles, (10, 20, 30), strict=True)])
+    rows = np.concatenate(
+        [m + random.normal(size=(n, 2)) for m, n in zip(middles, (10, 20, 30), strict=True)]
+    )
     gamma, start = 1.5, middles + 5.0
     steps = ImplicitSteps(gamma, averaging=0.0, inner_iter=300)
     found = descend(rows, None, start, steps, max_iter=1, size=60)
@@ -142,7 +144,9 @@ def test_clusters_without_rows_keep_their_centres_and_weightless_batches_move_no
     assert np.array_equal(found.centres[1], start[1])
     assert not np.array_equal(found.centres[0], start[0])
     assert found.history[0]["n_empty"] == 1
-    still = descend(rows, np.zeros(100), start, ImplicitSteps(0.5), max_iter=3)
+    weights = np.zeros(100)
+    weights[drawn(rows, None, 10, 3)[-1]] = 1.0
+    still = descend(rows, weights, start, ImplicitSteps(0.5, inner_iter=1), max_iter=1, size=10)
     assert np.array_equal(still.centres, start)
 
 

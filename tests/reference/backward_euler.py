@@ -45,18 +45,16 @@ def run(X, weights, centres, batches, *, gamma, beta, alpha, imaxit, omaxit, cos
         step, halved, moved = gamma, 0, None
         while moved is None:
             y, average, batch = x, x, first
-            for inner in range(imaxit):
+            for _ in range(imaxit):
                 y = scale(x - step * gradient(rows[batch], weights[batch], y))
                 average = alpha * average + (1 - alpha) * y
-                end = inner == imaxit - 1
                 batch = next(draws)
-                at = scale(average) if end else y
-                value = objective(rows[batch], weights[batch], at)[0]
-                if value > 4 * at_start and value > 4 * objective(rows[batch], weights[batch], x)[0]:
-                    step, halved = step / 2, halved + 1
-                    break
+            average = scale(average)
+            value = objective(rows[batch], weights[batch], average)[0]
+            if value > 4 * at_start and value > 4 * objective(rows[batch], weights[batch], x)[0]:
+                step, halved = step / 2, halved + 1
             else:
-                moved, following = scale(average), batch
+                moved, following = average, batch
         x, first = moved, following
         halvings.append(halved)
         gamma *= beta

@@ -1,0 +1,150 @@
+"""One call of ``BackwardEulerKMeans.fit``: runs its starts here or on workers, judges, keeps the best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from daskcluster.algorithms.backward_euler import ImplicitSteps
+from daskcluster.coresets.quality import true_costs
+from daskcluster.data.batches import ROOM_BYTES
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.local import LocalEngine, home_engine
+from daskcluster.engine.memory import BASELINE_BYTES, Footprint
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.backward_euler_starts import (
+    Start,
+    StartParameters,
+    held,
+    run_start,
+    spread,
+)
+from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.initial import method_for
+from daskcluster.estimators.kmeans_base import KMeansRun, judge
+from daskcluster.estimators.kmeans_fit import fit_footprint
+from daskcluster.estimators.sample import batch_room, threads_of
+from daskcluster.events import StartEnded, StopFit, publish
+from daskcluster.randomness import as_seed
+from daskcluster.typing import Dataset
+
+AGGRESSIVE = 1.2
+"""First step size over k, which is the inverse of the Lipschitz constant for balanced clusters."""
+
+_JUDGED_BYTES = 64 << 20
+"""Centres that are judged in one pass."""
+
+
+class BackwardEulerFit(Fit):
+    """One call of fit.
+
+    Attributes
+    ----------
+    inertias : ndarray of shape (n_init,), float64
+        Of every start, on all rows; NaN for those that `max_time` left out.
+    """
+
+    inertias: np.ndarray
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.restarts = int(self.estimator.n_init)
+        self.method = method_for(self.init, in_memory=True)
+
+    def run(self) -> KMeansRun:
+        """Return the run of the best start, whose ``n_iter`` counts outer steps."""
+        self.started("backward-euler")
+        parameters = self._parameters()
+        home = self.restarts == 1 or not self.engine.can_read(self.dataset)
+        with self.engine.place(
+            self.dataset, footprint=self._footprint(parameters, home), callbacks=self.callbacks
+        ) as placement:
+            starts = self._starts(parameters, home)
+            rows = ScaledPlacement(placement, unit=self.unit)
+            best = self._best(rows, starts)
+            labels = self.kept_labels(placement) if self.labelled else None
+            run = judge(rows, best.result, labels, labelled=self.labelled)
+            if self.restarts == 1:
+                self.inertias = np.array([run.found.inertia])
+            self.passes = placement.traffic.passes
+            self.bytes_read += placement.traffic.bytes_read
+        self.passes += -(-sum(start.n_rows for start in starts) // self.dataset.n_rows)
+        self.bytes_read += sum(start.bytes_read for start in starts)
+        self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
+        return run
+
+    def _parameters(self) -> StartParameters:
+        estimator, k = self.estimator, self.n_clusters
+        gamma = AGGRESSIVE * k if estimator.step_size == "auto" else float(estimator.step_size)
+        return StartParameters(
+            init=self.init,
+            n_clusters=k,
+            metric=estimator.metric,
+            chain_length=int(estimator.chain_length),
+            batch_size=int(estimator.batch_size),
+            max_iter=int(estimator.max_iter),
+            steps=ImplicitSteps(
+                gamma,
+                float(estimator.decay),
+                float(estimator.averaging),
+                int(estimator.inner_iter),
+            ),
+            seed=as_seed(estimator.random_state),
+            room_bytes=batch_room(self.engine, self.dataset, self.callbacks, ROOM_BYTES),
+        )
+
+    def _footprint(self, parameters: StartParameters, home: bool) -> Footprint:
+        """Return what the passes need, and on a cluster the rows that starts read ahead there."""
+        found = fit_footprint(self.dataset, self.n_clusters, "sample")
+        if home or self.engine.name == "local":
+            return found
+        size = self.dataset.bytes_of((0, self.dataset.n_rows))
+        room = min(size, parameters.room_bytes)
+        return replace(found, thread_bytes=found.thread_bytes + room)
+
+    def _starts(self, parameters: StartParameters, home: bool) -> list[Start]:
+        """Run all starts: one in this thread, several on the engine or on the threads that are here."""
+        limit, dataset = self.time_left(), self.dataset
+        engine = home_engine(self.engine) if home else self.engine
+        if self.restarts == 1:
+            threads = threads_of(engine)
+            return [
+                run_start(
+                    dataset, parameters, 0,
+                    max_time=limit, n_threads=threads, callbacks=self.callbacks,
+                )
+            ]  # fmt: skip
+        if engine.name == "local":
+            dataset, read = held(dataset, parameters.room_bytes)
+            self.bytes_read += read
+        width = self._width(engine, dataset, parameters.room_bytes)
+        return spread(engine, dataset, parameters, self.restarts, width, limit)
+
+    def _width(self, engine: Engine, dataset: Dataset, room: int) -> int:
+        """Return how many starts may run at a time."""
+        if not isinstance(engine, LocalEngine) or dataset.in_memory:
+            return engine.n_threads
+        return max(1, min(engine.n_threads, (engine.memory_limit - BASELINE_BYTES) // room))
+
+    def _best(self, rows: ScaledPlacement, starts: Sequence[Start]) -> Start:
+        """Return the start with the lowest inertia, the first of equal ones."""
+        if self.restarts == 1:
+            return starts[0]
+        self.inertias = np.full(self.restarts, np.nan)
+        size = starts[0].result.centres.nbytes
+        at_once = max(1, _JUDGED_BYTES // size)
+        for first in range(0, len(starts), at_once):
+            some = starts[first : first + at_once]
+            costs = true_costs(rows, [start.result.centres for start in some])
+            for start, cost in zip(some, costs, strict=True):
+                self.inertias[start.number] = cost
+        with suppress(StopFit):  # all starts are made: there is nothing left to stop
+            for start in starts:
+                cost = float(self.inertias[start.number])
+                publish(self.callbacks, StartEnded(start.number, self.restarts, cost))
+        best = int(np.nanargmin(self.inertias))
+        return next(start for start in starts if start.number == best)
