@@ -121,15 +121,17 @@ class ImplicitDescent:
         self.n_batches = 0
         self._batches, self._assign, self._steps = batches, assign, steps
         self._start: BatchClusters | None = None
+        self._first_centres, self._first_cost = self.centres, math.inf
 
     def step(self) -> StepTaken:
         """Make one outer step, halved until it stays within bounds.
 
         It is redone with half of gamma when at its end, xbar, the mean objective of a batch exceeds 4
         times that of the batch that the step began with, and 4 times its own under the centres of the
-        beginning (so that the noise of small batches is not taken for it). Later steps go on from the
-        gamma before. The iterates y on the way may go as high as they like: it is their overshooting that
-        takes centres out of bad minima, and the average holds it back.
+        beginning (so that the noise of small batches is not taken for it); or when it rises above 4
+        times that of the very first centres in the same way. Later steps go on from the gamma before. The
+        iterates y on the way may go as high as they like: it is their overshooting that takes centres out
+        of bad minima, and the average holds it back.
 
         Raises
         ------
@@ -142,6 +144,8 @@ class ImplicitDescent:
         """
         looked = self.n_batches
         start = self._start if self._start is not None else self._look(self.centres)
+        if looked == 0:
+            self._first_cost = _mean(start)
         gamma, halved = self.step_size, 0
         found = self._solve(start, gamma)
         while found is None and halved < _MOST_HALVINGS:
@@ -186,10 +190,15 @@ class ImplicitDescent:
         return found
 
     def _ran_away(self, found: BatchClusters, start: BatchClusters) -> bool:
-        """Return True if the last batch costs far more than the step began with."""
-        if _mean(found) <= MOST_RISE * _mean(start):
+        """Return True if the last batch costs far more than the step, or the first step, began with."""
+        cost, allowed = _mean(found), MOST_RISE * _mean(start)
+        if cost <= min(allowed, MOST_RISE * self._first_cost):
             return False
-        return not _mean(found) <= MOST_RISE * _mean(self._assign(self._batch, self.centres))
+        here = _mean(self._assign(self._batch, self.centres))
+        if not cost <= max(allowed, MOST_RISE * here):
+            return True
+        # Rises within bounds, step after step, would add up: far above the first centres all may fall only.
+        return cost > max(here, MOST_RISE * _mean(self._assign(self._batch, self._first_centres)))
 
 
 def _mean(found: BatchClusters) -> float:
@@ -266,7 +275,7 @@ def backward_euler(
 
     Notes
     -----
-    Cost: max_iter inner_iter + 1 batches of M k distances. Memory: 5 k d numbers of float64.
+    Cost: max_iter inner_iter + 1 batches of M k distances. Memory: 6 k d numbers of float64.
     """
     history, began = _History(callbacks), time.perf_counter()
     reason = StopReason.MAX_ITER if max_iter == 0 else None

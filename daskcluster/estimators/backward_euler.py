@@ -75,7 +75,7 @@ class BackwardEulerKMeans(KMeansEstimator):
     Notes
     -----
     Cost: ``max_iter inner_iter + 1`` batches of M k distances for each start, one pass for inertia and
-    labels, one more for all of several starts. Memory: 40 k d bytes for each start at a time, 8 bytes
+    labels, one more for all of several starts. Memory: 48 k d bytes for each start at a time, 8 bytes
     a row for the order of rows in memory; of rows elsewhere 256 MB for each start at a time, or once for
     all of them on one machine if they fit there. A worker returns centres and history, once.
 

@@ -121,6 +121,16 @@ def test_a_step_that_runs_away_is_halved_and_the_next_begins_with_its_own():
     assert np.isfinite(found.centres).all()
 
 
+def test_rises_within_bounds_do_not_add_up():
+    rows = np.random.default_rng(0).normal(size=(2000, 3))
+    for gamma in (6.0, 10.0, 20.0):
+        steps = ImplicitSteps(gamma, decay=1.0)
+        found = descend(rows, None, rows[:4].copy(), steps, max_iter=80, size=200)
+        costs = [record["inertia"] for record in found.history]
+        assert max(costs) < 6 * costs[0]
+    assert sum(record["n_halved"] for record in found.history) > 0
+
+
 def test_a_step_size_out_of_all_bounds_leaves_centres_where_they_are():
     rows = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
     found = descend(rows, None, rows[:2], ImplicitSteps(1e300), max_iter=2)

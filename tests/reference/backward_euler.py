@@ -50,8 +50,11 @@ def run(X, weights, centres, batches, *, gamma, beta, alpha, imaxit, omaxit, cos
                 average = alpha * average + (1 - alpha) * y
                 batch = next(draws)
             average = scale(average)
-            value = objective(rows[batch], weights[batch], average)[0]
-            if value > 4 * at_start and value > 4 * objective(rows[batch], weights[batch], x)[0]:
+            value, here, there = (
+                objective(rows[batch], weights[batch], at)[0] for at in (average, x, centres)
+            )
+            far = value > 4 * at_start and value > 4 * here
+            if far or (value > max(4 * starts[0], 4 * there, here)):
                 step, halved = step / 2, halved + 1
             else:
                 moved, following = average, batch
