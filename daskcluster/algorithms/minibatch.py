@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from daskcluster.algorithms.minibatch_journal import Journal
 from daskcluster.algorithms.minibatch_reassign import Reassignment
-from daskcluster.chunkwise.minibatch import Batch, MiniBatchStepper, StepOutcome
+from daskcluster.chunkwise.minibatch import Batch, MovingCentres, StepOutcome
 from daskcluster.chunkwise.survey import bad_row_error
 from daskcluster.data.batches import Batches
 from daskcluster.events import StopReason
@@ -98,9 +100,18 @@ class MiniBatchStopping:
         return None
 
 
+class Stepper(Protocol):
+    """Moves centres by the rows of a batch."""
+
+    state: MovingCentres
+
+    def step(self, batch: Batch) -> StepOutcome: ...
+    def threads(self) -> AbstractContextManager[Any]: ...
+
+
 def minibatch(
     batches: Batches,
-    stepper: MiniBatchStepper,
+    stepper: Stepper,
     *,
     stopping: MiniBatchStopping,
     reassignment: Reassignment,
@@ -111,7 +122,7 @@ def minibatch(
     Parameters
     ----------
     batches : Batches
-    stepper : MiniBatchStepper
+    stepper : Stepper
         Holds the centres, which are moved.
     stopping : MiniBatchStopping
     reassignment : Reassignment

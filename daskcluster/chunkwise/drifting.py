@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,9 @@ class DriftingCentres:
     Parameters
     ----------
     start : ndarray of shape (k, d)
-        In the dtype of the rows; not changed.
+        Not changed.
+    dtype : dtype, optional
+        Of the rows: that of `start`, if it is not given.
     limit : float
         How far one may drift before it counts as lost.
     seen : ndarray of shape (k,), float64, optional
@@ -45,21 +48,22 @@ class DriftingCentres:
     def __init__(
         self,
         start: np.ndarray,
+        dtype: Any = None,
         *,
         limit: float = math.inf,
         seen: np.ndarray | None = None,
         sparse: bool = False,
     ) -> None:
         k, d = start.shape
-        self.dtype = start.dtype
+        rounded = np.array(start, start.dtype if dtype is None else dtype, order="C")
         self._panels: Panels | SparsePanels = (
-            sparse_search.pack_sparse(start) if sparse else stepping.pack_for_steps(start)
+            sparse_search.pack_sparse(rounded) if sparse else stepping.pack_for_steps(rounded)
         )
         offset = (
-            self._panels.offset if isinstance(self._panels, Panels) else np.zeros(d, start.dtype)
+            self._panels.offset if isinstance(self._panels, Panels) else np.zeros(d, rounded.dtype)
         )
         facts = np.zeros(_N_FACTS)
-        wide = start.astype(np.float64)
+        wide = np.array(start, np.float64)
         facts[NORM] = _longest(wide - offset)
         facts[LARGEST] = _longest(wide)
         facts[LIMIT] = limit

@@ -43,7 +43,9 @@ class MiniBatchKMeans(KMeansEstimator):
     n_init : int or "auto"
         Starts that are tried on the sample; the best one is used. ``"auto"``: 1, but 3 for random rows.
     batch_size : int
-        Rows of a step.
+        Rows of a step. 1 is stochastic k-means: every row moves its centre at once. Steps are then taken in
+        runs of 1,024 rows; after each run `history_`, `max_no_improvement`, `tol`, `max_time` and
+        reassignment look (with ``learning_rate="count"`` and the Euclidean metric).
     learning_rate : {"count", "sqrt"}
         How far a centre goes to the mean of its rows in the batch: alpha = b_j / (v_j + b_j) makes it the
         mean of all rows it has ever had (Sculley 2010, scikit-learn), alpha = sqrt(b_j / b) forgets old
@@ -183,10 +185,11 @@ class MiniBatchKMeans(KMeansEstimator):
         fit = self._begin_fit(MiniBatchFit, X, sample_weight)
         run, self._state = fit.run()
         self._seed = fit.seed
-        self.n_steps_ = run.result.n_iter
+        n_rows = run.result.n_iter * fit.batch_size
+        self.n_steps_ = n_rows if fit.is_sequential else run.result.n_iter
         self.counts_ = self._state.seen
         self._learn(run, fit)
-        self.n_iter_ = -(-self.n_steps_ * fit.batch_size // fit.dataset.n_rows)
+        self.n_iter_ = -(-n_rows // fit.dataset.n_rows)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -283,6 +286,11 @@ class MiniBatchKMeans(KMeansEstimator):
         self.stop_reason_ = str(StopReason.MAX_ITER)
 
     # -- checks -----------------------------------------------------------------------------------
+
+    @property
+    def steps_by_single_rows(self) -> bool:
+        """Whether steps are those of stochastic k-means, which are taken in runs."""
+        return self.batch_size == 1 and self.learning_rate == "count" and not self._unit
 
     def _check_parameters(self) -> None:
         owner = type(self).__name__

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.algorithms.minibatch import MiniBatchStopping, minibatch, refuse_bad_batch
+from daskcluster.algorithms.minibatch import (
+    MiniBatchStopping,
+    Stepper,
+    minibatch,
+    refuse_bad_batch,
+)
 from daskcluster.algorithms.minibatch_journal import Journal
 from daskcluster.algorithms.minibatch_reassign import Reassignment
 from daskcluster.chunkwise.minibatch import Batch, MiniBatchStepper, MovingCentres
+from daskcluster.chunkwise.single_rows import RUN_ROWS, SingleRowStepper
 from daskcluster.data.batches import ROOM_BYTES, Batches
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -100,7 +106,10 @@ class MiniBatchFit(Fit):
     ) -> None:
         super().__init__(estimator, source, dataset, engine, callbacks, labelled=labelled)
         self.seed = as_seed(estimator.random_state)
-        self.batch_size = min(estimator.batch_size, dataset.n_rows)
+        # A batch of one row is too little to look at anything: rows step in runs.
+        self.is_sequential = estimator.steps_by_single_rows
+        size = RUN_ROWS if self.is_sequential else estimator.batch_size
+        self.batch_size = min(size, dataset.n_rows)
         self.seeding = Seeding(estimator, dataset.n_rows)
         self.method = self.seeding.method
         self.restarts = self.seeding.restarts
@@ -148,8 +157,12 @@ class MiniBatchFit(Fit):
                 publish(self.callbacks, Notice(batches.notice))
             validate = self.validator(stack)
             state, threshold = self._start(batches, size)
-            stepper = MiniBatchStepper(
-                state, estimator.learning_rate, self.unit, threads_of(self.engine)
+            stepper: Stepper = (
+                SingleRowStepper(state)
+                if self.is_sequential
+                else MiniBatchStepper(
+                    state, estimator.learning_rate, self.unit, threads_of(self.engine)
+                )
             )
             result = minibatch(
                 batches,

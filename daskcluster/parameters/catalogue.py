@@ -112,6 +112,14 @@ ALGORITHMS: dict[str, Algorithm] = {
         about="a small random batch of rows a step",
         plan="daskcluster.estimators.minibatch_plan:plan_fit",
     ),
+    "sgd": Algorithm(
+        "daskcluster.estimators.minibatch:MiniBatchKMeans",
+        MINI_BATCH,
+        about="stochastic k-means: every row moves its centre at once",
+        fixed={"batch_size": 1, "learning_rate": "count"},
+        defaults={"max_no_improvement": None, "reassignment_ratio": 0.0},
+        plan="daskcluster.estimators.minibatch_plan:plan_fit",
+    ),
     "nested": Algorithm(
         "daskcluster.estimators.nested:NestedMiniBatchKMeans",
         NESTED,

@@ -20,6 +20,7 @@ from daskcluster.estimators import minibatch_fit
 from tests.laws.data import CASES, case
 from tests.reference import kmeans as truth
 from tests.reference.minibatch import run
+from tests.reference.variance_reduced import sgd
 
 X = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
 RATES = ["count", "sqrt"]
@@ -370,3 +371,67 @@ def test_jobs_and_catalogue(tmp_path):
     assert record.passes == expected.passes_ + 1  # the labels
     found = zarr.open_array(tmp_path / "labels.zarr")[:]
     assert np.array_equal(found, expected.labels_)
+
+
+# -- batches of one row: stochastic k-means -----------------------------------------------------------
+
+
+def stochastic(rows, weights=None, **changes):
+    values = {
+        "n_clusters": 5,
+        "batch_size": 1,
+        "max_iter": 2,
+        "random_state": 0,
+        **PLAIN,
+        **changes,
+    }
+    return dc.MiniBatchKMeans(**values).fit(rows, sample_weight=weights)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_batches_of_one_row_are_stochastic_kmeans(kind, weighted):
+    rng = np.random.default_rng(1)
+    rows = np.where(rng.random((1500, 4)) < 0.6, 0.0, rng.normal(size=(1500, 4)) * 3)
+    rows[:5] += np.arange(20).reshape(5, 4)
+    weights = rng.integers(0, 4, 1500).astype(float) if weighted else None
+    with Batches(dc.open_dataset(rows), 1024, 0) as batches:
+        order = np.concatenate([batches.next().listed for _ in range(2)])
+    centres, seen = sgd(rows, weights, rows[:5], np.zeros(5), order)
+    given = sparse.csr_array(rows) if kind == "sparse" else rows
+    model = stochastic(given, weights, init=rows[:5])
+    np.testing.assert_allclose(model.cluster_centers_, centres, rtol=1e-9)
+    np.testing.assert_array_equal(model.counts_, seen)
+    assert (model.n_steps_, model.n_iter_) == (2048, 2)
+    assert [record["batch_size"] for record in model.history_] == [1024, 1024]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_batches_of_one_row_do_not_depend_on_chunks(tmp_path, name):
+    rows, weights = case(name)
+    expected = stochastic(rows, weights)
+    for chunk in (100, 1500):
+        found = stochastic(stored(tmp_path / str(chunk), rows, chunk), weights)
+        np.testing.assert_array_equal(found.cluster_centers_, expected.cluster_centers_)
+        assert found.inertia_ == expected.inertia_
+
+
+def test_a_run_of_single_rows_names_a_row_that_is_not_finite():
+    rows = np.array(X)
+    rows[211, 1] = np.inf
+    with pytest.raises(errors.InvalidDataError, match="211"):
+        stochastic(rows, init=X[:5])
+
+
+def test_sgd_is_an_algorithm_of_its_own_name(tmp_path):
+    np.save(tmp_path / "rows.npy", X)
+    record = jobs.fit(
+        str(tmp_path / "rows.npy"), n_clusters=5, model=str(tmp_path / "m"), algorithm="sgd",
+        max_iter=3, random_state=0,
+    )  # fmt: skip
+    model = dc.load_model(str(tmp_path / "m"))
+    assert model.batch_size == 1
+    expected = stochastic(str(tmp_path / "rows.npy"), max_iter=3)
+    np.testing.assert_array_equal(model.cluster_centers_, expected.cluster_centers_)
+    assert record.n_iter == expected.n_iter_ == 3
+    assert model.stop_reason_ == "max_iter"

@@ -1,0 +1,82 @@
+"""The experiments on variance reduced k-means: what is measured and compared, and that it runs small."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from tests.benchmarks.energy_runs import RunFiles
+from tests.benchmarks.harness import Options, mixture
+from tests.benchmarks.vrkm import sweeps
+from tests.benchmarks.vrkm.problems import Problem, agreement, problems, sift_like
+from tests.benchmarks.vrkm.programs import PROGRAMS, Outcome, program
+from tests.benchmarks.vrkm.published import AGREEMENT, LOSSES, SPEEDUPS
+from tests.benchmarks.vrkm.tables import table3, table4
+from tests.benchmarks.vrkm.uncorrected import losses
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    rows = mixture(1500, 4, 6, spread=3.0)
+    return Problem("few", "generated", rows, np.arange(1500) % 3, 6)
+
+
+def test_programs_and_published_figures_have_the_same_names() -> None:
+    for table in (SPEEDUPS, LOSSES, AGREEMENT):
+        assert tuple(table) == PROGRAMS
+
+
+def test_every_program_is_followed_to_its_end(problem: Problem) -> None:
+    found = {}
+    for name in PROGRAMS:
+        outcome = program(name)(problem, 0, 1, 0.2)
+        found[name] = [outcome]
+        assert len(outcome.seconds) == len(outcome.losses) > 1
+        assert all(b >= a for a, b in pairwise(outcome.seconds))
+        assert outcome.losses[-1] == pytest.approx(outcome.loss, rel=1e-5)
+        assert outcome.time_to(outcome.losses[0]) == outcome.seconds[0]
+        assert len(outcome.agreement) == 3
+    assert found["vrkm"][0].losses[:3] == found["vrkm++"][0].losses[:3]
+    table = table3([problem], {"few": found})
+    assert [row[2] for row in table.rows] == list(PROGRAMS)
+    assert all(len(row) == len(table.header) for row in table.rows)
+    (other,) = table4([problem], {"few": found})
+    assert all(len(row) == len(other.header) for row in other.rows)
+
+
+def test_agreement_is_that_of_the_best_matching() -> None:
+    classes = np.array([0, 0, 0, 1, 1, 1])
+    assert agreement(classes, 1 - classes) == (1.0, pytest.approx(1.0), 1.0)
+    accuracy, information, purity = agreement(classes, np.arange(6))
+    assert accuracy == pytest.approx(2 / 6)
+    assert 0 < information < 1
+    assert purity == 1.0
+
+
+def test_without_correction_the_loss_does_not_fall_as_far(problem: Problem) -> None:
+    rate = problem.k / len(problem.rows)
+    plain = losses(problem, 0, 4, rate=rate)
+    corrected = program("vrkm++")(problem, 0, 1, 0.2).losses
+    assert plain[0] == pytest.approx(corrected[0], rel=1e-6)
+    assert min(plain[1:]) > corrected[1]
+
+
+def test_sweeps_are_kept_and_read_again(problem: Problem, tmp_path, monkeypatch) -> None:
+    files = RunFiles(tmp_path, {}, Outcome)
+    options = Options(quick=True, threads=1)
+    first = sweeps.partitions(problem, files, options)
+    monkeypatch.setattr(sweeps, "variance_reduced", None)
+    assert sweeps.partitions(problem, files, options).rows == first.rows
+    assert all(len(row) == len(first.header) for row in first.rows)
+
+
+def test_descriptors_are_integers_of_a_byte() -> None:
+    rows = sift_like(Options(quick=True)).rows
+    assert rows.dtype == np.float32
+    assert rows.min() == 0
+    assert rows.max() <= 255
+    assert np.array_equal(rows, np.rint(rows))
+    with pytest.raises(ValueError, match="some of mnist"):
+        next(problems(Options(sets=("other",))))

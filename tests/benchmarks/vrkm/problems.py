@@ -1,0 +1,127 @@
+"""The sets on which variance reduced k-means is compared, and how clusters agree with their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.benchmarks.harness import Options, mixture
+
+QUICK_ROWS, QUICK_CLUSTERS = 2000, 20
+DESCRIPTORS, WORDS = 128, 3000
+"""Of the synthetic descriptors: numbers of each, and prototypes of which each is a noisy copy."""
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One set.
+
+    Attributes
+    ----------
+    name, source : str
+    rows : ndarray of shape (n, d), float32
+    classes : ndarray of shape (n,), or None
+    k, most_iterations, most_seeds : int
+        Clusters; iterations of batch k-means, and seeds, at most.
+    """
+
+    name: str
+    source: str
+    rows: np.ndarray
+    classes: np.ndarray | None
+    k: int
+    most_iterations: int = 300
+    most_seeds: int = 10
+
+    @property
+    def shape(self) -> str:
+        n, d = self.rows.shape
+        return f"{n:,} x {d:,}, {self.k}"
+
+    def first_centres(self, seed: int) -> np.ndarray:
+        """Return k rows drawn at random, the same for all programs."""
+        chosen = np.random.default_rng(seed).choice(len(self.rows), self.k, replace=False)
+        return np.ascontiguousarray(self.rows[chosen])
+
+
+def problems(options: Options) -> Iterator[Problem]:
+    """Yield the sets that were asked for, one in memory at a time.
+
+    Raises
+    ------
+    ValueError
+        A name is not one of ours.
+    """
+    for name in options.sets:
+        if name not in SETS:
+            raise ValueError(f"--sets {name} should be some of {','.join(SETS)}.")
+    for name in options.sets or SETS:
+        yield SETS[name](options)
+
+
+def mnist(options: Options) -> Problem:
+    """Return the 70,000 digits, pixels from 0 to 1."""
+    return _pictures("mnist", options, n=70_000, d=784)
+
+
+def cifar10(options: Options) -> Problem:
+    """Return the 10,000 test pictures of CIFAR-10, pixels from 0 to 1; the paper has CIFAR-100."""
+    return _pictures("cifar10_test10k", options, n=10_000, d=3072)
+
+
+def _pictures(name: str, options: Options, *, n: int, d: int) -> Problem:
+    n = min(n, QUICK_ROWS) if options.quick else n
+    k = QUICK_CLUSTERS if options.quick else 100
+    path = None if options.data is None else options.data / f"{name}.npz"
+    if path is None or not path.exists():
+        rows = mixture(n, d, k)
+        return Problem(name, "generated (not in --data)", rows, None, k)
+    with np.load(path) as file:
+        rows, classes = np.asarray(file["X"])[:n], np.asarray(file["y"])[:n]
+    scaled = np.ascontiguousarray(rows.reshape(len(rows), -1), np.float32) / np.float32(255)
+    return Problem(name, "real", scaled, classes, k)
+
+
+def sift_like(options: Options) -> Problem:
+    """Return integers from 0 to 255 in the manner of SIFT descriptors: sparse, skewed, of length 512."""
+    n, k = (10 * QUICK_ROWS, QUICK_CLUSTERS) if options.quick else (2_000_000, 1000)
+    rng = np.random.default_rng(0)
+    words = rng.gamma(0.6, size=(WORDS, DESCRIPTORS)).astype(np.float32)
+    rows = np.empty((n, DESCRIPTORS), np.float32)
+    for first in range(0, n, _BLOCK):
+        block = rows[first : first + _BLOCK]
+        block[:] = words[rng.integers(0, WORDS, len(block))]
+        block += rng.gamma(0.5, 0.6, size=block.shape).astype(np.float32)
+        block *= 512 / np.linalg.norm(block, axis=1, keepdims=True)
+        np.minimum(np.rint(block), 255, out=block)
+    return Problem("sift_like", "generated", rows, None, k, most_iterations=100, most_seeds=2)
+
+
+SETS = {"mnist": mnist, "cifar10_test10k": cifar10, "sift_like": sift_like}
+
+
+def agreement(classes: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
+    """Return accuracy under the best matching of clusters to classes, NMI, and purity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> accuracy, information, purity = agreement(np.array([0, 0, 1, 1]), np.array([5, 5, 5, 3]))
+    >>> accuracy, purity
+    (0.75, 0.75)
+    """
+    from scipy.optimize import linear_sum_assignment
+    from sklearn.metrics import normalized_mutual_info_score
+    from sklearn.metrics.cluster import contingency_matrix
+
+    table = contingency_matrix(classes, labels)
+    matched = table[linear_sum_assignment(-table)].sum()
+    information = normalized_mutual_info_score(classes, labels)
+    return (
+        float(matched / len(labels)),
+        float(information),
+        float(table.max(axis=0).sum() / len(labels)),
+    )
