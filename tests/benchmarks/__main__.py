@@ -24,6 +24,7 @@ BENCHMARKS = {
     "import": "tests.benchmarks.bench_import",
 }
 REPRODUCTIONS = {
+    "backward-euler": "tests.benchmarks.backward_euler",
     "figure2": "tests.benchmarks.figure2",
     "figure3": "tests.benchmarks.figure3",
     "table1": "tests.benchmarks.table1",
@@ -33,7 +34,7 @@ REPRODUCTIONS = {
 """Figures and tables of papers, on stand-ins for their data: hours, so they are not part of `all`."""
 
 
-SEEDED = ("nested", "figure2", "figure3", "vc-gmm", "vrkm")
+SEEDED = ("nested", "figure2", "figure3", "vc-gmm", "vrkm", "backward-euler")
 """Those that average over seeds."""
 SEEDS = 20
 """Of those that do not say how many they take by themselves."""

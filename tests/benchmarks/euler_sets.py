@@ -1,0 +1,102 @@
+"""The sets of the paper on stochastic backward Euler, or what stands for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tests.benchmarks.harness import Options, mixture
+
+PER_DIGIT, NOISE = 7_500, 0.2
+FEATURES = 64
+QUICK = 25
+"""By how much `--quick` divides the rows."""
+EPOCHS = 12
+
+
+@dataclass(frozen=True)
+class EulerSet:
+    """Rows and where they come from."""
+
+    name: str
+    source: str
+    rows: np.ndarray
+
+    @property
+    def n(self) -> int:
+        return len(self.rows)
+
+
+def load(name: str, options: Options) -> EulerSet:
+    """Return the set of a name."""
+    makers = {"mnist": raw, "digits": noisy_digits, "features": features, "iris": iris}
+    return makers[name](options)
+
+
+def raw(options: Options) -> EulerSet:
+    """Return the training pictures of MNIST, values in [0, 1]."""
+    rows, _, source = _pictures(options)
+    return EulerSet("mnist", source, rows)
+
+
+def noisy_digits(options: Options) -> EulerSet:
+    """Return eight pictures of digits, each many times, with Gaussian noise."""
+    rows, labels, source = _pictures(options)
+    kinds = np.unique(labels)[:8]
+    chosen = rows[[int(np.flatnonzero(labels == kind)[0]) for kind in kinds]]
+    repeated = np.repeat(chosen, PER_DIGIT // (QUICK if options.quick else 1), axis=0)
+    random = np.random.default_rng(0)
+    noise = random.standard_normal(repeated.shape, dtype=np.float32)
+    return EulerSet("digits", f"8 of {source}, noise {NOISE}", repeated + np.float32(NOISE) * noise)
+
+
+def features(options: Options) -> EulerSet:
+    """Return the activations of 64 hidden units of a network that tells the digits apart."""
+    from sklearn.neural_network import MLPClassifier
+
+    path = folder_of(options) / "features.npy"
+    rows, labels, source = _pictures(options)
+    if not path.exists():
+        network = MLPClassifier(
+            (128, FEATURES), max_iter=EPOCHS, random_state=0, n_iter_no_change=EPOCHS
+        )
+        network.fit(rows, labels)
+        values = rows
+        for weights, bias in zip(network.coefs_[:-1], network.intercepts_[:-1], strict=True):
+            values = np.maximum(values @ weights + bias, 0.0)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, np.ascontiguousarray(values, np.float32))
+    return EulerSet("features", f"{FEATURES} hidden units of an MLP on {source}", np.load(path))
+
+
+def iris(options: Options) -> EulerSet:
+    """Return the 150 flowers."""
+    from sklearn.datasets import load_iris
+
+    return EulerSet("iris", "Iris", np.ascontiguousarray(load_iris().data))
+
+
+def folder_of(options: Options) -> Path:
+    """Return where pieces are kept."""
+    return options.folder(f"daskcluster-euler{'-quick' if options.quick else ''}")
+
+
+def _pictures(options: Options) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return 60,000 pictures in an order of no meaning, their digits, and where they come from."""
+    n = 60_000 // (QUICK if options.quick else 1)
+    path = None if options.data is None else options.data / "mnist.npz"
+    if path is None or not path.exists():
+        return _generated(n)
+    with np.load(path) as file:
+        rows, labels = np.asarray(file["X"])[:60_000], np.asarray(file["y"])[:60_000]
+    order = np.random.default_rng(0).permutation(len(rows))[:n]
+    rows = rows.reshape(len(rows), -1)[order].astype(np.float32)
+    return (rows / 255 if rows.max() > 1 else rows), labels[order], "MNIST"
+
+
+def _generated(n: int) -> tuple[np.ndarray, np.ndarray, str]:
+    rows = np.clip(0.3 + 0.2 * mixture(n, 784, 5), 0.0, 1.0)
+    labels = ((rows - rows[:10, None]) ** 2).sum(axis=2).argmin(axis=0)
+    return rows, labels, "generated rows (no mnist.npz: give --data)"
