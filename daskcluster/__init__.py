@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         kmeans_plusplus,
         quantization_error,
     )
+    from daskcluster.estimators.kernel_kmeans import KernelKMeans
     from daskcluster.estimators.kmeans import KMeans
     from daskcluster.estimators.load import load_model
     from daskcluster.estimators.minibatch import MiniBatchKMeans
@@ -46,6 +47,7 @@ __all__ = [
     "DaskEngine",
     "Dataset",
     "KMeans",
+    "KernelKMeans",
     "LightweightCoreset",
     "LocalEngine",
     "MiniBatchKMeans",
@@ -77,6 +79,7 @@ _HOMES = {
     "coreset_quality": "daskcluster.estimators.coreset_quality",
     "DaskEngine": "daskcluster.engine.dask",
     "Dataset": "daskcluster.typing",
+    "KernelKMeans": "daskcluster.estimators.kernel_kmeans",
     "KMeans": "daskcluster.estimators.kmeans",
     "LightweightCoreset": "daskcluster.estimators.coreset",
     "LocalEngine": "daskcluster.engine.local",

@@ -105,7 +105,7 @@ class GramFunction:
     def values(self, rows: Rows, points: Rows) -> np.ndarray:
         """Return what the callable makes of rows and points, float64 (n, m), after a look at it."""
         assert self.function is not None
-        found = self.function(_shown(rows), _shown(points), **self.parameters)
+        found = self.function(rows_for_callers(rows), rows_for_callers(points), **self.parameters)
         values = np.ascontiguousarray(found, np.float64)
         if values.shape != (len(rows), len(points)) or not np.isfinite(values).all():
             raise InvalidDataError(
@@ -126,7 +126,7 @@ def _squared_lengths(rows: Rows) -> np.ndarray:
     return np.einsum("ij,ij->i", wide, wide)
 
 
-def _shown(rows: Rows) -> Any:
+def rows_for_callers(rows: Rows) -> Any:
     """Return rows as a caller's function takes them: an array, or scipy's CSR."""
     if not isinstance(rows, SparseRows):
         return rows

@@ -191,9 +191,12 @@ class KernelEstimator(
         check_whole(owner, "n_clusters", self.n_clusters, 1)
         check_whole(owner, "max_iter", self.max_iter, 0)
         check_number(owner, "tol", self.tol)
-        check_gram_parameters(self)
+        self._check_gram()
         if self.max_time is not None:
             check_number(owner, "max_time", self.max_time, positive=True)
+
+    def _check_gram(self) -> None:
+        check_gram_parameters(self)
 
     # -- what was learnt ----------------------------------------------------------------------------
 

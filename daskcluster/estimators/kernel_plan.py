@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from daskcluster.algorithms.kernel_full import n_blocks
+from daskcluster.chunkwise.gram import PRECOMPUTED
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.kmeans_plan import pass_flop
 from daskcluster.estimators.minibatch_kernel_fit import kernel_footprint
 from daskcluster.estimators.plan import Plan
+from daskcluster.parameters.kernel import GRAPHS
 from daskcluster.typing import Dataset
 
 _HAVE_GAMMA = ("rbf", "laplacian", "polynomial")
@@ -36,6 +39,23 @@ def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     )
 
 
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return what a fit of `KernelKMeans` takes on `dataset`; graphs take one pass, whatever follows."""
+    n, k, max_iter = dataset.n_rows, int(parameters["n_clusters"]), int(parameters["max_iter"])
+    check_enough_rows(dataset, k)
+    blocks = n_blocks(dataset) if parameters["kernel"] != "precomputed" else 1
+    seeding = 1 + first_passes(parameters) + (k if parameters["init"] == "k-means++" else 1)
+    return Plan(
+        seeding=str(parameters["init"]),
+        passes_seeding=seeding,
+        restarts=1,
+        passes_at_most=seeding + 2 + max_iter * blocks + 2,
+        footprint=kernel_footprint(dataset, k, n),
+        flop=pass_flop(dataset, n),
+    )
+
+
 def first_passes(parameters: Mapping[str, Any]) -> int:
     """Return the passes before the first step: one where gamma follows from the rows."""
-    return int(parameters["kernel"] in _HAVE_GAMMA and parameters["gamma"] == "auto")
+    automatic = parameters["kernel"] in _HAVE_GAMMA and parameters["gamma"] == "auto"
+    return int(automatic or parameters["kernel"] in (PRECOMPUTED, *GRAPHS))

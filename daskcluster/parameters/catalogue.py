@@ -15,7 +15,7 @@ from typing import Any
 from daskcluster.errors import InvalidParameterError
 from daskcluster.parameters.backward_euler import BACKWARD_EULER
 from daskcluster.parameters.coreset import CORESET
-from daskcluster.parameters.kernel import MINI_BATCH_KERNEL
+from daskcluster.parameters.kernel import KERNEL_KMEANS, MINI_BATCH_KERNEL
 from daskcluster.parameters.kmeans import KMEANS
 from daskcluster.parameters.minibatch import MINI_BATCH
 from daskcluster.parameters.mixture import MIXTURE
@@ -125,6 +125,12 @@ ALGORITHMS: dict[str, Algorithm] = {
         NESTED,
         about="mini-batches that double until they are all rows",
         plan="daskcluster.estimators.nested_plan:plan_fit",
+    ),
+    "kernel": Algorithm(
+        "daskcluster.estimators.kernel_kmeans:KernelKMeans",
+        KERNEL_KMEANS,
+        about="kernel k-means, all rows against all rows",
+        plan="daskcluster.estimators.kernel_plan:plan_fit",
     ),
     "mini-batch-kernel": Algorithm(
         "daskcluster.estimators.minibatch_kernel:MiniBatchKernelKMeans",

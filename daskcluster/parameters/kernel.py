@@ -1,4 +1,4 @@
-"""The parameters of `daskcluster.MiniBatchKernelKMeans`."""
+"""The parameters of `daskcluster.KernelKMeans` and `daskcluster.MiniBatchKernelKMeans`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from daskcluster.parameters.shared import (
 )
 from daskcluster.parameters.table import Parameter
 
+GRAPHS = ("knn", "heat")
+"""Kernels that only `daskcluster.KernelKMeans` has."""
+KERNELS = ("rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed")
 KERNEL_INITS = ("k-means++", "random")
 
 KERNEL = Parameter(
@@ -20,7 +23,7 @@ KERNEL = Parameter(
     str,
     "rbf",
     "Mercer kernel; precomputed: the rows are those of its symmetric matrix.",
-    choices=("rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed"),
+    choices=KERNELS,
 )
 GAMMA = Parameter(
     "gamma",
@@ -39,6 +42,33 @@ KERNEL_INIT = Parameter(
     "How to choose the first centres, images of rows.",
     choices=KERNEL_INITS,
 )
+
+KERNEL_KMEANS = (
+    N_CLUSTERS,
+    KERNEL.varied(
+        help="Mercer kernel; precomputed: the rows are those of its symmetric matrix; knn, heat: of the "
+        "graph of nearest neighbours.",
+        choices=(*KERNELS, *GRAPHS),
+    ),
+    GAMMA,
+    DEGREE,
+    COEF0,
+    Parameter(
+        "n_neighbors", int, 10, "Neighbours of a row in the graph, itself among them.", least=1
+    ),
+    Parameter("heat_time", float, 1.0, "Time of the heat kernel.", least=0),
+    KERNEL_INIT,
+    MAX_ITER,
+    TOL.varied(
+        default=0.0,
+        help="Stop when an iteration lowers the inertia by at most this times itself; 0 waits until no "
+        "label changes.",
+    ),
+    RANDOM_STATE,
+    VERBOSE,
+    MAX_TIME,
+)
+"""All of them but ``kernel_params``, ``engine`` and ``callbacks``, which are objects."""
 
 MINI_BATCH_KERNEL = (
     N_CLUSTERS,

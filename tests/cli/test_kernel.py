@@ -52,3 +52,13 @@ def test_a_dry_run_knows_it(here: Path, record: Record) -> None:
     assert projected["planned"] is True
     assert projected["seeding"] == "k-means++"
     assert projected["passes_at_most"] >= twin("rows.npy").passes_
+
+
+def test_the_full_batch_and_what_it_will_take(here: Path, record: Record) -> None:
+    np.save("few.npy", np.load("rows.npy")[:400])
+    args = ("fit", "few.npy", "--algorithm", "kernel", "--n-clusters", "3", "--random-state", "1")
+    found = record(*args, "--model", "m")
+    model = dc.KernelKMeans(3, random_state=1).fit("few.npy")
+    assert found["inertia"] == model.inertia_
+    projected = record(*args, "--model", "other", "--dry-run")
+    assert model.passes_ <= projected["passes_at_most"]
