@@ -20,6 +20,7 @@ BENCHMARKS = {
     "nested": "tests.benchmarks.bench_nested",
     "coreset": "tests.benchmarks.bench_coreset",
     "pipeline": "tests.benchmarks.bench_pipeline",
+    "mixture": "tests.benchmarks.bench_mixture",
     "assign": "tests.benchmarks.bench_assign",
     "import": "tests.benchmarks.bench_import",
 }
