@@ -35,6 +35,7 @@ from daskcluster.chunkwise.mixture import (
 )
 from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.mixture_statistics import MixtureGrids, MixtureStatistics
+from daskcluster.data.state_files import StateFiles
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, EMStepEnded, StopReason
 from daskcluster.kernels.truncated import STEPS
@@ -43,6 +44,9 @@ from daskcluster.kernels.truncated_tile import listed_tile_for
 from daskcluster.randomness import Key
 
 _LEAST_VARIANCE = 1e-30
+
+SAVE_EVERY = 8
+"""Steps between two saves of K(n): a lost worker costs its rows half of these again on average."""
 
 SHARED_STEPS = 2
 """The first M-steps learn one variance for all clusters, whatever is learnt afterwards."""
@@ -261,7 +265,8 @@ class _TruncatedPasses:
         self._reduction = truncated_pass(settings.truncation)
         g = min(settings.n_neighbors, len(centres))
         self.neighbours = first_neighbours(settings.seed, len(centres), g)
-        self._journal: list[Step] = []
+        self._journal, self._n_steps = list[Step](), 0
+        self._saves = _Saves(rows)
         self._rooted = settings.covariance_type == "isotropic"
         self._searched = False
         self._n_uncounted = 0
@@ -283,7 +288,7 @@ class _TruncatedPasses:
         return found
 
     def _search(self) -> Search:
-        settings, number = self._settings, len(self._journal)
+        settings, number = self._settings, self._n_steps
         key = Key(settings.seed, "mixture candidates", number)
         return Search(self.neighbours, settings.rule, settings.n_random, key)
 
@@ -297,11 +302,16 @@ class _TruncatedPasses:
             settings.truncation,
             Key(settings.seed, "mixture sets"),
             tuple(self._journal),
+            self._saves.last,
+            self._saves.next(len(self._journal) + 1),
             learns=learns,
             rooted=self._rooted,
         )
         found: MixtureStatistics = self._rows.placement.map_state(self._reduction, params)
+        self._n_steps += 1
         self._journal.append(step)
+        if self._saves.done(found.n_saved):
+            self._journal.clear()
         if search is not None:
             self._learn_neighbours(found, search, gaussians)
         return found
@@ -317,6 +327,45 @@ class _TruncatedPasses:
 
     def close(self) -> None:
         self._rows.placement.drop_state(self._reduction.name)
+
+
+class _Saves:
+    """Saves of K(n), every `SAVE_EVERY` steps where state may be lost: the journal then starts anew.
+
+    On threads nothing is lost. On a cluster sets are saved if there is a folder that all workers see.
+
+    Attributes
+    ----------
+    last : StateFiles or None
+        The last save that is whole.
+    """
+
+    def __init__(self, rows: ScaledPlacement) -> None:
+        self._placement = rows.placement
+        self._count = 0
+        self.last: StateFiles | None = None
+        self._next: StateFiles | None = None
+
+    def next(self, n_steps: int) -> StateFiles | None:
+        """Return where to save sets in the step that makes a journal of `n_steps`, None for not at all."""
+        self._next = None
+        folder = self._placement.shared_folder() if n_steps >= SAVE_EVERY else None
+        if folder is not None:
+            self._count += 1
+            self._next = StateFiles(f"{folder}/{self._count}")
+        return self._next
+
+    def done(self, n_rows: int) -> bool:
+        """Return True if the sets of all rows were saved; the save before is removed then."""
+        if self._next is None:
+            return False
+        whole = n_rows == self._placement.dataset.n_rows
+        useless = self.last if whole else self._next
+        if useless is not None:
+            useless.remove()
+        if whole:
+            self.last = self._next
+        return whole
 
 
 def first_neighbours(seed: int, k: int, g: int) -> np.ndarray:

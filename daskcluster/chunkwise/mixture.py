@@ -1,13 +1,14 @@
 """Chunkwise truncated EM: one visit of the rows updates their sets K(n) and adds up the moments.
 
 The sets are *carried* state: they depend on all steps before, not on the parameters alone. Params
-therefore hold the journal of the steps made so far, and rows whose sets were lost go through all of them
-again, to the same bits.
+therefore hold the journal of the steps made since the sets were last saved, or since the
+beginning, and rows whose sets were lost go through all of them again, to the same bits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -78,9 +79,21 @@ class Step:
     search: Search | None
 
 
+class SavedSets(Protocol):
+    """Sets of all rows after one pass, where any task can read and write them."""
+
+    def write(self, start: int, values: np.ndarray) -> bool:
+        """Save the sets of the rows from `start` on; False if that failed."""
+        ...
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Return the sets of rows `start` to `stop`."""
+        ...
+
+
 @dataclass(frozen=True)
 class MixtureParams:
-    """A step, what comes of it, and all steps before.
+    """A step, what comes of it, and the steps before.
 
     Attributes
     ----------
@@ -91,7 +104,11 @@ class MixtureParams:
     initial : Key
         Of the sets that rows begin with.
     journal : tuple of Step
-        Those made before, in order.
+        Those made since `saved`, in order.
+    saved : SavedSets or None
+        What the journal goes on from; None: from the beginning.
+    save_to : SavedSets or None
+        Where sets go after this step.
     learns : bool
         Add up the moments of an M-step.
     rooted : bool
@@ -103,6 +120,8 @@ class MixtureParams:
     truncation: int
     initial: Key
     journal: tuple[Step, ...] = field(default=(), repr=False)
+    saved: SavedSets | None = None
+    save_to: SavedSets | None = None
     learns: bool = True
     rooted: bool = True
 
@@ -211,7 +230,10 @@ def first_sets(key: Key, start: int, stop: int, q: int, k: int) -> np.ndarray:
 def _rebuild(chunk: Chunk, prepared: _Prepared, state: np.ndarray) -> None:
     params = prepared.params
     q, k = state.shape[1], params.step.gaussians.k
-    state[:] = first_sets(params.initial, chunk.start, chunk.stop, q, k)
+    if params.saved is None:
+        state[:] = first_sets(params.initial, chunk.start, chunk.stop, q, k)
+    else:
+        state[:] = params.saved.read(chunk.start, chunk.stop)
     nothing = prepared.zero(quiet=True)
     for block in chunk.blocks():
         sets = state[block.start - chunk.start : block.stop - chunk.start]
@@ -235,6 +257,8 @@ def _step_chunk(
         )
         into.n_moved += int((before != sets[:, 0]).sum())
         _add_bounds(block, bounds, grids, into)
+    if params.save_to is not None and params.save_to.write(chunk.start, state):
+        into.n_saved += chunk.n_rows
 
 
 def _add_bounds(

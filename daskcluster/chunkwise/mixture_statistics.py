@@ -87,7 +87,8 @@ class MixtureStatistics:
         Of keys, over rows that stayed with their cluster; empty where nothing is told.
     pairs : PairSums
         Of keys, over rows that came to a cluster.
-    n_distances, n_moved : int
+    n_distances, n_moved, n_saved : int
+        Distances; rows with another nearest cluster than before; rows whose sets were saved.
     """
 
     moments: Moments
@@ -97,6 +98,7 @@ class MixtureStatistics:
     pairs: PairSums
     n_distances: int = 0
     n_moved: int = 0
+    n_saved: int = 0
 
     @classmethod
     def zero(
@@ -132,6 +134,7 @@ class MixtureStatistics:
         self.pairs.combine(other.pairs)
         self.n_distances += other.n_distances
         self.n_moved += other.n_moved
+        self.n_saved += other.n_saved
         return self
 
     @property

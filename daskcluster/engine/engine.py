@@ -118,6 +118,14 @@ class Placement(ABC):
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the given rows, source dtype, shape (len(rows), d)."""
 
+    def shared_folder(self) -> str | None:
+        """Return a folder on disk where all tasks can read what others wrote, for what may be lost.
+
+        None where nothing is lost (threads of this process), or where workers share no disk that we know
+        of. Removed with the placement.
+        """
+        return None
+
     @abstractmethod
     def close(self) -> None: ...
 

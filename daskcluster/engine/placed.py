@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -64,6 +66,7 @@ class DaskPlacement(Placement):
             footprint.row_bytes,
         )
         self._baselines: dict[str, int] = {}
+        self._folder: str | None = None
 
     @property
     def units(self) -> Sequence[Range]:
@@ -126,6 +129,14 @@ class DaskPlacement(Placement):
         finally:
             if ground is not self._ground:
                 ground.close()
+
+    def shared_folder(self) -> str | None:
+        if not on_this_host(self._crew.refresh().values()):
+            return None
+        if self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix="daskcluster-state-")
+            self._cleanup.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        return self._folder
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         return self.dataset.take(rows)

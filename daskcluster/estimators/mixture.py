@@ -99,8 +99,9 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     -----
     Cost: seeding (two or three passes for afk-mc2), then ``warmup_steps`` + 1 passes, then one an
     iteration; at most C' + G^2 + `n_random` distances a row and pass. State: 4 C' bytes a row. With a
-    coreset: two passes over the rows. Sets that are lost with a worker are made again from the steps so
-    far, whose parameters travel with each pass to a cluster.
+    coreset: two passes over the rows. Sets that are lost with a worker are made again from those that
+    were saved last (every eighth step, where all workers share a host; else from the first ones) and
+    the steps since, whose parameters travel with each pass to a cluster.
 
     Forster and Luecke (AISTATS 2018); Hirschberger, Forster and Luecke (arXiv 1810.00803). The free energy
     never falls, but for the floor and the switch to variances of the components' own after the

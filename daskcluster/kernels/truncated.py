@@ -18,6 +18,7 @@ from daskcluster.kernels.by_label import group_by_label
 from daskcluster.kernels.jit import STAMP, kernel
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
 from daskcluster.kernels.row_ops import fetch_row
+from daskcluster.kernels.truncated_add import add_rows
 from daskcluster.kernels.truncated_apart import SLOT_BITS, pair_distances
 from daskcluster.kernels.truncated_aside import list_all, list_own
 from daskcluster.kernels.truncated_lanes import add_keys, keep_least
@@ -59,23 +60,6 @@ def draw_sets(words, k, sets):  # type: ignore[no-untyped-def]
                     pick = np.int32(top)
                     break
             sets[i, a] = pick
-
-
-@kernel
-def _load_sets(sets, taken, index):  # type: ignore[no-untyped-def]
-    block = taken.shape[0]
-    for r in range(block):
-        for rank in range(sets.shape[1]):
-            index[rank * block + r] = sets[taken[r], rank]
-
-
-@kernel
-def _store(taken, here, index, values, sets, bounds):  # type: ignore[no-untyped-def]
-    block = taken.shape[0]
-    for r in range(here):
-        bounds[taken[r]] = values[r]
-        for rank in range(sets.shape[1]):
-            sets[taken[r], rank] = index[rank * block + r]
 
 
 @kernel
@@ -170,6 +154,11 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
         taken, computed = np.empty(block, np.int64), 0
         pairs_aside = np.empty((most - wide) * block + 8, np.int64)
         keys, scratch = np.empty((2, most * block), np.int64), add_scratch(block, q)
+        factors, shares, places = scratch
+        factors[:] = 1.0
+        shifts, both, firsts = grids.firsts, grids.totals, moments.firsts
+        low_firsts, totals = moments.low_firsts, moments.totals
+        weighted, two, tells_kept = weights.shape[0] > 0, low_firsts.shape[0] > 0, told.kept[0]
         table, used = pairs
         shift, rooted = told.shift[0], told.rooted[0]
         order, starts = np.empty(sets.shape[0], np.int64), np.empty(k + 1, np.int64)
@@ -227,29 +216,52 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
                 for r in range(here):
                     beside = max(beside, aside[r])
                 best[:] = infinity
-                _load_sets(sets, taken, index)  # kept where all costs overflow
+                for r in range(block):  # kept where all costs overflow
+                    at = taken[r] * q
+                    for rank in range(q):
+                        index[rank * block + r] = flat_sets[np.uint64(at + rank)]
                 # A row's own first, then the nearest of the list: the others then seldom enter.
                 keep_least(near, number, m, beside, best, index, q, vectors, width)
                 keep_least(near, number, 0, m, best, index, q, vectors, width)
                 weigh(best, best, q, sharpness, least, posterior, bound, vectors, width)
                 if not learn:
                     bound[:] = best[:block]
-                else:
+                elif scaled:
                     add_block(
                         x, d, taken, here, weights, index, best, posterior, costs, grids, moments,
                         scratch,
                     )  # fmt: skip
-                _store(taken, here, index, bound, sets, bounds)
+                else:
+                    # As `add_block` does, without a call that counts references.
+                    if weighted:
+                        for r in range(here):
+                            factors[r] = weights[taken[r]]
+                    if two:
+                        add_rows(
+                            x, taken, here, d, factors, posterior, best, index, q, scales, adds, 1.0,
+                            shifts, both, firsts, low_firsts, totals, shares, places, block, 1,
+                        )  # fmt: skip
+                    else:
+                        add_rows(
+                            x, taken, here, d, factors, posterior, best, index, q, scales, adds, 1.0,
+                            shifts, both, firsts, low_firsts, totals, shares, places, block, 0,
+                        )  # fmt: skip
+                for r in range(here):
+                    bounds[taken[r]] = bound[r]
+                    at = taken[r] * q
+                    for rank in range(q):
+                        flat_sets[np.uint64(at + rank)] = index[rank * block + r]
                 if not tells:
                     continue
+                left = here
                 for r in range(block):
                     stays[r] = 1.0 if m and r < here and index[r] == g else 0.0
+                    left -= np.int64(stays[r])
                 add_keys(near, m, kept_sums, stays, shift, rooted, vectors, width)
-                left = here - int(stays.sum())
                 staying += here - left
                 if left:
                     table = with_room(table, used, left * most)
-                    if told.kept[0]:
+                    if tells_kept:
                         aside[:] = q
                         _tell_pairs(
                             best, index, aside, here, index, stays, k, shift, rooted, table, used,

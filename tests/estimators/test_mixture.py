@@ -263,10 +263,15 @@ def test_two_workers_equal_threads(tmp_path, client, kind):
     same(clone(model).set_params(engine="local").fit(rows, sample_weight=weights), expected)
 
 
-def test_sets_that_die_with_a_worker_are_replayed(tmp_path):
+@pytest.mark.parametrize("every", [3, 100])
+def test_sets_that_die_with_a_worker_are_replayed(tmp_path, monkeypatch, every):
+    """Every pass after the kill begins with what was saved last, or with the first step."""
     from dask import config
     from distributed import Client, LocalCluster
 
+    from daskcluster.algorithms import variational_em
+
+    monkeypatch.setattr(variational_em, "SAVE_EVERY", every)
     X = blobs(6000, 20, 4, dtype=np.float32)
     rows = stored(tmp_path, X)
     model = mixture(20, n_random=1, tol=0.0, max_iter=8)
@@ -297,6 +302,37 @@ def test_lost_sets_are_replayed_to_the_bit(monkeypatch):
     expected = mixture(20, n_random=1, tol=0.0, max_iter=5, warmup_steps=1).fit(X)
     monkeypatch.setattr(Place, "keep_state", lambda *arguments: None)
     same(mixture(20, n_random=1, tol=0.0, max_iter=5, warmup_steps=1).fit(X), expected)
+
+
+def test_lost_sets_go_on_from_the_last_save(monkeypatch, tmp_path):
+    """Every pass loses all sets, and the journal never has more steps than lie between two saves."""
+    from daskcluster.algorithms import variational_em
+    from daskcluster.chunkwise import mixture as passes
+    from daskcluster.engine.local import LocalPlacement
+    from daskcluster.engine.places import Place
+
+    X, lengths = blobs(2000, 20, 4, dtype=np.float32), []
+    model = mixture(20, n_random=1, tol=0.0, max_iter=9, warmup_steps=1)
+    expected = clone(model).fit(X)
+    prepare = passes._Prepared.__init__
+
+    def spied(self, params):
+        lengths.append((len(params.journal), params.saved is not None))
+        prepare(self, params)
+
+    monkeypatch.setattr(Place, "keep_state", lambda *arguments: None)
+    monkeypatch.setattr(passes._Prepared, "__init__", spied)
+    monkeypatch.setattr(variational_em, "SAVE_EVERY", 3)
+    monkeypatch.setattr(LocalPlacement, "shared_folder", lambda self: str(tmp_path))
+    same(clone(model).fit(X), expected)
+    assert [n for n, _ in lengths] == [0, 1, 2] * 3 + [0, 1]
+    assert [saved for _, saved in lengths] == [False] * 3 + [True] * 8
+    assert len(list(tmp_path.iterdir())) == 1  # older saves are gone
+
+    lengths.clear()
+    monkeypatch.setattr(LocalPlacement, "shared_folder", lambda self: "/dev/null/nowhere")
+    same(clone(model).fit(X), expected)  # what cannot be saved is replayed from the beginning
+    assert [n for n, _ in lengths] == list(range(11))
 
 
 # -- copies and models ----------------------------------------------------------------------------
