@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -9,6 +10,16 @@ import click
 from daskcluster.cli.options import takes_console, takes_source
 from daskcluster.cli.output import Console
 from daskcluster.cli.sections import SectionedCommand
+
+_OF_A_CORESET = {
+    "kind": "{}",
+    "size": "{:,} rows",
+    "n_rows": "for {:,}",
+    "source": "of {}",
+    "total_weight": "that weigh {:,.6g}",
+    "seed": "seed {}",
+}
+"""What a coreset says of itself, and how that is shown."""
 
 
 @click.command("info", cls=SectionedCommand)
@@ -67,8 +78,25 @@ def _rows_of_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
             return " x ".join(map(str, value)) if name != "codecs" else ", ".join(map(str, value))
         return f"{value:,}" if isinstance(value, int) else str(value)
 
-    return [
+    rows = [
         (name.replace("_", " "), text(name, value))
         for name, value in facts.items()
-        if value is not None
+        if value is not None and name != "coreset"
     ]
+    return [*rows, *_rows_of_coreset(facts.get("coreset", {}))]
+
+
+def _rows_of_coreset(account: Mapping[str, Any], indent: str = "") -> list[tuple[str, str]]:
+    """Return what a coreset was drawn from, and what its parts were; nobody vouches for the figures."""
+    if not account:
+        return []
+    shown = []
+    for name, text in _OF_A_CORESET.items():
+        value = account.get(name)
+        if isinstance(value, (int, float)) or (isinstance(value, str) and ":" not in text):
+            shown.append(text.format(value))
+    rows = [(f"{indent}coreset", ", ".join(shown))]
+    parts = account.get("parts")
+    for part in parts if isinstance(parts, list) else ():
+        rows += _rows_of_coreset(part, f"{indent}  ") if isinstance(part, Mapping) else []
+    return rows

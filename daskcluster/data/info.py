@@ -11,6 +11,7 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import PARTS, ZarrSparseDataset, is_csr
 from daskcluster.data.stores import locate, open_store
+from daskcluster.data.weighted_store import stored_facts
 from daskcluster.data.zarr import ZarrDataset
 from daskcluster.typing import Dataset
 
@@ -29,7 +30,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         partition_rows, reach, in_memory``; of a Zarr array also ``source, format, array_shape,
         array_chunks, shards, codecs, bytes_stored`` (None where the store cannot be listed),
         ``shuffled`` (with which seed, or None if nothing is known of that); of CSR rows also
-        ``stored_values``.
+        ``stored_values``; of a saved coreset also ``coreset``, what it was drawn from.
 
     Examples
     --------
@@ -56,7 +57,10 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     }
     if isinstance(dataset, SparseDataset):
         facts |= _sparse_facts(dataset)
-    return facts | _zarr_facts(dataset) if isinstance(dataset, ZarrDataset) else facts
+    if isinstance(dataset, ZarrDataset):
+        facts |= _zarr_facts(dataset)
+    coreset = stored_facts(dataset).get("coreset")
+    return facts | {"coreset": dict(coreset)} if isinstance(coreset, Mapping) else facts
 
 
 def _sparse_facts(dataset: SparseDataset) -> dict[str, Any]:

@@ -7,13 +7,14 @@ The group says so in its attributes; it holds ``X`` (an array, or CSR rows in An
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from daskcluster.data.converted import ROWS, WEIGHTS
-from daskcluster.data.sparse_write import CsrWriter
+from daskcluster.data.nodes import open_node
+from daskcluster.data.recipes import StoredRecipe
+from daskcluster.data.sparse_write import CsrFacts, CsrWriter
 from daskcluster.data.staging import Staging
 from daskcluster.data.writer import (
     RowWriter,
@@ -38,12 +39,13 @@ def holds_weighted_rows(node: Any) -> bool:
     return not is_array and all(attributes.get(name) == value for name, value in _MARK.items())
 
 
-@dataclass(frozen=True)
-class _Shape:
-    n_rows: int
-    n_features: int
-    dtype: np.dtype[Any]
-    n_entries: int
+def stored_facts(dataset: Any) -> Mapping[str, Any]:
+    """Return the attributes of the group that a dataset was opened from, if `write_weighted` made it."""
+    recipe = dataset.own_recipe() if hasattr(dataset, "own_recipe") else None
+    if not isinstance(recipe, StoredRecipe) or recipe.name != ROWS:
+        return {}
+    node: Any = open_node(recipe.location)
+    return dict(node.attrs) if holds_weighted_rows(node) else {}
 
 
 def write_weighted(
@@ -100,7 +102,7 @@ def write_weighted(
 def _write_rows(staging: Staging, rows: Rows) -> dict[str, bytes]:
     if not isinstance(rows, SparseRows):
         return _write_array(staging, ROWS, rows)
-    shape = _Shape(*rows.shape, rows.dtype, len(rows.data))
+    shape = CsrFacts(*rows.shape, rows.dtype, len(rows.data))
     with CsrWriter(staging, ROWS, shape) as writer:
         for block in _blocks(rows):
             writer.append(block)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from distributed import wait
@@ -199,7 +200,7 @@ def _plan(dataset: Dataset, footprint: Footprint, crew: Mapping[str, Member]) ->
     for member in members:
         project(
             dataset,
-            Footprint(footprint.thread_bytes),
+            replace(footprint, row_bytes=0),
             limit=member.limit,
             n_threads=member.n_threads,
             baseline=member.baseline,

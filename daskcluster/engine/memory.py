@@ -31,10 +31,13 @@ class Footprint:
         Statistics, packed centres and scratch of one thread.
     row_bytes : int
         State kept for every row.
+    process_bytes : int
+        Held by every process: rows that a seeding has drawn.
     """
 
     thread_bytes: int = 0
     row_bytes: int = 0
+    process_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,12 +101,12 @@ def project(
     base = baseline * n_processes
     state = footprint.row_bytes * dataset.n_rows
     if dataset.in_memory:
-        working = n_threads * footprint.thread_bytes
+        working = n_threads * footprint.thread_bytes + footprint.process_bytes * n_processes
         return MemoryPlan(base, working, state, 0, 0, limit)
     largest = max((dataset.bytes_of(span) for span in dataset.partitions), default=0)
-    working = n_threads * (
-        footprint.thread_bytes + 2 * largest + max(READ_AHEAD_BYTES, 2 * largest)
-    )
+    window = max(READ_AHEAD_BYTES, 2 * largest)
+    working = n_threads * (footprint.thread_bytes + 2 * largest + window)
+    working += n_processes * footprint.process_bytes
     if base + working + state > limit:
         raise MemoryLimitError(
             _refusal(base, working, state, limit, largest, n_threads, n_processes)

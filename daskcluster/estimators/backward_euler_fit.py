@@ -24,9 +24,9 @@ from daskcluster.estimators.backward_euler_starts import (
     spread,
 )
 from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
-from daskcluster.estimators.kmeans_fit import fit_footprint
 from daskcluster.estimators.sample import batch_room, threads_of
 from daskcluster.events import StartEnded, StopFit, publish
 from daskcluster.randomness import as_seed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any, Self
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.coresets.lightweight import lightweight_coreset as _lightweight_coreset
@@ -18,10 +17,17 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.by_reference import SharesEngine
 from daskcluster.estimators.inputs import check_whole, fit_dataset
+from daskcluster.estimators.merged_coreset import (
+    MergedCoreset,
+    MergedSparseCoreset,
+    merged,
+    part_provenance,
+    rows_and_weights,
+    source_of,
+)
 from daskcluster.events import Notice, publish
 from daskcluster.models.versions import created_with
 from daskcluster.randomness import as_seed
-from daskcluster.sparse_rows import Rows
 from daskcluster.typing import Dataset
 
 
@@ -232,7 +238,7 @@ def lightweight_coreset(
 
 def merge_coresets(
     *coresets: Any, size: int | None = None, random_state: Any = None, engine: Any = None
-) -> Dataset:
+) -> MergedCoreset | MergedSparseCoreset:
     """Return one coreset in place of several of disjoint parts.
 
     Parameters
@@ -248,8 +254,9 @@ def merge_coresets(
 
     Returns
     -------
-    Dataset
-        With weights, in memory.
+    MergedCoreset or MergedSparseCoreset
+        A dataset with weights, in memory. ``save(url)`` writes it as `LightweightCoreset.save` does,
+        ``provenance()`` says what it was made of: the provenance of all parts is in it.
 
     Raises
     ------
@@ -268,32 +275,31 @@ def merge_coresets(
     >>> halves = [dc.lightweight_coreset(part, 300, random_state=0) for part in (X[:3000], X[3000:])]
     >>> dc.merge_coresets(*halves).n_rows, dc.merge_coresets(*halves, size=200, random_state=0).n_rows
     (600, 200)
+    >>> dc.merge_coresets(*halves).save("memory://merged-coreset", overwrite=True)
+    >>> dc.open_dataset("memory://merged-coreset").n_rows
+    600
     """
     if not coresets:
         raise InvalidParameterError("no coreset was given; give at least one to merge.")
-    parts = [rows_and_weights(dataset_of(coreset)) for coreset in coresets]
-    rows, weights = united(parts)
+    parts = [dataset_of(coreset) for coreset in coresets]
+    accounts = [_account(*pair) for pair in zip(coresets, parts, strict=True)]
+    rows, weights = united([rows_and_weights(part) for part in parts])
+    if size is None or size >= len(rows):
+        return merged(rows, weights, accounts, None)
     union = open_dataset(rows, weights=weights)
-    if size is None or size >= union.n_rows:
-        return union
-    return lightweight_coreset(union, size, random_state, engine=engine)
+    drawn = LightweightCoreset(size, random_state=random_state, engine=engine).draw(union)
+    return merged(*rows_and_weights(drawn.coreset_), accounts, drawn.seed_)
 
 
-def rows_and_weights(dataset: Dataset) -> tuple[Rows, np.ndarray]:
-    """Return all rows of a dataset, dense or CSR, and their weights, ones where there are none."""
-    chunk = dataset.load((0, dataset.n_rows))
-    return chunk.rows, np.ones(chunk.n_rows) if chunk.weights is None else chunk.weights
+def _account(given: Any, dataset: Dataset) -> dict[str, Any]:
+    """Return what a coreset that a caller gave was drawn from."""
+    return given.provenance() if isinstance(given, LightweightCoreset) else part_provenance(dataset)
 
 
 def coreset_footprint(dataset: Dataset, size: int) -> Footprint:
     """Return what drawing a coreset takes: its rows are held where they are found, and joined once."""
     row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
     return Footprint(thread_bytes=2 * min(size, dataset.n_rows) * (row_bytes + 48))
-
-
-def source_of(dataset: Any) -> str:
-    """Return where rows come from, for people."""
-    return str(getattr(dataset, "source", type(dataset).__name__))
 
 
 def dataset_of(coreset: Any) -> Dataset:

@@ -14,9 +14,10 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError
-from daskcluster.estimators.coreset import dataset_of, rows_and_weights
+from daskcluster.estimators.coreset import dataset_of
 from daskcluster.estimators.inputs import check_whole
 from daskcluster.estimators.kmeans import KMeans
+from daskcluster.estimators.merged_coreset import rows_and_weights
 from daskcluster.events import Callback
 from daskcluster.randomness import as_seed
 from daskcluster.typing import Dataset

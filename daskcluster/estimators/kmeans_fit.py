@@ -10,11 +10,11 @@ import numpy as np
 from daskcluster.algorithms.lloyd import lloyd
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Engine, Placement
-from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.assignments import AssignmentChoice
 from daskcluster.estimators.checkpoints import Checkpoints
 from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import method_for, restarts_for, warn_of_one_start
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
 from daskcluster.estimators.kmeans_state import KMeansState
@@ -61,7 +61,9 @@ class KMeansFit(Fit):
     def run(self) -> KMeansRun:
         estimator, dataset = self.estimator, self.dataset
         self.started(estimator.algorithm)
-        footprint = fit_footprint(dataset, estimator.n_clusters, self.method)
+        footprint = fit_footprint(
+            dataset, estimator.n_clusters, self.method, estimator.chain_length
+        )
         with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
             rows = ScaledPlacement(placement, unit=self.unit)
             begun = self._begun(rows)
@@ -155,12 +157,3 @@ class KMeansFit(Fit):
         """Return passes and bytes of the fit, those before it was interrupted included."""
         traffic = placement.traffic
         return self._before[0] + traffic.passes, self._before[1] + traffic.bytes_read
-
-
-def fit_footprint(dataset: Dataset, n_clusters: int, method: str) -> Footprint:
-    """Return what a fit needs per thread and per row, for the memory projection."""
-    grids = 2 if dataset.weights is not None or dataset.dtype.itemsize == 8 else 1
-    statistics = 8 * n_clusters * (dataset.n_features + 1) * grids
-    panels = 2 * 4 * (n_clusters + 64) * (dataset.n_features + 1)
-    row_bytes = {"k-means++": 8, "k-means||": 4}.get(method, 0)
-    return Footprint(thread_bytes=2 * statistics + panels, row_bytes=row_bytes)

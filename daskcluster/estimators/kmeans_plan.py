@@ -8,9 +8,9 @@ from typing import Any
 from daskcluster.algorithms.kinds import AUTOMATIC, Bounds, fallbacks
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.sparse import SparseDataset
+from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import method_for, restarts_for
 from daskcluster.estimators.inputs import check_enough_rows
-from daskcluster.estimators.kmeans_fit import fit_footprint
 from daskcluster.estimators.plan import Plan
 from daskcluster.typing import Dataset
 
@@ -33,7 +33,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_seeding=seeding,
         restarts=restarts,
         passes_at_most=(seeding + int(parameters["max_iter"]) + 1) * restarts,
-        footprint=fit_footprint(dataset, n_clusters, method),
+        footprint=fit_footprint(dataset, n_clusters, method, int(parameters["chain_length"])),
         flop=pass_flop(dataset, n_clusters),
         states=bounds_bytes(dataset, n_clusters, parameters["algorithm"]),
         states_at_most=None if budget == "auto" else int(budget),

@@ -24,9 +24,9 @@ from daskcluster.data.batches import ROOM_BYTES, Batches
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import GIVEN, method_for, warn_of_one_start
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
-from daskcluster.estimators.kmeans_fit import fit_footprint
 from daskcluster.estimators.sample import batch_room, centres_of_sample, placed, threads_of
 from daskcluster.events import Callback, Notice, SeedingEnded, publish
 from daskcluster.models.result import FitResult

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.inputs import check_enough_rows
-from daskcluster.estimators.kmeans_fit import fit_footprint
 from daskcluster.estimators.kmeans_plan import pass_flop
 from daskcluster.estimators.plan import Plan
 from daskcluster.typing import Dataset

@@ -12,6 +12,8 @@ from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.coreset import LightweightCoreset
 from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.footprint import seeding_bytes
+from daskcluster.estimators.initial import method_for
 from daskcluster.events import (
     Callback,
     Event,
@@ -74,7 +76,12 @@ class MixtureFit(Fit):
             dataset, callbacks = coreset.coreset_, (_Quiet(callbacks),)
             engine = home_engine(engine)
         footprint = mixture_footprint(
-            dataset, estimator.n_components, estimator.truncation, estimator.covariance_type
+            dataset,
+            estimator.n_components,
+            estimator.truncation,
+            estimator.covariance_type,
+            method_for(self.init, in_memory=dataset.in_memory),
+            estimator.chain_length,
         )
         with engine.place(dataset, footprint=footprint, callbacks=callbacks) as placement:
             result = self._learn(placement, seed)
@@ -125,11 +132,17 @@ class _Quiet:
 
 
 def mixture_footprint(
-    dataset: Dataset, n_components: int, truncation: int, covariance_type: str
+    dataset: Dataset,
+    n_components: int,
+    truncation: int,
+    covariance_type: str,
+    method: str,
+    chain_length: int,
 ) -> Footprint:
-    """Return what a fit needs per thread and per row, for the memory projection."""
+    """Return what a fit needs per thread, per row and per process, seeded by `method`."""
     d, k = dataset.n_features, n_components
     grids = 2 if dataset.weights is not None or dataset.dtype.itemsize == 8 else 1
     seconds = 2 * d if covariance_type == "diag" else 2
     statistics = 8 * k * (d * grids + seconds + 2 + 25)
-    return Footprint(thread_bytes=2 * statistics, row_bytes=max(8, 4 * min(truncation, k)))
+    row_bytes = max(8, 4 * min(truncation, k))
+    return Footprint(2 * statistics, row_bytes, seeding_bytes(dataset, k, method, chain_length))

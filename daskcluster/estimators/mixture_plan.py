@@ -42,6 +42,13 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_seeding=seeding,
         restarts=1,
         passes_at_most=seeding + before + int(parameters["max_iter"]),
-        footprint=mixture_footprint(dataset, k, truncation, parameters["covariance_type"]),
+        footprint=mixture_footprint(
+            dataset,
+            k,
+            truncation,
+            parameters["covariance_type"],
+            method,
+            int(parameters["chain_length"]),
+        ),
         flop=pass_flop(dataset, k if is_exact else min(k, looked_at)),
     )

@@ -16,8 +16,8 @@ from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.assignments import AssignmentChoice
 from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
-from daskcluster.estimators.kmeans_fit import fit_footprint
 from daskcluster.events import Notice, publish
 from daskcluster.randomness import Key, as_seed
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from daskcluster.algorithms.nested_batches import HOME_BYTES
+from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.inputs import check_enough_rows
-from daskcluster.estimators.kmeans_fit import fit_footprint
 from daskcluster.estimators.kmeans_plan import bounds_bytes, pass_flop, seeding_passes
 from daskcluster.estimators.plan import Plan
 from daskcluster.typing import Dataset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,9 +22,9 @@ from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
-from daskcluster.estimators.kmeans_fit import fit_footprint
 from daskcluster.events import Notice, publish
 from daskcluster.models.result import FitResult
 from daskcluster.randomness import Key, as_seed
@@ -111,4 +112,4 @@ def vrkm_footprint(dataset: Dataset, n_clusters: int, init: object) -> Footprint
     """Return what a fit needs per thread and per row: as Lloyd's algorithm, and centres on their way."""
     base = fit_footprint(dataset, n_clusters, method_for(init, in_memory=dataset.in_memory))
     moving = (2 * 8 + 4) * n_clusters * (dataset.n_features + 1)
-    return Footprint(thread_bytes=base.thread_bytes + moving, row_bytes=base.row_bytes)
+    return replace(base, thread_bytes=base.thread_bytes + moving)

@@ -55,7 +55,7 @@ def afk_mc2(
         missing = n_clusters - len(centres)
         if missing == 0:
             break
-        n_chains = missing + _LEAST_SPARE + missing // _SPARE_SHARE
+        n_chains = _n_chains(missing)
         key = Key(seed, f"proposals {attempt}")
         draws = draw_about(rows, centres[0], moments, n_chains * chain_length, key)
         proposals = Proposals(
@@ -70,6 +70,15 @@ def afk_mc2(
             break
         indices = np.concatenate([indices, draws.indices[chosen]])
     return fill_centres(rows, centres, indices, n_clusters, seed)
+
+
+def n_proposals(n_clusters: int, chain_length: int) -> int:
+    """Return how many rows are proposed, and held, for so many centres."""
+    return _n_chains(n_clusters) * chain_length
+
+
+def _n_chains(missing: int) -> int:
+    return missing + _LEAST_SPARE + missing // _SPARE_SHARE
 
 
 def _computed(rows: Rows, *, unit: bool) -> Rows:

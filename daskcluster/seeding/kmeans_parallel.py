@@ -20,6 +20,8 @@ from daskcluster.randomness import Key
 from daskcluster.seeding.uniform import draw_rows, take_centres
 from daskcluster.sparse_rows import Rows, SparseRows, dense_rows, join_rows
 
+OVERSAMPLING, N_ROUNDS = 2.0, 5
+
 Reduce = Callable[[Rows, np.ndarray, int], np.ndarray]
 """(candidates (m, d), weights (m,), k) -> centres (k, d)."""
 
@@ -30,8 +32,8 @@ def kmeans_parallel(
     seed: int,
     *,
     reduce_candidates: Reduce,
-    oversampling: float = 2.0,
-    n_rounds: int = 5,
+    oversampling: float = OVERSAMPLING,
+    n_rounds: int = N_ROUNDS,
 ) -> np.ndarray:
     """Choose `n_clusters` centres in ``n_rounds + 1`` passes.
 
@@ -58,7 +60,7 @@ def kmeans_parallel(
     rows.placement.drop_state(ROUND.name)  # which is of a restart before this one
     dataset = rows.placement.dataset
     wanted = max(1.0, oversampling * n_clusters)
-    most = math.ceil(wanted + 6.0 * math.sqrt(wanted) + 16.0)
+    most = most_drawn(n_clusters, oversampling)
     indices = draw_rows(dataset, 1, Key(seed, "first centre"))
     candidates: Rows = take_centres(rows, indices)
     known = 0
@@ -85,6 +87,17 @@ def kmeans_parallel(
     if len(candidates) == n_clusters:
         return dense_rows(candidates)
     return reduce_candidates(candidates, weights, n_clusters)
+
+
+def most_drawn(n_clusters: int, oversampling: float = OVERSAMPLING) -> int:
+    """Return how many rows a round draws at most: six standard deviations above the mean."""
+    wanted = max(1.0, oversampling * n_clusters)
+    return math.ceil(wanted + 6.0 * math.sqrt(wanted) + 16.0)
+
+
+def most_candidates(n_clusters: int) -> int:
+    """Return how many candidates there are at most after all rounds."""
+    return 1 + N_ROUNDS * most_drawn(n_clusters)
 
 
 def _round(

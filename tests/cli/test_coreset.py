@@ -102,3 +102,30 @@ def test_runs_as_a_bare_dask_task(here: Path, client: Any, rows: Any) -> None:
     )
     assert future.result().size == 50
     assert dc.open_dataset(output).n_rows == 50
+
+
+def test_info_tells_what_a_coreset_was_drawn_from(here: Path, run: Run, record: Record) -> None:
+    np.save("rows.npy", np.random.default_rng(0).normal(size=(1000, 3)))
+    drawn = ("coreset", "rows.npy", "--size", "50", "--random-state", "4", "--output", "few.zarr")
+    run(*drawn)
+    told = record("info", "few.zarr")["coreset"]
+    assert (told["kind"], told["size"], told["n_rows"], told["seed"]) == (
+        "lightweight",
+        50,
+        1000,
+        4,
+    )
+    text = run("info", "few.zarr").output
+    line = next(line for line in text.splitlines() if line.lstrip().startswith("coreset"))
+    assert "lightweight, 50 rows, for 1,000, of " in line
+    assert line.endswith("that weigh 1,000, seed 4")
+    dc.merge_coresets("few.zarr", "few.zarr").save("both.zarr")
+    lines = [line.strip() for line in run("info", "both.zarr").output.splitlines()]
+    told_of = [line for line in lines if line.startswith("coreset")]
+    assert [line.split(None, 1)[1].split(",")[0] for line in told_of] == [
+        "merged",
+        "lightweight",
+        "lightweight",
+    ]
+    zarr.open_group("few.zarr", mode="a").attrs["coreset"] = {"kind": 7, "size": "many", "parts": 3}
+    assert run("info", "few.zarr").exit_code == 0

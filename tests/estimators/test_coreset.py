@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import zarr
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
@@ -95,3 +96,33 @@ def test_bad_rows_are_named():
 def test_unfitted():
     with pytest.raises(NotFittedError):
         dc.LightweightCoreset().save("memory://nowhere")
+
+
+@pytest.mark.parametrize("size", [None, 60])
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_a_merged_coreset_is_saved_with_what_it_was_made_of(tmp_path, size, as_sparse):
+    rows = sparse.csr_array(X) if as_sparse else X
+    weights = np.linspace(1, 2, 1200)
+    parts = [
+        dc.LightweightCoreset(40, random_state=seed).fit(rows[part], sample_weight=weights[part])
+        for seed, part in enumerate((slice(0, 600), slice(600, 1200)))
+    ]
+    parts[1].save(str(tmp_path / "second"))
+    bare = dc.lightweight_coreset(rows[:100], 30, 0)
+    merged = dc.merge_coresets(parts[0], str(tmp_path / "second"), bare, size=size, random_state=5)
+    merged.save(str(tmp_path / "merged"))
+    opened = dc.open_dataset(str(tmp_path / "merged"))
+    assert np.array_equal(opened.to_numpy(), merged.to_numpy())
+    assert np.array_equal(np.asarray(opened.weights), merged.weights)
+    facts = zarr.open_group(str(tmp_path / "merged"), mode="r").attrs["coreset"]
+    assert (facts["kind"], facts["size"], facts["n_rows"]) == ("merged", size or 110, 1230)
+    assert facts["parts"][:2] == [part.provenance() for part in parts]
+    assert facts["parts"][2]["total_weight"] == pytest.approx(bare.weights.sum())
+    assert facts["seed"] == (None if size is None else 5)
+    assert facts["total_weight"] == pytest.approx(weights.sum() + bare.weights.sum())
+    again = pickle.loads(pickle.dumps(merged))
+    assert again.provenance() == merged.provenance()
+    twice = dc.merge_coresets(again)
+    assert twice.provenance()["parts"] == [merged.provenance()]
+    with pytest.raises(FileExistsError):
+        merged.save(str(tmp_path / "merged"))
