@@ -44,24 +44,36 @@ class Assigned:
     n_distances: int
 
 
+class Carried(Protocol):
+    """What one assignment leaves to another that has its rows among others.
+
+    Attributes
+    ----------
+    placed : bool
+        It is of use only to who knows where the rows stood.
+    """
+
+    @property
+    def placed(self) -> bool: ...
+
+
 class Assignment(Protocol):
     """Assigns all rows to given centres, call after call."""
 
     def __call__(self, centres: np.ndarray) -> Assigned: ...
 
-    def carry(self) -> Any:
+    def carry(self) -> Carried | None:
         """Return what is known of the rows, for another assignment that has them among others; or None."""
         ...
 
-    def take_over(self, carried: Any, places: np.ndarray) -> None:
+    def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
         """Begin with what another has carried, as far as it is of use here.
 
         Parameters
         ----------
-        carried : object
-            Of `carry`.
-        places : ndarray of shape (n,), int64
-            Where each row stood there; -1 for rows that are new.
+        carried : Carried
+        places : ndarray of shape (n,), int64, or None
+            Where each row stood there; -1 for rows that are new. None where nobody knows.
         """
         ...
 
@@ -95,7 +107,7 @@ class FullAssignment:
     def carry(self) -> None:
         """Return None: nothing is kept."""
 
-    def take_over(self, carried: Any, places: np.ndarray) -> None:
+    def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
         """Do nothing: all rows will be looked at."""
 
     def close(self) -> None:
@@ -109,6 +121,7 @@ class CarriedBounds:
     bounds: Bounds
     state: BoundState
     drift: Drift
+    placed: bool = True
 
 
 class BoundedAssignment:
@@ -195,10 +208,11 @@ class BoundedAssignment:
         placement.map_state(copying(self._kept), CopyParams(out))
         return CarriedBounds(self.bounds, out, self._drift)
 
-    def take_over(self, carried: Any, places: np.ndarray) -> None:
+    def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
         """Begin with bounds of the same kind that another has kept."""
         if (
             isinstance(carried, CarriedBounds)
+            and places is not None
             and carried.bounds is self.bounds
             and self.rows.placement.shares_memory
         ):

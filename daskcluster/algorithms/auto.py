@@ -16,6 +16,7 @@ import numpy as np
 from daskcluster.algorithms.assignment import (
     Assigned,
     BoundedAssignment,
+    Carried,
     CarriedBounds,
     FullAssignment,
 )
@@ -120,7 +121,7 @@ class AutoAssignment:
             self._gaps,
         )
 
-    def take_over(self, carried: Any, places: np.ndarray) -> None:
+    def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
         """Go on with the scouts and the bounds of another."""
         if not isinstance(carried, _Carried) or carried.reads is not self._reads:
             return
@@ -130,7 +131,9 @@ class AutoAssignment:
             for scout in self._scouts:
                 scout.go_on(self._rows)
         if carried.kind in self._allowed:
-            self._use(carried.kind).take_over(carried.bounds, places)
+            bounded = self._use(carried.kind)
+            if carried.bounds is not None:
+                bounded.take_over(carried.bounds, places)
 
     def close(self) -> None:
         """Free the bounds."""
@@ -216,6 +219,10 @@ class _Carried:
     passes: int
     scouts: Sequence[_Scout] | None
     gaps: Gaps
+
+    @property
+    def placed(self) -> bool:
+        return self.bounds is not None
 
 
 class _Scout:

@@ -150,10 +150,10 @@ class _Rounds:
         self._doubles = False
         carried = self._assign.carry()
         self._assign.close()
-        places = self._batches.double()
+        places = self._batches.double(standing=carried is not None and carried.placed)
         self._batches.rows.known()
         self._assign = self._choose(self._batches.rows, self._batches.labels)
-        if carried is not None and places is not None:
+        if carried is not None:
             self._assign.take_over(carried, places)
 
     def _step(self, centres: np.ndarray) -> tuple[Step, KMeansStatistics]:

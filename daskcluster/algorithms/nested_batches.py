@@ -45,13 +45,19 @@ class Batches(Protocol):
     def bytes_read(self) -> int: ...
     @property
     def is_whole(self) -> bool: ...
-    def double(self) -> np.ndarray | None:
+    def double(self, *, standing: bool = False) -> np.ndarray | None:
         """Go on to twice as many rows, or to all.
+
+        Parameters
+        ----------
+        standing : bool
+            Say which rows were there before.
 
         Returns
         -------
         ndarray of shape (size,), int64, or None
-            Where each row stood in the batch before, -1 for rows that join; None where nobody knows.
+            Where each row stood in the batch before, -1 for rows that join; None where nobody knows, or
+            asked.
         """
         ...
 
@@ -127,25 +133,24 @@ class NestedBatches:
         placed = 0 if self._placed is None else self._placed.traffic.bytes_read
         return self._bytes_gathered + self._bytes_before + placed + self._whole.traffic.bytes_read
 
-    def double(self) -> np.ndarray | None:
+    def double(self, *, standing: bool = False) -> np.ndarray | None:
         """Go on to twice as many rows, or to all; those before are freed."""
         self.close()
-        known = self._known()
+        before, n_before = self._gathered, self.size
         self._number += 1
         self.size = self._sizes[self._number]
         if self.is_whole:
             self._gathered = None
             self.rows, self.labels = ScaledPlacement(self._whole, unit=self._unit), self._all_labels
-            return _standing(known, self.size) if len(known) else None
-        self._placed = self._place()
-        self.labels = np.empty(self.size, np.int32) if self._placed.shares_memory else None
-        self.rows = ScaledPlacement(self._placed, unit=self._unit)
-        return None if self._gathered is None else _standing(np.arange(len(known)), self.size)
-
-    def _known(self) -> np.ndarray:
-        """Return where in the dataset the rows of the batch are, as far as they are gathered."""
-        gathered = self._gathered
-        return np.empty(0, np.int64) if gathered is None else gathered.index(self._number + 1)
+        else:
+            self._placed = self._place()
+            self.labels = np.empty(self.size, np.int32) if self._placed.shares_memory else None
+            self.rows = ScaledPlacement(self._placed, unit=self._unit)
+        if not standing or before is None:
+            return None
+        if self.is_whole:
+            return _standing(before.index(self._number), self.size)
+        return None if self._gathered is None else _standing(np.arange(n_before), self.size)
 
     def close(self) -> None:
         """Free the batch."""

@@ -26,7 +26,7 @@ from daskcluster.kernels.groups import revise_groups_kernel, screen_groups
 from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.tile import pack, pack_groups
 
-_WAITING_BYTES = 1 << 19
+_WAITING_BYTES = 1 << 20
 _LEAST_WAITING, _MOST_WAITING = 64, 1024
 
 

@@ -21,6 +21,9 @@ RULES = {"count": minibatch.COUNT, "sqrt": minibatch.SQRT}
 
 _WORTH_A_THREAD = 1 << 26
 """Multiplications of a step from which on a second thread pays for being woken."""
+_ENTRY, _COORDINATE = 12.0, 200.0
+"""How many of them a stored value of a sparse row takes as long as, for each centre, and a coordinate of a
+centre that moves: memory is slow."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,7 @@ class MiniBatchStepper:
         k = len(self.state.centres)
         self._starts = np.empty(k + 1, np.int64)
         self._costs, self._shifts = np.empty(k), np.empty(k)
+        self._packed: sparse_search.SparsePanels | None = None
 
     @contextmanager
     def threads(self) -> Iterator[MiniBatchStepper]:
@@ -183,7 +187,8 @@ class MiniBatchStepper:
     def _work(self, batch: Batch) -> float:
         k, d = self.state.centres.shape
         if isinstance(batch.rows, SparseRows):
-            d = len(batch.rows.data) // max(1, len(batch.rows)) + d // max(1, len(batch))
+            stored = len(batch) * len(batch.rows.data) / max(1, len(batch.rows))
+            return k * (_ENTRY * stored + _COORDINATE * d)
         return float(len(batch)) * k * d
 
     def _run(
@@ -210,7 +215,9 @@ class MiniBatchStepper:
         arrays = state.exact, state.centres, state.seen
         grouped, rule = (self._order, self._starts), RULES[self.rate]
         if isinstance(rows, SparseRows):
-            sparse, packed = csr(rows), sparse_search.pack_sparse(state.centres)
+            room = None if self._packed is None else self._packed.data
+            sparse, packed = csr(rows), sparse_search.pack_sparse(state.centres, room)
+            self._packed = packed
 
             def label_sparse(first: int, last: int) -> None:
                 part = self.labels[first:last]

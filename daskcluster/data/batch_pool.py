@@ -133,7 +133,7 @@ class Pools:
         return [groups for groups in pools if len(groups)]
 
     def read(self) -> Iterator[Segment]:
-        """Yield pool after pool, pass after pass, two of them read ahead."""
+        """Yield pool after pool, pass after pass; the next one is read while one is used."""
         return read_ahead(self._jobs(), self._read, lambda job: self._size(job[1]), window_bytes=1)
 
     def _jobs(self) -> Iterator[tuple[Key, tuple[Range, ...]]]:

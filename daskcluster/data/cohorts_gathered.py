@@ -10,7 +10,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.data.array import ArrayDataset
-from daskcluster.data.cohorts_order import NestedOrder
+from daskcluster.data.cohorts_order import NestedOrder, row_blocks
 from daskcluster.data.dataset import OnRead, RowDataset
 from daskcluster.data.sparse_memory import MemorySparseDataset
 from daskcluster.data.weighted import ArrayWeights
@@ -45,7 +45,6 @@ class GatheredCohorts:
         self._rows: np.ndarray | None = None
         self._parts: list[list[SparseRows]] = [[] for _ in sizes]
         self._weights = None if base.weights is None else np.empty(self._ends[-1])
-        self._index = np.empty(self._ends[-1], np.int64)
         self.n_gathered = 0
         self._ahead: Future[None] | None = None
 
@@ -76,14 +75,14 @@ class GatheredCohorts:
         if self._order.key is None:
             span = int(self._ends[self.n_gathered]), int(self._ends[upto])
         for chunk in self._base.chunks([span], on_read=on_read):
-            cohorts = self._cohorts_of(chunk)
+            cohorts = self._cohorts_of(chunk.start, chunk.stop)
             for cohort in range(self.n_gathered, upto):
                 self._put(chunk, np.flatnonzero(cohorts == cohort), cohort)
         self.n_gathered = upto
 
-    def _cohorts_of(self, chunk: Chunk) -> np.ndarray:
+    def _cohorts_of(self, start: int, stop: int) -> np.ndarray:
         """Return which cohort each row belongs to; one more than there are for those of none."""
-        places = self._order.places(chunk.start, chunk.stop)
+        places = self._order.places(start, stop)
         # The last limit may be just beyond what 64 bits hold.
         inner = np.array([min(limit, _MOST) for limit in self._limits[1:]], np.uint64)
         return np.searchsorted(inner, places, side="right")
@@ -93,7 +92,6 @@ class GatheredCohorts:
             return
         place = slice(int(self._filled[cohort]), int(self._filled[cohort]) + len(which))
         self._filled[cohort] = place.stop
-        self._index[place] = chunk.start + which
         if self._weights is not None and chunk.weights is not None:
             self._weights[place] = chunk.weights[which]
         if isinstance(chunk.rows, SparseRows):
@@ -109,7 +107,12 @@ class GatheredCohorts:
 
     def index(self, number: int) -> np.ndarray:
         """Return where in the base the rows of the first `number` cohorts are, int64."""
-        return self._index[: self._ends[number]]
+        found: list[list[np.ndarray]] = [[] for _ in range(number)]
+        for start, stop in row_blocks(self._base.n_rows):
+            cohorts = self._cohorts_of(start, stop)
+            for cohort, parts in enumerate(found):
+                parts.append(start + np.flatnonzero(cohorts == cohort))
+        return np.concatenate([part for parts in found for part in parts])
 
     def batch(self, number: int) -> RowDataset:
         """Return the rows of the first `number` cohorts as a dataset in memory."""

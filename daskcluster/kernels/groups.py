@@ -22,6 +22,9 @@ from daskcluster.kernels.row_ops import fetch_row, squared_distance
 
 _SAFE = np.float32(1.0 + 2.0**-21)
 """More than the rounding of a sum of two float32 numbers, and of a distance in float64."""
+_AHEAD = 1.05
+"""A row that is looked at anyway meets groups as well that would fail for a need that much larger: soon it
+would be looked at again for them."""
 
 
 @kernel
@@ -113,6 +116,8 @@ def _build_revise(height: int, vectors: int, width: int, lanes: int, stamp: int)
                 upper[i] = raised(u - drift[OWN, a])
                 need = math.sqrt(reach(u, margin)) * np.float64(_SAFE)
                 holds = need < drift[HALF, a] or _needs(lower[i], relaxed, need, needed[count]) == 0
+                if not holds:
+                    _needs(lower[i], relaxed, need * _AHEAD, needed[count])
                 needed[count, group_of[a]] = 1  # its score decides against those of other groups
             else:
                 needed[count] = 1

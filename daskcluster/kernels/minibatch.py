@@ -72,6 +72,28 @@ def _build_search(height: int, vectors: int, width: int, lanes: int, stamp: int)
     return kernel(search)
 
 
+@kernel
+def learning_rate(weight, batch_weight, rule, seen):  # type: ignore[no-untyped-def]
+    """Return alpha of a cluster with so much weight in the batch; IN/OUT: seen (1,)."""
+    before = seen[0]
+    seen[0] += weight
+    if rule == COUNT:
+        return weight / (before + weight)
+    return math.sqrt(min(1.0, weight / batch_weight))
+
+
+@kernel
+def scale_to_one(centre):  # type: ignore[no-untyped-def]
+    """Scale a centre to length one, unless it is the origin."""
+    length = 0.0
+    for t in range(centre.shape[0]):
+        length += centre[t] * centre[t]
+    if length > 0.0:
+        length = 1.0 / math.sqrt(length)
+        for t in range(centre.shape[0]):
+            centre[t] *= length
+
+
 def _build_blend(stamp: int) -> Any:
     def blend(total, weight, batch_weight, rule, unit, exact, centre, seen, before):  # type: ignore[no-untyped-def]
         """Move one centre towards the mean of its rows; return the squared length of the way.
@@ -80,23 +102,12 @@ def _build_blend(stamp: int) -> Any:
         OUT: before (d,), the centre as it was.
         """
         _ = stamp
-        d = exact.shape[0]
-        if rule == COUNT:
-            alpha = weight / (seen[0] + weight)
-        else:
-            alpha = math.sqrt(min(1.0, weight / batch_weight))
-        seen[0] += weight
+        d, alpha = exact.shape[0], learning_rate(weight, batch_weight, rule, seen)
         keep = 1.0 - alpha
         for t in range(d):
             exact[t] = keep * exact[t] + alpha * (total[t] / weight)
         if unit:
-            length = 0.0
-            for t in range(d):
-                length += exact[t] * exact[t]
-            if length > 0.0:
-                length = 1.0 / math.sqrt(length)
-                for t in range(d):
-                    exact[t] *= length
+            scale_to_one(exact)
         before[:] = centre
         for t in range(d):
             centre[t] = exact[t]

@@ -67,8 +67,8 @@ _HEIGHTS = {
 _PANEL_COST = 0.7
 """What starting a panel costs, in centres; it makes a higher tile win when waste is equal."""
 
-_LINE = 16
-"""Features of a centre that are packed at a time: a cache line of float32."""
+_LINE = 64
+"""Features of a centre that are packed at a time: cache lines of float32 that memory brings together."""
 
 PORTABLE = Tile("portable", height=4, vectors=1, width=256)
 
@@ -134,9 +134,10 @@ def _offset_of(centres, offset):  # type: ignore[no-untyped-def]
 
 @kernel
 def fill_panels(centres, offset, data, height):  # type: ignore[no-untyped-def]
-    """Write centres less the offset into panels; OUT: data, see `Panels`."""
+    """Write centres less the offset into panels; OUT: data, see `Panels`. Return |c'|^2, (k,) float64."""
     # Sequential float64, no contraction: the first term must be the same bits on every machine.
     k, d = centres.shape
+    norms = np.empty(k)
     # Lines of the panel are filled in the cache and written once, whole: they may lie far apart.
     squares, lines = np.empty(height), np.empty(_LINE * height, data.dtype)
     for p in range(data.shape[0]):
@@ -148,12 +149,16 @@ def fill_panels(centres, offset, data, height):  # type: ignore[no-untyped-def]
             count = min(_LINE, d - start)
             shift = offset[start : start + count]
             for lane in range(there):
-                centre, square = centres[first + lane, start : start + count], squares[lane]
+                centre = centres[first + lane, start : start + count]
                 for t in range(count):
-                    value = centre[t] - shift[t]
-                    lines[t * height + lane] = value
-                    square += np.float64(value) * np.float64(value)
-                squares[lane] = square
+                    lines[t * height + lane] = centre[t] - shift[t]
+            for t in range(count):  # a chain in each lane: they do not wait for one another
+                line = lines[t * height : (t + 1) * height]
+                for lane in range(height):
+                    value = np.float64(line[lane])
+                    squares[lane] += value * value
             panel[(start + 1) * height : (start + 1 + count) * height] = lines[: count * height]
         for lane in range(height):
             panel[lane] = -0.5 * squares[lane] if lane < there else -np.inf
+        norms[first : first + there] = squares[:there]
+    return norms

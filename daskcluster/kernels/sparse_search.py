@@ -58,12 +58,14 @@ class SparsePanels:
         return self.data.dtype
 
 
-def pack_sparse(centres: np.ndarray) -> SparsePanels:
+def pack_sparse(centres: np.ndarray, room: np.ndarray | None = None) -> SparsePanels:
     """Pack centres for the kernels of CSR rows.
 
     Parameters
     ----------
     centres : ndarray of shape (k, d), float32 or float64
+    room : ndarray, optional
+        OUT. ``data`` of earlier panels of as many centres, which nobody needs any more.
 
     Returns
     -------
@@ -76,9 +78,9 @@ def pack_sparse(centres: np.ndarray) -> SparsePanels:
     needed = -(-k // width)
     vectors = min(_VECTORS, key=lambda v: -(-needed // v) * (v + _PANEL_COST))
     height = vectors * width
-    data = _at_line(-(-k // height), (d + 1) * height, centres.dtype)
-    fill_panels(centres, np.zeros(d, centres.dtype), data, height)
-    return SparsePanels(data, squared_norms(centres), k, d, vectors, width)
+    data = _at_line(-(-k // height), (d + 1) * height, centres.dtype) if room is None else room
+    norms = fill_panels(centres, np.zeros(d, centres.dtype), data, height)
+    return SparsePanels(data, norms, k, d, vectors, width)
 
 
 def _at_line(rows: int, columns: int, dtype: np.dtype[Any]) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import zarr
@@ -124,6 +126,31 @@ def test_pools_keep_within_their_room(stored):
     assert max(sizes) <= room / 3
     assert "6 of 200 row groups" in pools.notice()
     assert "daskcluster shuffle" in pools.notice()
+
+
+def test_the_next_pool_is_read_while_one_is_used(stored):
+    """Another thread refills without being asked, one pool ahead; then it waits for us."""
+    readers, full, n_read = set(), threading.Event(), 0
+
+    def on_read(n_bytes):
+        nonlocal n_read
+        readers.add(threading.get_ident())
+        n_read += n_bytes
+        if n_read >= 2 * pool:
+            full.set()
+
+    pool = X.nbytes // 4
+    pools = Pools.plan(dc.open_dataset(stored), 0, 0, X.nbytes, on_read=on_read)
+    assert pools.n_pools == 4
+    segments = pools.read()
+    first = next(segments)
+    assert first.rows.nbytes == pool
+    assert full.wait(60.0)
+    assert readers
+    assert threading.get_ident() not in readers
+    assert n_read == 2 * pool
+    assert next(segments).rows.nbytes == pool
+    segments.close()
 
 
 def test_inner_chunks_of_shards_are_groups(tmp_path):

@@ -51,6 +51,16 @@ def mixture(n, d, k, kind, *, density=0.2):
     return rows.astype(kind), centres.astype(kind)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_panels_are_packed_anew_where_others_stood(dtype):
+    centres = np.random.default_rng(0).normal(size=(2, 21, 150)).astype(dtype)
+    one, expected = pack_sparse(centres[0]), pack_sparse(centres[1])
+    again = pack_sparse(centres[1], one.data)
+    assert again.data is one.data
+    np.testing.assert_array_equal(again.data, expected.data)
+    np.testing.assert_array_equal(again.norms, squared_norms(centres[1]))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("n", "d", "k"), [(40, 9, 1), (70, 5, 3), (33, 30, 17), (50, 3, 28)])
 def test_scores_are_the_reference_chain(kind, n, d, k):
