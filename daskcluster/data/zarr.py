@@ -20,7 +20,8 @@ from daskcluster.typing import Reach, Recipe
 if TYPE_CHECKING:
     import zarr
 
-REMOTE_READERS = 4
+LOCAL_READERS, REMOTE_READERS = 2, 4
+"""Of a local store, one fetches a file while the other decodes; a remote one has latency to hide."""
 
 
 class ZarrDataset(RowDataset):
@@ -31,6 +32,8 @@ class ZarrDataset(RowDataset):
     array : zarr.Array
     recipe : ZarrRecipe or HeldRecipe
     """
+
+    n_readers = LOCAL_READERS
 
     def __init__(self, array: zarr.Array[Any], recipe: ZarrRecipe | HeldRecipe) -> None:
         self.array = array
