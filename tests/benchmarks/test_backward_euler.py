@@ -36,7 +36,7 @@ def test_on_iris_the_start_does_not_matter(tmp_path):
 
 
 def test_cells_have_names_of_their_own():
-    for cells in (*CELLS.values(), EXAMINED):
+    for cells in (*CELLS.values(), *EXAMINED.values()):
         assert len({cell.name for cell in cells}) == len(cells)
     assert Cell(8, "SBE", 1000, 150, 10).name == "k8-SBE-1000-150-10"
 
