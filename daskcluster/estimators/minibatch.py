@@ -106,8 +106,9 @@ class MiniBatchKMeans(KMeansEstimator):
     Sampling: rows in memory, or of at most 256 MB, are drawn uniformly without replacement, each once a
     pass. Of larger data, pools of at least 64 row groups (chunks, or the inner chunks of shards) from all
     over the dataset are read ahead and shuffled; each serves several steps. Every row still comes once a
-    pass, and sorted rows do no harm, but rows of a group come in the same pool. A `Notice` says how many
-    groups a pool has. Data that was shuffled on disk (`daskcluster.shuffle`) has no such bias.
+    pass, but rows of a group come in the same pool: sorted rows do harm where a pool has hardly more groups
+    than there are clusters. A `Notice` says how many it has. Data that was shuffled on disk
+    (`daskcluster.shuffle`) has no such bias.
 
     Examples
     --------
