@@ -257,7 +257,7 @@ def test_it_runs_small_resumes_and_shows_what_is_kept(
     assert "cod_rna" not in capsys.readouterr().err
     assert "| tiny-like, 3,000 x 4 | 300 | 24 |" in (tmp_path / "reproduction.md").read_text()
     kept = json.loads((tmp_path / "results" / "vc-gmm.json").read_text())
-    assert len(kept["cod_rna"]["k-means++_C6"]) == 2
+    assert len(kept["cod_rna"]["k-means++_C6"]["error"]) == 2
     assert "LWCS" in (tmp_path / "images" / "vc-gmm.svg").read_text()
     assert list((tmp_path / "scratch").iterdir()) == []
 

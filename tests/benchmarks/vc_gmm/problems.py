@@ -37,6 +37,8 @@ class Problem:
         Folder of the data -> rows to learn from, and those to judge by.
     file : str or None
         Its data, which `make` replaces by generated rows if it is missing.
+    kind : str
+        Of generated rows.
     sweeps : tuple of str
         Beside Table 1: "chain", "coreset", "truncation", "tolerance", "warm-up", "greedy", "rows",
         "clusters".
@@ -53,6 +55,7 @@ class Problem:
     make: Callable[[Path | None, Problem], tuple[np.ndarray, np.ndarray]]
     n_random: int = 0
     file: str | None = None
+    kind: str = "generated"
     sweeps: tuple[str, ...] = ()
 
     def scaled(self, options: Options) -> Problem:
@@ -68,7 +71,7 @@ class Problem:
 
     def source(self, data: Path | None) -> str:
         if self.file is None:
-            return "generated"
+            return self.kind
         return self.file if _path(data, self.file) is not None else f"generated, no {self.file}"
 
     def load(self, data: Path | None) -> tuple[np.ndarray, np.ndarray]:
@@ -129,6 +132,17 @@ def _mixture(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndarra
     return rows, rows
 
 
+def _falling_mixture(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of 2 C Gaussians, feature j divided by j, as the spectra of real data fall.
+
+    Without that, centres in many dimensions are all as far from each other, and there is no
+    neighbourhood that a search could follow.
+    """
+    rows = mixture(problem.rows, problem.d, problem.k)
+    rows /= np.arange(1, problem.d + 1, dtype=np.float32)
+    return rows, rows
+
+
 def _many_more(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of 2 C unit Gaussians, and a fifth as many others to judge by."""
     rows = mixture(problem.rows + problem.rows // 5, problem.d, problem.k)
@@ -142,6 +156,7 @@ def _some(rows: np.ndarray, n_rows: int) -> np.ndarray:
     return rows[np.sort(np.random.default_rng(0).permutation(len(rows))[:n_rows])]
 
 
+FALLING = "generated, feature j divided by j"
 _SMALL = ("chain", "coreset", "truncation", "tolerance", "greedy", "rows")
 _LARGE = ("chain", "coreset")
 
@@ -152,11 +167,15 @@ PROBLEMS = {
                 (*_SMALL, "warm-up")),
         Problem("kddcup99_10pct", "KDD", 494_021, 38, 500, 2**13, 2, 5, _connections, 0,
                 "kddcup99_10pct.npz", _SMALL),
-        Problem("kdd-like", "KDD", 145_751, 74, 500, 2**13, 2, 5, _mixture, sweeps=_SMALL),
+        Problem("kdd-like", "KDD", 145_751, 74, 500, 2**13, 2, 5, _falling_mixture, kind=FALLING,
+                sweeps=_SMALL),
+        Problem("kdd-unlike", "KDD", 145_751, 74, 500, 2**13, 2, 5, _mixture),
         Problem("mnist", "CIFAR-10", 60_000, 784, 500, 2**12, 2, 5, _noisy_digits, 0, "mnist.npz",
                 _SMALL),
-        Problem("song-like", "SONG", 515_345, 90, 4000, 2**16, 2, 5, _mixture, sweeps=_LARGE),
-        Problem("song-like-2000", "", 515_345, 90, 2000, 2**16, 2, 5, _mixture, sweeps=_LARGE),
+        Problem("song-like", "SONG", 515_345, 90, 4000, 2**16, 2, 5, _falling_mixture, kind=FALLING,
+                sweeps=_LARGE),
+        Problem("song-like-2000", "", 515_345, 90, 2000, 2**16, 2, 5, _falling_mixture, kind=FALLING,
+                sweeps=_LARGE),
         Problem("susy-like", "SUSY", 5_000_000, 18, 2000, 2**15, 2, 5, _mixture, sweeps=_LARGE),
         Problem("tiny-like", "80 Mio. Tiny Images", 5_000_000, 18, 8000, 2**20, 2, 5, _many_more,
                 sweeps=("clusters",)),

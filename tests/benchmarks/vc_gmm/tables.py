@@ -79,7 +79,7 @@ def table_1(sets: Sequence[Compared]) -> Table:
         notes=_notes_of_table_1(),
     )  # fmt: skip
     wanted = [one for one in sets if sweeps.table_1(one.problem)]
-    for compared in wanted:
+    for compared in (one for one in wanted if one.reference):
         for setting in sweeps.table_1(compared.problem):
             if outcomes := compared.of(setting):
                 table.rows.append(_line(compared, setting, outcomes))
