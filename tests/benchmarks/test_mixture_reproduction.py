@@ -203,8 +203,20 @@ def test_table_stands_beside_the_paper(small: Problem):
 
 def test_quick_problems_are_small_and_need_no_files():
     options = Options(quick=True)
+    sweeping = {
+        "chain",
+        "coreset",
+        "truncation",
+        "tolerance",
+        "greedy",
+        "rows",
+        "warm-up",
+        "clusters",
+    }
+    assert set(PROBLEMS["cod_rna"].sweeps) == sweeping - {"clusters"}
     for problem in (one.scaled(options) for one in PROBLEMS.values()):
         assert problem.source(None).startswith("generated")
+        assert set(problem.sweeps) <= sweeping
         assert problem.rows <= 200_000
         assert K < problem.k < problem.coreset < problem.rows
     rows, judged = PROBLEMS["mnist"].scaled(options).load(None)
@@ -254,7 +266,7 @@ def test_it_runs_small_resumes_and_shows_what_is_kept(
     assert "k-means++_C6" not in again.err
     assert again.out.split("###")[3:] == first.out.split("###")[3:]
     main([*words, *shown])
-    assert "cod_rna" not in capsys.readouterr().err
+    assert "cod_rna: " not in capsys.readouterr().err
     assert "| tiny-like, 3,000 x 4 | 300 | 24 |" in (tmp_path / "reproduction.md").read_text()
     kept = json.loads((tmp_path / "results" / "vc-gmm.json").read_text())
     assert len(kept["cod_rna"]["k-means++_C6"]["error"]) == 2

@@ -69,8 +69,8 @@ def _settings(sets: list[Compared]) -> Table:
             "variance one about standard normal centres; where features fall, as spectra of real data "
             "do, feature j is then divided by j. kdd-unlike shows what becomes of the search without "
             "that: in 74 dimensions all centres are as far from each other, no cluster has neighbours.",
-            "Speed-ups by coresets are in proportion to the rows: times the fourth column they compare with "
-            "the paper's.",
+            "Speed-ups by coresets are in proportion to the rows: times the fourth column they compare "
+            "with the paper's.",
         ],
     )  # fmt: skip
     for one in sets:

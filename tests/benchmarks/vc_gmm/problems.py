@@ -164,14 +164,14 @@ PROBLEMS = {
     problem.name: problem
     for problem in (
         Problem("cod_rna", "RNA", 331_152, 8, 500, 2**15, 20, 3, _file_rows, 1, "cod_rna.npz",
-                (*_SMALL, "warm-up")),
+                sweeps=(*_SMALL, "warm-up")),
         Problem("kddcup99_10pct", "KDD", 494_021, 38, 500, 2**13, 2, 5, _connections, 0,
-                "kddcup99_10pct.npz", _SMALL),
+                "kddcup99_10pct.npz", sweeps=_SMALL),
         Problem("kdd-like", "KDD", 145_751, 74, 500, 2**13, 2, 5, _falling_mixture, kind=FALLING,
                 sweeps=_SMALL),
         Problem("kdd-unlike", "KDD", 145_751, 74, 500, 2**13, 2, 5, _mixture),
         Problem("mnist", "CIFAR-10", 60_000, 784, 500, 2**12, 2, 5, _noisy_digits, 0, "mnist.npz",
-                _SMALL),
+                sweeps=_SMALL),
         Problem("song-like", "SONG", 515_345, 90, 4000, 2**16, 2, 5, _falling_mixture, kind=FALLING,
                 sweeps=_LARGE),
         Problem("song-like-2000", "", 515_345, 90, 2000, 2**16, 2, 5, _falling_mixture, kind=FALLING,

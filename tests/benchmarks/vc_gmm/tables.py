@@ -125,7 +125,7 @@ def _notes_of_table_1() -> list[str]:
         "costs k-means nothing here, as an iteration's inertia comes out of its sums.",
         "Time is that of all processors together, as the paper's programs are sequential; shares are of "
         "it. A lower speed-up in time than in distances comes of a fast k-means: its distances are dense "
-        "tiles.",
+        "tiles. By the clock, runs on a quiet machine only compare.",
         "k-means is plain Lloyd, as in the paper (bounds would skip most of its distances). k-means++ "
         "draws one candidate a step as in the paper; greedy is the library's default, 2 + log C. Search by "
         'rows is the paper\'s to the letter, `search="row"`.',
