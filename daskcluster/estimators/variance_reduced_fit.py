@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from daskcluster.algorithms.variance_reduced import (
     variance_reduced,
 )
 from daskcluster.algorithms.variance_reduced_steps import StepsHere, StepsWhereRowsAre
+from daskcluster.chunk import Chunk
 from daskcluster.data.batches import whole
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitioned import PartitionedDataset, partition_edges
@@ -25,7 +27,7 @@ from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
-from daskcluster.events import Notice, publish
+from daskcluster.events import Notice, PassEnded, PassStarted, publish
 from daskcluster.models.result import FitResult
 from daskcluster.randomness import Key, as_seed
 from daskcluster.typing import Dataset
@@ -76,9 +78,7 @@ class VarianceReducedFit(Fit):
         if len(edges) == 2:
             placement = self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
             stack.enter_context(placement)
-            gathered = whole(dataset, self._count)
-            self.passes += int(not dataset.in_memory)
-            return placement, StepsHere(gathered)
+            return placement, StepsHere(self._gathered())
         view = PartitionedDataset(dataset, edges)
         placement = self.engine.place(view, footprint=footprint, callbacks=self.callbacks)
         stack.enter_context(placement)
@@ -87,6 +87,17 @@ class VarianceReducedFit(Fit):
         # Rows of this process are shared among threads in smaller pieces, but for the steps.
         whole_rows = self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
         return stack.enter_context(whole_rows), StepsWhereRowsAre(placement)
+
+    def _gathered(self) -> Chunk:
+        """Return all rows: views of those in memory; anything else is read, in a pass of its own."""
+        if self.dataset.in_memory:
+            return whole(self.dataset)
+        began = time.perf_counter()
+        publish(self.callbacks, PassStarted("gather", self.dataset.n_rows))
+        rows = whole(self.dataset, self._count)
+        self.passes += 1
+        publish(self.callbacks, PassEnded("gather", time.perf_counter() - began, self.bytes_read))
+        return rows
 
     def _count(self, n_bytes: int) -> None:
         self.bytes_read += n_bytes
