@@ -78,21 +78,26 @@ class MiniBatchStopping:
     max_no_improvement : int or None
     max_time : float or None
         Seconds, validation not counted; the step that exceeds them is the last.
+    least_steps : int
+        Before which centres that stand still or do not improve end nothing: batches from pools may not
+        have met all clusters.
     """
 
     n_steps: int
     threshold: float = 0.0
     max_no_improvement: int | None = None
     max_time: float | None = None
+    least_steps: int = 0
 
     def reason(
         self, step: int, outcome: StepOutcome, *, stalled: bool, seconds: float
     ) -> StopReason | None:
         """Return why to stop after `step` steps, or None to go on."""
-        if step > 1 and self.threshold > 0.0 and outcome.shift <= self.threshold:
-            return StopReason.TOLERANCE
-        if stalled:
-            return StopReason.NO_IMPROVEMENT
+        if step >= self.least_steps:
+            if step > 1 and self.threshold > 0.0 and outcome.shift <= self.threshold:
+                return StopReason.TOLERANCE
+            if stalled:
+                return StopReason.NO_IMPROVEMENT
         if step >= self.n_steps:
             return StopReason.MAX_ITER
         if self.max_time is not None and seconds >= self.max_time:

@@ -30,18 +30,26 @@ class Reassignment:
     seed : int
     unit : bool
         Cosine metric.
+    least_rows : int
+        Rows that must have been seen before the first look. Until batches from pools have been through all
+        rows, a centre that saw none may be one whose rows are still to come.
     """
 
     ratio: float
     seed: int
     unit: bool = False
+    least_rows: int = 0
     _n_rows: int = 0
+    _n_seen: int = 0
 
     def __call__(self, step: int, batch: Batch, state: MovingCentres) -> int:
         """Reassign centres after step number `step` if it is time; return how many."""
         if self.ratio <= 0.0:
             return 0
         self._n_rows += len(batch)
+        self._n_seen += len(batch)
+        if self._n_seen < self.least_rows:
+            return 0
         seen = state.seen
         if self._n_rows < _ROWS_A_CENTRE * len(seen) and seen.min() > 0.0:
             return 0

@@ -17,6 +17,8 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.minibatch import Batch
 from daskcluster.data.batch_pool import Pools, Segment
+from daskcluster.data.cohorts_gathered import GatheredCohorts
+from daskcluster.data.cohorts_order import NestedOrder
 from daskcluster.kernels.minibatch_draw import shuffle_next
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import join_rows
@@ -46,10 +48,14 @@ class Batches:
     room_bytes : int
         Memory for rows that are read ahead, where they are not in memory already.
     least_rows : int
-        Rows that `sample` will be asked for; a pool holds them if it can.
+        Rows that a pool should hold, if it can.
 
     Attributes
     ----------
+    passes : int
+        Passes over all rows that `sample` took.
+    is_pooled : bool
+        They come from pools, not from all rows.
     notice : str
         How the draw differs from a uniform one; empty where it does not.
     bytes_read : int
@@ -67,7 +73,7 @@ class Batches:
     ) -> None:
         self.dataset = dataset
         self.batch_size = min(batch_size, dataset.n_rows)
-        self.bytes_read = 0
+        self.bytes_read = self.passes = 0
         self.notice = ""
         self._seed = seed
         self._last: list[tuple[Segment, np.ndarray]] = []
@@ -79,6 +85,10 @@ class Batches:
             self.notice = pools.notice()
             self._segments = pools.read()
         self._drawn = _Drawn(next(self._segments))
+
+    @property
+    def is_pooled(self) -> bool:
+        return bool(self.notice)
 
     def _count(self, n_bytes: int) -> None:
         self.bytes_read += n_bytes
@@ -124,17 +134,37 @@ class Batches:
         """Return which rows of the dataset the last batch or sample has, int64 (b,)."""
         return np.concatenate([segment.rows_of(listed) for segment, listed in self._last])
 
-    def sample(self, m: int, key: Key) -> Batch:
+    def sample(self, m: int, key: Key, *, uniform: bool = False) -> Batch:
         """Return `m` distinct rows (or all there are) at random, of those that batches come from first.
 
         Batches are not changed by it.
+
+        Parameters
+        ----------
+        m : int
+        key : Key
+        uniform : bool
+            Draw them from all rows, however these are ordered. Where batches come from pools that takes
+            a pass: a few random rows are in nearly every chunk.
         """
+        if uniform and self.is_pooled:
+            segment = self._gathered(min(m, self.dataset.n_rows), key)
+            self._last = [(segment, np.arange(len(segment.rows)))]
+            return _joined(self._last)
         segment = self._drawn.segment
         order = np.arange(len(segment.rows))
         m = min(m, len(order))
         shuffle_next(order, 0, key.uniforms(0, m))
         self._last = [(segment, np.sort(order[:m]))]
         return _joined(self._last)
+
+    def _gathered(self, m: int, key: Key) -> Segment:
+        cohorts = GatheredCohorts(self.dataset, NestedOrder(self.dataset.n_rows, key), [m])
+        cohorts.gather(1, on_read=self._count)
+        self.passes += 1
+        chunk = whole(cohorts.batch(1))
+        spans = tuple((row, row + 1) for row in cohorts.index(1).tolist())
+        return Segment(chunk.rows, chunk.weights, spans, key)
 
 
 class _Drawn:

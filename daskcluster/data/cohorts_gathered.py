@@ -15,6 +15,7 @@ from daskcluster.data.dataset import OnRead, RowDataset
 from daskcluster.data.sparse_memory import MemorySparseDataset
 from daskcluster.data.weighted import ArrayWeights
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
+from daskcluster.typing import Dataset
 
 _MOST = (1 << 64) - 1
 
@@ -26,7 +27,7 @@ class GatheredCohorts:
 
     Parameters
     ----------
-    base : RowDataset
+    base : Dataset
     order : NestedOrder
     sizes : sequence of int
         Sizes of the batches that may be gathered, ascending.
@@ -37,7 +38,7 @@ class GatheredCohorts:
         How many cohorts are here.
     """
 
-    def __init__(self, base: RowDataset, order: NestedOrder, sizes: Sequence[int]) -> None:
+    def __init__(self, base: Dataset, order: NestedOrder, sizes: Sequence[int]) -> None:
         self._base, self._order = base, order
         self._ends = np.array([0, *sizes], np.int64)
         self._limits = order.limits(self._ends.tolist())

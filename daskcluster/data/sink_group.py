@@ -30,7 +30,7 @@ class GroupSink:
     >>> sink = GroupSink.create("memory://group-sink", n_rows=3, chunk_rows=2, dtype=dtype, width=1)
     >>> with sink.transaction():
     ...     for start, stop in ((2, 3), (0, 2)):
-    ...         sink.write(start, np.full((stop - start, 1), (stop, 0.5), dtype))
+    ...         sink.write(start, np.full((stop - start, 1), np.array((stop, 0.5), dtype)))
     >>> zarr.open_group("memory://group-sink", mode="r")["label"][:, 0].tolist()
     [2, 2, 3]
     """

@@ -157,6 +157,8 @@ class MiniBatchFit(Fit):
                 publish(self.callbacks, Notice(batches.notice))
             validate = self.validator(stack)
             state, threshold = self._start(batches, size)
+            # Only after a pass have batches from pools met all rows.
+            first_pass = self.dataset.n_rows if batches.is_pooled else 0
             stepper: Stepper = (
                 SingleRowStepper(state)
                 if self.is_sequential
@@ -168,25 +170,35 @@ class MiniBatchFit(Fit):
                 batches,
                 stepper,
                 stopping=MiniBatchStopping(
-                    self.n_steps, threshold, self.patience, self.time_left()
+                    self.n_steps,
+                    threshold,
+                    self.patience,
+                    self.time_left(),
+                    first_pass // self.batch_size,
                 ),
-                reassignment=Reassignment(estimator.reassignment_ratio, self.seed, self.unit),
+                reassignment=Reassignment(
+                    estimator.reassignment_ratio,
+                    self.seed,
+                    self.unit,
+                    first_pass,
+                ),
                 journal=Journal(state, self.dataset.n_rows, self.callbacks, validate),
             )
         self.bytes_read += batches.bytes_read
-        self.passes += -(-result.n_iter * self.batch_size // self.dataset.n_rows)
+        self.passes += batches.passes - (-result.n_iter * self.batch_size // self.dataset.n_rows)
         return result, state
 
     def _start(self, batches: Batches, size: int) -> tuple[MovingCentres, float]:
         """Return the first centres, and the movement that `tol` allows."""
         estimator, began = self.estimator, time.perf_counter()
         needed = self.method not in GIVEN or estimator.tol > 0
-        sample = batches.sample(size if needed else 1, Key(self.seed, "sample"))
+        sample = batches.sample(size if needed else 1, Key(self.seed, "sample"), uniform=needed)
         refuse_bad_batch(sample, batches.row_of, " of those seen so far")
         centres = self.seeding.choose(sample, self.seed, self.restarts)
         threshold = 0.0
         if estimator.tol > 0:
             with placed(sample.rows[sample.listed], None, unit=self.unit) as few:
                 threshold = estimator.tol * few.known().mean_variance
-        publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
+        seconds = time.perf_counter() - began
+        publish(self.callbacks, SeedingEnded(self.method, batches.passes, seconds))
         return MovingCentres.start(centres), threshold

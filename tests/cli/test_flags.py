@@ -37,7 +37,7 @@ def test_the_flags_are_those_of_all_algorithms_together() -> None:
     others = {
         "source", "--array", "--weights", "--flatten", "--storage-option", "--model", "--labels",
         "--overwrite", "--algorithm", "--scheduler", "--workers", "--threads", "--memory-limit",
-        "--timeout", "--json", "--progress", "--debug", "--dry-run",
+        "--timeout", "--json", "--progress", "--debug", "--resume", "--dry-run",
     }  # fmt: skip
     assert flags - tables == others
 

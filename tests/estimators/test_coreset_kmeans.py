@@ -109,7 +109,7 @@ def test_events_are_those_of_one_fit():
     seen = []
     model = dc.CoresetKMeans(3, coreset_size=300, random_state=0, callbacks=[seen.append]).fit(X)
     kinds = [type(event).__name__ for event in seen if "Pass" not in type(event).__name__]
-    assert kinds[:2] == ["FitStarted", "SeedingEnded"]
+    assert kinds[:3] == ["FitStarted", "Notice", "SeedingEnded"]
     assert kinds[-1] == "FitEnded"
     assert kinds.count("IterationEnded") >= model.n_iter_
     assert (seen[0].n_rows, seen[-1].passes) == (6000, 2)

@@ -192,6 +192,20 @@ def test_sorted_rows_are_seeded_from_everywhere(tmp_path, init, monkeypatch):
     assert len(np.unique(np.round(model.cluster_centers_[:, 0] / 100))) >= 8
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_clusters_that_a_pool_lacks_keep_their_centres(tmp_path, seed, monkeypatch):
+    """Each of some ten pools holds a few of twenty clusters alone."""
+    random = np.random.default_rng(seed)
+    centres = random.normal(size=(20, 6)) * 20
+    labels = np.repeat(np.arange(20), 1000)
+    rows = (centres[labels] + random.normal(size=(20_000, 6))).astype(np.float32)
+    monkeypatch.setattr(minibatch_fit, "ROOM_BYTES", rows.nbytes // 4)
+    source = stored(tmp_path, rows, chunk=1000)
+    model = dc.MiniBatchKMeans(20, batch_size=200, max_iter=2, random_state=seed).fit(source)
+    assert model.passes_ in (3, 4)  # for the sample, the steps, and the result
+    assert model.inertia_ < 1.1 * ((rows - centres[labels]) ** 2).sum()
+
+
 def test_sparse_rows_give_the_result_of_dense_ones(tmp_path):
     rows = X * (np.random.default_rng(1).random(X.shape) < 0.5)
     model = dc.MiniBatchKMeans(6, init=rows[:6].copy(), batch_size=60, random_state=0)
