@@ -39,8 +39,6 @@ def test_every_program_is_followed_to_its_end(problem: Problem) -> None:
         assert outcome.losses[-1] == pytest.approx(outcome.loss, rel=1e-5)
         assert outcome.time_to(outcome.losses[0]) == outcome.seconds[0]
         assert len(outcome.agreement) == 3
-    both = zip(found["vrkm"][0].losses, found["vrkm++"][0].losses, strict=False)
-    assert all(one == other for one, other in both)
     table = table3([problem], {"few": found})
     assert [row[2] for row in table.rows] == list(PROGRAMS)
     assert all(len(row) == len(table.header) for row in table.rows)
