@@ -36,6 +36,11 @@ def whole(dataset: Dataset, on_read: Callable[[int], None] | None = None) -> Chu
     return dataset.load(span, on_read=on_read)
 
 
+def fits(dataset: Dataset, room_bytes: int = ROOM_BYTES) -> bool:
+    """Whether all rows are kept, so that batches are uniform draws; else they come from pools."""
+    return dataset.in_memory or dataset.bytes_of((0, dataset.n_rows)) <= room_bytes
+
+
 class Batches:
     """Draws batches of a dataset, without end. A context manager: leaving it stops reading.
 
@@ -75,9 +80,10 @@ class Batches:
         self.batch_size = min(batch_size, dataset.n_rows)
         self.bytes_read = self.passes = 0
         self.notice = ""
+        self.is_pooled = not fits(dataset, room_bytes)
         self._seed = seed
         self._last: list[tuple[Segment, np.ndarray]] = []
-        if dataset.in_memory or dataset.bytes_of((0, dataset.n_rows)) <= room_bytes:
+        if not self.is_pooled:
             self._segments = self._whole()
         else:
             wanted = max(8 * self.batch_size, least_rows)
@@ -85,10 +91,6 @@ class Batches:
             self.notice = pools.notice()
             self._segments = pools.read()
         self._drawn = _Drawn(next(self._segments))
-
-    @property
-    def is_pooled(self) -> bool:
-        return bool(self.notice)
 
     def _count(self, n_bytes: int) -> None:
         self.bytes_read += n_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from daskcluster.data.batches import ROOM_BYTES
+from daskcluster.data.batches import fits
 from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import GIVEN, method_for
 from daskcluster.estimators.inputs import check_enough_rows
@@ -20,10 +20,9 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     check_enough_rows(dataset, n_clusters)
     method = method_for(parameters["init"], in_memory=True)
     # A uniform sample of rows that do not fit is a pass.
-    is_pooled = not dataset.in_memory and dataset.bytes_of((0, dataset.n_rows)) > ROOM_BYTES
     return Plan(
         seeding=method,
-        passes_seeding=int(is_pooled and method not in GIVEN),
+        passes_seeding=int(not fits(dataset) and method not in GIVEN),
         restarts=1,
         passes_at_most=int(parameters["max_iter"]) + 1,
         footprint=fit_footprint(dataset, n_clusters, "sample"),

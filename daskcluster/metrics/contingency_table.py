@@ -119,9 +119,9 @@ def _count(true: LabelArray, predicted: LabelArray) -> Counter[tuple[Any, Any]]:
 def _collected(counts: Counter[tuple[Any, Any]]) -> Contingency:
     classes = np.array(sorted({key[0] for key in counts}))
     clusters = np.array(sorted({key[1] for key in counts}))
-    place = [{label: i for i, label in enumerate(side.tolist())} for side in (classes, clusters)]
-    pairs = np.array(
-        sorted((place[0][one], place[1][other]) for one, other in counts), np.int64
-    ).reshape(-1, 2)
-    ordered = [counts[classes[i].item(), clusters[j].item()] for i, j in pairs]
-    return Contingency(classes, clusters, pairs, np.array(ordered, np.int64))
+    rows, columns = (
+        {label: i for i, label in enumerate(side.tolist())} for side in (classes, clusters)
+    )
+    cells = sorted((rows[one], columns[other], n) for (one, other), n in counts.items())
+    table = np.array(cells, np.int64).reshape(-1, 3)
+    return Contingency(classes, clusters, table[:, :2], table[:, 2])

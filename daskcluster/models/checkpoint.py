@@ -86,7 +86,7 @@ class CheckpointFolder:
         Cost: the bytes of the state, and one listing.
         """
         if self._next is None:
-            self._next = max((number for number, _ in self._commits()), default=0) + 1
+            self._next = max((number for number, _ in _commits(self._place)), default=0) + 1
         name = f"{self._next:08d}-{uuid.uuid4().hex[:8]}"
         body = {"facts": self._facts, "state": state.body}
         document = Document(state.kind, body, state.arrays)
@@ -108,7 +108,7 @@ class CheckpointFolder:
         CheckpointError
             Commits are there and all are damaged; or none is there, but some of another fit.
         """
-        commits = self._commits()
+        commits = _commits(self._place)
         for _, name in commits:
             try:
                 return self._read(self._place.child(name))
@@ -128,7 +128,7 @@ class CheckpointFolder:
 
     def clear(self) -> None:
         """Remove this fit's commits."""
-        for _, name in self._commits():
+        for _, name in _commits(self._place):
             _remove(self._place.child(name))
         _remove(self._place)
 
@@ -141,17 +141,8 @@ class CheckpointFolder:
             raise ModelFormatError(f"the checkpoint at {place.url!r} is not that of its folder.")
         return Document(document.kind, state, document.arrays)
 
-    def _commits(self) -> list[tuple[int, str]]:
-        """Return numbers and names of whole commits, newest first."""
-        found = []
-        for name in _names(self._place):
-            match = _COMMIT.fullmatch(name)
-            if match and _is_there(self._place.child(name)):
-                found.append((int(match.group(1)), name))
-        return sorted(found, reverse=True)
-
     def _prune(self) -> None:
-        for _, name in self._commits()[KEPT:]:
+        for _, name in _commits(self._place)[KEPT:]:
             _remove(self._place.child(name))
 
     def _refuse_others(self) -> None:
@@ -159,10 +150,9 @@ class CheckpointFolder:
         for name in _names(self._top):
             if not _FINGERPRINT.fullmatch(name):
                 continue
-            other = CheckpointFolder(self._top, {})
-            other._place = self._top.child(name)
-            for _, commit in other._commits():
-                folder = Folder(other._place.child(commit).url, self._top.storage_options())
+            other = self._top.child(name)
+            for _, commit in _commits(other):
+                folder = Folder(other.child(commit).url, self._top.storage_options())
                 try:
                     facts = unsealed(CHECKPOINT, folder).body.get("facts")
                 except ModelFormatError:
@@ -217,6 +207,16 @@ def _names(place: Location) -> list[str]:
         raise
     except Exception as error:  # clouds' clients have error classes of their own
         raise explain(error, place, "checkpoint") from error
+
+
+def _commits(place: Location) -> list[tuple[int, str]]:
+    """Return numbers and names of the whole commits of one fit, newest first."""
+    found = []
+    for name in _names(place):
+        match = _COMMIT.fullmatch(name)
+        if match and _is_there(place.child(name)):
+            found.append((int(match.group(1)), name))
+    return sorted(found, reverse=True)
 
 
 def _is_there(place: Location) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from daskcluster.data.stores import Location, locate
 from daskcluster.errors import CheckpointError
-from daskcluster.models.checkpoint import CheckpointFolder, differences
+from daskcluster.models.checkpoint import CheckpointFolder, _commits, differences
 from daskcluster.models.document import Document
 from tests.data.conftest import s3  # noqa: F401  (a fixture)
 
@@ -39,7 +39,7 @@ def test_the_last_commit_counts_and_two_stay(place: Location) -> None:
     for number in range(5):
         folder.commit(state(number))
         assert number_of(CheckpointFolder(place, {"k": 3})) == number
-    assert len(folder._commits()) == 2
+    assert len(_commits(locate(folder.url, place.storage_options()))) == 2
     folder.clear()
     assert folder.latest() is None
 
@@ -55,7 +55,7 @@ def test_a_commit_without_its_last_file_is_none(place: Location) -> None:
     folder.commit(state(1))
     folder.commit(state(2))
     fs, path = locate(folder.url, place.storage_options()).filesystem()
-    newest = folder._commits()[0][1]
+    newest = _commits(locate(folder.url, place.storage_options()))[0][1]
     fs.rm_file(f"{path}/{newest}/zarr.json")
     assert number_of(CheckpointFolder(place, {})) == 1
 
@@ -78,7 +78,7 @@ def test_facts_of_another_kind_do_not_pass(place: Location) -> None:
     one.commit(state(1))
     fs, path = locate(one.url, place.storage_options()).filesystem()
     _, there = locate(other.url, place.storage_options()).filesystem()
-    commit = one._commits()[0][1]
+    commit = _commits(locate(one.url, place.storage_options()))[0][1]
     for file in ("zarr.json", "values/zarr.json", "values/c/0"):
         fs.makedirs(f"{there}/{commit}/values/c", exist_ok=True)
         fs.pipe_file(f"{there}/{commit}/{file}", fs.cat_file(f"{path}/{commit}/{file}"))
