@@ -4,7 +4,7 @@ With A the adjacency matrix (symmetric, with loops) and D its row sums, the k-nn
 and the heat kernel exp(-t L) of L = I - D^-1/2 A D^-1/2 (Chung 1997; the paper prints it without its
 minus sign). The heat kernel is a dense matrix, but kernel k-means only asks for products with it:
 exp(-t) times the Taylor series of exp(t D^-1/2 A D^-1/2), whose terms fall below 10^-13 of the sum
-after some twenty for t = 1.
+after some twenty for t = 1. Of long times, for which exp(-t) vanishes, it is a product of shorter ones.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ EXACT_ROWS = 12_000
 _PROBES = 64
 _COLUMNS = 512
 _LEFT_OUT = 1e-13
+_LONGEST = 64.0
+"""Heat of longer times is made of several pieces."""
 
 
 @dataclass
@@ -45,13 +47,14 @@ class GraphGram:
     heat_time: float | None = None
     seed: int = 0
     meter: Meter = field(default_factory=Meter)
+    _own: np.ndarray | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         from scipy.sparse import diags_array
 
         degrees = np.asarray(self.adjacency.sum(axis=1)).ravel()
-        power = -1.0 if self.heat_time is None else -0.5
-        scale = diags_array(degrees**power)
+        self._scale = degrees ** (-1.0 if self.heat_time is None else -0.5)
+        scale = diags_array(self._scale)
         self.matrix = (scale @ self.adjacency @ scale).tocsr()
 
     @property
@@ -66,24 +69,49 @@ class GraphGram:
     def apply(self, vectors: np.ndarray) -> np.ndarray:
         """Return K times vectors (n, m)."""
         began = time.perf_counter()
-        found = self.matrix @ vectors if self.heat_time is None else self._heat(vectors)
+        found = self.matrix @ vectors if self.heat_time is None else self._heat(vectors)[0]
         self.meter.seconds += time.perf_counter() - began
         return np.asarray(found)
 
-    def _heat(self, vectors: np.ndarray) -> np.ndarray:
+    def spread(self, vectors: np.ndarray) -> np.ndarray:
+        """Return what the edges of a row from elsewhere bring of vectors (n, m).
+
+        See `daskcluster.chunkwise.graph_centres`.
+        """
+        beyond = vectors if self.heat_time is None else self._heat(vectors)[1]
+        return np.asarray(self._scale[:, None] * beyond)
+
+    def _heat(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return K V and U V, of K = exp(-t) + S U."""
         t = float(self.heat_time or 0.0)
-        term = math.exp(-t) * vectors
+        n_pieces = max(1, math.ceil(t / _LONGEST))
+        piece, beyond = t / n_pieces, np.zeros_like(vectors)
+        for _ in range(n_pieces):
+            step = self._beyond(vectors, piece)
+            beyond = math.exp(-piece) * beyond + step
+            vectors = math.exp(-piece) * vectors + self.matrix @ step
+        return vectors, beyond
+
+    def _beyond(self, vectors: np.ndarray, t: float) -> np.ndarray:
+        """Return sum over m >= 1 of e^-t t^m / m! S^(m-1) V."""
+        weight, order = t * math.exp(-t), 1
+        left = 1.0 - math.exp(-t) - weight
+        term = weight * vectors
         total = term.copy()
-        weight, left, order = math.exp(-t), 1.0 - math.exp(-t), 0
         while left > _LEFT_OUT and (order < t or weight > _LEFT_OUT):
             order += 1
             term = (self.matrix @ term) * (t / order)
             weight *= t / order
             left -= weight
             total += term
-        return total
+        return np.asarray(total)
 
     def diagonal(self) -> np.ndarray:
+        if self._own is None:
+            self._own = self._diagonal()
+        return self._own
+
+    def _diagonal(self) -> np.ndarray:
         if self.heat_time is None:
             return np.asarray(self.matrix.diagonal())
         n = self.n_rows

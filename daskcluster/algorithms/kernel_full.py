@@ -44,7 +44,7 @@ class GramMatrix(Protocol):
     def n_rows(self) -> int: ...
 
     def diagonal(self) -> np.ndarray:
-        """Return K(x, x), float64 (n,)."""
+        """Return K(x, x), float64 (n,); computed once."""
         ...
 
     def columns(self, which: np.ndarray) -> np.ndarray:
@@ -69,14 +69,17 @@ class StreamedGram:
     placement: Placement
     gram: GramFunction
     meter: Meter = field(default_factory=Meter)
+    _own: np.ndarray | None = field(default=None, init=False, repr=False)
 
     @property
     def n_rows(self) -> int:
         return self.placement.dataset.n_rows
 
     def diagonal(self) -> np.ndarray:
-        nothing = GramSums(self.gram, _none(), np.empty(0), np.empty(0, np.int64), 1)
-        return self._map(gram_diagonal_rows, nothing, np.empty(self.n_rows))
+        if self._own is None:
+            nothing = GramSums(self.gram, _none(), np.empty(0), np.empty(0, np.int64), 1)
+            self._own = self._map(gram_diagonal_rows, nothing, np.empty(self.n_rows))
+        return self._own
 
     def columns(self, which: np.ndarray) -> np.ndarray:
         rows = None

@@ -97,7 +97,7 @@ class GramFunction:
         if self.name == CALLABLE:
             ones = (self.values(rows[i : i + 1], rows[i : i + 1]) for i in range(len(rows)))
             return np.array([float(one[0, 0]) for one in ones])
-        squares = _squared_lengths(rows)
+        squares = squared_lengths(rows)
         if self.name == "polynomial":
             return np.asarray((self.gamma * squares + self.coef0) ** self.degree)
         return squares
@@ -115,7 +115,8 @@ class GramFunction:
         return values
 
 
-def _squared_lengths(rows: Rows) -> np.ndarray:
+def squared_lengths(rows: Rows) -> np.ndarray:
+    """Return squared Euclidean lengths, float64 (n,)."""
     if isinstance(rows, SparseRows):
         found, filled = np.zeros(len(rows)), np.diff(rows.indptr) > 0
         if filled.any():

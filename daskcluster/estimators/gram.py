@@ -17,11 +17,14 @@ from daskcluster.chunkwise.gram import (
     Points,
 )
 from daskcluster.chunkwise.gram_centres import GRAM_SCORE, GramCentres, GramScore, GramScoreParams
+from daskcluster.chunkwise.graph_centres import GraphCentres
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
+from daskcluster.estimators.initial import GIVEN, warn_of_one_start
 from daskcluster.estimators.inputs import check_number, check_whole, checked_centres
+from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 from daskcluster.typing import Dataset
 
@@ -85,6 +88,30 @@ def check_square(estimator: Any, dataset: Dataset) -> None:
         raise InvalidDataError(
             f"X of shape ({dataset.n_rows}, {dataset.n_features}) should be square for "
             f"kernel='precomputed' of {type(estimator).__name__}: the matrix K of all rows and all rows."
+        )
+
+
+def kernel_restarts(estimator: Any, method: str) -> int:
+    """Return how many fits are made, of which the one with the lowest inertia is kept.
+
+    ``n_init="auto"`` is one: a fit takes n^2 values, or a pass of its own to be judged.
+    """
+    warn_of_one_start(estimator, method, stacklevel=4)
+    return 1 if estimator.n_init == "auto" or method in GIVEN else int(estimator.n_init)
+
+
+def seed_of_start(seed: int, start: int) -> int:
+    """Return the seed of one of several starts: the first has that of the fit."""
+    return Key(seed, "restart", start).derived_seed() if start else seed
+
+
+def refuse_distances(centres: GramCentres) -> None:
+    """Refuse to measure rows by centres in the space of a graph's kernel."""
+    if isinstance(centres, GraphCentres):
+        raise InvalidParameterError(
+            f"kernel={centres.gram.name!r} is that of the graph of the fit's rows: it can label other rows "
+            "(predict), but K(x, x) of theirs is not known, so there are no distances of rows; use "
+            "inertia_ and summary() of the fit, or a kernel of two rows, such as 'rbf'."
         )
 
 

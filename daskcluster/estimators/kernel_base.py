@@ -25,7 +25,12 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.by_reference import SharesEngine
 from daskcluster.estimators.fit import Fit
-from daskcluster.estimators.gram import check_gram_parameters, check_square, measure_by_gram
+from daskcluster.estimators.gram import (
+    check_gram_parameters,
+    check_square,
+    measure_by_gram,
+    refuse_distances,
+)
 from daskcluster.estimators.inputs import check_number, check_whole, fit_dataset
 from daskcluster.estimators.labels import Labels, save_rows
 from daskcluster.estimators.lazy import map_blocks
@@ -39,11 +44,12 @@ class KernelEstimator(
 ):
     """Base of estimators whose centres are weighted sums of images of rows.
 
-    Subclasses have the parameters ``n_clusters``, ``kernel`` and what belongs to it, ``max_iter``,
-    ``tol``, ``engine``, ``callbacks``, ``verbose`` and ``max_time``.
+    Subclasses have the parameters ``n_clusters``, ``kernel`` and what belongs to it, ``n_init``,
+    ``max_iter``, ``tol``, ``engine``, ``callbacks``, ``verbose`` and ``max_time``.
     """
 
     n_clusters: int
+    n_init: int | str
     kernel: Any
     engine: Any
     callbacks: Any
@@ -106,13 +112,14 @@ class KernelEstimator(
     def transform(self, X: Any) -> Any:
         """Return distances of every row to every centre in the space of the kernel, float64 (n, k).
 
-        Precomputed values must be those of the fit: K(x, x) of other rows is not known.
+        Precomputed values must be those of the fit: K(x, x) of other rows is not known. The kernels of
+        graphs have no distances of other rows at all.
 
         Notes
         -----
         Cost: one pass; the result takes n k numbers.
         """
-        self._params()
+        refuse_distances(self._params().model)
         if self._centres.gram.is_precomputed:
             check_square(self, fit_dataset(self, X, None, reset=False))
         return self._map(X, gram_distance_rows, np.dtype(np.float64), len(self._centres.norms))
@@ -133,6 +140,7 @@ class KernelEstimator(
         Cost: one pass.
         """
         centres = self._params().model
+        refuse_distances(centres)
         dataset = fit_dataset(self, X, sample_weight, reset=False)
         if centres.gram.is_precomputed:
             check_square(self, dataset)
@@ -190,6 +198,8 @@ class KernelEstimator(
         owner = type(self).__name__
         check_whole(owner, "n_clusters", self.n_clusters, 1)
         check_whole(owner, "max_iter", self.max_iter, 0)
+        if self.n_init != "auto":
+            check_whole(owner, "n_init", self.n_init, 1)
         check_number(owner, "tol", self.tol)
         self._check_gram()
         if self.max_time is not None:
@@ -268,13 +278,18 @@ class KernelEstimator(
     def to_model(self) -> KernelKMeansModel:
         """Return what was learnt as a plain value; a callable kernel is left out."""
         return KernelKMeansModel(
-            **support_arrays(self._centres, self.n_features_in_),
-            weights=self.cluster_weights_,
-            sizes=self.cluster_sizes_,
-            costs=self.cluster_costs_,
-            inertia=self.inertia_,
-            **provenance(self),
+            **support_arrays(self._centres, self.n_features_in_), **self._facts()
         )
+
+    def _facts(self) -> dict[str, Any]:
+        """Return the fields of a model beside its centres."""
+        return {
+            "weights": self.cluster_weights_,
+            "sizes": self.cluster_sizes_,
+            "costs": self.cluster_costs_,
+            "inertia": self.inertia_,
+            **provenance(self),
+        }
 
     @classmethod
     def from_model(cls, model: KernelKMeansModel) -> Self:

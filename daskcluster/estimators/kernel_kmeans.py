@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from daskcluster.chunkwise.gram_centres import GramRowParams
+from daskcluster.chunkwise.graph_centres import GraphCentres
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.gram import check_gram_parameters, check_square
@@ -21,6 +21,7 @@ from daskcluster.estimators.inputs import (
 from daskcluster.estimators.kernel_base import KernelEstimator
 from daskcluster.estimators.kernel_kmeans_fit import KernelFit
 from daskcluster.estimators.verbose import all_callbacks
+from daskcluster.models.graph_kmeans import GraphKMeansModel, graph_arrays
 from daskcluster.models.kernel_kmeans import KernelKMeansModel
 from daskcluster.parameters.kernel import GRAPHS, KERNEL_INITS
 
@@ -39,8 +40,7 @@ class KernelKMeans(KernelEstimator):
     kernel : str or callable
         As of `daskcluster.MiniBatchKernelKMeans`; and ``"knn"`` or ``"heat"``. ``"knn"`` is D^-1 A
         D^-1 with A the adjacency matrix of nearest neighbours (with loops, made symmetric) and D its
-        row sums; ``"heat"`` is exp(-t L) with L = I - D^-1/2 A D^-1/2. These two know the rows of the
-        fit only, which have to fit in memory.
+        row sums; ``"heat"`` is exp(-t L) with L = I - D^-1/2 A D^-1/2. The rows have to fit in memory.
     gamma, degree, coef0, kernel_params
         As of `daskcluster.MiniBatchKernelKMeans`.
     n_neighbors : int
@@ -49,6 +49,9 @@ class KernelKMeans(KernelEstimator):
         t of ``"heat"``.
     init : {"k-means++", "random"} or array of shape (k,)
         First centres, images of rows; or the numbers of these rows.
+    n_init : int or "auto"
+        Starts, of which the one with the lowest inertia is kept; "auto" is one. Each takes as long as the
+        first.
     max_iter : int
         Centre updates at most; 0 keeps the first centres.
     tol : float
@@ -69,6 +72,12 @@ class KernelKMeans(KernelEstimator):
     there are clusters. Memory: 16 n k bytes, and a model of all rows. Graphs: 8 n `n_neighbors` bytes
     and some more; their nearest neighbours are found by scikit-learn. K(x, x) of the heat kernel is
     exact up to 12,000 rows, and an estimate above, on which labels do not depend.
+
+    New rows are joined to the graph by the edges that they would have. Rows of the fit keep their
+    degrees, and walks of the heat that come back through the new row are left out (see
+    `daskcluster.chunkwise.graph_centres`). Rows at the distance of the last neighbour are neighbours too.
+    The model holds all rows; ``predict`` compares each with all of them. There is no ``transform`` or
+    ``score`` then, for K(x, x) of new rows is not known.
 
     Matrices that are no Mercer kernels (``"knn"`` is none) can give squared distances below zero, which
     count as zero; the inertia may then rise. A cluster without rows keeps its centre.
@@ -97,6 +106,7 @@ class KernelKMeans(KernelEstimator):
         heat_time: float = 1.0,
         kernel_params: dict[str, Any] | None = None,
         init: Any = "k-means++",
+        n_init: int | str = "auto",
         max_iter: int = 300,
         tol: float = 0.0,
         random_state: Any = None,
@@ -114,6 +124,7 @@ class KernelKMeans(KernelEstimator):
         self.heat_time = heat_time
         self.kernel_params = kernel_params
         self.init = init
+        self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
@@ -167,16 +178,9 @@ class KernelKMeans(KernelEstimator):
     def _check_gram(self) -> None:
         check_gram_parameters(self, GRAPHS)
 
-    def _params(self) -> GramRowParams:
-        params = super()._params()
-        if self._centres.gram.name in GRAPHS:
-            raise InvalidParameterError(
-                f"kernel={self._centres.gram.name!r} is known for the rows of the fit only: use "
-                "labels_, or a kernel of two rows, such as 'rbf', for new ones."
-            )
-        return params
-
     def to_model(self) -> KernelKMeansModel:
         """Return what was learnt as a plain value, all rows in it; a callable kernel is left out."""
-        self._params()
-        return super().to_model()
+        centres = getattr(self, "_centres", None)
+        if not isinstance(centres, GraphCentres):
+            return super().to_model()
+        return GraphKMeansModel(**graph_arrays(centres, self.n_features_in_), **self._facts())

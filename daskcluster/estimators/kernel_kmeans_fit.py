@@ -1,4 +1,4 @@
-"""One call of ``KernelKMeans.fit``: Gram matrix, seeds, the loop, the figures of clusters."""
+"""One call of ``KernelKMeans.fit``: Gram matrix, starts of which the best counts, figures of clusters."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from daskcluster.algorithms.kernel_full import FullResult, GramMatrix, StreamedG
 from daskcluster.algorithms.kernel_minibatch import KernelResult
 from daskcluster.algorithms.kernel_window import joined
 from daskcluster.chunkwise.assign import ScoreStatistics
-from daskcluster.chunkwise.gram import GramFunction, Points
+from daskcluster.chunkwise.gram import GramFunction, GramSums, Points
 from daskcluster.chunkwise.gram_centres import GramCentres
-from daskcluster.engine.engine import Placement
+from daskcluster.chunkwise.graph_centres import GraphCentres
+from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.fit import Fit
-from daskcluster.estimators.gram import gram_of, measure_by_gram
-from daskcluster.estimators.minibatch_kernel_fit import kernel_footprint
-from daskcluster.estimators.neighbour_graph import neighbour_graph
-from daskcluster.events import Notice, SeedingEnded, publish
+from daskcluster.estimators.gram import gram_of, kernel_restarts, measure_by_gram, seed_of_start
+from daskcluster.estimators.minibatch_kernel_fit import Judged, kernel_footprint
+from daskcluster.estimators.neighbour_graph import NeighbourGraph, neighbour_graph
+from daskcluster.events import Callback, Notice, SeedingEnded, StartEnded, publish
 from daskcluster.parameters.kernel import GRAPHS
 from daskcluster.randomness import Key, as_seed
 from daskcluster.seeding.kernel_kmeans_plusplus import kernel_kmeans_plusplus
+from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
     from daskcluster.estimators.kernel_kmeans import KernelKMeans
@@ -35,48 +37,101 @@ class KernelFit(Fit):
 
     estimator: KernelKMeans
 
-    def run(self) -> tuple[KernelResult, ScoreStatistics, np.ndarray | None]:
-        """Return the loop's result, the figures of clusters, and labels where there was room for them."""
-        estimator, dataset = self.estimator, self.dataset
+    def __init__(
+        self,
+        estimator: KernelKMeans,
+        source: Any,
+        dataset: Dataset,
+        engine: Engine,
+        callbacks: tuple[Callback, ...],
+        *,
+        labelled: bool,
+    ) -> None:
+        super().__init__(estimator, source, dataset, engine, callbacks, labelled=labelled)
         self.method = str(estimator.init) if isinstance(estimator.init, str) else "array"
+        self.restarts = kernel_restarts(estimator, self.method)
+        self.seed = as_seed(estimator.random_state)
+
+    def run(self) -> Judged:
+        """Return the result of the best start."""
+        estimator, dataset = self.estimator, self.dataset
         self.started("kernel")
-        seed = as_seed(estimator.random_state)
         footprint = kernel_footprint(dataset, estimator.n_clusters, dataset.n_rows)
         with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
             weights = dataset.weights
             weights = np.ones(dataset.n_rows) if weights is None else np.asarray(weights, float)
-            gram = self._matrix(placement, seed)
-            seeds = self._seeds(gram, weights, seed)
+            if estimator.kernel in GRAPHS:
+                judged = self._of_graph(placement, weights)
+            else:
+                judged = self._of_rows(placement, weights)
+            self.passes, self.bytes_read = placement.traffic.passes, placement.traffic.bytes_read
+        result, scores, _ = judged
+        self.ended(result.stop_reason, scores.inertia, result.n_iter)
+        return judged
+
+    def _of_rows(self, placement: Placement, weights: np.ndarray) -> Judged:
+        """Return the result for a kernel of two rows, as a last pass judges it."""
+        estimator, rows = self.estimator, ScaledPlacement(placement)
+        if estimator.kernel == "precomputed" or callable(estimator.kernel):
+            rows.known()  # looks for NaN
+        gram = StreamedGram(placement, gram_of(estimator, rows))
+        found, points = self._best(gram, weights), gram.points()
+        terms = [(points.take(which), factors) for which, factors in found.members.terms]
+        centres = GramCentres(joined(gram.gram, terms), found.members.norms)
+        shared = placement.shares_memory and self.labelled
+        room = np.empty(gram.n_rows, np.int32) if shared else None
+        bound = float(found.costs.max(initial=0.0))
+        scores = measure_by_gram(placement, centres, labels=room, bound=bound)
+        return _result(found, centres), scores, room
+
+    def _of_graph(self, placement: Placement, weights: np.ndarray) -> Judged:
+        """Return the result for a graph's kernel; its figures are those of the loop.
+
+        Labels are those that `predict` gives, which knows rows by their neighbours alone: rows at no
+        distance of each other are labelled alike.
+        """
+        estimator = self.estimator
+        ScaledPlacement(placement).known()  # looks for NaN
+        graph = neighbour_graph(self.dataset, int(estimator.n_neighbors))
+        heat = float(estimator.heat_time) if estimator.kernel == "heat" else None
+        gram = GraphGram(graph.adjacency, heat, self.seed)
+        if gram.is_estimated:
+            text = (
+                f"K(x, x) of the heat kernel of {gram.n_rows:,} rows is an estimate, which seeding and "
+                "inertia follow; labels do not depend on it."
+            )
+            publish(self.callbacks, Notice(text))
+        found = self._best(gram, weights)
+        centres = _graph_centres(found, gram, graph, estimator.kernel)
+        relative = centres.relative_to(graph.adjacency, graph.twins)
+        labels = relative.argmin(axis=1).astype(np.int32)
+        return _result(found, centres), _scores(found, labels, weights, self.n_clusters), labels
+
+    # -- starts ---------------------------------------------------------------------------------------
+
+    def _best(self, gram: GramMatrix, weights: np.ndarray) -> FullResult:
+        """Return the start with the lowest inertia."""
+        best, least = None, np.inf
+        for start in range(self.restarts):
+            seeds = self._seeds(gram, weights, seed_of_start(self.seed, start))
             found = full_batch(
                 gram,
                 seeds,
                 weights,
-                max_iter=estimator.max_iter,
-                tol=estimator.tol,
+                max_iter=self.estimator.max_iter,
+                tol=self.estimator.tol,
                 max_time=self.time_left(),
                 callbacks=self.callbacks,
             )
-            result, scores, labels = self._judged(found, gram, placement, weights)
-            self.passes, self.bytes_read = placement.traffic.passes, placement.traffic.bytes_read
-        self.ended(result.stop_reason, scores.inertia, result.n_iter)
-        return result, scores, labels
-
-    def _matrix(self, placement: Placement, seed: int) -> GramMatrix:
-        estimator, rows = self.estimator, ScaledPlacement(placement)
-        if callable(estimator.kernel) or estimator.kernel not in GRAPHS:
-            if estimator.kernel == "precomputed" or callable(estimator.kernel):
-                rows.known()  # looks for NaN
-            return StreamedGram(placement, gram_of(estimator, rows))
-        rows.known()
-        heat = float(estimator.heat_time) if estimator.kernel == "heat" else None
-        graph = GraphGram(neighbour_graph(self.dataset, int(estimator.n_neighbors)), heat, seed)
-        if graph.is_estimated:
-            text = (
-                f"K(x, x) of the heat kernel of {graph.n_rows:,} rows is an estimate, which seeding and "
-                "inertia follow; labels do not depend on it."
-            )
-            publish(self.callbacks, Notice(text))
-        return graph
+            inertia = float((weights * found.costs).sum())
+            if self.restarts > 1:
+                publish(self.callbacks, StartEnded(start, self.restarts, inertia))
+            if best is None or inertia < least:
+                best, least = found, inertia
+            if self.time_left() == 0.0:
+                break
+        assert best is not None
+        return best
 
     def _seeds(self, gram: GramMatrix, weights: np.ndarray, seed: int) -> np.ndarray:
         estimator, k, began = self.estimator, self.n_clusters, time.perf_counter()
@@ -98,37 +153,25 @@ class KernelFit(Fit):
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
         return chosen.astype(np.int64)
 
-    def _judged(
-        self, found: FullResult, gram: GramMatrix, placement: Placement, weights: np.ndarray
-    ) -> tuple[KernelResult, ScoreStatistics, np.ndarray | None]:
-        """Return the result with its centres as sums of rows, and what a last pass says of clusters.
 
-        Graphs know no more than the loop does: their figures are those of the loop.
-        """
-        members = found.members
-        streamed = isinstance(gram, StreamedGram)
-        points = gram.points() if isinstance(gram, StreamedGram) else _numbers(gram.n_rows)
-        function = (
-            gram.gram if isinstance(gram, StreamedGram) else GramFunction(self.estimator.kernel)
-        )
-        terms = [(points.take(rows), factors) for rows, factors in members.terms]
-        centres = GramCentres(joined(function, terms), members.norms)
-        result = KernelResult(centres, found.n_iter, found.stop_reason, list(found.history))
-        if not streamed:
-            return result, _scores(found, weights, self.n_clusters), found.labels.astype(np.int32)
-        room = (
-            np.empty(gram.n_rows, np.int32) if placement.shares_memory and self.labelled else None
-        )
-        bound = float(found.costs.max(initial=0.0))
-        return result, measure_by_gram(placement, centres, labels=room, bound=bound), room
+def _result(found: FullResult, centres: GramCentres) -> KernelResult:
+    return KernelResult(centres, found.n_iter, found.stop_reason, list(found.history))
 
 
-def _numbers(n: int) -> Points:
-    return Points(None, np.arange(n))
+def _graph_centres(
+    found: FullResult, gram: GraphGram, graph: NeighbourGraph, kernel: str
+) -> GraphCentres:
+    members, n = found.members, gram.n_rows
+    function, numbers = GramFunction(kernel), Points(None, np.arange(n))
+    terms = [(numbers.take(rows), factors) for rows, factors in members.terms]
+    sums: GramSums = joined(function, terms)
+    coefficients = np.zeros((n, sums.n_groups))
+    coefficients[sums.points.indices, sums.groups] = sums.factors
+    spread = gram.spread(coefficients)
+    return GraphCentres(sums, members.norms, graph.neighbourhoods, spread, gram.heat_time)
 
 
-def _scores(found: FullResult, weights: np.ndarray, k: int) -> ScoreStatistics:
-    labels: Any = found.labels
+def _scores(found: FullResult, labels: np.ndarray, weights: np.ndarray, k: int) -> ScoreStatistics:
     totals = [np.bincount(labels, each, minlength=k) for each in (weights, weights * found.costs)]
     high = [np.stack([total, np.zeros(k)]) for total in totals]
     return ScoreStatistics(np.bincount(labels, minlength=k), *high)

@@ -21,6 +21,7 @@ def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     """Return what a fit of `MiniBatchKernelKMeans` takes on `dataset`; the last pass costs the most."""
     k, b, max_iter = (int(parameters[name]) for name in ("n_clusters", "batch_size", "max_iter"))
     check_enough_rows(dataset, k)
+    restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])
     b, tau = min(b, dataset.n_rows), parameters["truncation"]
     per_step, points = 0, k * (int(tau or 0) + b)
     if not tau:
@@ -29,11 +30,9 @@ def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     return Plan(
         seeding=str(parameters["init"]),
         passes_seeding=first_passes(parameters),
-        restarts=1,
+        restarts=restarts,
         passes_at_most=first_passes(parameters)
-        + -(-max_iter * b // dataset.n_rows)
-        + per_step * (max_iter + 1)
-        + 2,
+        + restarts * (-(-max_iter * b // dataset.n_rows) + per_step * (max_iter + 1) + 2),
         footprint=kernel_footprint(dataset, k, points),
         flop=pass_flop(dataset, points),
     )
@@ -43,13 +42,14 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     """Return what a fit of `KernelKMeans` takes on `dataset`; graphs take one pass, whatever follows."""
     n, k, max_iter = dataset.n_rows, int(parameters["n_clusters"]), int(parameters["max_iter"])
     check_enough_rows(dataset, k)
+    restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])
     blocks = n_blocks(dataset) if parameters["kernel"] != "precomputed" else 1
     seeding = 1 + first_passes(parameters) + (k if parameters["init"] == "k-means++" else 1)
     return Plan(
         seeding=str(parameters["init"]),
         passes_seeding=seeding,
-        restarts=1,
-        passes_at_most=seeding + 2 + max_iter * blocks + 2,
+        restarts=restarts,
+        passes_at_most=restarts * (seeding + 2 + max_iter * blocks) + 2,
         footprint=kernel_footprint(dataset, k, n),
         flop=pass_flop(dataset, n),
     )

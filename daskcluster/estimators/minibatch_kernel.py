@@ -54,6 +54,9 @@ class MiniBatchKernelKMeans(KernelEstimator):
     init : {"k-means++", "random"} or array
         First centres, images of rows of a random sample; or rows (k, d) (row numbers (k,) where the
         kernel is precomputed).
+    n_init : int or "auto"
+        Starts, with batches of their own, of which the one with the lowest inertia on all rows is kept;
+        "auto" is one. Each takes as long as the first.
     init_size : int, optional
         Rows of the sample: three batches, at least 3 k, by default.
     max_iter : int
@@ -125,6 +128,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
         normalize_truncated: bool = True,
         learning_rate: str = "sqrt",
         init: Any = "k-means++",
+        n_init: int | str = "auto",
         init_size: int | None = None,
         max_iter: int = 200,
         tol: float = 0.0,
@@ -145,6 +149,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
         self.normalize_truncated = normalize_truncated
         self.learning_rate = learning_rate
         self.init = init
+        self.n_init = n_init
         self.init_size = init_size
         self.max_iter = max_iter
         self.tol = tol

@@ -11,7 +11,7 @@ from daskcluster.chunkwise.gram_centres import GramCentres, GramRowParams, label
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.estimators.gram import measure_by_gram
+from daskcluster.estimators.gram import measure_by_gram, refuse_distances
 from daskcluster.estimators.labels import save_rows
 from daskcluster.events import Callback
 from daskcluster.models.kernel_kmeans import KernelKMeansModel
@@ -49,6 +49,7 @@ class KernelJobs:
     ) -> ScoreStatistics:
         """Return size, weight and cost of every cluster on `dataset`. One pass."""
         centres = _centres(model)
+        refuse_distances(centres)
         if centres.gram.is_precomputed and dataset.n_rows != dataset.n_features:
             raise InvalidDataError(
                 f"rows of shape ({dataset.n_rows}, {dataset.n_features}) should be the square matrix of "

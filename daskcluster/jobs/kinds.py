@@ -12,6 +12,7 @@ from daskcluster.events import Callback
 from daskcluster.jobs.centres import CentreJobs
 from daskcluster.jobs.kernels import KernelJobs
 from daskcluster.jobs.mixtures import MixtureJobs
+from daskcluster.models.graph_kmeans import GraphKMeansModel
 from daskcluster.models.kernel_kmeans import KernelKMeansModel
 from daskcluster.models.kinds import Model
 from daskcluster.models.kmeans import KMeansModel
@@ -71,6 +72,7 @@ JOBS: dict[str, ModelJobs] = {
     KMeansModel.kind: CentreJobs(),
     MixtureModel.kind: MixtureJobs(),
     KernelKMeansModel.kind: KernelJobs(),
+    GraphKMeansModel.kind: KernelJobs(),
 }
 """By the kind of model, as in `daskcluster.models.kinds.KINDS`."""
 

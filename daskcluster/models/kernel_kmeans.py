@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -21,11 +21,10 @@ from daskcluster.chunkwise.gram_centres import GramCentres
 from daskcluster.errors import ModelFormatError
 from daskcluster.models.fields import read_count, read_number, read_text
 from daskcluster.models.fitted import FittedModel, check_per_cluster
-from daskcluster.sparse_rows import SparseRows
+from daskcluster.sparse_rows import Rows, SparseRows
 
 _PER_CLUSTER = ("weights", "sizes", "costs")
 _NONE = np.zeros(1, np.int64)
-_KERNELS = (*VECTOR_GRAMS, PRECOMPUTED, CALLABLE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +58,7 @@ class KernelKMeansModel(FittedModel):
     """
 
     kind: ClassVar[str] = "kernel-kmeans"
+    kernels: ClassVar[tuple[str, ...]] = (*VECTOR_GRAMS, PRECOMPUTED, CALLABLE)
     array_names: ClassVar[frozenset[str]] = frozenset(
         {
             "centres", "supports", "columns", "starts", "rows", "coefficients", "clusters", "norms",
@@ -95,14 +95,19 @@ class KernelKMeansModel(FittedModel):
             raise ModelFormatError(f"inertia={self.inertia!r} should be finite and >= 0.")
 
     def _check_gram(self) -> None:
-        if self.kernel not in _KERNELS:
+        if self.kernel not in self.kernels:
             raise ModelFormatError(
-                f"kernel={self.kernel[:40]!r} should be one of {', '.join(_KERNELS)}."
+                f"kernel={self.kernel[:40]!r} should be one of {', '.join(self.kernels)}."
             )
         if self.gamma < 0.0 or not 1 <= self.degree <= 1000:
             raise ModelFormatError(
                 f"gamma={self.gamma!r} should be >= 0, degree={self.degree!r} in [1, 1000]."
             )
+
+    @property
+    def n_supports(self) -> int:
+        """Rows that are kept."""
+        return len(self.rows)
 
     def _check_supports(self) -> None:
         k, d, m = self.n_clusters, self.n_features, len(self.rows)
@@ -121,12 +126,13 @@ class KernelKMeansModel(FittedModel):
             raise ModelFormatError("support rows should be float32 or float64.")
         if not np.isfinite(self.supports).all():
             raise ModelFormatError("support rows should be finite.")
-        if self.supports.ndim == 2 and self.supports.shape != (m, d):
-            raise ModelFormatError(f"supports of shape {self.supports.shape} should be ({m}, {d}).")
+        kept = self.n_supports, d
+        if self.supports.ndim == 2 and self.supports.shape != kept:
+            raise ModelFormatError(f"supports of shape {self.supports.shape} should be {kept}.")
 
     def _check_csr(self) -> None:
         starts, columns, d = self.starts, self.columns, self.n_features
-        rising = starts.shape == (len(self.rows) + 1,) and bool((np.diff(starts) >= 0).all())
+        rising = starts.shape == (self.n_supports + 1,) and bool((np.diff(starts) >= 0).all())
         if not rising or starts[0] != 0 or starts[-1] > min(len(self.supports), len(columns)):
             raise ModelFormatError("support rows in CSR form should have starts that rise in them.")
         if not ((columns >= 0) & (columns < d)).all():
@@ -139,11 +145,12 @@ class KernelKMeansModel(FittedModel):
 
     def gram_centres(self) -> GramCentres:
         """Return the centres as rows are compared with them."""
-        points = Points(self._support_rows(), self.rows)
+        points = Points(self.support_rows(), self.rows)
         sums = GramSums(self.gram, points, self.coefficients, self.clusters, self.n_clusters)
         return GramCentres(sums, self.norms)
 
-    def _support_rows(self) -> Any:
+    def support_rows(self) -> Any:
+        """Return the rows that are kept, ready for the kernels; None of precomputed values."""
         if self.kernel == PRECOMPUTED:
             return None
         if self.supports.ndim == 2:
@@ -174,41 +181,33 @@ class KernelKMeansModel(FittedModel):
         return {
             "kernel": self.kernel,
             "gamma": self.gamma,
-            "supports": len(self.rows),
+            "supports": self.n_supports,
             "inertia": self.inertia,
         }
 
     @classmethod
-    def from_parts(
-        cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-    ) -> KernelKMeansModel:
+    def own_parts(cls, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the constructor's arguments that only this kind of model has, arrays apart."""
+        return {
+            "kernel": read_text(body, "kernel"),
+            "gamma": read_number(body, "gamma"),
+            "degree": read_count(body, "degree"),
+            "coef0": read_number(body, "coef0"),
+            "inertia": read_number(body, "inertia"),
+        }
+
+    @classmethod
+    def from_parts(cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
         """Return the model that `body` and `arrays` describe; see `ModelFormatError`."""
-        return cls(
-            kernel=read_text(body, "kernel"),
-            gamma=read_number(body, "gamma"),
-            degree=read_count(body, "degree"),
-            coef0=read_number(body, "coef0"),
-            inertia=read_number(body, "inertia"),
-            **cls.shared_parts(body, arrays),
-        )
+        return cls(**cls.own_parts(body), **cls.shared_parts(body, arrays))
 
 
 def support_arrays(centres: GramCentres, n_features: int) -> dict[str, Any]:
     """Return the fields of a model that say what its centres are."""
     sums, gram = centres.sums, centres.gram
-    rows, columns, starts = sums.points.rows, _NONE, _NONE
-    supports: np.ndarray = np.zeros(1)
-    if isinstance(rows, SparseRows):
-        # One entry more: no array is empty.
-        supports = np.append(rows.data, rows.data.dtype.type(0))
-        columns, starts = np.append(rows.indices, 0).astype(np.int64), rows.offsets
-    elif rows is not None:
-        supports = rows
     return {
         "centres": _weighted_sums(sums, n_features),
-        "supports": supports,
-        "columns": columns,
-        "starts": starts,
+        **row_arrays(sums.points.rows),
         "rows": sums.points.indices,
         "coefficients": sums.factors,
         "clusters": sums.groups.astype(np.int64),
@@ -218,6 +217,18 @@ def support_arrays(centres: GramCentres, n_features: int) -> dict[str, Any]:
         "degree": gram.degree,
         "coef0": gram.coef0,
     }
+
+
+def row_arrays(rows: Rows | None) -> dict[str, np.ndarray]:
+    """Return the fields of a model that hold its support rows."""
+    if isinstance(rows, SparseRows):
+        return {
+            # One entry more: no array is empty.
+            "supports": np.append(rows.data, rows.data.dtype.type(0)),
+            "columns": np.append(rows.indices, 0).astype(np.int64),
+            "starts": rows.offsets,
+        }
+    return {"supports": np.zeros(1) if rows is None else rows, "columns": _NONE, "starts": _NONE}
 
 
 def _weighted_sums(sums: GramSums, n_features: int) -> np.ndarray:

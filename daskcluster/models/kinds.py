@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from daskcluster.models.graph_kmeans import GraphKMeansModel
 from daskcluster.models.kernel_kmeans import KernelKMeansModel
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.mixture import MixtureModel
@@ -78,6 +79,11 @@ class Model(Protocol):
         ...
 
 
-_MODELS: tuple[type[Model], ...] = (KMeansModel, MixtureModel, KernelKMeansModel)
+_MODELS: tuple[type[Model], ...] = (
+    KMeansModel,
+    MixtureModel,
+    KernelKMeansModel,
+    GraphKMeansModel,
+)
 KINDS: dict[str, type[Model]] = {model.kind: model for model in _MODELS}
 """The classes of models, by the kind that a saved document names."""

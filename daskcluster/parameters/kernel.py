@@ -7,6 +7,7 @@ from daskcluster.parameters.shared import (
     MAX_ITER,
     MAX_TIME,
     N_CLUSTERS,
+    N_INIT,
     RANDOM_STATE,
     TOL,
     VERBOSE,
@@ -42,6 +43,7 @@ KERNEL_INIT = Parameter(
     "How to choose the first centres, images of rows.",
     choices=KERNEL_INITS,
 )
+KERNEL_N_INIT = N_INIT.varied(help="Starts; the one with the lowest inertia wins. auto: 1.")
 
 KERNEL_KMEANS = (
     N_CLUSTERS,
@@ -58,6 +60,7 @@ KERNEL_KMEANS = (
     ),
     Parameter("heat_time", float, 1.0, "Time of the heat kernel.", least=0),
     KERNEL_INIT,
+    KERNEL_N_INIT,
     MAX_ITER,
     TOL.varied(
         default=0.0,
@@ -94,6 +97,7 @@ MINI_BATCH_KERNEL = (
     ),
     LEARNING_RATE.varied(default="sqrt"),
     KERNEL_INIT.varied(help="How to choose the first centres, among the rows of a sample."),
+    KERNEL_N_INIT,
     Parameter(
         "init_size",
         int,

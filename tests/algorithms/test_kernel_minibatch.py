@@ -134,3 +134,11 @@ def test_early_stopping_waits_for_a_step_that_improves_too_little():
     assert eager.stop_reason_ == "tolerance"
     assert eager.n_iter_ < 10
     assert fitted(X, 5, tol=0.0).n_iter_ == 5
+
+
+@pytest.mark.parametrize(("tau", "b"), [(40, 64), (150, 32)])
+def test_fitted_centres_hold_between_tau_and_tau_plus_b_rows(tau, b):
+    model = fitted(blobs(600), 60, b=b, truncation=tau)
+    held = np.bincount(model.support_clusters_, minlength=4)
+    assert (held >= tau).all()
+    assert (held <= tau + b).all()

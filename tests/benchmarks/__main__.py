@@ -21,6 +21,7 @@ BENCHMARKS = {
     "coreset": "tests.benchmarks.bench_coreset",
     "pipeline": "tests.benchmarks.bench_pipeline",
     "mixture": "tests.benchmarks.bench_mixture",
+    "kernel-rows": "tests.benchmarks.bench_kernel_rows",
     "assign": "tests.benchmarks.bench_assign",
     "import": "tests.benchmarks.bench_import",
 }

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
-import threading
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import psutil
 
 from daskcluster.data.generate import Mixture, generate
 from tests.benchmarks.harness import Note, Options, Table, say
+from tests.benchmarks.watched import EVERY, Log, watch
 
 TAKES = (
     "about 10 minutes on 2 cores, and 6 GB of disk in --scratch DIR, removed afterwards unless --keep "
@@ -28,8 +21,6 @@ GIB = 2**30
 MOST_BYTES = 4 * GIB
 HELD_OUT = 1_000_000
 _BLOCK = 1 << 17
-_EVERY = 0.2
-_ROOT = Path(__file__).resolve().parents[2]
 
 STAGES = {
     "vc-gmm": "start: imports, metadata",
@@ -67,27 +58,6 @@ WHOLE = Task(80_000_000)
 QUICK = Task(2_000_000, n_clusters=1000, coreset_size=1 << 16)
 
 
-@dataclass
-class Log:
-    """What a run took.
-
-    Attributes
-    ----------
-    stages : dict
-        Seconds.
-    peak_bytes : int
-        Largest sum of the resident sizes of all processes of the run.
-    record : dict
-        The command's own.
-    lines : list of (seconds, text)
-    """
-
-    stages: dict[str, float] = field(default_factory=dict)
-    peak_bytes: int = 0
-    record: dict[str, Any] = field(default_factory=dict)
-    lines: list[tuple[float, str]] = field(default_factory=list)
-
-
 def run(options: Options) -> list[Table | Note]:
     """Return the table of stages, and that of what came of them."""
     task = QUICK if options.quick else WHOLE
@@ -95,10 +65,14 @@ def run(options: Options) -> list[Table | Note]:
     source = _make(folder, task, options.threads)
     try:
         words = _command(task, options.threads)
-        log = _watched(words, folder)
+        log = watch(words, folder)
+        stages = stages_of(log.lines, log.seconds)
         costs = _costs(task, folder)
         _check_labels(task, folder)
-        return [_stages(task, log, options.threads), _results(task, log, costs, source, folder)]
+        return [
+            _stages(task, log, stages, options.threads),
+            _results(task, log, costs, source, folder),
+        ]
     finally:
         for name in ("model.zarr", "labels.zarr"):
             shutil.rmtree(folder / name, ignore_errors=True)
@@ -143,54 +117,6 @@ def _command(task: Task, threads: int) -> list[str]:
         "--memory-limit", "4GiB",
         "--model", "model.zarr", "--labels", "labels.zarr", "--overwrite", "--json", "--progress",
     ]  # fmt: skip
-
-
-def _watched(words: list[str], folder: Path) -> Log:
-    """Run the command in `folder`; note when each stage ends, and the memory meanwhile.
-
-    Raises
-    ------
-    RuntimeError
-        It failed.
-    """
-    log, began = Log(), time.perf_counter()
-    places = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
-    process = subprocess.Popen(
-        [sys.executable, "-c", "from daskcluster.cli.main import main; main()", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    assert process.stdout is not None
-    sampler = threading.Thread(target=_sample, args=(process.pid, log), daemon=True)
-    sampler.start()
-    for line in process.stderr:
-        log.lines.append((time.perf_counter() - began, line.rstrip()))
-        say(f"    {log.lines[-1][0]:7.1f} s  {log.lines[-1][1]}")
-    out = process.stdout.read()
-    if process.wait():
-        raise RuntimeError(f"daskcluster {' '.join(words)} ended with {process.returncode}: {out}")
-    sampler.join()
-    log.record = json.loads(out.splitlines()[-1])
-    log.stages = stages_of(log.lines, time.perf_counter() - began)
-    return log
-
-
-def _sample(pid: int, log: Log) -> None:
-    """Note the largest resident size of a process and those below it, until it ends."""
-    while True:
-        try:
-            process = psutil.Process(pid)
-            tree = [process, *process.children(recursive=True)]
-            log.peak_bytes = max(log.peak_bytes, sum(each.memory_info().rss for each in tree))
-            if process.status() == psutil.STATUS_ZOMBIE:
-                return
-        except psutil.Error:
-            return
-        time.sleep(_EVERY)
 
 
 def stages_of(lines: list[tuple[float, str]], end: float) -> dict[str, float]:
@@ -243,16 +169,16 @@ def _check_labels(task: Task, folder: Path) -> None:
             raise RuntimeError(f"labels from row {start} on differ from those of predict.")
 
 
-def _stages(task: Task, log: Log, threads: int) -> Table:
-    total = sum(log.stages.values())
+def _stages(task: Task, log: Log, stages: dict[str, float], threads: int) -> Table:
+    total = sum(stages.values())
     flop = 2.0 * task.n_rows * task.n_clusters * task.n_features
-    labelling = log.stages[STAGES[""]]
+    labelling = stages[STAGES[""]]
     return Table(
         f"{task.n_rows:,} x {task.n_features} float32 in Zarr to {task.n_clusters:,} Gaussians and the "
         f"label of every row, one command on {threads} threads",
         ["stage", "seconds", "share"],
         [
-            *([name, seconds, f"{seconds / total:.0%}"] for name, seconds in log.stages.items()),
+            *([name, seconds, f"{seconds / total:.0%}"] for name, seconds in stages.items()),
             ["all", total, "100%"],
         ],
         notes=[
@@ -285,7 +211,7 @@ def _results(task: Task, log: Log, costs: dict[str, float], source: Path, folder
             "to the nearest centre.",
             "Without --memory-limit the rows would stay in memory after the first pass, as far as half of "
             "the machine's holds them.",
-            f"Memory: resident sizes summed over the process and those below it, every {_EVERY:g} s; "
+            f"Memory: resident sizes summed over the process and those below it, every {EVERY:g} s; "
             "shared pages count in each.",
             "The labels of the first and the last rows were compared with those of predict.",
         ],

@@ -133,14 +133,16 @@ def _label(canvas: Any, grid: np.ndarray, titles: Sequence[str], whats: Sequence
     legend(canvas, grid)
 
 
-def legend(canvas: Any, grid: np.ndarray) -> None:
-    """Name every curve once, below all panels."""
+def legend(canvas: Any, grid: np.ndarray, columns: int | None = None) -> None:
+    """Name every curve once, below all panels, in one row or in so many columns."""
     handles = {
         label: handle
         for axes in grid.flat
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
+    columns = min(columns or len(handles), len(handles))
     canvas.legend(
-        handles.values(), handles.keys(), loc="lower center", ncols=len(handles), frameon=False
+        handles.values(), handles.keys(), loc="lower center", ncols=columns, frameon=False
     )
-    canvas.tight_layout(rect=(0, 0.3 / canvas.get_figheight(), 1, 1))
+    rows = -(-len(handles) // columns)
+    canvas.tight_layout(rect=(0, (0.15 + 0.15 * rows) / canvas.get_figheight(), 1, 1))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import zarr
 
 import daskcluster as dc
@@ -62,3 +63,32 @@ def test_the_full_batch_and_what_it_will_take(here: Path, record: Record) -> Non
     assert found["inertia"] == model.inertia_
     projected = record(*args, "--model", "other", "--dry-run")
     assert model.passes_ <= projected["passes_at_most"]
+
+
+@pytest.mark.parametrize("kernel", ["knn", "heat"])
+def test_graphs_are_saved_and_label_new_rows(
+    here: Path, run: Callable[..., Any], record: Record, kernel: str
+) -> None:
+    rows = np.load("rows.npy")
+    np.save("few.npy", rows[:400])
+    args = ("--algorithm", "kernel", "--n-clusters", "3", "--random-state", "1")
+    record("fit", "few.npy", *args, "--kernel", kernel, "--model", "m", "--labels", "labels.zarr")
+    model = dc.KernelKMeans(3, kernel=kernel, random_state=1).fit("few.npy")
+    assert np.array_equal(zarr.open_array("labels.zarr")[:], np.asarray(model.labels_))
+    record("predict", "m", "rows.npy", "--output", "all.zarr")
+    found = zarr.open_array("all.zarr")[:]
+    assert np.array_equal(found[:400], np.asarray(model.labels_))
+    assert np.array_equal(found, model.predict(rows))
+    refused = run("score", "m", "rows.npy")
+    assert refused.exit_code == 1
+    assert "it can label other rows (predict)" in refused.output
+
+
+def test_a_precomputed_matrix_is_fitted_and_labels_rows(here: Path, record: Record) -> None:
+    rows = np.load("rows.npy")[:300].astype(np.float64)
+    K = (rows @ rows.T + 1.0) ** 2
+    np.save("K.npy", K)
+    args = ("--algorithm", "kernel", "--n-clusters", "3", "--random-state", "1")
+    record("fit", "K.npy", *args, "--kernel", "precomputed", "--model", "m", "--labels", "l.zarr")
+    record("predict", "m", "K.npy", "--output", "again.zarr")
+    assert np.array_equal(zarr.open_array("again.zarr")[:], zarr.open_array("l.zarr")[:])

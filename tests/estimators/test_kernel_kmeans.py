@@ -7,13 +7,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import zarr
+from scipy import sparse
 from scipy.linalg import expm
-from sklearn.neighbors import kneighbors_graph
 from sklearn.utils.estimator_checks import check_estimator
 
 import daskcluster as dc
 from daskcluster.algorithms import gram_graph, kernel_full
-from daskcluster.errors import InvalidParameterError
+from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.events import StartEnded
 from tests.estimators.test_minibatch_kernel import agreement, counts, rings
 from tests.reference import kernel_kmeans as reference
 
@@ -84,8 +85,10 @@ def test_an_empty_cluster_keeps_its_centre():
 
 
 def graph(X, n_neighbors=10):
-    nearest = kneighbors_graph(X, n_neighbors, include_self=True).toarray()
-    adjacency = np.maximum(nearest, nearest.T)
+    """Neighbours are those within the distance of the g-th nearest of either."""
+    squares = ((X[:, None] - X[None]) ** 2).sum(axis=2)
+    radii = np.sort(squares, axis=1)[:, n_neighbors - 1]
+    adjacency = (squares <= np.maximum(radii[:, None], radii)).astype(float)
     return adjacency, adjacency.sum(axis=1)
 
 
@@ -108,18 +111,13 @@ def test_graphs_give_the_clusters_of_their_matrix(kernel, matrix):
     np.testing.assert_array_equal(model.labels_, labels)
     squares = reference.sqdist(matrix(X), coefficients).min(axis=1)
     assert model.inertia_ == pytest.approx(squares.sum(), rel=1e-8)
-    with pytest.raises(InvalidParameterError, match="rows of the fit only"):
-        model.predict(X)
-    with pytest.raises(InvalidParameterError, match="rows of the fit only"):
-        model.save("memory://kernel/graph.zarr")
+    np.testing.assert_array_equal(model.predict(X), labels)
 
 
-@pytest.mark.parametrize("t", [0.3, 1.0, 40.0])
+@pytest.mark.parametrize("t", [0.3, 1.0, 40.0, 200.0, 2000.0])
 def test_the_heat_kernel_is_the_exponential(t):
-    from scipy.sparse import csr_array
-
     X = counts(120)
-    gram = gram_graph.GraphGram(csr_array(graph(X)[0]), t)
+    gram = gram_graph.GraphGram(sparse.csr_array(graph(X)[0]), t)
     np.testing.assert_allclose(gram.columns(np.arange(120)), heat(X, t), atol=1e-11)
     np.testing.assert_allclose(gram.diagonal(), np.diag(heat(X, t)), atol=1e-11)
 
@@ -133,6 +131,93 @@ def test_the_diagonal_of_a_large_heat_kernel_is_an_estimate(monkeypatch):
     heard = []
     fitted(X, kernel="heat", callbacks=[heard.append])
     assert any("is an estimate" in getattr(event, "text", "") for event in heard)
+
+
+def extended(X, Z, t=None):
+    """K of rows Z and the rows of the fit X, as it is defined, n x n matrices and all."""
+    adjacency, degrees = graph(X)
+    radii = np.sort(((X[:, None] - X[None]) ** 2).sum(axis=2), axis=1)[:, 9]
+    squares = ((Z[:, None] - X[None]) ** 2).sum(axis=2)
+    own = np.sort(squares, axis=1)[:, 9]
+    edges = (squares <= np.maximum(own[:, None], radii)).astype(float)
+    here = edges.sum(axis=1)
+    if t is None:
+        return edges / here[:, None] / degrees
+    walks, step = np.zeros_like(adjacency), np.eye(len(X)) * np.exp(-t)
+    scaled = adjacency / np.sqrt(degrees[:, None] * degrees)
+    for m in range(1, 60):
+        step = step * (t / m)
+        walks += step
+        step = step @ scaled
+    twins = (squares == 0.0).astype(float)
+    twins /= np.maximum(twins.sum(axis=1, keepdims=True), 1.0)
+    return np.exp(-t) * twins + edges / np.sqrt(here[:, None] * degrees) @ walks
+
+
+@pytest.mark.parametrize(("kernel", "t"), [("knn", None), ("heat", 1.5)])
+def test_new_rows_join_the_graph_by_their_own_edges(kernel, t):
+    X, Z = counts(300), np.vstack([counts(100, seed=5), counts(300)[:20], counts(80, seed=6) + 0.5])
+    model = fitted(X, kernel=kernel, heat_time=t or 1.0, init=np.array([3, 60, 122, 201]))
+    made = np.zeros((4, len(X)))
+    np.add.at(made, (model.support_clusters_, model.support_), model.support_coefficients_)
+    K = knn(X) if t is None else heat(X, t)
+    norms = np.einsum("jn,nm,jm->j", made, K, made)
+    wanted = (norms - 2.0 * extended(X, Z, t) @ made.T).argmin(axis=1)
+    np.testing.assert_array_equal(model.predict(Z), wanted)
+    assert len(set(wanted[:100])) > 1
+
+
+@pytest.mark.parametrize("kernel", ["knn", "heat"])
+@pytest.mark.parametrize("rows", ["dense", "sparse", "single"])
+def test_a_graphs_saved_model_labels_rows(kernel, rows, tmp_path, client):
+    X, Z = counts(300), counts(150, seed=5)
+    wanted = fitted(X, kernel=kernel, init=np.arange(4)).predict(Z)
+    made = {"dense": np.asarray, "sparse": sparse.csr_matrix, "single": np.float32}[rows]
+    model = fitted(made(X), kernel=kernel, init=np.arange(4))
+    np.testing.assert_array_equal(model.labels_, model.predict(made(X)))
+    model.save(str(tmp_path / "model"))
+    loaded = dc.load_model(str(tmp_path / "model"))
+    np.testing.assert_array_equal(loaded.predict(made(Z)), wanted)
+    assert loaded.to_model().own() == model.to_model().own()
+    zarr.create_array(tmp_path / "Z.zarr", shape=Z.shape, chunks=(40, 12), dtype=Z.dtype)[:] = Z
+    loaded.set_params(engine=client).predict(
+        str(tmp_path / "Z.zarr"), output=str(tmp_path / "labels.zarr")
+    )
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "labels.zarr")[:], wanted)
+
+
+def test_rows_that_are_alike_are_labelled_alike():
+    X = np.repeat(counts(60), 5, axis=0)
+    for kernel in ("knn", "heat"):
+        labels = fitted(X, kernel=kernel, init=np.array([0, 50, 100, 250])).labels_.reshape(60, 5)
+        assert (labels == labels[:, :1]).all()
+    with pytest.raises(InvalidDataError, match="rows are alike"):
+        fitted(np.repeat(counts(4), 400, axis=0), kernel="knn")
+
+
+def test_a_graph_has_no_distances_of_other_rows():
+    X = counts()
+    model = fitted(X, kernel="heat")
+    for what in (model.transform, model.score):
+        with pytest.raises(InvalidParameterError, match=r"K\(x, x\) of theirs is not known"):
+            what(X)
+
+
+def test_the_best_of_several_starts_is_kept():
+    X, heard = counts(), []
+    one, more = (
+        dc.KernelKMeans(4, gamma=0.05, init="random", n_init=n, random_state=0, callbacks=[call])
+        for n, call in ((1, lambda event: None), (5, heard.append))
+    )
+    one.fit(X)
+    more.fit(X)
+    starts = [event.inertia for event in heard if isinstance(event, StartEnded)]
+    assert len(starts) == 5
+    assert starts[0] == pytest.approx(one.inertia_, rel=1e-9)
+    assert min(starts) < starts[0]
+    assert more.inertia_ == pytest.approx(min(starts), rel=1e-9)
+    with pytest.warns(RuntimeWarning, match="performing only one init"):
+        fitted(X, n_init=3, max_iter=1)
 
 
 def test_the_saved_model_predicts():
@@ -151,6 +236,7 @@ def test_the_saved_model_predicts():
         ({"init": np.array([0, 1, 2, 400])}, "row numbers in 0 to 399"),
         ({"kernel": "knn", "n_neighbors": 401}, "n_neighbors=401 should be <= n_samples=400"),
         ({"heat_time": 0.0}, "'heat_time' parameter"),
+        ({"n_init": 0}, "'n_init' parameter"),
     ],
 )
 def test_bad_parameters_are_refused(parameters, text):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 import zarr
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
 
 import daskcluster as dc
 from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.events import StartEnded
 from tests.reference import kernel_kmeans as reference
 
 KERNELS = {
@@ -208,6 +211,7 @@ def test_distances_below_zero_count_as_zero():
         ({"learning_rate": "none"}, "'learning_rate' parameter"),
         ({"init": "k-means||"}, "'init' parameter"),
         ({"kernel_params": {"a": 1}}, "arguments of a callable kernel"),
+        ({"n_init": 0}, "'n_init' parameter"),
         ({"init_size": 2}, "init_size=2 should be >= n_clusters=4"),
     ],
 )
@@ -249,3 +253,62 @@ def test_scikit_learns_checks():
         },
         on_fail="raise",
     )
+
+
+def test_the_best_of_several_starts_is_kept():
+    X, heard = counts(), []
+    one = fitted(X, gamma=0.1, init="random")
+    more = fitted(X, gamma=0.1, init="random", n_init=6, callbacks=[heard.append])
+    starts = [event.inertia for event in heard if isinstance(event, StartEnded)]
+    assert len(starts) == 6
+    assert starts[0] == one.inertia_
+    assert min(starts) < starts[0]
+    assert more.inertia_ == min(starts)
+    np.testing.assert_array_equal(more.predict(X), more.labels_)
+    assert more.passes_ <= 6 * one.passes_
+
+
+@pytest.mark.parametrize("truncation", [3, None])
+def test_fewer_distinct_rows_than_clusters_leave_clusters_empty(truncation):
+    X = np.repeat(np.array([[0.0, 1.0], [4.0, 0.0]]), 20, axis=0)
+    for model in (
+        dc.MiniBatchKernelKMeans(4, truncation=truncation, batch_size=10, random_state=0),
+        dc.KernelKMeans(4, random_state=0),
+    ):
+        with pytest.warns(ConvergenceWarning, match="distinct clusters"):
+            model.fit(X)
+        assert agreement(model.labels_, np.repeat([0, 1], 20)) == 1.0
+        assert model.inertia_ == pytest.approx(0.0, abs=1e-9)
+        np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
+@pytest.mark.parametrize("truncation", [3, None])
+def test_batches_without_any_weight_move_nothing(truncation):
+    X, w = counts(), np.zeros(400)
+    w[:7] = 1.0
+    model = fitted(X, 3, weights=w, gamma=0.1, batch_size=8, truncation=truncation, max_iter=40)
+    assert set(model.support_.tolist()) <= set(range(7))
+    assert np.isfinite(model.inertia_)
+    full = dc.KernelKMeans(3, gamma=0.1, random_state=0).fit(X, sample_weight=w)
+    assert set(full.support_.tolist()) <= set(range(7))
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_a_matrix_that_is_no_mercer_kernel_gives_a_fit_all_the_same(kernel):
+    X = counts(200)
+    K = -reference.gram(X, X, kernel, gamma=0.1) if kernel == "linear" else np.cos(X @ X.T)
+    for model in (
+        dc.MiniBatchKernelKMeans(
+            4, kernel="precomputed", batch_size=50, truncation=20, max_iter=10, random_state=0
+        ),
+        dc.MiniBatchKernelKMeans(
+            4, kernel="precomputed", batch_size=50, truncation=None, max_iter=10, random_state=0
+        ),
+        dc.KernelKMeans(4, kernel="precomputed", max_iter=10, random_state=0),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(K)
+        assert model.inertia_ >= 0.0
+        assert np.isfinite(model.transform(K)).all()
+        np.testing.assert_array_equal(model.predict(K), model.labels_)

@@ -191,7 +191,9 @@ def test_an_unknown_format_version_names_the_remedy(tmp_path: Path, version: Any
 def test_an_unknown_kind(tmp_path: Path) -> None:
     url = saved(tmp_path)
     edit_head(url, kind="forest", sign=True)
-    with pytest.raises(ModelFormatError, match="kind 'forest', known are kernel-kmeans, kmeans"):
+    with pytest.raises(
+        ModelFormatError, match="kind 'forest', known are graph-kmeans, kernel-kmeans"
+    ):
         load_document(str(url))
 
 

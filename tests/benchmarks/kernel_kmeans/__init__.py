@@ -1,0 +1,87 @@
+"""Figures 1 to 13 of Jourdan and Schwartzman: kernel k-means, full, by mini-batches, truncated or not."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tests.benchmarks.energy_runs import Kept, RunFiles
+from tests.benchmarks.harness import Figure, Note, Options, Table, say
+from tests.benchmarks.kernel_kmeans import plots, tables
+from tests.benchmarks.kernel_kmeans.problems import SETS, Problem, problem
+from tests.benchmarks.kernel_kmeans.programs import (
+    Fitted,
+    Norm,
+    Program,
+    fitted,
+    norm,
+    programs,
+    warm_up,
+)
+
+__all__ = ["SEEDS", "TAKES", "run"]
+
+TAKES = (
+    "about five hours on 2 cores and 4 GB of memory: pendigits half an hour a kernel, mnist10k an hour, "
+    "mnist half an hour, rings and moons minutes (--quick: two minutes). --sets "
+    f"{','.join(SETS)} for some of it; --seeds 0 only shows what is kept in --scratch"
+)
+SEEDS = 10
+LARGE_SEEDS = 2
+"""Of sets with more than 20,000 rows."""
+
+
+def run(options: Options) -> list[Table | Figure | Note]:
+    """Return a table for each set, that of the kernels' norms, and the plots."""
+    wanted = options.sets or (("pendigits", "rings") if options.quick else tuple(SETS))
+    compared, kernels = [], []
+    for name in wanted:
+        one = problem(name, options)
+        say(f"  {one.name}: {one.X.shape}")
+        found = _norm(one, options, _files(one, options, Norm))
+        kernels += [] if found is None else [(one, found)]
+        compared.append((one, _runs(one, options, _files(one, options, Fitted))))
+        vars(one).pop("matrix", None)  # half a gigabyte
+    shown: list[Any] = [tables.norms(kernels)]
+    for one, runs in compared:
+        if runs:
+            shown += [tables.agreement(one, runs), plots.sweep(one, runs, options.images)]
+    shown.append(plots.overview(compared, options.images))
+    return [each for each in shown if each is not None]
+
+
+def _files(one: Problem, options: Options, kind: type[Kept]) -> RunFiles[Kept]:
+    settings = {"threads": options.threads, "quick": options.quick, **one.settings}
+    return RunFiles(options.folder("kernel-runs"), settings, kind)
+
+
+def _norm(one: Problem, options: Options, files: RunFiles[Norm]) -> Norm | None:
+    """Return the norm of a kernel; None where only what is kept counts, and it is not."""
+    name = f"{one.name}, kernel"
+    return files.get(name, partial(norm, one)) if options.seeds else files.kept(name)
+
+
+def _runs(one: Problem, options: Options, files: RunFiles[Fitted]) -> dict[Program, list[Fitted]]:
+    """Return the fits of every program; the first seed of all comes before the second of any."""
+    listed = programs(one, quick=options.quick)
+    found: dict[Program, list[Fitted]] = {program: [] for program in listed}
+    if options.seeds == 0:
+        for program in listed:
+            kept = (files.kept(_name(one, program, seed)) for seed in range(100))
+            found[program] = [fit for fit in kept if fit is not None]
+        return {program: fits for program, fits in found.items() if fits}
+    seeds = min(options.seeds, LARGE_SEEDS) if one.is_large else options.seeds
+    names = [_name(one, program, seed) for seed in range(seeds) for program in listed]
+    say(
+        f"    {sum(files.kept(name) is None for name in names)} of {len(names)} fits are to be made"
+    )
+    warm_up(one, listed, options.threads)
+    for seed in range(seeds):
+        for program in listed:
+            make = partial(fitted, one, program, seed, options.threads)
+            found[program].append(files.get(_name(one, program, seed), make))
+    return found
+
+
+def _name(one: Problem, program: Program, seed: int) -> str:
+    return f"{one.name}, {program.name}, seed {seed}"

@@ -1,0 +1,142 @@
+"""What is compared: full batch, mini-batches, truncated or not, plain k-means; both learning rates."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.benchmarks.kernel_kmeans.problems import Problem
+from tests.benchmarks.peers import quietly
+
+BATCHES, TAUS, RATES = (256, 512, 1024, 2048), (50, 100, 200, 300), ("sqrt", "count")
+BATCH, TAU = 1024, 200
+"""Those of Figure 1, and the only ones of large sets."""
+STEPS, QUICK_STEPS = 200, 20
+FULL, UNTRUNCATED, TRUNCATED, PLAIN = "full batch", "untruncated", "truncated", "plain k-means"
+LARGE_ITERATIONS = 10
+"""Of the full batch on large sets: its time is what counts there."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One way to cluster.
+
+    Attributes
+    ----------
+    kind : str
+        `FULL`, `UNTRUNCATED`, `TRUNCATED` or `PLAIN`.
+    batch, tau : int
+        0 where there is none.
+    rate : str
+        ``"sqrt"`` is the paper's, beta, ``"count"`` scikit-learn's; empty for the full batch.
+    steps : int
+    """
+
+    kind: str
+    batch: int = 0
+    tau: int = 0
+    rate: str = ""
+    steps: int = STEPS
+
+    @property
+    def name(self) -> str:
+        parts = [f"tau={self.tau}" if self.tau else self.kind]
+        parts += [f"b={self.batch}", self.rate] if self.batch else []
+        return ", ".join(parts)
+
+
+@dataclass
+class Fitted:
+    """One fit: agreement with the true labels, seconds, and those of Gram values alone."""
+
+    ari: float
+    nmi: float
+    steps: int
+    loop: float
+    gram: float
+    whole: float
+
+
+@dataclass
+class Norm:
+    """The largest sqrt K(x, x) of a kernel, and the seconds that its matrix took; 0 where none is made."""
+
+    largest: float
+    seconds: float
+
+
+def norm(one: Problem) -> Norm:
+    """Make the kernel of a set, as far as there is something to make, and measure it."""
+    if one.kernel == "rbf":
+        return Norm(1.0, 0.0)
+    return Norm(math.sqrt(float(one.matrix.diagonal().max())), one.matrix_seconds)
+
+
+def programs(one: Problem, *, quick: bool = False) -> list[Program]:
+    """Return what is compared on a set."""
+    few = one.is_large or one.is_shape or quick
+    steps = QUICK_STEPS if quick else STEPS
+    found = [Program(FULL, steps=LARGE_ITERATIONS if one.is_large or quick else 300)]
+    for batch in (BATCH,) if few else BATCHES:
+        for rate in RATES:
+            taus = (TAU,) if few else TAUS
+            found += [Program(TRUNCATED, batch, tau, rate, steps) for tau in taus]
+            found += [] if one.is_large else [Program(UNTRUNCATED, batch, 0, rate, steps)]
+            found.append(Program(PLAIN, batch, 0, rate, steps))
+    return found
+
+
+def estimator(one: Problem, program: Program, seed: int, threads: int) -> Any:
+    """Return the estimator of a program, not fitted."""
+    import daskcluster as dc
+
+    engine = {"engine": dc.LocalEngine(threads), "random_state": seed}
+    if program.kind == FULL:
+        return dc.KernelKMeans(one.k, **one.parameters, **engine, max_iter=program.steps)
+    both = {"batch_size": program.batch, "learning_rate": program.rate, **engine}
+    if program.kind == PLAIN:
+        passes = max(1, program.steps * program.batch // len(one.X))
+        return dc.MiniBatchKMeans(
+            one.k, **both, max_iter=passes, max_no_improvement=None, reassignment_ratio=0
+        )
+    tau = program.tau or None
+    return dc.MiniBatchKernelKMeans(
+        one.k, **one.parameters, **both, max_iter=program.steps, truncation=tau
+    )
+
+
+def warm_up(one: Problem, listed: Sequence[Program], threads: int) -> None:
+    """Compile what programs need, before the clock runs."""
+    few = min(1100, len(one.X))
+    for kind in dict.fromkeys(program.kind for program in listed):
+        program = next(each for each in listed if each.kind == kind)
+        model = estimator(one, program, 0, threads).set_params(max_iter=2)
+        if kind != PLAIN and one.kernel != "rbf":
+            quietly(model, np.ascontiguousarray(one.rows[:few, :few]))
+        else:
+            quietly(model, one.X[:few])
+
+
+def fitted(one: Problem, program: Program, seed: int, threads: int) -> Fitted:
+    """Fit, and compare the labels with the true ones."""
+    from daskcluster.metrics import adjusted_rand_index, normalized_mutual_info
+
+    model = estimator(one, program, seed, threads)
+    rows = one.X if program.kind == PLAIN else one.rows
+    began = time.perf_counter()
+    quietly(model, rows)
+    whole = time.perf_counter() - began
+    records, labels = model.history_, np.asarray(model.labels_)
+    return Fitted(
+        float(adjusted_rand_index(one.y, labels)),
+        float(normalized_mutual_info(one.y, labels)),
+        int(getattr(model, "n_steps_", model.n_iter_)),
+        float(sum(record["seconds"] for record in records)),
+        float(sum(record.get("gram_seconds", 0.0) for record in records)),
+        whole,
+    )

@@ -1,0 +1,79 @@
+"""The comparison of kernel k-means: what is compared, tables and plots, and that finished fits are kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.linalg import expm
+
+from tests.benchmarks import bench_kernel_rows, harness, kernel_kmeans
+from tests.benchmarks.harness import Figure, Options, Table
+from tests.benchmarks.kernel_kmeans import problems, programs
+
+
+def test_matrices_of_graphs_are_exact() -> None:
+    import daskcluster as dc
+    from daskcluster.estimators.neighbour_graph import neighbour_graph
+
+    X = np.random.default_rng(0).normal(size=(150, 3))
+    A = neighbour_graph(dc.open_dataset(X), 8).adjacency.toarray()
+    degrees = A.sum(axis=1)
+    scaled = A / np.sqrt(degrees[:, None] * degrees)
+    wanted = expm(-24.0 * (np.eye(150) - scaled))
+    np.testing.assert_allclose(problems.graph_matrix(X, 8, 24.0), wanted, atol=1e-7)
+    knn = A / degrees[:, None] / degrees
+    np.testing.assert_allclose(problems.graph_matrix(X, 8, None), knn, atol=1e-7)
+
+
+def test_a_small_set_has_all_cells_and_a_large_one_those_of_figure_1() -> None:
+    X, y = np.zeros((30, 2), np.float32), np.arange(30) % 3
+    few = programs.programs(problems.Problem("pendigits", X, y, {"gamma": 1.0}))
+    # Full; four batch sizes and two rates of four truncations, all batches, and plain k-means.
+    assert len(few) == len(set(few)) == 1 + 4 * 2 * (4 + 1 + 1)
+    many = np.zeros((20_001, 2), np.float32)
+    large = programs.programs(problems.Problem("mnist", many, y, {"gamma": 1.0}))
+    assert [each.name for each in large] == [
+        "full batch", "tau=200, b=1024, sqrt", "plain k-means, b=1024, sqrt",
+        "tau=200, b=1024, count", "plain k-means, b=1024, count",
+    ]  # fmt: skip
+
+
+def test_sets_run_and_what_is_finished_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(problems, "QUICK_ROWS", 300)
+    monkeypatch.setattr(programs, "QUICK_STEPS", 3)
+    monkeypatch.setattr(programs, "BATCH", 64)
+    monkeypatch.setattr(harness, "REST", 0.0)
+    options = Options(
+        quick=True, scratch=tmp_path, images=tmp_path / "images", seeds=2, threads=1,
+        sets=("rings", "rings-heat"),
+    )  # fmt: skip
+    found = kernel_kmeans.run(options)
+    tables = [each for each in found if isinstance(each, Table)]
+    assert [len(table.rows) for table in tables] == [2, 7, 7]
+    assert all(len(row) == len(table.header) for table in tables for row in table.rows)
+    assert {row[1] for row in tables[1].rows} == {2}
+    (figure,) = (each for each in found if isinstance(each, Figure))
+    assert (tmp_path / figure.path).stat().st_size > 1000
+    monkeypatch.setattr(kernel_kmeans, "fitted", None)  # nothing is fitted again
+    again = kernel_kmeans.run(replace(options, seeds=0))
+    assert [each.markdown() for each in again] == [each.markdown() for each in found]
+
+
+def test_an_unknown_set_is_refused() -> None:
+    with pytest.raises(ValueError, match="should be of pendigits"):
+        kernel_kmeans.run(Options(sets=("letters",)))
+
+
+@pytest.mark.slow
+def test_stores_are_labelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_kernel_rows, "QUICK_ROWS", (4_000, 30_000))
+    steps, _, stores = bench_kernel_rows.run(Options(quick=True, scratch=tmp_path))
+    assert [row[0] for row in steps.rows] == ["4,000", "30,000"]
+    assert [row[0] for row in stores.rows] == ["4,000", "30,000"]
+    assert all(row[-1] > 0.9 for row in stores.rows)
+    assert not list(tmp_path.iterdir())
