@@ -30,11 +30,11 @@ def test_matrices_of_graphs_are_exact() -> None:
 
 def test_a_small_set_has_all_cells_and_a_large_one_those_of_figure_1() -> None:
     X, y = np.zeros((30, 2), np.float32), np.arange(30) % 3
-    few = programs.programs(problems.Problem("pendigits", X, y, {"gamma": 1.0}))
+    few = programs.cells(problems.Problem("pendigits", X, y, {"gamma": 1.0}))
     # Full; four batch sizes and two rates of four truncations, all batches, and plain k-means.
     assert len(few) == len(set(few)) == 1 + 4 * 2 * (4 + 1 + 1)
     many = np.zeros((20_001, 2), np.float32)
-    large = programs.programs(problems.Problem("mnist", many, y, {"gamma": 1.0}))
+    large = programs.cells(problems.Problem("mnist", many, y, {"gamma": 1.0}))
     assert [each.name for each in large] == [
         "full batch", "tau=200, b=1024, sqrt", "plain k-means, b=1024, sqrt",
         "tau=200, b=1024, count", "plain k-means, b=1024, count",

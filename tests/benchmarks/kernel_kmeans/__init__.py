@@ -13,9 +13,9 @@ from tests.benchmarks.kernel_kmeans.programs import (
     Fitted,
     Norm,
     Program,
+    cells,
     fitted,
     norm,
-    programs,
     warm_up,
 )
 
@@ -63,7 +63,7 @@ def _norm(one: Problem, options: Options, files: RunFiles[Norm]) -> Norm | None:
 
 def _runs(one: Problem, options: Options, files: RunFiles[Fitted]) -> dict[Program, list[Fitted]]:
     """Return the fits of every program; the first seed of all comes before the second of any."""
-    listed = programs(one, quick=options.quick)
+    listed = cells(one, quick=options.quick)
     found: dict[Program, list[Fitted]] = {program: [] for program in listed}
     if options.seeds == 0:
         for program in listed:

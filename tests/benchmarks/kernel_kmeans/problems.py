@@ -13,7 +13,7 @@ import numpy as np
 from tests.benchmarks.harness import Options, say
 
 SETS = {
-    "pendigits": {"gamma": 1.0},
+    "pendigits": {"gamma": 4.0},
     "pendigits-knn": {"n_neighbors": 50},
     "pendigits-heat": {"n_neighbors": 10, "heat_time": 64.0},
     "mnist10k": {"gamma": 1.0},

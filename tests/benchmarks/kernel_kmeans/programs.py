@@ -77,7 +77,7 @@ def norm(one: Problem) -> Norm:
     return Norm(math.sqrt(float(one.matrix.diagonal().max())), one.matrix_seconds)
 
 
-def programs(one: Problem, *, quick: bool = False) -> list[Program]:
+def cells(one: Problem, *, quick: bool = False) -> list[Program]:
     """Return what is compared on a set."""
     few = one.is_large or one.is_shape or quick
     steps = QUICK_STEPS if quick else STEPS
