@@ -142,15 +142,15 @@ def _fit(
 
 
 def _write_report(paths: dict[str, str], record: dict[str, Any]) -> None:
-    from daskcluster.cli.report import write_page
+    from daskcluster.cli.report import write_report
     from daskcluster.models.persist import load_document
-    from daskcluster.reports.html import render
+    from daskcluster.reports.contents import Report
     from daskcluster.reports.tables import format_seconds
 
     facts = [("data", paths["rows"]), ("labels", paths["labels"])]
     facts.append(("time", format_seconds(record["seconds"])))
-    page = render(load_document(paths["model"]), title="daskcluster demo", facts=facts)
-    write_page(paths["report"], page)
+    model = load_document(paths["model"])
+    write_report(paths["report"], Report(model, title="daskcluster demo", facts=facts))
 
 
 def _tell(paths: dict[str, str], record: dict[str, Any], n_clusters: int, as_json: bool) -> None:

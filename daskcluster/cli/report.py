@@ -1,7 +1,8 @@
-"""``daskcluster report``."""
+"""``daskcluster report``: what there is to see of a model, as a page, a picture, text or figures."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +20,15 @@ from daskcluster.cli.options import (
 )
 from daskcluster.cli.output import Console
 from daskcluster.cli.sections import SectionedCommand, option
-from daskcluster.errors import DatasetNotFoundError, OutputExistsError
+from daskcluster.cli.values import ImageShape
+from daskcluster.errors import DatasetNotFoundError, InvalidParameterError, OutputExistsError
 
 if TYPE_CHECKING:
     from daskcluster.models.kinds import Model
-    from daskcluster.reports.html import Clusters
+    from daskcluster.reports.contents import Clusters, Report
+
+FORMATS = (".html", ".png", ".md", ".json")
+_EXAMPLES = 5
 
 
 @click.command("report", cls=SectionedCommand)
@@ -32,16 +37,23 @@ if TYPE_CHECKING:
     "--data",
     section=INPUT,
     metavar="SOURCE",
-    help="Also evaluate the model on these rows, in one pass.",
+    help="Also evaluate the model on these rows, in two passes, and show rows of its clusters.",
 )
 @takes_source()
+@option(
+    "--image-shape",
+    section=INPUT,
+    type=ImageShape(),
+    metavar="HxW[xC]",
+    help="Rows are pictures of that shape, such as 28x28 or 32x32x3: show centres and rows as such.",
+)
 @option(
     "--output",
     section=OUTPUT,
     required=True,
     type=click.Path(dir_okay=False),
-    metavar="PAGE.html",
-    help="The page to write.",
+    metavar="FILE",
+    help="The file to write: a page (.html), a picture (.png), text (.md), or figures (.json).",
 )
 @overwrite_option
 @takes_place
@@ -49,20 +61,23 @@ if TYPE_CHECKING:
 def command(
     model: str,
     data: str | None,
+    image_shape: tuple[int, ...] | None,
     output: str,
     overwrite: bool,
     opening: dict[str, Any],
     place: Place,
     console: Console,
 ) -> None:
-    """Write a page about MODEL: summary, history, clusters. One file, nothing loaded from elsewhere."""
+    """Write what there is to see of MODEL: convergence, cost, clusters. One file that needs no other."""
     check_page(output, overwrite=overwrite)
     from daskcluster.models.persist import load_document
-    from daskcluster.reports.html import render
+    from daskcluster.reports.contents import Report
+    from daskcluster.reports.pictures import check_shape
 
     found = load_document(model, opening["storage_options"])
+    shape = None if image_shape is None else check_shape(image_shape, found.n_features)
     clusters = None if data is None else _evaluate(found, data, opening, place, console)
-    write_page(output, render(found, title=model, data=clusters))
+    write_report(output, Report(found, title=model, data=clusters, image_shape=shape))
     console.emit({"output": output, "model": model}, [("report", output)])
 
 
@@ -70,35 +85,73 @@ def _evaluate(
     model: Model, data: str, opening: dict[str, Any], place: Place, console: Console
 ) -> Clusters:
     from daskcluster.data.open import open_dataset
-    from daskcluster.jobs import evaluate
-    from daskcluster.reports.html import Clusters
+    from daskcluster.jobs import evaluate, examine
+    from daskcluster.reports.contents import Clusters, largest
 
     dataset = open_dataset(data, **opening)
     with place.open() as engine, console.watching() as callbacks:
         seen = evaluate(model, dataset, engine=engine, callbacks=callbacks)
+        weights = seen.sizes if dataset.weights is None else seen.weights.sum(axis=0)
+        examples = examine(
+            model,
+            dataset,
+            clusters=largest(weights),
+            most=_EXAMPLES,
+            engine=engine,
+            callbacks=callbacks,
+        )
     return Clusters(
         title=f"Clusters in {data}",
         sizes=seen.sizes,
-        weights=seen.sizes if dataset.weights is None else seen.weights.sum(axis=0),
+        weights=weights,
         costs=seen.costs.sum(axis=0),
         facts=[("rows", f"{dataset.n_rows:,}"), ("inertia", f"{seen.inertia:.10g}")],
+        examples=examples,
     )
 
 
+def write_report(path: str, report: Report) -> None:
+    """Write a report in the format that the name asks for, whole or not at all."""
+    from daskcluster.reports.charts import Chart
+    from daskcluster.reports.drawing import as_png
+    from daskcluster.reports.html import as_html
+    from daskcluster.reports.markdown import as_markdown
+
+    kind = os.path.splitext(path)[1].lower()
+    if kind == ".png":
+        charts = [
+            (section.title, part)
+            for section in report.sections()
+            for part in section.parts
+            if isinstance(part, Chart)
+        ]
+        content = as_png(charts, report.title)
+    elif kind == ".json":
+        content = json.dumps(report.as_dict(), indent=1).encode()
+    else:
+        content = (as_markdown(report) if kind == ".md" else as_html(report)).encode()
+    _write_whole(path, content)
+
+
 def check_page(path: str, *, overwrite: bool) -> None:
-    """Refuse a page that exists, or whose folder does not, before any work."""
+    """Refuse a file that exists, whose folder does not, or of no known format, before any work."""
+    if os.path.splitext(path)[1].lower() not in FORMATS:
+        raise InvalidParameterError(
+            f"--output {path!r} should end in one of {', '.join(FORMATS)}, which says the format."
+        )
     if os.path.lexists(path) and not overwrite:
         raise OutputExistsError(f"{path!r} exists; pass --overwrite or choose another name.")
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
-        raise DatasetNotFoundError(f"The folder {folder!r} for the page does not exist; create it.")
+        raise DatasetNotFoundError(
+            f"The folder {folder!r} for the report does not exist; create it."
+        )
 
 
-def write_page(path: str, text: str) -> None:
-    """Write a page, whole or not at all."""
+def _write_whole(path: str, content: bytes) -> None:
     partial = Path(f"{path}.partial-{os.getpid()}")
     try:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(content)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)

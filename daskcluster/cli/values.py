@@ -39,6 +39,19 @@ class Size(ParamType):
         return size
 
 
+class ImageShape(ParamType):
+    """Height, width and maybe channels of a picture, such as 28x28 or 32x32x3."""
+
+    name = "HxW[xC]"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        if not re.fullmatch(r"[1-9][0-9]*(x[1-9][0-9]*){1,2}", str(value)):
+            self.fail(f"{value!r} is not a shape such as 28x28 or 32x32x3.", param, ctx)
+        return tuple(int(size) for size in str(value).split("x"))
+
+
 class ValueOrWord(ParamType):
     """What another type takes, or one word that stands beside it, for itself or for a value."""
 

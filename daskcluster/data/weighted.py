@@ -95,11 +95,13 @@ class StoredWeights:
     def recipe(self) -> ZarrWeights:
         return self._source
 
-    def max(self) -> float:
+    # `numpy.max` and `numpy.sum` come here with arguments of their own, all None.
+
+    def max(self, axis: None = None, out: None = None) -> float:
         """Return the largest weight, block by block."""
         return max(float(block.max()) for block in _blocks(self, len(self)))
 
-    def sum(self) -> float:
+    def sum(self, axis: None = None, dtype: None = None, out: None = None) -> float:
         """Return the total weight, block by block."""
         return float(sum(float(block.sum()) for block in _blocks(self, len(self))))
 

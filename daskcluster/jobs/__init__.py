@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from daskcluster.jobs.coresets import build_coreset
     from daskcluster.jobs.fitting import fit
-    from daskcluster.jobs.kinds import evaluate
+    from daskcluster.jobs.kinds import evaluate, examine
     from daskcluster.jobs.outputs import check_outputs
     from daskcluster.jobs.predicting import predict
     from daskcluster.jobs.scoring import score
@@ -27,6 +27,7 @@ __all__ = [
     "build_coreset",
     "check_outputs",
     "evaluate",
+    "examine",
     "fit",
     "predict",
     "score",
@@ -40,6 +41,7 @@ _HOMES = {
     "ScoreRecord": "daskcluster.models.record",
     "check_outputs": "daskcluster.jobs.outputs",
     "evaluate": "daskcluster.jobs.kinds",
+    "examine": "daskcluster.jobs.kinds",
     "fit": "daskcluster.jobs.fitting",
     "predict": "daskcluster.jobs.predicting",
     "score": "daskcluster.jobs.scoring",

@@ -10,11 +10,13 @@ import numpy as np
 from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.assign import RowParams, ScoreStatistics
+from daskcluster.chunkwise.examples import ClusterExamples, ExampleParams
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.labels import save_rows
 from daskcluster.events import Callback
+from daskcluster.jobs.examples import find_examples
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.typing import Dataset
 
@@ -59,6 +61,20 @@ class CentreJobs:
         """Return inertia and score (minus the inertia, as scikit-learn has it). One pass."""
         inertia = self.evaluate(model, dataset, engine, callbacks).inertia
         return inertia, -inertia
+
+    def examine(
+        self,
+        model: KMeansModel,
+        dataset: Dataset,
+        clusters: Sequence[int],
+        most: int,
+        engine: Any,
+        callbacks: Sequence[Callback],
+    ) -> ClusterExamples:
+        """Return the nearest and farthest rows of every cluster. One pass."""
+        rows = _row_params(model, dataset)
+        params = ExampleParams(rows.centres, rows.unit, most)
+        return find_examples(dataset, params, clusters, engine, callbacks)
 
 
 def _row_params(model: KMeansModel, dataset: Dataset) -> RowParams:

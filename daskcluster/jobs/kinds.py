@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from daskcluster.chunkwise.assign import ScoreStatistics
+from daskcluster.chunkwise.examples import ClusterExamples
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import Callback
@@ -50,6 +51,22 @@ class ModelJobs(Protocol):
         ...
 
 
+class ExampleJobs(Protocol):
+    """What jobs do with rows under a model whose centres rows can be compared with."""
+
+    def examine(
+        self,
+        model: Any,
+        dataset: Dataset,
+        clusters: Sequence[int],
+        most: int,
+        engine: Any,
+        callbacks: Sequence[Callback],
+    ) -> ClusterExamples:
+        """Return the nearest and farthest rows of every cluster."""
+        ...
+
+
 class PosteriorJobs(Protocol):
     """What jobs do with rows under a model that has posteriors."""
 
@@ -75,6 +92,12 @@ JOBS: dict[str, ModelJobs] = {
     GraphKMeansModel.kind: KernelJobs(),
 }
 """By the kind of model, as in `daskcluster.models.kinds.KINDS`."""
+
+EXAMPLES: dict[str, ExampleJobs] = {
+    KMeansModel.kind: CentreJobs(),
+    MixtureModel.kind: MixtureJobs(),
+}
+"""Those kinds of model whose centres are points among the rows."""
 
 POSTERIORS: dict[str, PosteriorJobs] = {MixtureModel.kind: MixtureJobs()}
 """Those kinds of model that have posteriors."""
@@ -114,3 +137,29 @@ def evaluate(
     """Return size, weight and cost of every cluster on `dataset`. One pass."""
     check_features(model, dataset)
     return JOBS[model.kind].evaluate(model, dataset, engine, callbacks)
+
+
+def examine(
+    model: Model,
+    dataset: Dataset,
+    *,
+    clusters: Sequence[int] = (),
+    most: int = 5,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+) -> ClusterExamples | None:
+    """Return the `most` nearest and farthest rows of every cluster; None for kernel k-means.
+
+    Parameters
+    ----------
+    clusters : sequence of int
+        Whose examples are fetched as well.
+
+    Notes
+    -----
+    Cost: one pass, k + 1 distances a row, and the rows themselves are read once more. A worker returns
+    at most 40 k `most` bytes.
+    """
+    check_features(model, dataset)
+    jobs = EXAMPLES.get(model.kind)
+    return None if jobs is None else jobs.examine(model, dataset, clusters, most, engine, callbacks)

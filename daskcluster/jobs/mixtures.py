@@ -7,6 +7,7 @@ from typing import Any
 
 from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunkwise.assign import ScoreStatistics
+from daskcluster.chunkwise.examples import ClusterExamples, ExampleParams
 from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.mixture_rows import (
     MixtureRowParams,
@@ -21,6 +22,7 @@ from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.mixture_rows import gaussians_for, log_likelihood
 from daskcluster.estimators.posteriors import save_posteriors
 from daskcluster.events import Callback
+from daskcluster.jobs.examples import find_examples
 from daskcluster.models.mixture import MixtureModel
 from daskcluster.typing import Dataset
 
@@ -94,6 +96,20 @@ class MixtureJobs:
             inertia = score_rows(rows, gaussians.means).inertia
             total, weight = log_likelihood(rows, gaussians)
         return inertia, total / weight
+
+    def examine(
+        self,
+        model: MixtureModel,
+        dataset: Dataset,
+        clusters: Sequence[int],
+        most: int,
+        engine: Any,
+        callbacks: Sequence[Callback],
+    ) -> ClusterExamples:
+        """Return the nearest and farthest rows of every mean, of those nearest to it. One pass."""
+        means = _gaussians(model, dataset).means
+        params = ExampleParams(means, most=most)
+        return find_examples(dataset, params, clusters, engine, callbacks)
 
 
 def _gaussians(model: MixtureModel, dataset: Dataset) -> Gaussians:

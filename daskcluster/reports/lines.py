@@ -15,8 +15,10 @@ from daskcluster.events import (
     PassEnded,
     PassProgress,
     PassStarted,
+    RoundEnded,
     SeedingEnded,
     StartEnded,
+    StepsEnded,
 )
 from daskcluster.reports.eta import Remaining
 from daskcluster.reports.tables import format_seconds
@@ -89,6 +91,20 @@ def describe_start(event: StartEnded) -> str:
     return f"start {event.number + 1} of {event.n_init}: inertia {event.inertia:.8g}"
 
 
+def describe_speed(event: IterationEnded, n_rows: int) -> str:
+    """Return how many rows a second, and which share of them was looked at; each after a comma.
+
+    Rows that bounds decide without a look count as well; of a batch, only its own do.
+    """
+    of_batch = isinstance(event, RoundEnded | StepsEnded)
+    rows, text = event.n_touched if of_batch else n_rows, ""
+    if rows and event.seconds > 0:
+        text += f", {float(f'{rows / event.seconds:.3g}'):,.0f} rows/s"
+    if not of_batch and 0 < event.n_touched < n_rows:
+        text += f", {event.n_touched / n_rows:.1%} of the rows looked at"
+    return text
+
+
 def describe_iteration(
     event: IterationEnded, max_iter: int, at_most: float | None, n_rows: int = 0
 ) -> str:
@@ -97,8 +113,7 @@ def describe_iteration(
     if isinstance(event, EMStepEnded):
         figures = f"free energy {event.free_energy:.8g}, inertia {event.inertia:.8g}"
     text = f"iteration {event.iteration}/{max_iter}: {figures}, {format_seconds(event.seconds)}"
-    if 0 < event.n_touched < n_rows:
-        text += f", {event.n_touched / n_rows:.1%} of the rows looked at"
+    text += describe_speed(event, n_rows)
     if event.n_empty:
         text += f", {event.n_empty} empty"
     return text if at_most is None else f"{text}, at most {format_seconds(at_most)} left"

@@ -30,7 +30,7 @@ from daskcluster.events import (
     StartEnded,
 )
 from daskcluster.reports.eta import Remaining
-from daskcluster.reports.lines import describe_start
+from daskcluster.reports.lines import describe_speed, describe_start
 from daskcluster.reports.tables import format_seconds
 
 
@@ -66,6 +66,7 @@ class ProgressDisplay:
             transient=True,
         )
         self._remaining = Remaining()
+        self._n_rows = 0
         self._fit = self._progress.add_task("fit", visible=False)
         self._pass = self._progress.add_task("pass", visible=False)
 
@@ -99,6 +100,7 @@ class ProgressDisplay:
 
     def _on_fit(self, event: Event) -> None:
         if isinstance(event, FitStarted):
+            self._n_rows = event.n_rows
             self._progress.reset(
                 self._fit,
                 total=max(1, event.max_iter),
@@ -114,7 +116,8 @@ class ProgressDisplay:
             self._progress.update(
                 self._fit,
                 completed=event.iteration,
-                description=f"iteration {event.iteration}, inertia {event.inertia:.6g}",
+                description=f"iteration {event.iteration}, inertia {event.inertia:.6g}"
+                f"{describe_speed(event, self._n_rows)}",
                 at_most=self._remaining.at_most,
             )
         elif isinstance(event, FitEnded):

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.energy_runs import RunFiles
-from tests.benchmarks.harness import Options, mixture
+from tests.benchmarks.harness import Figure, Options, Table, mixture
 from tests.benchmarks.vrkm import sweeps
 from tests.benchmarks.vrkm.problems import Problem, agreement, problems, sift_like
-from tests.benchmarks.vrkm.programs import PROGRAMS, Outcome, program
+from tests.benchmarks.vrkm.programs import PROGRAMS, Outcome, program, variance_reduced
 from tests.benchmarks.vrkm.published import AGREEMENT, LOSSES, SPEEDUPS
 from tests.benchmarks.vrkm.tables import table3, table4
 from tests.benchmarks.vrkm.uncorrected import losses
+from tests.benchmarks.vrkm.unguarded import unguarded_losses
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +81,22 @@ def test_descriptors_are_integers_of_a_byte() -> None:
     assert np.array_equal(rows, np.rint(rows))
     with pytest.raises(ValueError, match="some of mnist"):
         next(problems(Options(sets=("other",))))
+
+
+def test_figures_are_tables_and_a_plot(problem: Problem, tmp_path) -> None:
+    files = RunFiles(tmp_path, {}, Outcome)
+    options = Options(quick=True, threads=1, images=tmp_path / "images")
+    *tables, plot = sweeps.figures(problem, files, options)
+    for table in tables:
+        assert isinstance(table, Table)
+        assert all(len(row) == len(table.header) for row in table.rows)
+    assert isinstance(plot, Figure)
+    assert (tmp_path / plot.path).exists()
+
+
+def test_without_the_guard_nothing_else_changes(problem: Problem) -> None:
+    rate = problem.k / len(problem.rows)
+    free = unguarded_losses(problem, 0, 1, 4, rate=rate)
+    guarded = variance_reduced(problem, 0, 1, None, max_iter=4, learning_rate=rate)
+    assert guarded.facts["went_back"] == 0
+    assert free == pytest.approx(guarded.losses, rel=1e-6)

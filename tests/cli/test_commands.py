@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -156,7 +155,7 @@ FAILURES: list[tuple[tuple[str, ...], str]] = [
     (("convert", "rows.npy", "rows.npy", "--overwrite"), "both"),
     (("report", "absent", "--output", "page.html"), "no model can be read at"),
     (("report", "absent", "--output", "no/such/page.html"), "does not exist"),
-    (("report", "absent", "--output", "rows.npy"), "exists; pass --overwrite"),
+    (("report", "absent", "--output", "rows.npy"), "should end in one of .html, .png, .md, .json"),
     (("score", "m", "rows.npy", "--scheduler", "tcp://127.0.0.1:9", "--timeout", "1"), "within 1 s"),
     (("score", "m", "rows.npy", "--scheduler", "nonsense://x", "--timeout", "1"), "nonsense"),
 ]  # fmt: skip
@@ -208,13 +207,30 @@ def test_a_page_stands_on_its_own(here: Path, run: Run, record: Record) -> None:
     page = (here / "page.html").read_text()
     assert "<title>m&lt;&amp;&gt;.zarr</title>" in page
     assert "<m" not in page.replace("<meta", "")
-    assert page.count("<svg") == 4  # inertia, shift, clusters in the fit, clusters in the data
+    assert "Nearest and farthest rows" in page
     assert "http" not in page
     assert "<script" not in page
-    for chart in page.split("<svg")[1:]:
-        ET.fromstring("<svg" + chart.split("</svg>")[0] + "</svg>")
     assert run("report", "m<&>.zarr", "--output", "page.html").exit_code == 1
     assert run("report", "m<&>.zarr", "--output", "page.html", "--overwrite").exit_code == 0
+
+
+def test_a_report_has_four_formats(here: Path, run: Run, record: Record) -> None:
+    record("fit", "rows.npy", *FIT[2:], "--model", "m")
+    for name, begins in (("a.md", b"# m"), ("a.json", b"{"), ("a.png", b"\x89PNG")):
+        done = run("report", "m", "--data", "rows.npy", "--image-shape", "2x2", "--output", name)
+        assert done.exit_code == 0, done.output
+        assert (here / name).read_bytes().startswith(begins)
+    figures = json.loads((here / "a.json").read_text())["clusters"]["Clusters in rows.npy"]
+    assert sum(figures["sizes"]) == 2000
+    rows, found = np.load("rows.npy"), figures["farthest"]
+    centre = load_model("m").cluster_centers_[found["cluster"][0]]
+    away = ((rows[found["row"][0]].astype(float) - centre) ** 2).sum()
+    assert found["squared_distance"][0] == pytest.approx(away)
+    for shape, text in (("3x3", "should be (height, width)"), ("four", "not a shape such as")):
+        refused = run("report", "m", "--image-shape", shape, "--output", "b.html")
+        assert refused.exit_code != 0
+        assert text in refused.output
+    assert not (here / "b.html").exists()
 
 
 def test_a_dry_run_says_what_a_fit_costs_and_does_nothing(

@@ -43,6 +43,9 @@ def test_sparse_rows(tmp_path):
 
 def test_rows_alone_by_name(tmp_path):
     write(tmp_path / "rows")
+    whole = open_dataset(str(tmp_path / "rows"))
+    assert np.sum(whole.weights) == WEIGHTS.sum()
+    assert np.max(whole.weights) == WEIGHTS.max()
     assert open_dataset(str(tmp_path / "rows"), array="X").weights is None
 
 

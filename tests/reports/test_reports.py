@@ -1,9 +1,8 @@
-"""What people see: times, tables, progress, charts and pages."""
+"""What people see of a fit: times, tables, progress."""
 
 from __future__ import annotations
 
 import io
-import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
@@ -21,14 +20,12 @@ from daskcluster.events import (
     SeedingEnded,
     StopReason,
 )
-from daskcluster.models.kmeans import KMeansModel
 from daskcluster.reports import lines as lines_module
-from daskcluster.reports.chart import bar_chart, line_chart
 from daskcluster.reports.eta import Remaining
-from daskcluster.reports.html import MOST_CLUSTERS, Clusters, render
 from daskcluster.reports.lines import ProgressLines
 from daskcluster.reports.progress import ProgressDisplay
 from daskcluster.reports.tables import cluster_rows, format_seconds, rows_of_model, rows_of_record
+from tests.reports.models import make_model
 
 
 def fit_events(max_iter: int = 10) -> list[Event]:
@@ -75,8 +72,8 @@ def test_lines_tell_a_fit() -> None:
     assert written == [
         "lloyd: 1,000 rows of 3 features into 4 clusters, engine local",
         "seeding by k-means||: 6 passes, 3 s",
-        "iteration 1/10: inertia 50, shift 2, 0.1 s, at most 1 s left",
-        "iteration 2/10: inertia 40, shift 0.5, 0.3 s, 1 empty, at most 1.8 s left",
+        "iteration 1/10: inertia 50, shift 2, 0.1 s, 10,000 rows/s, at most 1 s left",
+        "iteration 2/10: inertia 40, shift 0.5, 0.3 s, 3,330 rows/s, 1 empty, at most 1.8 s left",
         "an oddity",
         "ended (tolerance): inertia 39.5",
     ]
@@ -122,21 +119,6 @@ def test_bars_on_a_terminal() -> None:
     assert "%" not in unknown.split("[odd]")[-1]
 
 
-def make_model(k: int, **changes: object) -> KMeansModel:
-    values: dict[str, object] = {
-        "sizes": np.arange(k),
-        "costs": np.ones(k),
-        "inertia": float(k),
-        "n_rows": 10,
-        "n_iter": 2,
-        "stop_reason": "tolerance",
-        "history": [{"iteration": i, "inertia": 9.0 - i, "shift": 0.1**i} for i in (1, 2, 3)],
-        "parameters": {"n_clusters": k, "max_time": None, "tol": 1e-4},
-        "created_with": {"python": "3"},
-    }
-    return KMeansModel(np.eye(k, 2), np.arange(k, dtype=float), **{**values, **changes})  # type: ignore[arg-type]
-
-
 def test_tables_of_records_and_models() -> None:
     record = {"n_rows": 12345, "inertia": 0.5, "seconds": 75.0, "labels": None, "bytes_read": 2048}
     assert rows_of_record(record) == [
@@ -154,44 +136,3 @@ def test_clusters_come_largest_first_and_empty_ones_have_no_mean() -> None:
     rows = cluster_rows(np.array([3, 0, 3]), np.array([1.0, 0.0, 1.0]), np.array([5.0, 0.0, 1.0]))
     assert rows == [(0, 3, 1.0, 0.5, 5.0), (2, 3, 1.0, 0.5, 1.0), (1, 0, 0.0, 0.0, 0.0)]
     assert cluster_rows(np.zeros(1, int), np.zeros(1), np.zeros(1)) == [(0, 0, 0.0, 0.0, 0.0)]
-
-
-@pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize(
-    "values", [[5.0], [3.0, 3.0], [1e-30, 1e30], [2.0, 1.0, 0.0], [float("nan"), 1.0], [-1.0, 2.0]]
-)
-def test_charts_are_well_formed_and_inside_their_frame(values: list[float], log: bool) -> None:
-    for text in (
-        line_chart(values, x_label="a<b", y_label="c&d", log=log),
-        bar_chart([abs(v) for v in values if v == v], x_label="a<b", y_label="c&d"),
-    ):
-        root = ET.fromstring(text)
-        for point in root.iter("circle"):
-            assert 0 <= float(point.attrib["cx"]) <= 640
-            assert 0 <= float(point.attrib["cy"]) <= 240
-        for bar in root.iter("rect"):
-            assert float(bar.attrib["height"]) >= 0
-
-
-def test_nothing_to_draw_is_no_chart() -> None:
-    assert line_chart([], x_label="", y_label="") == ""
-    assert line_chart([0.0, -1.0], x_label="", y_label="", log=True) == ""
-    assert bar_chart([], x_label="", y_label="") == ""
-
-
-def test_a_page_is_whole_and_escaped() -> None:
-    page = render(make_model(3), title="<b>&", facts=[("a<", ">b")])
-    assert "<title>&lt;b&gt;&amp;</title>" in page
-    assert "a&lt;" in page
-    assert "max_time" in page
-    assert page.count("<svg") == 3
-    assert page.startswith("<!doctype html>")
-
-
-def test_a_page_of_many_clusters_and_no_history() -> None:
-    k = MOST_CLUSTERS + 50
-    data = Clusters("elsewhere", np.ones(k, int), np.ones(k), np.ones(k), [("rows", "7")])
-    page = render(make_model(k, history=[], parameters={}), title="m", data=data)
-    assert page.count("50 smaller clusters are not listed") == 2
-    assert page.count("<svg") == 2
-    assert "History" not in page

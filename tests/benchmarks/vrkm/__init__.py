@@ -14,7 +14,7 @@ from tests.benchmarks.energy_runs import RunFiles, write_results
 from tests.benchmarks.harness import Figure, Note, Options, Table, say
 from tests.benchmarks.vrkm.problems import Problem, problems
 from tests.benchmarks.vrkm.programs import PROGRAMS, Outcome, program, variance_reduced
-from tests.benchmarks.vrkm.sweeps import figure3, figure6, figure7, partitions
+from tests.benchmarks.vrkm.sweeps import figures, partitions
 from tests.benchmarks.vrkm.tables import table3, table4
 
 TAKES = (
@@ -37,13 +37,7 @@ def run(options: Options) -> list[Table | Figure | Note]:
         files = _files(problem, options)
         _warm_up(problem, options)
         found[problem.name] = _compete(problem, files, options)
-        if problem.name == "cifar10_test10k":
-            parts.append(figure3(problem, files, options))
-        parts += [
-            figure6(problem, files, options),
-            figure7(problem, files, options),
-            partitions(problem, files, options),
-        ]
+        parts += [*figures(problem, files, options), partitions(problem, files, options)]
         sets.append(_without_rows(problem))
     tables = [table3(sets, found), *table4(sets, found)]
     results = {

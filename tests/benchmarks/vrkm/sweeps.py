@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tests.benchmarks.energy_runs import RunFiles
-from tests.benchmarks.harness import Options, Table
+from tests.benchmarks.harness import Figure, Note, Options, Table
+from tests.benchmarks.vrkm.plots import Sweep, draw_sweeps
 from tests.benchmarks.vrkm.problems import Problem
 from tests.benchmarks.vrkm.programs import Outcome, variance_reduced
 from tests.benchmarks.vrkm.uncorrected import losses
+from tests.benchmarks.vrkm.unguarded import unguarded_losses
 
 SIZES = (0.25, 0.5, 1.0, 2.0, "doubling")
 MULTIPLES = (1, 2, 5, 10, 20, 50, 100, 200)
@@ -38,15 +40,78 @@ def _base(problem: Problem) -> float:
     return problem.k / len(problem.rows)
 
 
-def figure3(problem: Problem, files: RunFiles[Outcome], options: Options) -> Table:
-    """Return the loss with and without position correction."""
+def figures(
+    problem: Problem, files: RunFiles[Outcome], options: Options
+) -> list[Table | Figure | Note]:
+    """Return the tables of Figures 3 (of the pictures of CIFAR-10), 6 and 7, and the plot of them."""
+    by_size = _by_size(problem, files, options)
+    by_rate, guarded = _by_rate(problem, files, options), _by_guarded_rate(problem, files, options)
+    tables = [_figure6(problem, by_size, options), _figure7(problem, by_rate, guarded, options)]
+    panels = [
+        Sweep("Figure 6: epoch size T", by_size),
+        Sweep("Figure 6: epoch size T", by_size, against="seconds"),
+        Sweep("Figure 7: eta / (K / n), no guard", by_rate),
+        Sweep("the same, with the guard", guarded),
+    ]
+    if problem.name == "cifar10_test10k":
+        corrections = _by_correction(problem, files, options, by_size["1.0 n"])
+        tables.insert(0, _figure3(problem, corrections, options))
+        panels.insert(0, Sweep("Figure 3: position correction", corrections))
+    return [*tables, draw_sweeps(problem, panels, options.images)]
+
+
+def _by_correction(
+    problem: Problem, files: RunFiles[Outcome], options: Options, corrected: Outcome
+) -> dict[str, Outcome]:
     epochs = min(_epochs(problem, options), 8)
     plain = files.get(
         f"uncorrected-{epochs}",
         lambda: _outcome(losses(problem, 0, epochs, rate=_base(problem))),
     )
-    corrected = _get(problem, files, options, "size-1.0", epoch_size=1.0)
-    start = plain.losses[0]
+    first = _outcome(corrected.losses[: epochs + 1])
+    return {"SVRG without correction": plain, "VRKM++": first}
+
+
+def _by_size(problem: Problem, files: RunFiles[Outcome], options: Options) -> dict[str, Outcome]:
+    return {
+        "2^s" if size == "doubling" else f"{size} n": _get(
+            problem, files, options, f"size-{size}", epoch_size=size
+        )
+        for size in SIZES
+    }
+
+
+def _rates(problem: Problem) -> dict[int, float]:
+    rates = {multiple: multiple * _base(problem) for multiple in MULTIPLES}
+    return {multiple: rate for multiple, rate in rates.items() if rate <= 1}
+
+
+def _by_guarded_rate(
+    problem: Problem, files: RunFiles[Outcome], options: Options
+) -> dict[str, Outcome]:
+    return {
+        str(multiple): _get(problem, files, options, f"rate-{multiple}", learning_rate=rate)
+        for multiple, rate in _rates(problem).items()
+    }
+
+
+def _by_rate(problem: Problem, files: RunFiles[Outcome], options: Options) -> dict[str, Outcome]:
+    """Return fits whose rate stays what it is, whatever the steps do."""
+    epochs = _epochs(problem, options)
+
+    def run(rate: float) -> Outcome:
+        return _outcome(unguarded_losses(problem, 0, options.threads, epochs, rate=rate))
+
+    return {
+        str(multiple): files.get(f"unguarded-{multiple}-{epochs}", lambda rate=rate: run(rate))
+        for multiple, rate in _rates(problem).items()
+    }
+
+
+def _figure3(problem: Problem, found: dict[str, Outcome], options: Options) -> Table:
+    """Return the loss with and without position correction."""
+    epochs = min(_epochs(problem, options), 8)
+    start = next(iter(found.values())).losses[0]
     table = Table(
         f"Figure 3: loss over that of the start, {problem.name}, eta = K / n, T = n",
         ["epochs", *range(epochs + 1)],
@@ -55,8 +120,8 @@ def figure3(problem: Problem, files: RunFiles[Outcome], options: Options) -> Tab
             "mode. It ends with nearly all rows at few centres."
         ],
     )  # fmt: skip
-    for name, found in (("SVRG without correction", plain.losses), ("VRKM++", corrected.losses)):
-        cells = [f"{loss / start:.3g}" for loss in found[: epochs + 1]]
+    for name, outcome in found.items():
+        cells = [f"{loss / start:.3g}" for loss in outcome.losses]
         table.rows.append([name, *cells, *[None] * (epochs + 1 - len(cells))])
     return table
 
@@ -66,28 +131,26 @@ def _outcome(found: list[float]) -> Outcome:
     return Outcome(steps, found, found[-1], 0.0, len(found) - 1, [], {})
 
 
-def figure6(problem: Problem, files: RunFiles[Outcome], options: Options) -> Table:
+def _figure6(problem: Problem, found: dict[str, Outcome], options: Options) -> Table:
     """Return the loss by epoch size."""
     table = _table(problem, options, "Figure 6: epoch size T")
-    for size in SIZES:
-        text = "2^s" if size == "doubling" else f"{size} n"
-        outcome = _get(problem, files, options, f"size-{size}", epoch_size=size)
-        table.rows.append([text, *_cells(outcome)])
+    table.rows = [[name, *_cells(outcome)] for name, outcome in found.items()]
     return table
 
 
-def figure7(problem: Problem, files: RunFiles[Outcome], options: Options) -> Table:
+def _figure7(
+    problem: Problem, free: dict[str, Outcome], guarded: dict[str, Outcome], options: Options
+) -> Table:
     """Return the loss by learning rate, from the paper's to one at which steps do harm."""
     table = _table(problem, options, "Figure 7: learning rate, in multiples of K / n")
-    for multiple in MULTIPLES:
-        rate = multiple * _base(problem)
-        if rate > 1:
-            break
-        outcome = _get(problem, files, options, f"rate-{multiple}", learning_rate=rate)
-        table.rows.append([multiple, *_cells(outcome)])
+    table.header = [*table.header, "last loss without the guard", "the best without it"]
+    for name, outcome in guarded.items():
+        bare = free[name]
+        table.rows.append([name, *_cells(outcome), f"{bare.loss:.6g}", f"{min(bare.losses):.6g}"])
     table.notes.append(
-        "Epochs that went back: the inertia had risen, or steps had diverged; the rate was halved then. A "
-        "constant rate diverges or stalls there."
+        "Epochs that went back: the inertia had risen, or steps had diverged; the rate was halved then. "
+        "Without the guard the rate stays, as in the paper: it has diverged where the last loss is above "
+        "the best one."
     )
     return table
 

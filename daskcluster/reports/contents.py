@@ -1,0 +1,276 @@
+"""What a report tells: sections of tables and charts, the same for every format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunkwise.examples import ClusterExamples, RankedRows
+from daskcluster.host import format_bytes
+from daskcluster.models.kinds import Model
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.reports import charts
+from daskcluster.reports.charts import Chart, numbers
+from daskcluster.reports.pictures import Shape
+from daskcluster.reports.tables import (
+    Rows,
+    cluster_rows,
+    format_field,
+    format_seconds,
+    rows_of_model,
+)
+
+MOST_CLUSTERS = 200
+"""Rows of the table of clusters; charts show all of them."""
+MOST_EXAMPLES = 20
+"""Clusters, the largest, whose nearest and farthest rows are shown."""
+_SHOWN_VALUES = 8
+
+
+@dataclass(frozen=True)
+class Table:
+    """Lines of texts.
+
+    Attributes
+    ----------
+    rows : sequence of sequences of str
+    header : sequence of str
+        Empty for names and values; with one, cells are numbers.
+    note : str
+    """
+
+    rows: Sequence[Sequence[str]]
+    header: Sequence[str] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report under a title of its own."""
+
+    title: str
+    parts: Sequence[Table | Chart]
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Size, weight and cost of every cluster on some rows.
+
+    Attributes
+    ----------
+    title : str
+    sizes, weights, costs : ndarray of shape (k,)
+    facts : rows of texts
+        Beside the charts, e.g. the inertia on these rows.
+    examples : ClusterExamples, optional
+        Nearest and farthest rows.
+    """
+
+    title: str
+    sizes: np.ndarray
+    weights: np.ndarray
+    costs: np.ndarray
+    facts: Rows = field(default_factory=list)
+    examples: ClusterExamples | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What there is to tell of a model.
+
+    Attributes
+    ----------
+    model : Model
+    title : str
+        Usually the model's URL.
+    data : Clusters, optional
+        The model on rows of the reader's choice, beside those that it was fitted on.
+    facts : rows of texts
+        Lines to add to the summary.
+    image_shape : tuple, optional
+        Rows are pictures of that shape.
+    """
+
+    model: Model
+    title: str
+    data: Clusters | None = None
+    facts: Rows = field(default_factory=list)
+    image_shape: Shape | None = None
+
+    def sections(self) -> list[Section]:
+        """Return all sections that have something to say."""
+        model = self.model
+        found = [
+            Section("Summary", [Table([*rows_of_model(model), *self.facts])]),
+            Section("Convergence", _present(charts.convergence(model.history))),
+            Section("Where time and bytes went", _effort(model)),
+            Section("Centres", self._centres()),
+            *self._clusters(),
+            Section("Parameters", _parameters(model)),
+        ]
+        return [section for section in found if section.parts]
+
+    def _fitted(self) -> Clusters | None:
+        # Components of a mixture share rows: they have no sizes and costs of their own.
+        if not isinstance(self.model, KMeansModel):
+            return None
+        model = self.model
+        return Clusters("Clusters in the fit", model.sizes, model.weights, model.costs)
+
+    def _centres(self) -> list[Table | Chart]:
+        clusters = self.data or self._fitted()
+        weights = np.ones(self.model.n_clusters) if clusters is None else clusters.weights
+        parts = _present(charts.map_of_centres(self.model.centres, weights))
+        if self.image_shape is not None:
+            parts.append(charts.pictures_of_centres(self.model.centres, weights, self.image_shape))
+        return parts
+
+    def _clusters(self) -> list[Section]:
+        found = [one for one in (self._fitted(), self.data) if one is not None]
+        sections = [Section(one.title, _of_clusters(one)) for one in found]
+        if self.data is not None and self.data.examples is not None:
+            shape = self.image_shape
+            sections.append(
+                Section(
+                    "Nearest and farthest rows", _examples(self.data, self.data.examples, shape)
+                )
+            )
+        return sections
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures behind the report as plain JSON values."""
+        model, clusters = self.model, [self._fitted(), self.data]
+        return {
+            "title": self.title,
+            "summary": dict([*rows_of_model(model), *self.facts]),
+            "parameters": dict(model.parameters),
+            "history": [dict(record) for record in model.history],
+            "clusters": {one.title: _numbers_of(one) for one in clusters if one is not None},
+        }
+
+
+def largest(weights: np.ndarray, most: int = MOST_EXAMPLES) -> list[int]:
+    """Return the numbers of the heaviest clusters, largest first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> largest(np.array([1.0, 5.0, 0.0, 5.0]), most=2)
+    [1, 3]
+    """
+    order = np.argsort(-weights, kind="stable")[:most]
+    return [int(j) for j in order if weights[j] > 0]
+
+
+def _present(*parts: Chart | None) -> list[Table | Chart]:
+    return [part for part in parts if part is not None]
+
+
+def _effort(model: Model) -> list[Table | Chart]:
+    parts = _present(charts.effort(model.history, model.n_rows))
+    seconds, read = (
+        sum(numbers(model.history, "seconds")),
+        sum(numbers(model.history, "bytes_read")),
+    )
+    rows = []
+    if seconds:
+        mean = seconds / len(model.history)
+        rows.append(("iterations", f"{format_seconds(seconds)}, {format_seconds(mean)} each"))
+    if model.bytes_read:
+        others = format_bytes(max(0, model.bytes_read - round(read)))
+        rows.append(("read in iterations", format_bytes(round(read))))
+        rows.append(("read by seeding and the last pass", others))
+    return [*parts, Table(rows)] if rows else parts
+
+
+def _of_clusters(found: Clusters) -> list[Table | Chart]:
+    rows = cluster_rows(found.sizes, found.weights, found.costs)
+    rest = len(rows) - MOST_CLUSTERS
+    listed = Table(
+        [
+            (str(cluster), f"{size:,}", f"{weight:.10g}", f"{share:.2%}", f"{cost:.6g}")
+            for cluster, size, weight, share, cost in rows[:MOST_CLUSTERS]
+        ],
+        header=("cluster", "rows", "weight", "share", "mean squared distance"),
+        note=f"{rest:,} smaller clusters are not listed." if rest > 0 else "",
+    )
+    facts: list[Table | Chart] = [Table(found.facts)] if found.facts else []
+    seen = _present(charts.sizes(found.weights), charts.spread(found.weights, found.costs))
+    if found.examples is not None:
+        seen += _present(charts.distances(found.examples.found.histogram))
+    return [*facts, *seen, listed]
+
+
+def _examples(
+    clusters: Clusters, examples: ClusterExamples, shape: Shape | None
+) -> list[Table | Chart]:
+    shown = largest(clusters.weights)
+    ends = (("nearest", examples.found.nearest), ("farthest", examples.found.farthest))
+    if shape is not None:
+        return [_gallery(name, ranked, shown, examples, shape) for name, ranked in ends]
+    return [
+        Table(
+            [_example(cluster, ranked, examples.rows) for cluster in shown],
+            header=("cluster", f"{name} rows", "their distances", f"the {name} row begins"),
+        )
+        for name, ranked in ends
+    ]
+
+
+def _example(
+    cluster: int, ranked: RankedRows, rows: Mapping[int, np.ndarray]
+) -> tuple[str, str, str, str]:
+    indices, away = ranked.of(cluster)
+    values = rows.get(int(indices[0])) if len(indices) else None
+    begins = "" if values is None else ", ".join(f"{v:.4g}" for v in values[:_SHOWN_VALUES])
+    return (
+        str(cluster),
+        ", ".join(f"{i:,}" for i in indices),
+        ", ".join(f"{one:.4g}" for one in away),
+        begins,
+    )
+
+
+def _gallery(
+    name: str, ranked: RankedRows, shown: Sequence[int], examples: ClusterExamples, shape: Shape
+) -> Chart:
+    most = examples.found.most
+    pictures: list[np.ndarray | None] = []
+    for place in range(most):
+        for cluster in shown:
+            indices = ranked.of(cluster)[0]
+            pictures.append(examples.rows[int(indices[place])] if place < len(indices) else None)
+    numbers_of = ", ".join(map(str, shown))
+    return charts.gallery(pictures, shape, len(shown), f"the {name} rows of clusters {numbers_of}")
+
+
+def _parameters(model: Model) -> list[Table | Chart]:
+    rows = [
+        (name, format_field(name, value) if _simple(value) else str(value))
+        for name, value in model.parameters.items()
+    ]
+    return [Table(rows)] if rows else []
+
+
+def _simple(value: object) -> bool:
+    return isinstance(value, bool | int | float | str)
+
+
+def _numbers_of(found: Clusters) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "sizes": found.sizes.tolist(),
+        "weights": np.asarray(found.weights).tolist(),
+        "costs": np.asarray(found.costs).tolist(),
+    }
+    if found.examples is not None:
+        for name in ("nearest", "farthest"):
+            ranked: RankedRows = getattr(found.examples.found, name)
+            values[name] = {
+                "cluster": ranked.labels.tolist(),
+                "row": ranked.rows.tolist(),
+                "squared_distance": ranked.sqdist.tolist(),
+            }
+    return values

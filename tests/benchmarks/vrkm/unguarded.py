@@ -1,0 +1,34 @@
+"""VRKM++ at a constant rate, come what may, as Figure 7 has it: the estimator would halve it."""
+
+from __future__ import annotations
+
+from tests.benchmarks.vrkm.problems import Problem
+
+
+def unguarded_losses(
+    problem: Problem, seed: int, threads: int, epochs: int, *, rate: float
+) -> list[float]:
+    """Return the loss before each epoch and after the last; T = n, one partition."""
+    import daskcluster as dc
+    from daskcluster.algorithms.variance_reduced import StepRule, variance_reduced
+    from daskcluster.algorithms.variance_reduced_steps import StepsHere
+    from daskcluster.data.batches import whole
+    from daskcluster.engine.scaled import ScaledPlacement
+    from daskcluster.estimators.variance_reduced_fit import vrkm_footprint
+    from daskcluster.randomness import Key
+
+    dataset = dc.open_dataset(problem.rows)
+    footprint = vrkm_footprint(dataset, problem.k, "random")
+    with dc.LocalEngine(threads).place(dataset, footprint=footprint) as placement:
+        result = variance_reduced(
+            ScaledPlacement(placement, unit=False),
+            problem.first_centres(seed),
+            StepsHere(whole(dataset)),
+            rule=StepRule(rate),
+            key=Key(seed, "steps"),
+            guard=False,
+            max_iter=epochs,
+            tol=0.0,
+        )
+    losses = [float(record["inertia"]) for record in result.history]
+    return [*losses, dc.quantization_error(problem.rows, result.centres)]

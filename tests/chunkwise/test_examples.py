@@ -1,0 +1,73 @@
+"""Nearest and farthest rows of clusters, and the histogram of distances."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import daskcluster as dc
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.examples import EXAMPLES, ExampleParams, Examples, histogram_edges
+
+
+def found_in(rows: np.ndarray, edges: list[int], params: ExampleParams) -> Examples:
+    prepared = EXAMPLES.prepare(params)
+    total = EXAMPLES.zero(prepared)
+    for first, last in pairwise(edges):
+        part = EXAMPLES.zero(prepared)
+        EXAMPLES.chunk(Chunk(rows[first:last], first), prepared, part)
+        total = EXAMPLES.combine(part, total)
+    return total
+
+
+@pytest.fixture
+def rows() -> np.ndarray:
+    rows = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
+    rows[7] = rows[200] = 0.0  # ties, and rows where their centre is
+    return rows
+
+
+def test_examples_are_those_of_a_plain_search(rows: np.ndarray) -> None:
+    centres = np.array([[0, 0, 0], [1, 1, 1], [50, 0, 0]], np.float32)
+    found = found_in(rows, [0, 90, 91, 300], ExampleParams(centres, most=4))
+    square = ((rows[:, None].astype(float) - centres) ** 2).sum(axis=2)
+    labels, mine = square.argmin(axis=1), square.min(axis=1)
+    for cluster in range(3):
+        members = np.flatnonzero(labels == cluster)
+        near = members[np.lexsort((members, mine[members]))][:4]
+        far = members[np.lexsort((members, -mine[members]))][:4]
+        assert found.nearest.of(cluster)[0].tolist() == near.tolist()
+        assert found.farthest.of(cluster)[0].tolist() == far.tolist()
+        assert np.allclose(found.farthest.of(cluster)[1], np.sqrt(mine[far]))
+    assert found.histogram[0] == 2
+    expected = np.histogram(np.sqrt(mine[mine > 0]), histogram_edges())[0]
+    assert found.histogram[1:].tolist() == expected.tolist()
+
+
+def test_chunks_do_not_matter(rows: np.ndarray) -> None:
+    params = ExampleParams(rows[:5].copy(), most=3)
+    whole, cut = found_in(rows, [0, 300], params), found_in(rows, [0, 1, 150, 299, 300], params)
+    for one, other in ((whole.nearest, cut.nearest), (whole.farthest, cut.farthest)):
+        assert (one.labels == other.labels).all()
+        assert (one.rows == other.rows).all()
+        assert (one.sqdist == other.sqdist).all()
+    assert (whole.histogram == cut.histogram).all()
+
+
+def test_sparse_and_weighted_rows_have_examples_too(rows: np.ndarray) -> None:
+    from scipy.sparse import csr_array
+
+    from daskcluster import jobs
+
+    model = dc.KMeans(3, random_state=0, engine="local").fit(rows)
+    document = model.to_model()
+    dense = jobs.examine(document, dc.open_dataset(rows), clusters=[0, 1, 2])
+    sparse = jobs.examine(document, dc.open_dataset(csr_array(rows)), clusters=[0, 1, 2])
+    assert dense is not None
+    assert sparse is not None
+    assert dense.found.nearest.rows.tolist() == sparse.found.nearest.rows.tolist()
+    for index, row in dense.rows.items():
+        assert (row == rows[index]).all()
+        assert (sparse.rows[index] == row).all()

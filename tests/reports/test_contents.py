@@ -1,0 +1,177 @@
+"""What a report tells of a model, in all its formats."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+import daskcluster as dc
+from daskcluster import jobs
+from daskcluster.errors import InvalidParameterError, MissingExtraError
+from daskcluster.models.persist import load_document
+from daskcluster.reports import drawing, html
+from daskcluster.reports.charts import Chart
+from daskcluster.reports.contents import MOST_CLUSTERS, Clusters, Report, Table, largest
+from daskcluster.reports.drawing import as_png, as_svg
+from daskcluster.reports.html import as_html
+from daskcluster.reports.markdown import as_markdown
+from daskcluster.reports.pictures import check_shape, mosaic
+from daskcluster.reports.projection import plane
+from tests.reports.models import make_model
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Return a report on small pictures, in which all sections have something to say."""
+    rng = np.random.default_rng(0)
+    patterns = rng.uniform(0, 16, (5, 24))
+    rows = (patterns[rng.integers(0, 5, 600)] + rng.normal(size=(600, 24))).astype(np.float32)
+    url = str(tmp_path_factory.mktemp("report") / "model")
+    dc.KMeans(5, random_state=0, tol=0, engine="local").fit(rows).save(url)
+    model, dataset = load_document(url), dc.open_dataset(rows)
+    seen = jobs.evaluate(model, dataset)
+    clusters = Clusters("Clusters in rows", seen.sizes, seen.sizes, seen.costs.sum(axis=0), [])
+    examples = jobs.examine(model, dataset, clusters=largest(seen.sizes), most=3)
+    clusters = Clusters(**{**vars(clusters), "examples": examples})
+    return Report(model, "<b>&", data=clusters, facts=[("a<", ">b")], image_shape=(4, 6))
+
+
+def charts_of(report: Report) -> list[Chart]:
+    return [part for one in report.sections() for part in one.parts if isinstance(part, Chart)]
+
+
+def test_a_page_is_whole_and_escaped(report: Report) -> None:
+    page = as_html(report)
+    assert page.startswith("<!doctype html>")
+    assert "<title>&lt;b&gt;&amp;</title>" in page
+    assert "a&lt;" in page
+    assert "max_time" in page
+    pictures = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', page)
+    assert len(pictures) == len(charts_of(report)) == 11
+    for picture in pictures:
+        assert ET.fromstring(base64.b64decode(picture)).tag.endswith("svg")
+    rest = re.sub(r'src="data:[^"]+"', "", page)
+    assert not re.search(r"https?:|<script|<link|url\(", rest)
+    for section in report.sections():
+        assert section.parts
+
+
+def test_the_same_chart_is_the_same_text(report: Report) -> None:
+    for chart in charts_of(report):
+        assert as_svg(chart, "a") == as_svg(chart, "a")
+
+
+def test_all_charts_in_one_picture(report: Report) -> None:
+    png = as_png([("one", chart) for chart in charts_of(report)], "all")
+    assert png.startswith(b"\x89PNG")
+
+
+def test_figures_as_json(report: Report) -> None:
+    found = json.loads(json.dumps(report.as_dict()))
+    assert len(found["history"]) == report.model.n_iter
+    ranked = found["clusters"]["Clusters in rows"]["nearest"]
+    assert len(ranked["row"]) == 15
+    assert found["summary"]["a<"] == ">b"
+
+
+def test_markdown_has_the_tables(report: Report) -> None:
+    text = as_markdown(report)
+    assert text.startswith("# \\<b>&")
+    assert "| a\\< | >b |" in text
+    assert "| cluster | rows | weight | share | mean squared distance |" in text
+
+
+def test_many_clusters_and_no_history() -> None:
+    k = MOST_CLUSTERS + 50
+    data = Clusters("elsewhere", np.ones(k, int), np.ones(k), np.ones(k), [("rows", "7")])
+    page = as_html(Report(make_model(k, history=[], parameters={}), title="m", data=data))
+    assert page.count("50 smaller clusters are not listed") == 2
+    assert "Convergence" not in page
+    assert "Parameters" not in page
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [{"iteration": 1, "inertia": 3.0, "seconds": 0.0}],
+        [{"iteration": 1, "free_energy": -3.0, "inertia": 1.0, "seconds": 1.0}],
+        [
+            {"iteration": i, "inertia": 1.0 / i, "seconds": 1.0, "batch_size": 5, "validation": 2.0}
+            for i in (1, 2)
+        ],
+        [{"iteration": 1, "inertia": float("inf"), "seconds": 1.0, "n_touched": 4}],
+    ],
+)
+def test_histories_of_all_kinds_are_drawn(history: list[dict[str, float]]) -> None:
+    report = Report(make_model(3, history=history), title="m")
+    assert charts_of(report)
+    as_html(report)
+
+
+def test_one_empty_cluster_is_no_reason_to_fail() -> None:
+    model = make_model(1, sizes=np.zeros(1, int), costs=np.zeros(1), history=[])
+    assert "Clusters in the fit" in as_html(Report(model, title="m"))
+
+
+def test_without_matplotlib_tables_remain(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = Report(make_model(3), title="m")
+    for module in (drawing, html):
+        monkeypatch.setattr(module, "can_draw", lambda: False)
+    page = as_html(report)
+    assert "daskcluster[plots]" in page
+    assert "<img" not in page
+    assert "<table" in page
+    with pytest.raises(MissingExtraError, match="plots"):
+        as_png([("one", chart) for chart in charts_of(report)], "m")
+
+
+# -- rows that are pictures, centres in the plane ----------------------------------------------------
+
+
+def test_pictures_stand_in_lines() -> None:
+    whole = mosaic([np.arange(4.0), None, np.full(4, 8.0)], (2, 2), columns=2)
+    assert whole.shape == (5, 5, 4)
+    assert whole[:2, :2, 0].ravel().tolist() == [0, 0.125, 0.25, 0.375]
+    assert not whole[:2, 3:].any()
+    assert whole[3:, :2].min() == 1.0
+    assert mosaic([np.zeros(12)], (2, 2, 3), columns=1).shape == (2, 2, 4)
+    assert not mosaic([None], (2, 2), columns=1).any()
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 3), (2, 2, 2), (-2, -6), (1, 2, 3, 2)])
+def test_shapes_that_rows_do_not_have(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidParameterError, match="number of features, 12"):
+        check_shape(shape, 12)
+    assert check_shape((2, 2, 3), 12) == (2, 2, 3)
+
+
+@pytest.mark.parametrize(("k", "d"), [(3, 40), (40, 3), (5, 2)])
+def test_the_plane_is_that_of_principal_components(k: int, d: int) -> None:
+    rng = np.random.default_rng(k)
+    centres, weights = rng.normal(size=(k, d)), rng.uniform(1, 5, k)
+    points, shares = plane(centres, weights)
+    middle = np.average(centres, axis=0, weights=weights)
+    scaled = (centres - middle) * np.sqrt(weights / weights.sum())[:, None]
+    _, singular, axes = np.linalg.svd(scaled, full_matrices=False)
+    assert np.allclose(np.abs(points), np.abs((centres - middle) @ axes[:2].T))
+    assert np.allclose(shares, singular[:2] ** 2 / (singular**2).sum())
+    again, _ = plane(centres, np.zeros(k))
+    assert np.allclose(again.mean(axis=0), 0)
+
+
+def test_centres_that_are_one_point() -> None:
+    points, shares = plane(np.ones((3, 2)), np.ones(3))
+    assert not points.any()
+    assert not shares.any()
+
+
+def test_tables_have_as_many_cells_as_headers(report: Report) -> None:
+    for section in report.sections():
+        for part in section.parts:
+            if isinstance(part, Table):
+                assert all(len(row) == len(part.header or ("", "")) for row in part.rows)
