@@ -106,6 +106,13 @@ class Dataset(Protocol):
     def to_numpy(self) -> np.ndarray: ...
 
 
+class Reachable(Protocol):
+    """Something that some processes can open, and perhaps not others: a dataset, a folder."""
+
+    @property
+    def reach(self) -> Reach: ...
+
+
 class Sink(Protocol):
     """Takes per-row results; picklable, written in blocks aligned to whole output chunks."""
 

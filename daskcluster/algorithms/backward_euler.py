@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,45 @@ class StepTaken:
     n_batches: int
 
 
+@dataclass(frozen=True)
+class DescentState:
+    """Where a descent is, between two outer steps. Batches follow from the number of those before.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d), float64
+    step_size : float
+    n_batches : int
+        As of `ImplicitDescent`.
+    first_centres : ndarray of shape (k, d), float64
+    first_cost : float
+        Mean objective of the first batch there; infinite before it was looked at.
+    start : BatchClusters or None
+        What the last batch says at `centres`: the next step begins with it.
+    history : sequence of dict
+    reason : StopReason or None
+        Why the last step was the last one, if it was.
+    seconds : float
+        Since the loop began.
+    """
+
+    centres: np.ndarray
+    step_size: float
+    n_batches: int
+    first_centres: np.ndarray
+    first_cost: float = math.inf
+    start: BatchClusters | None = None
+    history: Sequence[dict[str, Any]] = ()
+    reason: StopReason | None = None
+    seconds: float = 0.0
+
+    @classmethod
+    def first(cls, centres: np.ndarray, steps: ImplicitSteps) -> DescentState:
+        """Return the state before the first step."""
+        wide = np.array(centres, np.float64)
+        return cls(wide, steps.step_size, 0, wide)
+
+
 class ImplicitDescent:
     """Centres that implicit gradient steps move.
 
@@ -95,8 +134,7 @@ class ImplicitDescent:
     batches : Batches
     assign : BatchAssigner
         With its threads held.
-    centres : ndarray of shape (k, d)
-        x at first.
+    begin : DescentState
     steps : ImplicitSteps
 
     Attributes
@@ -113,15 +151,24 @@ class ImplicitDescent:
         self,
         batches: Batches,
         assign: BatchAssigner,
-        centres: np.ndarray,
+        begin: DescentState,
         steps: ImplicitSteps,
     ) -> None:
-        self.centres = np.array(centres, np.float64)
-        self.step_size = steps.step_size
-        self.n_batches = 0
+        self.centres, self.step_size = begin.centres, begin.step_size
+        self.n_batches, self._start = begin.n_batches, begin.start
         self._batches, self._assign, self._steps = batches, assign, steps
-        self._start: BatchClusters | None = None
-        self._first_centres, self._first_cost = self.centres, math.inf
+        self._first_centres, self._first_cost = begin.first_centres, begin.first_cost
+
+    def state(self) -> DescentState:
+        """Return where the descent is; its history is somebody else's."""
+        return DescentState(
+            self.centres,
+            self.step_size,
+            self.n_batches,
+            self._first_centres,
+            self._first_cost,
+            self._start,
+        )
 
     def step(self) -> StepTaken:
         """Make one outer step, halved until it stays within bounds.
@@ -239,34 +286,37 @@ class _History:
 def backward_euler(
     batches: Batches,
     assign: BatchAssigner,
-    centres: np.ndarray,
+    begin: DescentState,
     steps: ImplicitSteps,
     *,
     max_iter: int,
     max_time: float | None = None,
     callbacks: Sequence[Callback] = (),
+    keep: Callable[[DescentState], None] | None = None,
 ) -> FitResult:
     """Move centres by implicit gradient steps.
 
     Parameters
     ----------
     batches : Batches
-        Of M rows.
+        Of M rows; those of the steps before `begin` are skipped.
     assign : BatchAssigner
-    centres : ndarray of shape (k, d)
-        In the compute dtype; for the cosine metric of length one.
+    begin : DescentState
+        Where to start: centres in the dtype of `assign`; for the cosine metric of length one.
     steps : ImplicitSteps
     max_iter : int
-        omaxit; 0 returns `centres`.
+        omaxit; 0 returns the start.
     max_time : float, optional
-        Seconds; the step that exceeds them is the last.
+        Seconds, those before `begin` included; the step that exceeds them is the last.
     callbacks : sequence of callables
         Hear an `ImplicitStepEnded` for each outer step.
+    keep : callable (DescentState) -> None, optional
+        Is given the state after each outer step.
 
     Returns
     -------
     FitResult
-        The last x, in the dtype of `centres`; ``n_iter`` counts outer steps.
+        The last x, in the dtype of `assign`; ``n_iter`` counts outer steps.
 
     Raises
     ------
@@ -277,11 +327,11 @@ def backward_euler(
     -----
     Cost: max_iter inner_iter + 1 batches of M k distances. Memory: 6 k d numbers of float64.
     """
-    history, began = _History(callbacks), time.perf_counter()
-    reason = StopReason.MAX_ITER if max_iter == 0 else None
-    descent = ImplicitDescent(batches, assign, centres, steps)
-    recorded, read = 0.0, batches.bytes_read
-    with assign.threads(*centres.shape):
+    history, began = _History(callbacks, list(begin.history)), time.perf_counter() - begin.seconds
+    reason = StopReason.MAX_ITER if max_iter <= len(history.records) else None
+    descent = ImplicitDescent(batches, assign, begin, steps)
+    recorded, read = begin.seconds, batches.bytes_read
+    with assign.threads(*begin.centres.shape):
         while reason is None:
             taken = descent.step()
             seconds = time.perf_counter() - began
@@ -294,5 +344,10 @@ def backward_euler(
                 reason = StopReason.MAX_ITER
             elif max_time is not None and seconds >= max_time:
                 reason = StopReason.MAX_TIME
-    moved = descent.centres.astype(centres.dtype)
+            if keep is not None:
+                done = replace(
+                    descent.state(), history=history.records, reason=reason, seconds=seconds
+                )
+                keep(done)
+    moved = descent.centres.astype(assign.dtype)
     return FitResult(moved, len(history.records), reason, history.records)

@@ -51,6 +51,11 @@ class Improvement:
     _n_steps: int = 0
     _waited: int = 0
 
+    @classmethod
+    def over(cls, batch_size: int, n_rows: int, patience: int | None = None) -> Improvement:
+        """Return the rule for batches of `n_rows` rows: two passes' worth of memory, about."""
+        return cls(min(1.0, 2.0 * batch_size / (n_rows + 1)), patience)
+
     def ends(self, cost: float) -> bool:
         """Take in the mean squared distance of a batch; return True if it is time to stop."""
         self._n_steps += 1
@@ -75,7 +80,6 @@ class MiniBatchStopping:
         At most.
     threshold : float
         Squared movement of all centres in a step that ends the loop; 0 for none.
-    max_no_improvement : int or None
     max_time : float or None
         Seconds, validation not counted; the step that exceeds them is the last.
     least_steps : int
@@ -85,7 +89,6 @@ class MiniBatchStopping:
 
     n_steps: int
     threshold: float = 0.0
-    max_no_improvement: int | None = None
     max_time: float | None = None
     least_steps: int = 0
 
@@ -105,6 +108,10 @@ class MiniBatchStopping:
         return None
 
 
+Keep = Callable[[int, StopReason | None], None]
+"""(steps made, why the last one was the last one) -> None."""
+
+
 class Stepper(Protocol):
     """Moves centres by the rows of a batch."""
 
@@ -120,7 +127,10 @@ def minibatch(
     *,
     stopping: MiniBatchStopping,
     reassignment: Reassignment,
+    improvement: Improvement,
     journal: Journal,
+    step: int = 0,
+    keep: Keep | None = None,
 ) -> FitResult:
     """Move centres by one batch after the other.
 
@@ -132,8 +142,14 @@ def minibatch(
     stopping : MiniBatchStopping
     reassignment : Reassignment
         Sets centres that see too few rows to random rows.
+    improvement : Improvement
+        Says when steps do not pay any more.
     journal : Journal
         Keeps the history, and tells callbacks of it.
+    step : int
+        Steps that were made before, of which all the others are the end.
+    keep : callable (step, reason) -> None, optional
+        Called after each step, when all of them are at the state to go on from.
 
     Returns
     -------
@@ -150,10 +166,7 @@ def minibatch(
     Cost: b k distances a step.
     """
     state = stepper.state
-    decay = min(1.0, 2.0 * batches.batch_size / (batches.dataset.n_rows + 1))
-    improvement = Improvement(decay, stopping.max_no_improvement)
-    reason = StopReason.MAX_ITER if stopping.n_steps == 0 else None
-    step = 0
+    reason = StopReason.MAX_ITER if stopping.n_steps <= step else None
     with stepper.threads(), journal:
         while reason is None:
             batch = batches.next()
@@ -168,6 +181,8 @@ def minibatch(
             if journal.due(step) or reason is not None:
                 asked = journal.tell(step, outcome, improvement.smoothed, batches.bytes_read)
                 reason = reason or (StopReason.CALLBACK if asked else None)
+            if keep is not None:
+                keep(step, reason)
     return FitResult(state.centres, step, reason, journal.records)
 
 

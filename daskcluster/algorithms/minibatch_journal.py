@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,6 +26,38 @@ _PROGRESS_SECONDS = 0.1
 _PASS = "mini-batches"
 
 
+@dataclass(frozen=True)
+class JournalState:
+    """A journal between two steps.
+
+    Attributes
+    ----------
+    records : sequence of dict
+    seconds : float
+        As of `Journal`.
+    n_rows, n_reassigned : int
+        Rows that were seen so far, and centres that were reassigned since the last record but a forced one.
+    next_step : float
+        From which on there is to be a record.
+    recorded_seconds, recorded_rows, recorded_bytes : float and int
+        At that record.
+    bytes_read : int
+    forced : bool
+        The last record is there only because the loop has ended.
+    """
+
+    records: Sequence[dict[str, Any]]
+    seconds: float
+    n_rows: int
+    n_reassigned: int
+    next_step: float
+    recorded_seconds: float
+    recorded_rows: int
+    recorded_bytes: int
+    bytes_read: int
+    forced: bool
+
+
 class Journal:
     """Keeps records, tells callbacks of steps and passes, and stops the clock for validation.
 
@@ -40,6 +73,8 @@ class Journal:
         Hear a `StepsEnded` for each record, and the passes.
     validate : callable (centres) -> float, optional
         Called for each record; its time does not count.
+    begun : JournalState, optional
+        Of steps made before.
 
     Attributes
     ----------
@@ -52,6 +87,7 @@ class Journal:
         n_rows: int,
         callbacks: Sequence[Callback] = (),
         validate: Callable[[np.ndarray], float] | None = None,
+        begun: JournalState | None = None,
     ) -> None:
         self.records: list[dict[str, Any]] = []
         self._state = state
@@ -61,7 +97,19 @@ class Journal:
         self._seen = self._reassigned = 0
         self._next = 1.0
         self._recorded = (0.0, 0, 0)
+        self._forced = False
+        self._seconds_before, self._bytes_before = 0.0, 0
         self._passes = _PassEvents(n_rows, callbacks)
+        if begun is not None:
+            self._go_on(begun)
+
+    def _go_on(self, begun: JournalState) -> None:
+        # A record that was forced would not be there, had the loop not ended.
+        self.records = list(begun.records[:-1] if begun.forced else begun.records)
+        self._seen, self._reassigned, self._next = begun.n_rows, begun.n_reassigned, begun.next_step
+        self._recorded = begun.recorded_seconds, begun.recorded_rows, begun.recorded_bytes
+        self._seconds_before, self._bytes_before = begun.seconds, begun.bytes_read
+        self._passes.go_on(begun.n_rows, begun.bytes_read)
 
     def __enter__(self) -> Self:
         self._began, self._paused = time.perf_counter(), 0.0
@@ -78,8 +126,8 @@ class Journal:
 
     @property
     def seconds(self) -> float:
-        """Time since the loop began, without validation."""
-        return time.perf_counter() - self._began - self._paused
+        """Time since the loop began, without validation and without interruptions."""
+        return self._seconds_before + time.perf_counter() - self._began - self._paused
 
     def add(self, n_rows: int, n_reassigned: int) -> None:
         """Take in one step."""
@@ -95,8 +143,8 @@ class Journal:
     def tell(
         self, step: int, outcome: StepOutcome, smoothed: float | None, bytes_read: int
     ) -> bool:
-        """Make a record; return True if a callback asks to stop."""
-        seconds = self.seconds
+        """Make a record, which is forced if none is due; return True if a callback asks to stop."""
+        seconds, bytes_read = self.seconds, self._bytes_before + bytes_read
         event = StepsEnded(
             **self._since(step, seconds, bytes_read),
             inertia=outcome.cost,
@@ -107,9 +155,11 @@ class Journal:
             n_reassigned=self._reassigned,
             validation=self._validated(),
         )
-        self._reassigned = 0
-        self._recorded = (seconds, self._seen, bytes_read)
-        self._next = max(step + 1, step * _GROWTH)
+        self._forced = not self.due(step)
+        if not self._forced:
+            self._reassigned = 0
+            self._recorded = (seconds, self._seen, bytes_read)
+            self._next = max(step + 1, step * _GROWTH)
         self._passes.bytes_read = bytes_read
         self.records.append(vars(event).copy())
         try:
@@ -117,6 +167,19 @@ class Journal:
         except StopFit:
             return True
         return False
+
+    def state(self, bytes_read: int) -> JournalState:
+        """Return what another journal can go on from; `bytes_read` as for `tell`."""
+        return JournalState(
+            self.records,
+            self.seconds,
+            self._seen,
+            self._reassigned,
+            self._next,
+            *self._recorded,
+            self._bytes_before + bytes_read,
+            self._forced,
+        )
 
     def _since(self, step: int, seconds: float, bytes_read: int) -> dict[str, Any]:
         began, seen, read = self._recorded
@@ -149,6 +212,11 @@ class _PassEvents:
         self._done = self._told = 0
         self._began = self._spoke = 0.0
         self._ended_bytes = self.bytes_read = 0
+
+    def go_on(self, n_rows: int, n_bytes: int) -> None:
+        """Begin within the pass in which so many rows were seen, and bytes read."""
+        self._done = n_rows % self._n_rows
+        self._ended_bytes = self.bytes_read = n_bytes
 
     def add(self, n_rows: int) -> None:
         if not self._open:

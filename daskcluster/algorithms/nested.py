@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -40,32 +41,56 @@ from daskcluster.models.result import FitResult
 Choice = Callable[[ScaledPlacement, np.ndarray | None], Assignment]
 
 
+@dataclass(frozen=True)
+class NestedState:
+    """Where the loop is, between two rounds. No row has state of its own.
+
+    Attributes
+    ----------
+    batch : int
+        Number of the batch, from 0.
+    doubles : bool
+        The next round begins with the next batch.
+    centres : ndarray of shape (k, d)
+    seeds : ndarray of shape (k, d), or None
+        The first centres, where they vote.
+    history : sequence of dict
+    reason : StopReason or None
+        Why the last round was the last one, if it was.
+    """
+
+    batch: int
+    doubles: bool
+    centres: np.ndarray
+    seeds: np.ndarray | None = None
+    history: Sequence[dict[str, Any]] = ()
+    reason: StopReason | None = None
+
+
 def nested(
     batches: Batches,
-    centres: np.ndarray,
+    begin: NestedState,
     *,
     choose: Choice,
     rule: DoublingRule | None = None,
-    seeds_vote: bool = False,
     max_iter: int = 300,
     tol: float = 1e-4,
     max_time: float | None = None,
     callbacks: Sequence[Callback] = (),
     validate: Callable[[np.ndarray], float] | None = None,
+    keep: Callable[[NestedState], None] | None = None,
 ) -> FitResult:
     """Move centres to the means of ever larger batches until nothing moves.
 
     Parameters
     ----------
     batches : Batches
-        At the first one.
-    centres : ndarray of shape (k, d)
-        Where to start; not changed.
+        At that of `begin`.
+    begin : NestedState
+        Where to start.
     choose : callable (ScaledPlacement, labels) -> Assignment
         How the rows of a batch are assigned.
     rule : DoublingRule, optional
-    seeds_vote : bool
-        Each first centre counts as a row of its cluster while the batch is not all rows.
     max_iter : int
         Rounds at most; 0 returns the start.
     tol, max_time : float
@@ -74,16 +99,19 @@ def nested(
         Hear a `RoundEnded` each round.
     validate : callable (centres) -> float, optional
         Called after each round; its time is not counted in the history.
+    keep : callable (NestedState) -> None, optional
+        Is given the state after each round.
 
     Returns
     -------
     FitResult
     """
-    centres = np.ascontiguousarray(centres, dtype=batches.rows.dtype)
-    rounds = _Rounds(batches, choose, rule or DoublingRule(), centres if seeds_vote else None)
+    centres = np.ascontiguousarray(begin.centres, dtype=batches.rows.dtype)
+    rounds = _Rounds(batches, choose, rule or DoublingRule(), begin.seeds, doubles=begin.doubles)
     stopping = Stopping(max_iter, max_time, callbacks)
-    reason: StopReason | None = StopReason.MAX_ITER if max_iter == 0 else None
-    history: list[dict[str, float]] = []
+    history = list(begin.history)
+    before = len(history)
+    reason: StopReason | None = StopReason.MAX_ITER if max_iter <= before else None
     try:
         while reason is None:
             began, bytes_before = time.perf_counter(), batches.bytes_read
@@ -113,33 +141,52 @@ def nested(
                 threshold = tol * batches.rows.known().mean_variance
             shift = step.shift if batches.is_whole else np.inf
             reason = stopping.reason(len(history), moved=moved, shift=shift, threshold=threshold)
+            if keep is not None:
+                keep(
+                    NestedState(
+                        batches.number, rounds.doubles, centres, begin.seeds, history, reason
+                    )
+                )
     finally:
         rounds.close()
-    labelled = batches.is_whole and batches.labels is not None and reason is StopReason.CONVERGED
+    assigned = batches.labels is not None and len(history) > before
+    labelled = batches.is_whole and assigned and reason is StopReason.CONVERGED
     return FitResult(centres, len(history), reason, history, labelled)
 
 
 class _Rounds:
-    """Makes one round after the other, and doubles the batch in between."""
+    """Makes one round after the other, and doubles the batch in between.
+
+    Attributes
+    ----------
+    doubles : bool
+        The next round begins with the next batch.
+    """
 
     def __init__(
-        self, batches: Batches, choose: Choice, rule: DoublingRule, seeds: np.ndarray | None
+        self,
+        batches: Batches,
+        choose: Choice,
+        rule: DoublingRule,
+        seeds: np.ndarray | None,
+        *,
+        doubles: bool,
     ) -> None:
         self._batches, self._choose, self._rule, self._seeds = batches, choose, rule, seeds
-        self._doubles = False
+        self.doubles = doubles
         self._assign = choose(batches.rows, batches.labels)
 
     def next(self, centres: np.ndarray) -> tuple[Step, float | None]:
         """Return one step of the centres, and what is compared with rho."""
         batches = self._batches
-        if self._doubles:
+        if self.doubles:
             self._grow()
         if batches.is_whole:
             return lloyd_step(batches.rows, centres, self._assign, batches.labels), None
         batches.rows.known()  # so that bounds hold from the first round on
         step, statistics = self._step(centres)
         ratio, measured = self._ratio(centres, step, statistics)
-        self._doubles = self._rule.allows(ratio)
+        self.doubles = self._rule.allows(ratio)
         return replace(step, n_distances=step.n_distances + measured), ratio
 
     def close(self) -> None:
@@ -147,7 +194,7 @@ class _Rounds:
 
     def _grow(self) -> None:
         """Double the batch; what is known of the rows that are there already is known of them then."""
-        self._doubles = False
+        self.doubles = False
         carried = self._assign.carry()
         self._assign.close()
         places = self._batches.double(standing=carried is not None and carried.placed)

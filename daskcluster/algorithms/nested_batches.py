@@ -27,6 +27,8 @@ class Batches(Protocol):
 
     Attributes
     ----------
+    number : int
+        Of the batch, from 0.
     size : int
         Rows of the batch.
     rows : ScaledPlacement
@@ -37,6 +39,7 @@ class Batches(Protocol):
         All bytes that were read for batches so far.
     """
 
+    number: int
     size: int
     rows: ScaledPlacement
     labels: np.ndarray | None
@@ -81,6 +84,8 @@ class NestedBatches:
     callbacks : sequence of callables
     home_bytes : int
         Batches up to this size are gathered in this process.
+    number : int
+        Of the batch to begin with, from 0.
 
     Attributes
     ----------
@@ -106,6 +111,7 @@ class NestedBatches:
         footprint: Footprint | None = None,
         callbacks: Sequence[Callback] = (),
         home_bytes: int = HOME_BYTES,
+        number: int = 0,
     ) -> None:
         assert isinstance(placement.dataset, RowDataset)
         self._whole, self._dataset = placement, placement.dataset
@@ -114,9 +120,10 @@ class NestedBatches:
         self._all_labels, self._footprint, self._callbacks = labels, footprint, callbacks
         self._sizes = _sizes(size, self._dataset.n_rows)
         at_home = [b for b in self._sizes[:-1] if b * self._dataset.row_bytes <= home_bytes]
-        self._gathered = GatheredCohorts(self._dataset, order, at_home) if at_home else None
         self._n_at_home = len(at_home)
-        self._number = -1
+        gathers = number < self._n_at_home
+        self._gathered = GatheredCohorts(self._dataset, order, at_home) if gathers else None
+        self.number = number - 1
         self._placed: Placement | None = None
         self._bytes_gathered = self._bytes_before = self.gathers = 0
         self.size = 0
@@ -126,7 +133,7 @@ class NestedBatches:
 
     @property
     def is_whole(self) -> bool:
-        return self._number == len(self._sizes) - 1
+        return self.number == len(self._sizes) - 1
 
     @property
     def bytes_read(self) -> int:
@@ -137,8 +144,8 @@ class NestedBatches:
         """Go on to twice as many rows, or to all; those before are freed."""
         self.close()
         before, n_before = self._gathered, self.size
-        self._number += 1
-        self.size = self._sizes[self._number]
+        self.number += 1
+        self.size = self._sizes[self.number]
         if self.is_whole:
             self._gathered = None
             self.rows, self.labels = ScaledPlacement(self._whole, unit=self._unit), self._all_labels
@@ -149,7 +156,7 @@ class NestedBatches:
         if not standing or before is None:
             return None
         if self.is_whole:
-            return _standing(before.index(self._number), self.size)
+            return _standing(before.index(self.number), self.size)
         return None if self._gathered is None else _standing(np.arange(n_before), self.size)
 
     def close(self) -> None:
@@ -162,11 +169,11 @@ class NestedBatches:
             self._placed = None
 
     def _place(self) -> Placement:
-        if self._number < self._n_at_home and self._gathered is not None:
+        if self.number < self._n_at_home and self._gathered is not None:
             self._gather(self._gathered)
-            if self._dataset.in_memory and self._number + 1 < self._n_at_home:
-                self._gathered.gather_ahead(self._number + 2)
-            batch = self._gathered.batch(self._number + 1)
+            if self._dataset.in_memory and self.number + 1 < self._n_at_home:
+                self._gathered.gather_ahead(self.number + 2)
+            batch = self._gathered.batch(self.number + 1)
             return self._home.place(batch, callbacks=self._callbacks)
         self._gathered = None
         self._advise()
@@ -176,7 +183,7 @@ class NestedBatches:
 
     def _advise(self) -> None:
         """Say once what random rows cost that stay in their store."""
-        if self._number > self._n_at_home or self._order.key is None or self._dataset.in_memory:
+        if self.number > self._n_at_home or self._order.key is None or self._dataset.in_memory:
             return
         text = (
             f"batches of {self.size} rows and more stay in their store, and every round reads the chunks "
@@ -187,7 +194,7 @@ class NestedBatches:
 
     def _gather(self, gathered: GatheredCohorts) -> None:
         scattered = self._order.key is not None and not self._dataset.in_memory
-        upto = self._n_at_home if scattered else self._number + 1
+        upto = self._n_at_home if scattered else self.number + 1
         if upto <= gathered.n_gathered:
             return
         began, before = time.perf_counter(), self._bytes_gathered

@@ -49,3 +49,30 @@ class Stopping:
         if self._deadline is not None and time.monotonic() >= self._deadline:
             return StopReason.MAX_TIME
         return None
+
+
+def is_final(
+    reason: StopReason, n_iter: int, max_iter: int, time_left: float | None = None
+) -> bool:
+    """Return True if a loop that has ended stays so under the limits of the call that goes on from it.
+
+    Parameters
+    ----------
+    reason : StopReason
+        Why it ended.
+    n_iter : int
+        Iterations made.
+    max_iter : int
+    time_left : float or None
+        Seconds; None if there is no limit.
+
+    Examples
+    --------
+    >>> is_final(StopReason.MAX_ITER, 10, 10), is_final(StopReason.MAX_ITER, 10, 20)
+    (True, False)
+    """
+    if reason is StopReason.MAX_ITER:
+        return n_iter >= max_iter
+    if reason is StopReason.MAX_TIME:
+        return time_left == 0.0
+    return reason is not StopReason.CALLBACK

@@ -44,19 +44,16 @@ TakeSteps = Callable[[StepParams], StepsTaken]
 
 @dataclass(frozen=True)
 class StepRule:
-    """How many steps an epoch has, and how long they are.
+    """How many steps an epoch has.
 
     Attributes
     ----------
-    learning_rate : float
-        eta.
     epoch_size : float or "doubling"
         T as a multiple of the rows, or 2^s in epoch s = 1, 2, ..., to twice the rows at most.
     n_partitions : int
         Of the inner loop.
     """
 
-    learning_rate: float
     epoch_size: float | str = 1.0
     n_partitions: int = 1
 
@@ -65,13 +62,54 @@ class StepRule:
 
         Examples
         --------
-        >>> [StepRule(0.1, "doubling").n_steps(s, 10) for s in (1, 3, 9)]
+        >>> [StepRule("doubling").n_steps(s, 10) for s in (1, 3, 9)]
         [2, 8, 20]
         """
         if isinstance(self.epoch_size, str):
             most = DOUBLING_MOST * n_rows
             return int(most if epoch > math.log2(most) else 2**epoch)
         return round(self.epoch_size * n_rows)
+
+
+@dataclass(frozen=True)
+class EpochsState:
+    """Where the loop is, between two epochs. Steps and draws follow from the epoch's number.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+    learning_rate : float
+        eta of the next epoch: halved whenever centres went back.
+    previous : float or None
+        Inertia that the next one is compared with; None before the first epoch.
+    is_snapshot : bool
+        `centres` are the last position correction, to which they went back.
+    snapshot : ndarray of shape (k, d), or None
+    bound : float
+        As of `EpochsResult`.
+    history : sequence of dict
+    reason : StopReason or None
+        Why the last epoch was the last one, if it was.
+    """
+
+    centres: np.ndarray
+    learning_rate: float
+    previous: float | None = None
+    is_snapshot: bool = False
+    snapshot: np.ndarray | None = None
+    bound: float = math.inf
+    history: Sequence[dict[str, Any]] = ()
+    reason: StopReason | None = None
+
+    def result(self) -> EpochsResult | None:
+        """Return what an ended loop leaves; None if it has not ended."""
+        if self.reason is None:
+            return None
+        snapshot = np.empty((0, 0)) if self.snapshot is None else self.snapshot
+        history = list(self.history)
+        return EpochsResult(
+            self.centres, len(history), self.reason, history, False, snapshot, self.bound
+        )
 
 
 @dataclass
@@ -92,7 +130,7 @@ class EpochsResult(FitResult):
 
 def variance_reduced(
     rows: ScaledPlacement,
-    centres: np.ndarray,
+    begin: EpochsState,
     take_steps: TakeSteps,
     *,
     rule: StepRule,
@@ -104,14 +142,15 @@ def variance_reduced(
     max_time: float | None = None,
     callbacks: Sequence[Callback] = (),
     labels: np.ndarray | None = None,
+    keep: Callable[[EpochsState], None] | None = None,
 ) -> EpochsResult:
     """Move centres epoch by epoch.
 
     Parameters
     ----------
     rows : ScaledPlacement
-    centres : ndarray of shape (k, d)
-        Where to start; not changed.
+    begin : EpochsState
+        Where to start.
     take_steps : callable (StepParams) -> StepsTaken
         Runs the inner loop; see `daskcluster.algorithms.variance_reduced_steps`.
     rule : StepRule
@@ -132,6 +171,8 @@ def variance_reduced(
         Hear an `EpochEnded` each epoch, and a `Notice` when centres go back.
     labels : ndarray of shape (n,), int32, optional
         OUT. Where labels are kept in this process: steps then look them up.
+    keep : callable (EpochsState) -> None, optional
+        Is given the state after each epoch. To go on from it, `rows` must know what its first pass learnt.
 
     Returns
     -------
@@ -143,11 +184,14 @@ def variance_reduced(
     (with many partitions: another pass); a further pass with `full_gradient`. What travels: 8 k (d + 1)
     bytes a task and pass.
     """
-    epochs = _Epochs(rows, take_steps, rule, key, guard, tol, labels, full_gradient=full_gradient)
+    epochs = _Epochs(
+        rows, take_steps, rule, key, guard, tol, labels, begin, full_gradient=full_gradient
+    )
     stopping = Stopping(max_iter, max_time, callbacks)
-    centres = np.ascontiguousarray(centres, dtype=rows.dtype)
-    reason: StopReason | None = StopReason.MAX_ITER if max_iter == 0 else None
-    history: list[dict[str, Any]] = []
+    centres = np.ascontiguousarray(begin.centres, dtype=rows.dtype)
+    history = list(begin.history)
+    before = len(history)
+    reason: StopReason | None = StopReason.MAX_ITER if max_iter <= before else None
     while reason is None:
         began, before = time.perf_counter(), rows.placement.traffic.bytes_read
         epoch = epochs.next(centres, len(history) + 1)
@@ -165,7 +209,10 @@ def variance_reduced(
         reason = epoch.ends or stopping.reason(
             len(history), moved=True, shift=math.inf, threshold=0.0
         )
-    labelled = labels is not None and reason is StopReason.CONVERGED
+        if keep is not None:
+            keep(epochs.state(centres, history, reason))
+    assigned = labels is not None and len(history) > before
+    labelled = assigned and reason is StopReason.CONVERGED
     return EpochsResult(
         centres, len(history), reason, history, labelled, epochs.snapshot, epochs.bound
     )
@@ -221,6 +268,7 @@ class _Epochs:
         guard: bool,
         tol: float,
         labels: np.ndarray | None,
+        begin: EpochsState,
         *,
         full_gradient: bool,
     ) -> None:
@@ -228,11 +276,24 @@ class _Epochs:
         self._guard, self._tol, self._labels = guard, tol, labels
         self._full_gradient = full_gradient
         self._assign = FullAssignment(rows, labels)
-        self._rate = rule.learning_rate
-        self._previous: float | None = None
-        self._is_snapshot = False
-        self.snapshot = np.empty((0, 0))
-        self.bound = math.inf
+        self._rate, self._previous = begin.learning_rate, begin.previous
+        self._is_snapshot, self.bound = begin.is_snapshot, begin.bound
+        self.snapshot = np.empty((0, 0)) if begin.snapshot is None else begin.snapshot
+
+    def state(
+        self, centres: np.ndarray, history: Sequence[dict[str, Any]], reason: StopReason | None
+    ) -> EpochsState:
+        """Return where the loop is after an epoch."""
+        return EpochsState(
+            centres,
+            self._rate,
+            self._previous,
+            self._is_snapshot,
+            self.snapshot if self.snapshot.size else None,
+            self.bound,
+            history,
+            reason,
+        )
 
     def next(self, centres: np.ndarray, number: int) -> _Epoch:
         """Make epoch `number` from `centres`."""

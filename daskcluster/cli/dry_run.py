@@ -74,6 +74,7 @@ def _costs(dataset: Dataset, plan: Plan, place: Place) -> dict[str, Any]:
         "processes": processes,
         "memory": {**vars(memory), "projected": memory.projected},
         "bounds": _states(plan, memory),
+        "commit_bytes": plan.commit_bytes,
         **_work(dataset, plan, threads, memory),
     }
 
@@ -135,7 +136,7 @@ def rows_of_projection(found: Mapping[str, Any]) -> Rows:
     if not found["planned"]:
         text = f"algorithm={found['algorithm']!r} cannot say beforehand what it will read and hold"
         return [*rows, ("cost", text)]
-    return [*rows, *_rows_of_passes(found), *_rows_of_memory(found)]
+    return [*rows, *_rows_of_passes(found), *_rows_of_memory(found), *_rows_of_commits(found)]
 
 
 def _rows_of_passes(found: Mapping[str, Any]) -> Rows:
@@ -168,6 +169,11 @@ def _rows_of_memory(found: Mapping[str, Any]) -> Rows:
         ("  bounds", _bounds_text(found["bounds"])),
         ("  resident", f"{format_bytes(memory['resident'])} in {memory['residents']:,} partitions"),
     ]
+
+
+def _rows_of_commits(found: Mapping[str, Any]) -> Rows:
+    size = found["commit_bytes"]
+    return [("checkpoint", f"{format_bytes(size)} a commit, of which two stay")] if size else []
 
 
 def _bounds_text(bounds: Mapping[str, Any]) -> str:

@@ -56,6 +56,15 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class PoolPlace:
+    """A pool: of which pass, which one of the pass, and which one of all."""
+
+    epoch: int
+    pool: int
+    number: int
+
+
+@dataclass(frozen=True)
 class Pools:
     """Which row groups make the pools of every pass.
 
@@ -132,14 +141,31 @@ class Pools:
         pools = (np.sort(column[column < self.n_groups]) for column in drawn.T)
         return [groups for groups in pools if len(groups)]
 
-    def read(self) -> Iterator[Segment]:
-        """Yield pool after pool, pass after pass; the next one is read while one is used."""
-        return read_ahead(self._jobs(), self._read, lambda job: self._size(job[1]), window_bytes=1)
+    def find(self, position: int) -> tuple[PoolPlace, int]:
+        """Return in which pool a row stands, and how many of that pool come before it.
 
-    def _jobs(self) -> Iterator[tuple[Key, tuple[Range, ...]]]:
-        number = 0
-        for epoch in count():
-            for groups in self.groups(epoch):
+        Parameters
+        ----------
+        position : int
+            Of the row, among the rows of all pools of all passes.
+        """
+        epoch, left = divmod(position, self.dataset.n_rows)
+        before = sum(len(self.groups(earlier)) for earlier in range(epoch))
+        sizes = [(self.edges[pool + 1] - self.edges[pool]).sum() for pool in self.groups(epoch)]
+        edges = np.concatenate([[0], np.cumsum(sizes)])
+        pool = int(np.searchsorted(edges, left, side="right")) - 1
+        return PoolPlace(epoch, pool, before + pool), left - int(edges[pool])
+
+    def read(self, first: PoolPlace | None = None) -> Iterator[Segment]:
+        """Yield pool after pool, pass after pass; the next one is read while one is used."""
+        jobs = self._jobs(first or PoolPlace(0, 0, 0))
+        return read_ahead(jobs, self._read, lambda job: self._size(job[1]), window_bytes=1)
+
+    def _jobs(self, first: PoolPlace) -> Iterator[tuple[Key, tuple[Range, ...]]]:
+        number, skipped = first.number, first.pool
+        for epoch in count(first.epoch):
+            pools, skipped = self.groups(epoch)[skipped:], 0
+            for groups in pools:
                 yield Key(self.seed, "pool", number), self._spans(groups)
                 number += 1
 

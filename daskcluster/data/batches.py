@@ -54,6 +54,8 @@ class Batches:
         Memory for rows that are read ahead, where they are not in memory already.
     least_rows : int
         Rows that a pool should hold, if it can.
+    skipped : int
+        Batches that were drawn before: the next one is that which follows them.
 
     Attributes
     ----------
@@ -75,6 +77,7 @@ class Batches:
         *,
         room_bytes: int = ROOM_BYTES,
         least_rows: int = 0,
+        skipped: int = 0,
     ) -> None:
         self.dataset = dataset
         self.batch_size = min(batch_size, dataset.n_rows)
@@ -83,21 +86,25 @@ class Batches:
         self.is_pooled = not fits(dataset, room_bytes)
         self._seed = seed
         self._last: list[tuple[Segment, np.ndarray]] = []
+        position = skipped * self.batch_size
         if not self.is_pooled:
-            self._segments = self._whole()
+            epoch, gone = divmod(position, dataset.n_rows)
+            self._segments = self._whole(epoch)
         else:
             wanted = max(8 * self.batch_size, least_rows)
             pools = Pools.plan(dataset, seed, wanted, room_bytes, on_read=self._count)
             self.notice = pools.notice()
-            self._segments = pools.read()
+            place, gone = pools.find(position)
+            self._segments = pools.read(place)
         self._drawn = _Drawn(next(self._segments))
+        self._drawn.take(gone)
 
     def _count(self, n_bytes: int) -> None:
         self.bytes_read += n_bytes
 
-    def _whole(self) -> Iterator[Segment]:
+    def _whole(self, first: int) -> Iterator[Segment]:
         chunk, span = whole(self.dataset, self._count), (0, self.dataset.n_rows)
-        for epoch in count():
+        for epoch in count(first):
             yield Segment(chunk.rows, chunk.weights, (span,), Key(self._seed, "batches", epoch))
 
     def __enter__(self) -> Self:

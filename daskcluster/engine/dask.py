@@ -24,7 +24,7 @@ from daskcluster.engine.placed import DaskPlacement
 from daskcluster.engine.reach import bring_near, on_this_host
 from daskcluster.errors import EngineError, WrongTypeError
 from daskcluster.events import Callback
-from daskcluster.typing import Dataset, Reach
+from daskcluster.typing import Dataset, Reach, Reachable
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -172,7 +172,7 @@ class DaskEngine(Engine):
             self.client.cancel(futures, force=True)
             futures.clear()
 
-    def can_read(self, dataset: Dataset) -> bool:
+    def can_read(self, dataset: Reachable) -> bool:
         """Return True if all workers can open `dataset` as surely as is known without trying."""
         if dataset.reach is Reach.EVERYONE:
             return True

@@ -18,7 +18,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
 from daskcluster.engine.memory import Footprint
 from daskcluster.events import Callback
-from daskcluster.typing import Dataset, Range, Sink
+from daskcluster.typing import Dataset, Range, Reachable, Sink
 
 T = TypeVar("T")
 
@@ -185,5 +185,5 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def can_read(self, dataset: Dataset) -> bool:
-        """Return True if calls that `run` is given can open `dataset`."""
+    def can_read(self, dataset: Reachable) -> bool:
+        """Return True if calls that `run` is given can open `dataset` (or whatever else it is)."""

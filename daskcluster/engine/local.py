@@ -23,7 +23,7 @@ from daskcluster.engine.units import Unit
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.host import host_memory
-from daskcluster.typing import Dataset, Range, Sink
+from daskcluster.typing import Dataset, Range, Reachable, Sink
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class LocalEngine(Engine):
                 # After an error nobody wants the others.
                 pool.shutdown(cancel_futures=True)
 
-    def can_read(self, dataset: Dataset) -> bool:
+    def can_read(self, dataset: Reachable) -> bool:
         return True
 
 

@@ -69,6 +69,7 @@ class ScaledPlacement:
 
     def remember(self, survey: SurveyStatistics) -> None:
         """Take what an earlier first pass over the same rows learnt, in place of a first pass."""
+        self.origin = survey.origin
         self.survey, self.scale = survey, self.scale.with_max(survey.max_abs)
         self.used = self.scale
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daskcluster.algorithms.backward_euler import ImplicitSteps
 from daskcluster.coresets.quality import true_costs
 from daskcluster.data.batches import ROOM_BYTES
-from daskcluster.engine.engine import Engine
+from daskcluster.engine.engine import Engine, Traffic
 from daskcluster.engine.local import LocalEngine, home_engine
 from daskcluster.engine.memory import BASELINE_BYTES, Footprint
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.backward_euler_commits import StartCommits, StartsState
 from daskcluster.estimators.backward_euler_starts import (
     Start,
     StartParameters,
@@ -28,9 +30,11 @@ from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
 from daskcluster.estimators.sample import batch_room, threads_of
-from daskcluster.events import StartEnded, StopFit, publish
-from daskcluster.randomness import as_seed
+from daskcluster.events import Callback, Notice, StartEnded, StopFit, publish
 from daskcluster.typing import Dataset
+
+if TYPE_CHECKING:
+    from daskcluster.estimators.backward_euler import BackwardEulerKMeans
 
 AGGRESSIVE = 1.2
 """First step size over k, which is the inverse of the Lipschitz constant for balanced clusters."""
@@ -50,16 +54,29 @@ class BackwardEulerFit(Fit):
 
     inertias: np.ndarray
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(
+        self,
+        estimator: BackwardEulerKMeans,
+        source: Any,
+        dataset: Dataset,
+        engine: Engine,
+        callbacks: tuple[Callback, ...],
+        **options: Any,
+    ) -> None:
+        self.room_bytes = batch_room(engine, dataset, callbacks, ROOM_BYTES)
+        super().__init__(estimator, source, dataset, engine, callbacks, **options)
         self.restarts = int(self.estimator.n_init)
         self.method = method_for(self.init, in_memory=True)
+
+    def circumstances(self) -> Mapping[str, Any]:
+        """Return what batches depend on, where rows are read ahead."""
+        return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
 
     def run(self) -> KMeansRun:
         """Return the run of the best start, whose ``n_iter`` counts outer steps."""
         self.started("backward-euler")
         parameters = self._parameters()
-        home = self.restarts == 1 or not self.engine.can_read(self.dataset)
+        home = self._stay_home()
         with self.engine.place(
             self.dataset, footprint=self._footprint(parameters, home), callbacks=self.callbacks
         ) as placement:
@@ -70,7 +87,7 @@ class BackwardEulerFit(Fit):
             run = judge(rows, best.result, labels, labelled=self.labelled)
             if self.restarts == 1:
                 self.inertias = np.array([run.found.inertia])
-            self.passes = placement.traffic.passes
+            self.passes += placement.traffic.passes
             self.bytes_read += placement.traffic.bytes_read
         self.passes += -(-sum(start.n_rows for start in starts) // self.dataset.n_rows)
         self.bytes_read += sum(start.bytes_read for start in starts)
@@ -93,8 +110,8 @@ class BackwardEulerFit(Fit):
                 float(estimator.averaging),
                 int(estimator.inner_iter),
             ),
-            seed=as_seed(estimator.random_state),
-            room_bytes=batch_room(self.engine, self.dataset, self.callbacks, ROOM_BYTES),
+            seed=self.seed,
+            room_bytes=self.room_bytes,
         )
 
     def _footprint(self, parameters: StartParameters, home: bool) -> Footprint:
@@ -108,21 +125,46 @@ class BackwardEulerFit(Fit):
 
     def _starts(self, parameters: StartParameters, home: bool) -> list[Start]:
         """Run all starts: one in this thread, several on the engine or on the threads that are here."""
-        limit, dataset = self.time_left(), self.dataset
+        limit, dataset, commits = self.time_left(), self.dataset, self._commits()
         engine = home_engine(self.engine) if home else self.engine
         if self.restarts == 1:
             threads = threads_of(engine)
             return [
                 run_start(
                     dataset, parameters, 0,
-                    max_time=limit, n_threads=threads, callbacks=self.callbacks,
+                    max_time=limit, n_threads=threads, callbacks=self.callbacks, commits=commits,
                 )
             ]  # fmt: skip
         if engine.name == "local":
             dataset, read = held(dataset, parameters.room_bytes)
             self.bytes_read += read
         width = self._width(engine, dataset, parameters.room_bytes)
-        return spread(engine, dataset, parameters, self.restarts, width, limit)
+        return spread(engine, dataset, parameters, self.restarts, width, limit, commits)
+
+    def _stay_home(self) -> bool:
+        """Whether starts run in this process: a single one, or one that workers have no way to."""
+        commits = self.checkpoints.commits
+        if self.restarts == 1 or not self.engine.can_read(self.dataset):
+            return True
+        if commits is None or self.engine.can_read(commits.folder):
+            return False
+        text = (
+            f"workers cannot write checkpoints to {commits.folder.url!r}, so starts run in this process; "
+            "give checkpoint= a bucket or a folder that workers share."
+        )
+        publish(self.callbacks, Notice(text))
+        return True
+
+    def _commits(self) -> StartCommits | None:
+        """Return where starts keep their state, after the fit has said under which name."""
+        if self.checkpoints.commits is None:
+            return None
+        begun = self.begun(StartsState, {})
+        if begun is None:
+            begun = StartsState(uuid.uuid4().hex)
+            first = begun
+            self.keep(lambda: first, Traffic(), now=True)
+        return StartCommits(self.checkpoints.commits, begun.token)
 
     def _width(self, engine: Engine, dataset: Dataset, room: int) -> int:
         """Return how many starts may run at a time."""

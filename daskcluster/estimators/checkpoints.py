@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +30,44 @@ _NO_MATTER = frozenset(
 )
 """Parameters that change when or how a fit ends up somewhere, not where it is after an iteration."""
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _PROBED = 64
+
+
+@dataclass
+class Commits:
+    """A folder of commits, and the clock that says when there should be another one.
+
+    It may be sent to another process.
+
+    Parameters
+    ----------
+    folder : CheckpointFolder
+    every : int
+        Iterations between two commits.
+    """
+
+    folder: CheckpointFolder
+    every: int
+    _since: int = 0
+    _last: float | None = None
+
+    def keep(self, make: Callable[[], Document], *, now: bool = False, counts: bool = True) -> None:
+        """Commit what `make` returns if it is time to, or `now`.
+
+        It is time after `every` calls that count and after half a minute, whichever is first.
+        """
+        clock = time.monotonic()
+        self._last = clock if self._last is None else self._last
+        self._since += int(counts)
+        due = (counts and self._since >= self.every) or clock - self._last >= EVERY_SECONDS
+        if now or due:
+            self.folder.commit(make())
+            self._since, self._last = 0, time.monotonic()
+
+    def part(self, name: str) -> Commits:
+        """Return the commits of a part of the fit, with a clock of their own."""
+        return Commits(self.folder.part(name), self.every)
 
 
 class Checkpoints:
@@ -37,55 +76,59 @@ class Checkpoints:
     Parameters
     ----------
     estimator : estimator
-        With parameters ``checkpoint`` (a URL or None) and ``checkpoint_every``.
+        With parameters ``checkpoint`` (a URL or None) and ``checkpoint_every``; without them, nothing is
+        committed.
     dataset : Dataset
     callbacks : tuple of callables
         Are told where a fit goes on.
     resume : bool
         Go on from the last commit.
+    circumstances : mapping, optional
+        Plain values on which the result depends beside parameters and rows.
 
     Attributes
     ----------
     found : Document or None
         The state to go on from.
+    commits : Commits or None
+        Where states are kept, if they are.
     """
 
     def __init__(
-        self, estimator: Any, dataset: Dataset, callbacks: tuple[Callback, ...], *, resume: bool
+        self,
+        estimator: Any,
+        dataset: Dataset,
+        callbacks: tuple[Callback, ...],
+        *,
+        resume: bool = False,
+        circumstances: Mapping[str, Any] = _NOTHING,
     ) -> None:
-        if resume and estimator.checkpoint is None:
+        url = getattr(estimator, "checkpoint", None)
+        if resume and url is None:
             raise InvalidParameterError(
                 "resume=True needs checkpoint=, the URL under which the earlier fit kept its state."
             )
-        self._every = int(estimator.checkpoint_every)
-        self._since, self._last = 0, time.monotonic()
-        self._folder: CheckpointFolder | None = None
         self.found: Document | None = None
-        if estimator.checkpoint is None:
+        self.commits: Commits | None = None
+        if url is None:
             return
-        self._folder = CheckpointFolder(estimator.checkpoint, facts(estimator, dataset))
+        known = facts(estimator, dataset) | (
+            {"circumstances": dict(circumstances)} if circumstances else {}
+        )
+        self.commits = Commits(CheckpointFolder(url, known), int(estimator.checkpoint_every))
         if resume:
-            self.found = self._folder.latest()
-            publish(callbacks, Notice(self._told()))
+            self.found = self.commits.folder.latest()
+            publish(callbacks, Notice(self._told(self.commits.folder.url)))
 
-    def _told(self) -> str:
-        assert self._folder is not None
+    def _told(self, url: str) -> str:
         if self.found is None:
-            return f"Nothing is committed at {self._folder.url!r} yet; the fit begins at its beginning."
-        return f"The fit goes on from its checkpoint at {self._folder.url!r}."
+            return f"Nothing is committed at {url!r} yet; the fit begins at its beginning."
+        return f"The fit goes on from its checkpoint at {url!r}."
 
-    def keep(self, make: Callable[[], Document], *, now: bool = False) -> None:
-        """Commit what `make` returns if it is time to, or `now`.
-
-        It is time after ``checkpoint_every`` calls and after half a minute, whichever is first.
-        """
-        if self._folder is None:
-            return
-        self._since += 1
-        late = time.monotonic() - self._last >= EVERY_SECONDS
-        if now or late or self._since >= self._every:
-            self._folder.commit(make())
-            self._since, self._last = 0, time.monotonic()
+    def keep(self, make: Callable[[], Document], *, now: bool = False, counts: bool = True) -> None:
+        """Commit what `make` returns if it is time to, or `now`; see `Commits.keep`."""
+        if self.commits is not None:
+            self.commits.keep(make, now=now, counts=counts)
 
 
 def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
@@ -100,6 +143,7 @@ def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
             "features": dataset.n_features,
             "dtype": str(dataset.dtype),
             "weighted": dataset.weights is not None,
+            "first_and_last_weights": _weights_digest(dataset),
             "first_and_last_rows": _rows_digest(dataset),
         },
         "daskcluster": versions["daskcluster"],
@@ -123,6 +167,17 @@ def _rows_digest(dataset: Dataset) -> str:
     n = dataset.n_rows
     ends = {*range(min(n, _PROBED)), *range(max(0, n - _PROBED), n)}
     return _digest(np.ascontiguousarray(dataset.take(np.array(sorted(ends)))))
+
+
+def _weights_digest(dataset: Dataset) -> str | None:
+    weights = dataset.weights
+    if weights is None:
+        return None
+    n = dataset.n_rows
+    ends = [
+        np.asarray(weights[start:stop]) for start, stop in ((0, _PROBED), (max(0, n - _PROBED), n))
+    ]
+    return _digest(np.concatenate(ends))
 
 
 def _digest(values: np.ndarray) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
 from daskcluster.algorithms.scoring import score_rows
-from daskcluster.engine.engine import Engine, Placement
+from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.checkpoints import Checkpoints
+from daskcluster.estimators.frame import Frame, Framed, Spent
 from daskcluster.estimators.initial import initial_centres, method_for
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.events import (
@@ -23,8 +26,12 @@ from daskcluster.events import (
     StopReason,
     publish,
 )
-from daskcluster.randomness import Key
+from daskcluster.models.document import Document
+from daskcluster.models.state import Shapes
+from daskcluster.randomness import Key, as_seed
 from daskcluster.typing import Dataset
+
+S = TypeVar("S")
 
 
 class Fit:
@@ -43,6 +50,8 @@ class Fit:
     labelled : bool
         Labels are wanted as an array.
     n_clusters : int, optional
+    resume : bool
+        Go on from the last commit of an earlier call, if the estimator has a ``checkpoint``.
 
     Attributes
     ----------
@@ -51,7 +60,7 @@ class Fit:
     init : object
         From which centres are seeded: the estimator's.
     restarts, passes, bytes_read : int
-        What the fit took; passes are those over all rows.
+        What the fit took, also before it was interrupted; passes are those over all rows.
     unit : bool
         Cosine metric.
     """
@@ -69,6 +78,7 @@ class Fit:
         *,
         labelled: bool = False,
         n_clusters: int | None = None,
+        resume: bool = False,
     ) -> None:
         self.estimator, self.source, self.dataset = estimator, source, dataset
         self.engine, self.callbacks, self.labelled = engine, callbacks, labelled
@@ -76,14 +86,18 @@ class Fit:
         self.unit = getattr(estimator, "metric", "euclidean") == "cosine"
         self.init = estimator.init
         self.passes = self.bytes_read = 0
-        self._began = time.perf_counter()
+        self._began, self._seconds_before = time.perf_counter(), 0.0
+        self.checkpoints = Checkpoints(
+            estimator, dataset, callbacks, resume=resume, circumstances=self.circumstances()
+        )
+        self._framed, self._frame = self._found()
 
     # -- the clock and what callbacks hear ----------------------------------------------------------
 
     @property
     def seconds(self) -> float:
-        """Seconds since the fit began."""
-        return time.perf_counter() - self._began
+        """Seconds that the fit has taken, those before it was interrupted included."""
+        return self._seconds_before + time.perf_counter() - self._began
 
     def time_left(self) -> float | None:
         """Return the seconds that `max_time` leaves; None: it sets no limit."""
@@ -100,6 +114,82 @@ class Fit:
         """Say that the fit has ended, with its `passes` and `bytes_read`."""
         spent = self.passes, self.bytes_read, self.seconds
         publish(self.callbacks, FitEnded(stop_reason, inertia, n_iter, *spent))
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def circumstances(self) -> Mapping[str, Any]:
+        """Return plain values on which the result depends beside parameters and rows."""
+        return {}
+
+    @cached_property
+    def seed(self) -> int:
+        """From which all draws come; of a fit that goes on, that of the one that was interrupted."""
+        if self._frame is not None:
+            return self._frame.spent.seed
+        return as_seed(self.estimator.random_state)
+
+    def begun(self, kind: type[S], shapes: Shapes) -> S | None:
+        """Return the state that the fit goes on from, if it does.
+
+        Parameters
+        ----------
+        kind : type
+            Of the state, a dataclass; see `daskcluster.models.state`.
+        shapes : mapping of str to tuple of int
+            Of its arrays.
+
+        Raises
+        ------
+        CheckpointError
+            What was committed is no such state.
+        """
+        return None if self._framed is None else self._framed.state(kind, shapes)
+
+    def recall(self, rows: ScaledPlacement) -> None:
+        """Let `rows` know what their first pass learnt, if it was made before the interruption."""
+        if self._frame is not None and self._frame.survey is not None:
+            rows.remember(self._frame.survey)
+
+    def keep(
+        self,
+        state: Callable[[], Any],
+        took: Traffic,
+        rows: ScaledPlacement | None = None,
+        *,
+        now: bool = False,
+        counts: bool = True,
+    ) -> None:
+        """Commit ``state()`` if it is time to, or `now`.
+
+        Parameters
+        ----------
+        state : callable () -> dataclass
+            What `begun` will give back.
+        took : Traffic
+            Passes and bytes of this call that are not in `passes` and `bytes_read` yet.
+        rows : ScaledPlacement, optional
+            Which the loop goes over.
+        counts : bool
+            An iteration has ended; if none has, only the clock decides.
+        """
+
+        def document() -> Document:
+            passes, bytes_read = self.passes + took.passes, self.bytes_read + took.bytes_read
+            spent = Spent(self.seed, self.method, passes, bytes_read, self.seconds)
+            return Frame(spent, None if rows is None else rows.survey).around(state())
+
+        self.checkpoints.keep(document, now=now, counts=counts)
+
+    def _found(self) -> tuple[Framed | None, Frame | None]:
+        """Return what was committed, and go on counting from there."""
+        kept = self.checkpoints
+        if kept.found is None or kept.commits is None:
+            return None, None
+        framed = Framed(kept.found, kept.commits.folder.url)
+        frame = framed.frame(self.dataset.n_features)
+        self.passes, self.bytes_read = frame.spent.passes, frame.spent.bytes_read
+        self.method, self._seconds_before = frame.spent.method, frame.spent.seconds
+        return framed, frame
 
     # -- pieces of a run --------------------------------------------------------------------------
 

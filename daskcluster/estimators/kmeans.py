@@ -58,8 +58,8 @@ class KMeans(KMeansEstimator):
         Rows that ``"afk-mc2"`` proposes for each centre: more come closer to k-means++.
     checkpoint : str or path, optional
         Folder or URL under which the state of the fit is kept, so that ``fit(..., resume=True)`` can go on
-        where a killed one was: first after the seeding, then each `checkpoint_every` iterations or half
-        a minute, whichever is first. A commit takes the bytes of the centres; the last two stay.
+        where a killed one was: after the seeding, then each `checkpoint_every` iterations or half a
+        minute, whichever is first, and at the end. A commit takes the bytes of the centres; two stay.
     checkpoint_every : int
         Iterations between two commits.
 

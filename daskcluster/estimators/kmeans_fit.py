@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daskcluster.algorithms.lloyd import lloyd
+from daskcluster.algorithms.stopping import is_final
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.engine.engine import Engine, Placement
+from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.assignments import AssignmentChoice
-from daskcluster.estimators.checkpoints import Checkpoints
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import method_for, restarts_for, warn_of_one_start
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
-from daskcluster.estimators.kmeans_state import KMeansState
 from daskcluster.events import Callback, StopReason
-from daskcluster.models.document import Document
 from daskcluster.models.result import FitResult
-from daskcluster.randomness import Key, as_seed
+from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
     from daskcluster.estimators.kmeans import KMeans
+
+
+@dataclass(frozen=True)
+class KMeansState:
+    """Where a fit is, between two iterations.
+
+    Attributes
+    ----------
+    restart : int
+        Which restart is under way.
+    centres : ndarray of shape (k, d)
+    history : sequence of dict
+        The restart's iterations so far.
+    reason : StopReason or None
+        Why the last iteration was the restart's last, if it was.
+    best : FitResult or None
+        Of the restarts before.
+    """
+
+    restart: int
+    centres: np.ndarray
+    history: Sequence[dict[str, Any]] = ()
+    reason: StopReason | None = None
+    best: FitResult | None = None
 
 
 class KMeansFit(Fit):
@@ -44,9 +67,9 @@ class KMeansFit(Fit):
         labelled: bool,
         resume: bool = False,
     ) -> None:
-        super().__init__(estimator, source, dataset, engine, callbacks, labelled=labelled)
-        self.checkpoints = Checkpoints(estimator, dataset, callbacks, resume=resume)
-        self._before = (0, 0)
+        super().__init__(
+            estimator, source, dataset, engine, callbacks, labelled=labelled, resume=resume
+        )
         self.method = method_for(estimator.init, in_memory=dataset.in_memory)
         self.restarts = restarts_for(self.method, estimator.n_init, in_memory=dataset.in_memory)
         warn_of_one_start(estimator, self.method, stacklevel=4)
@@ -66,34 +89,34 @@ class KMeansFit(Fit):
         )
         with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
             rows = ScaledPlacement(placement, unit=self.unit)
-            begun = self._begun(rows)
-            seed = as_seed(estimator.random_state) if begun is None else begun.seed
+            self.recall(rows)
+            begun = self._begun()
             best = self._best_of(begun, rows)
             for restart in range(0 if begun is None else begun.restart, self.restarts):
-                run = self._restart(rows, seed, restart, best, begun)
+                run = self._restart(rows, restart, best, begun)
                 if best is None or run.found.inertia < best.found.inertia:
                     best = run
                 if self.time_left() == 0.0:
                     break
                 begun = None
             assert best is not None
-            self.passes, self.bytes_read = self._spent(placement)
+            self.passes += placement.traffic.passes
+            self.bytes_read += placement.traffic.bytes_read
         self.ended(best.result.stop_reason, best.found.inertia, best.result.n_iter)
         return best
 
     def _restart(
         self,
         rows: ScaledPlacement,
-        seed: int,
         restart: int,
         best: KMeansRun | None,
         begun: KMeansState | None,
     ) -> KMeansRun:
         """Make one restart, or the rest of the one that was begun."""
         if begun is None:
-            centres = self.seeded(rows, Key(seed, "restart", restart))
-            begun = KMeansState(seed, restart, centres, best=None if best is None else best.result)
-            self._keep(begun, rows, now=True)
+            centres = self.seeded(rows, Key(self.seed, "restart", restart))
+            begun = KMeansState(restart, centres, best=None if best is None else best.result)
+            self._keep(begun, rows)
         labels = self.kept_labels(rows.placement)
         result = self._loop(rows, begun, labels)
         return judge(rows, result, labels, labelled=self.labelled)
@@ -101,9 +124,10 @@ class KMeansFit(Fit):
     def _loop(
         self, rows: ScaledPlacement, begun: KMeansState, labels: np.ndarray | None
     ) -> FitResult:
-        if begun.reason is not None:
-            history = list(begun.history)
-            return FitResult(begun.centres, len(history), begun.reason, history)
+        history, most = list(begun.history), self.estimator.max_iter
+        ended = begun.reason
+        if ended is not None and is_final(ended, len(history), most, self.time_left()):
+            return FitResult(begun.centres, len(history), ended, history)
 
         def keep(centres: np.ndarray, history: Any, reason: StopReason | None) -> None:
             self._keep(replace(begun, centres=centres, history=history, reason=reason), rows)
@@ -114,7 +138,7 @@ class KMeansFit(Fit):
                 rows,
                 begun.centres,
                 assign=assign,
-                max_iter=self.estimator.max_iter,
+                max_iter=most,
                 tol=self.estimator.tol,
                 max_time=self.time_left(),
                 callbacks=self.callbacks,
@@ -127,15 +151,10 @@ class KMeansFit(Fit):
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
-    def _begun(self, rows: ScaledPlacement) -> KMeansState | None:
+    def _begun(self) -> KMeansState | None:
         """Return the state that the fit goes on from, if it does."""
-        if self.checkpoints.found is None:
-            return None
-        begun = KMeansState.of(self.checkpoints.found, rows)
-        if begun.survey is not None:
-            rows.remember(begun.survey)
-        self._before = begun.passes, begun.bytes_read
-        return begun
+        shape = (self.n_clusters, self.dataset.n_features)
+        return self.begun(KMeansState, {"centres": shape, "best_centres": shape})
 
     def _best_of(self, begun: KMeansState | None, rows: ScaledPlacement) -> KMeansRun | None:
         """Return the best of the restarts before the one that was begun: one pass."""
@@ -144,16 +163,12 @@ class KMeansFit(Fit):
         labels = self.kept_labels(rows.placement)
         return judge(rows, begun.best, labels, labelled=self.labelled)
 
-    def _keep(self, state: KMeansState, rows: ScaledPlacement, *, now: bool = False) -> None:
-        passes, bytes_read = self._spent(rows.placement)
+    def _keep(self, state: KMeansState, rows: ScaledPlacement) -> None:
+        ends = not state.history or state.reason is not None
+        self.keep(lambda: _as_kept(state), rows.placement.traffic, rows, now=ends)
 
-        def document() -> Document:
-            spent = replace(state, passes=passes, bytes_read=bytes_read, survey=rows.survey)
-            return spent.document()
 
-        self.checkpoints.keep(document, now=now)
-
-    def _spent(self, placement: Placement) -> tuple[int, int]:
-        """Return passes and bytes of the fit, those before it was interrupted included."""
-        traffic = placement.traffic
-        return self._before[0] + traffic.passes, self._before[1] + traffic.bytes_read
+def _as_kept(state: KMeansState) -> KMeansState:
+    # The labels of the best restart stay behind.
+    best = None if state.best is None else replace(state.best, labelled=False)
+    return replace(state, best=best)

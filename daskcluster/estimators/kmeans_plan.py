@@ -11,7 +11,7 @@ from daskcluster.data.sparse import SparseDataset
 from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import method_for, restarts_for
 from daskcluster.estimators.inputs import check_enough_rows
-from daskcluster.estimators.plan import Plan
+from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.typing import Dataset
 
 KMEANS_PARALLEL_PASSES = 6
@@ -37,6 +37,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         flop=pass_flop(dataset, n_clusters),
         states=bounds_bytes(dataset, n_clusters, parameters["algorithm"]),
         states_at_most=None if budget == "auto" else int(budget),
+        commit_bytes=centres_bytes(dataset, n_clusters) * (2 if restarts > 1 else 1),
     )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daskcluster.algorithms.minibatch import (
+    Improvement,
     MiniBatchStopping,
     Stepper,
     minibatch,
@@ -18,19 +20,22 @@ from daskcluster.algorithms.minibatch import (
 )
 from daskcluster.algorithms.minibatch_journal import Journal
 from daskcluster.algorithms.minibatch_reassign import Reassignment
+from daskcluster.algorithms.stopping import is_final
+from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.minibatch import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.chunkwise.single_rows import RUN_ROWS, SingleRowStepper
 from daskcluster.data.batches import ROOM_BYTES, Batches
-from daskcluster.engine.engine import Engine
+from daskcluster.engine.engine import Engine, Traffic
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import GIVEN, method_for, warn_of_one_start
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
+from daskcluster.estimators.minibatch_state import MiniBatchState
 from daskcluster.estimators.sample import batch_room, centres_of_sample, placed, threads_of
-from daskcluster.events import Callback, Notice, SeedingEnded, publish
+from daskcluster.events import Callback, Notice, SeedingEnded, StopReason, publish
 from daskcluster.models.result import FitResult
-from daskcluster.randomness import Key, as_seed
+from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
@@ -103,9 +108,12 @@ class MiniBatchFit(Fit):
         callbacks: tuple[Callback, ...],
         *,
         labelled: bool,
+        resume: bool = False,
     ) -> None:
-        super().__init__(estimator, source, dataset, engine, callbacks, labelled=labelled)
-        self.seed = as_seed(estimator.random_state)
+        self.room_bytes = batch_room(engine, dataset, callbacks, ROOM_BYTES)
+        super().__init__(
+            estimator, source, dataset, engine, callbacks, labelled=labelled, resume=resume
+        )
         # A batch of one row is too little to look at anything: rows step in runs.
         self.is_sequential = estimator.steps_by_single_rows
         size = RUN_ROWS if self.is_sequential else estimator.batch_size
@@ -113,6 +121,7 @@ class MiniBatchFit(Fit):
         self.seeding = Seeding(estimator, dataset.n_rows)
         self.method = self.seeding.method
         self.restarts = self.seeding.restarts
+        self.sample_rows = self.seeding.sample_rows
 
     @property
     def patience(self) -> int | None:
@@ -125,6 +134,10 @@ class MiniBatchFit(Fit):
         """Steps at most: as many as `max_iter` passes hold."""
         passes = self.estimator.max_iter
         return max(1, passes * self.dataset.n_rows // self.batch_size) if passes else 0
+
+    def circumstances(self) -> Mapping[str, Any]:
+        """Return what batches depend on, where rows are read ahead."""
+        return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
 
     def run(self) -> tuple[KMeansRun, MovingCentres]:
         """Return the run, whose ``n_iter`` counts steps, and the centres with what they have seen."""
@@ -142,55 +155,89 @@ class MiniBatchFit(Fit):
         return run, state
 
     def _loop(self) -> tuple[FitResult, MovingCentres]:
-        estimator, size = self.estimator, self.seeding.sample_rows
+        shape = self.n_clusters, self.dataset.n_features
+        begun = self.begun(MiniBatchState, MiniBatchState.shapes(*shape))
+        ended = None if begun is None else self._ended(begun)
+        if ended is not None:
+            return ended
         with ExitStack() as stack:
-            batches = stack.enter_context(
-                Batches(
-                    self.dataset,
-                    self.batch_size,
-                    self.seed,
-                    room_bytes=batch_room(self.engine, self.dataset, self.callbacks, ROOM_BYTES),
-                    least_rows=size,
-                )
-            )
+            batches = stack.enter_context(self._batches(0 if begun is None else begun.step))
             if batches.notice:
                 publish(self.callbacks, Notice(batches.notice))
             validate = self.validator(stack)
-            state, threshold = self._start(batches, size)
-            # Only after a pass have batches from pools met all rows.
-            first_pass = self.dataset.n_rows if batches.is_pooled else 0
-            stepper: Stepper = (
-                SingleRowStepper(state)
-                if self.is_sequential
-                else MiniBatchStepper(
-                    state, estimator.learning_rate, self.unit, threads_of(self.engine)
-                )
-            )
-            result = minibatch(
-                batches,
-                stepper,
-                stopping=MiniBatchStopping(
-                    self.n_steps,
-                    threshold,
-                    self.patience,
-                    self.time_left(),
-                    first_pass // self.batch_size,
-                ),
-                reassignment=Reassignment(
-                    estimator.reassignment_ratio,
-                    self.seed,
-                    self.unit,
-                    first_pass,
-                ),
-                journal=Journal(state, self.dataset.n_rows, self.callbacks, validate),
-            )
+            if begun is None:
+                begun = self._start(batches)
+                self._keep(begun, batches)
+            result, state = self._steps(batches, begun, validate)
         self.bytes_read += batches.bytes_read
         self.passes += batches.passes - (-result.n_iter * self.batch_size // self.dataset.n_rows)
         return result, state
 
-    def _start(self, batches: Batches, size: int) -> tuple[MovingCentres, float]:
-        """Return the first centres, and the movement that `tol` allows."""
+    def _batches(self, skipped: int) -> Batches:
+        return Batches(
+            self.dataset,
+            self.batch_size,
+            self.seed,
+            room_bytes=self.room_bytes,
+            least_rows=self.sample_rows,
+            skipped=skipped,
+        )
+
+    def _steps(
+        self, batches: Batches, begun: MiniBatchState, validate: Any
+    ) -> tuple[FitResult, MovingCentres]:
+        """Make all steps that follow, and return what they leave."""
+        state = begun.centres(compute_dtype(self.dataset.dtype))
+        journal = Journal(state, self.dataset.n_rows, self.callbacks, validate, begun.journal)
+        left, before = self.time_left(), begun.journal
+        if left is not None and before is not None:
+            left += before.seconds
+
+        def keep(step: int, reason: StopReason | None) -> None:
+            def now() -> MiniBatchState:
+                return replace(
+                    begun,
+                    step=step,
+                    exact=state.exact,
+                    seen=state.seen,
+                    journal=journal.state(batches.bytes_read),
+                    reason=reason,
+                )
+
+            ended = self._passes_of(step) > self._passes_of(step - 1)
+            self.keep(now, _taken(batches), now=reason is not None, counts=ended)
+
+        result = minibatch(
+            batches,
+            self._stepper(state),
+            stopping=MiniBatchStopping(
+                self.n_steps, begun.threshold, left, self._first_pass(batches) // self.batch_size
+            ),
+            reassignment=begun.reassignment,
+            improvement=begun.improvement,
+            journal=journal,
+            step=begun.step,
+            keep=None if self.checkpoints.commits is None else keep,
+        )
+        return result, state
+
+    def _stepper(self, state: MovingCentres) -> Stepper:
+        if self.is_sequential:
+            return SingleRowStepper(state)
+        threads = threads_of(self.engine)
+        return MiniBatchStepper(state, self.estimator.learning_rate, self.unit, threads)
+
+    def _first_pass(self, batches: Batches) -> int:
+        """Return the rows after which batches have met all rows: those from pools only after a pass."""
+        return self.dataset.n_rows if batches.is_pooled else 0
+
+    def _passes_of(self, step: int) -> int:
+        return step * self.batch_size // self.dataset.n_rows
+
+    def _start(self, batches: Batches) -> MiniBatchState:
+        """Choose the first centres."""
         estimator, began = self.estimator, time.perf_counter()
+        size = self.sample_rows
         needed = self.method not in GIVEN or estimator.tol > 0
         sample = batches.sample(size if needed else 1, Key(self.seed, "sample"), uniform=needed)
         refuse_bad_batch(sample, batches.row_of, " of those seen so far")
@@ -201,4 +248,34 @@ class MiniBatchFit(Fit):
                 threshold = estimator.tol * few.known().mean_variance
         seconds = time.perf_counter() - began
         publish(self.callbacks, SeedingEnded(self.method, batches.passes, seconds))
-        return MovingCentres.start(centres), threshold
+        first = MovingCentres.start(centres)
+        return MiniBatchState(
+            0,
+            first.exact,
+            first.seen,
+            threshold,
+            Reassignment(
+                estimator.reassignment_ratio, self.seed, self.unit, self._first_pass(batches)
+            ),
+            Improvement.over(self.batch_size, self.dataset.n_rows, self.patience),
+        )
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def _keep(self, begun: MiniBatchState, batches: Batches) -> None:
+        self.keep(lambda: begun, _taken(batches), now=True)
+
+    def _ended(self, begun: MiniBatchState) -> tuple[FitResult, MovingCentres] | None:
+        """Return what a loop left that has ended before, if that was its end."""
+        step, reason = begun.step, begun.reason
+        if reason is None or not is_final(reason, step, self.n_steps, self.time_left()):
+            return None
+        state = begun.centres(compute_dtype(self.dataset.dtype))
+        records = [] if begun.journal is None else list(begun.journal.records)
+        self.passes += -(-step * self.batch_size // self.dataset.n_rows)
+        return FitResult(state.centres, step, reason, records), state
+
+
+def _taken(batches: Batches) -> Traffic:
+    """Return what batches have taken, but for the passes of steps, which follow from their number."""
+    return Traffic(batches.passes, batches.bytes_read)

@@ -10,7 +10,7 @@ from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import GIVEN, method_for
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.kmeans_plan import pass_flop
-from daskcluster.estimators.plan import Plan
+from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.typing import Dataset
 
 
@@ -27,4 +27,5 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_at_most=int(parameters["max_iter"]) + 1,
         footprint=fit_footprint(dataset, n_clusters, "sample"),
         flop=pass_flop(dataset, n_clusters),
+        commit_bytes=centres_bytes(dataset, n_clusters, wide=True) + 8 * n_clusters,
     )

@@ -71,6 +71,10 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         As of `KMeans`.
     chain_length : int
         Rows that afk-mc2 proposes for each centre.
+    checkpoint : str or path, optional
+        As of `daskcluster.KMeans`; a commit takes the bytes of the centres.
+    checkpoint_every : int
+        Rounds between two commits.
 
     Attributes
     ----------
@@ -135,6 +139,8 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         max_time: float | None = None,
         bounds_memory: int | str = "auto",
         chain_length: int = CHAIN_LENGTH,
+        checkpoint: Any = None,
+        checkpoint_every: int = 10,
     ) -> None:
         self.n_clusters = n_clusters
         self.init = init
@@ -155,8 +161,12 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         self.max_time = max_time
         self.bounds_memory = bounds_memory
         self.chain_length = chain_length
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
         """Find centres.
 
         Parameters
@@ -165,6 +175,8 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         y : ignored
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
+        resume : bool
+            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
         Returns
         -------
@@ -172,13 +184,15 @@ class NestedMiniBatchKMeans(KMeansEstimator):
 
         Raises
         ------
+        CheckpointError
+            What is under `checkpoint` is of other data or parameters, or damaged.
         InvalidParameterError, InvalidDataError
             Which say what, the value, the rule and the remedy.
         MemoryLimitError
             The engine's memory does not suffice.
         """
         self._check_parameters()
-        fit = self._begin_fit(NestedFit, X, sample_weight)
+        fit = self._begin_fit(NestedFit, X, sample_weight, resume=resume)
         self._learn(fit.run(), fit)
         return self
 
@@ -188,6 +202,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         check_whole(owner, "batch_size", self.batch_size, 1)
         check_whole(owner, "max_iter", self.max_iter, 0)
         check_whole(owner, "chain_length", self.chain_length, 1)
+        check_whole(owner, "checkpoint_every", self.checkpoint_every, 1)
         check_number(owner, "rho", self.rho)
         check_number(owner, "tol", self.tol)
         check_choice(owner, "doubling", self.doubling, DOUBLINGS)

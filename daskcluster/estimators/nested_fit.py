@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from daskcluster.algorithms.nested import nested
+from daskcluster.algorithms.nested import NestedState, nested
 from daskcluster.algorithms.nested_batches import HOME_BYTES, NestedBatches
 from daskcluster.algorithms.nested_doubling import DoublingRule
+from daskcluster.algorithms.stopping import is_final
 from daskcluster.data.cohorts_order import NestedOrder
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.engine.engine import Placement
+from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.assignments import AssignmentChoice
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
 from daskcluster.events import Notice, publish
-from daskcluster.randomness import Key, as_seed
+from daskcluster.models.result import FitResult
+from daskcluster.randomness import Key
 
 if TYPE_CHECKING:
     from daskcluster.estimators.nested import NestedMiniBatchKMeans
@@ -34,7 +34,8 @@ class NestedFit(Fit):
         estimator, dataset = self.estimator, self.dataset
         self.started("nested")
         footprint = fit_footprint(dataset, estimator.n_clusters, "random")
-        seed = as_seed(estimator.random_state)
+        shape = (self.n_clusters, dataset.n_features)
+        begun = self.begun(NestedState, {"centres": shape, "seeds": shape})
         with ExitStack() as stack:
             whole = stack.enter_context(
                 self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
@@ -43,38 +44,61 @@ class NestedFit(Fit):
             batches = NestedBatches(
                 whole,
                 self.engine,
-                NestedOrder(dataset.n_rows, Key(seed, "nested") if estimator.shuffle else None),
+                NestedOrder(
+                    dataset.n_rows, Key(self.seed, "nested") if estimator.shuffle else None
+                ),
                 int(estimator.batch_size),
                 unit=self.unit,
                 labels=labels,
                 footprint=footprint,
                 callbacks=self.callbacks,
                 home_bytes=self._home_bytes(whole),
+                number=0 if begun is None else begun.batch,
             )
             stack.callback(batches.close)
-            key = Key(seed, "restart")  # as KMeans has it
-            run = self._fit(batches, self.seeded(batches.rows, key), stack)
+            run = self._rounds(batches, self._begin(begun, batches, whole), whole, stack)
             rows = batches.rows if batches.is_whole else ScaledPlacement(whole, unit=self.unit)
             best = judge(rows, run, labels, labelled=self.labelled)
-            self.passes = whole.traffic.passes + batches.gathers
-            self.bytes_read = batches.bytes_read
+            took = _taken(batches, whole)
+            self.passes += took.passes
+            self.bytes_read += took.bytes_read
         self.ended(best.result.stop_reason, best.found.inertia, best.result.n_iter)
         return best
 
-    def _fit(self, batches: NestedBatches, centres: np.ndarray, stack: ExitStack) -> Any:
-        estimator = self.estimator
+    def _begin(
+        self, begun: NestedState | None, batches: NestedBatches, whole: Placement
+    ) -> NestedState:
+        """Return the state to go on from, or a first one."""
+        if begun is not None:
+            self.recall(batches.rows)
+            return begun
+        centres = self.seeded(batches.rows, Key(self.seed, "restart"))  # as KMeans has it
+        first = NestedState(0, False, centres, centres if self.estimator.seeds_vote else None)
+        self._keep(first, batches, whole)
+        return first
+
+    def _rounds(
+        self, batches: NestedBatches, begin: NestedState, whole: Placement, stack: ExitStack
+    ) -> FitResult:
+        estimator, ended, n_rounds = self.estimator, begin.reason, len(begin.history)
+        if ended is not None and is_final(ended, n_rounds, estimator.max_iter, self.time_left()):
+            return FitResult(begin.centres, n_rounds, ended, list(begin.history))
         return nested(
             batches,
-            centres,
+            begin,
             choose=self._choice(),
             rule=DoublingRule(float(estimator.rho), estimator.doubling),
-            seeds_vote=estimator.seeds_vote,
             max_iter=estimator.max_iter,
             tol=estimator.tol,
             max_time=self.time_left(),
             callbacks=self.callbacks,
             validate=self.validator(stack),
+            keep=lambda state: self._keep(state, batches, whole),
         )
+
+    def _keep(self, state: NestedState, batches: NestedBatches, whole: Placement) -> None:
+        ends = not state.history or state.reason is not None
+        self.keep(lambda: state, _taken(batches, whole), batches.rows, now=ends)
 
     def _choice(self) -> AssignmentChoice:
         """Return how the rows of a batch are assigned."""
@@ -97,3 +121,7 @@ class NestedFit(Fit):
         if not placement.shares_memory:
             return HOME_BYTES
         return min(HOME_BYTES, placement.state_room() // 2)
+
+
+def _taken(batches: NestedBatches, whole: Placement) -> Traffic:
+    return Traffic(whole.traffic.passes + batches.gathers, batches.bytes_read)

@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from daskcluster.chunk import compute_dtype
 from daskcluster.engine.memory import Footprint
 from daskcluster.typing import Dataset
 
@@ -30,6 +33,8 @@ class Plan:
         Bytes of the state that rows may have if there is room, by what it is called.
     states_at_most : int or None
         What the caller allows for them; None: all that the memory limit leaves.
+    commit_bytes : int
+        Of one commit of the state, but for a few kB; 0 where nothing is committed.
     """
 
     seeding: str
@@ -40,6 +45,13 @@ class Plan:
     flop: float
     states: Mapping[str, int] = field(default_factory=dict)
     states_at_most: int | None = None
+    commit_bytes: int = 0
+
+
+def centres_bytes(dataset: Dataset, n_clusters: int, *, wide: bool = False) -> int:
+    """Return the bytes of some centres, in the dtype that rows are computed in or, `wide`, in float64."""
+    dtype = np.dtype(np.float64) if wide else compute_dtype(dataset.dtype)
+    return n_clusters * dataset.n_features * dtype.itemsize
 
 
 MakePlan = Callable[[Dataset, Mapping[str, Any]], Plan]

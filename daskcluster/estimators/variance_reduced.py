@@ -57,6 +57,10 @@ class VarianceReducedKMeans(KMeansEstimator):
         Seconds for the whole fit; the epoch that exceeds them is the last.
     chain_length : int
         Rows that afk-mc2 proposes for each centre.
+    checkpoint : str or path, optional
+        As of `daskcluster.KMeans`; a commit takes the bytes of the centres twice.
+    checkpoint_every : int
+        Epochs between two commits.
 
     Attributes
     ----------
@@ -117,6 +121,8 @@ class VarianceReducedKMeans(KMeansEstimator):
         verbose: int = 0,
         max_time: float | None = None,
         chain_length: int = CHAIN_LENGTH,
+        checkpoint: Any = None,
+        checkpoint_every: int = 10,
     ) -> None:
         self.n_clusters = n_clusters
         self.init = init
@@ -133,8 +139,12 @@ class VarianceReducedKMeans(KMeansEstimator):
         self.verbose = verbose
         self.max_time = max_time
         self.chain_length = chain_length
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
         """Find centres.
 
         Parameters
@@ -143,6 +153,8 @@ class VarianceReducedKMeans(KMeansEstimator):
         y : ignored
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
+        resume : bool
+            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
         Returns
         -------
@@ -150,13 +162,15 @@ class VarianceReducedKMeans(KMeansEstimator):
 
         Raises
         ------
+        CheckpointError
+            What is under `checkpoint` is of other data or parameters, or damaged.
         InvalidParameterError, InvalidDataError
             Which say what, the value, the rule and the remedy.
         MemoryLimitError
             The engine's memory does not suffice.
         """
         self._check_parameters()
-        fit = self._begin_fit(VarianceReducedFit, X, sample_weight)
+        fit = self._begin_fit(VarianceReducedFit, X, sample_weight, resume=resume)
         self._learn(fit.run(), fit)
         return self
 
@@ -176,6 +190,7 @@ class VarianceReducedKMeans(KMeansEstimator):
         check_whole(owner, "n_clusters", self.n_clusters, 1)
         check_whole(owner, "max_iter", self.max_iter, 0)
         check_whole(owner, "chain_length", self.chain_length, 1)
+        check_whole(owner, "checkpoint_every", self.checkpoint_every, 1)
         check_choice(owner, "variant", self.variant, VARIANTS)
         check_choice(owner, "metric", self.metric, METRICS)
         check_number(owner, "tol", self.tol)

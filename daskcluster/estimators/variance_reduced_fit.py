@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daskcluster.algorithms.stopping import is_final
 from daskcluster.algorithms.variance_reduced import (
     EpochsResult,
+    EpochsState,
     StepRule,
     TakeSteps,
     variance_reduced,
@@ -29,7 +31,7 @@ from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
 from daskcluster.events import Notice, PassEnded, PassStarted, publish
 from daskcluster.models.result import FitResult
-from daskcluster.randomness import Key, as_seed
+from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
@@ -42,34 +44,62 @@ class VarianceReducedFit(Fit):
     estimator: VarianceReducedKMeans
 
     def run(self) -> KMeansRun:
-        estimator, seed = self.estimator, as_seed(self.estimator.random_state)
-        self.started(estimator.variant)
+        self.started(self.estimator.variant)
         assert isinstance(self.dataset, RowDataset)
-        edges = partition_edges(self.dataset, estimator.wanted_partitions)
+        edges = partition_edges(self.dataset, self.estimator.wanted_partitions)
         with ExitStack() as stack:
             placement, take_steps = self._placed(edges, stack)
             rows = ScaledPlacement(placement, unit=self.unit)
             labels = self.kept_labels(placement)
-            result = variance_reduced(
-                rows,
-                self.seeded(rows, Key(seed, "restart")),  # as KMeans has it
-                take_steps,
-                rule=StepRule(
-                    estimator.rate_for(self.dataset), estimator.epoch_size, len(edges) - 1
-                ),
-                key=Key(seed, "steps"),
-                full_gradient=estimator.variant == "vrkm",
-                max_iter=estimator.max_iter,
-                tol=estimator.tol,
-                max_time=self.time_left(),
-                callbacks=self.callbacks,
-                labels=labels,
-            )
+            result = self._epochs(rows, take_steps, labels, len(edges) - 1)
             run = self._judged(rows, result, labels)
             self.passes += placement.traffic.passes
             self.bytes_read += placement.traffic.bytes_read
         self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
         return run
+
+    def _epochs(
+        self,
+        rows: ScaledPlacement,
+        take_steps: TakeSteps,
+        labels: np.ndarray | None,
+        n_partitions: int,
+    ) -> EpochsResult:
+        estimator = self.estimator
+        begin = self._begin(rows)
+        ended, most = begin.result(), estimator.max_iter
+        if ended and is_final(ended.stop_reason, ended.n_iter, most, self.time_left()):
+            return ended
+        return variance_reduced(
+            rows,
+            begin,
+            take_steps,
+            rule=StepRule(estimator.epoch_size, n_partitions),
+            key=Key(self.seed, "steps"),
+            full_gradient=estimator.variant == "vrkm",
+            max_iter=most,
+            tol=estimator.tol,
+            max_time=self.time_left(),
+            callbacks=self.callbacks,
+            labels=labels,
+            keep=lambda state: self._keep(state, rows),
+        )
+
+    def _begin(self, rows: ScaledPlacement) -> EpochsState:
+        """Return the state to go on from, or a first one."""
+        shape = (self.n_clusters, self.dataset.n_features)
+        begun = self.begun(EpochsState, {"centres": shape, "snapshot": shape})
+        if begun is not None:
+            self.recall(rows)
+            return begun
+        centres = self.seeded(rows, Key(self.seed, "restart"))  # as KMeans has it
+        first = EpochsState(centres, self.estimator.rate_for(self.dataset))
+        self._keep(first, rows)
+        return first
+
+    def _keep(self, state: EpochsState, rows: ScaledPlacement) -> None:
+        ends, placement = not state.history or state.reason is not None, rows.placement
+        self.keep(lambda: state, placement.traffic, rows, now=ends)
 
     def _placed(self, edges: np.ndarray, stack: ExitStack) -> tuple[Placement, TakeSteps]:
         """Return where passes run, and what runs the inner loop."""

@@ -10,7 +10,7 @@ from daskcluster.data.partitioned import partition_edges
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.kmeans_plan import pass_flop, seeding_passes
-from daskcluster.estimators.plan import Plan
+from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.estimators.variance_reduced_fit import vrkm_footprint
 from daskcluster.typing import Dataset
 
@@ -34,4 +34,5 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_at_most=seeding + gathering + an_epoch * int(parameters["max_iter"]) + 1,
         footprint=vrkm_footprint(dataset, n_clusters, parameters["init"]),
         flop=pass_flop(dataset, n_clusters),
+        commit_bytes=2 * centres_bytes(dataset, n_clusters),
     )

@@ -2,7 +2,8 @@
 
 Layout::
 
-    <url>/<fingerprint>/<number>-<token>/     a sealed document (`daskcluster.models.document`)
+    <url>/<fingerprint>/<number>-<token>/          a sealed document (`daskcluster.models.document`)
+    <url>/<fingerprint>/<part>/<number>-<token>/   the same of a part of the fit that goes its own way
 
 The fingerprint is that of all facts on which the fit's result depends. A commit counts once its last
 file, the one with the checksums, is there; that needs nothing of a store but that a file appears whole.
@@ -24,6 +25,7 @@ from daskcluster.data.stores import Location, explain, locate
 from daskcluster.errors import CheckpointError, DaskClusterError, ModelFormatError
 from daskcluster.models.document import HEAD, Document, Form, sealed, unsealed
 from daskcluster.models.folder import Folder
+from daskcluster.typing import Reach
 
 CHECKPOINT = Form("daskcluster-checkpoint", 1, "checkpoint")
 
@@ -45,6 +47,8 @@ class CheckpointFolder:
         Plain values: all that decides the result.
     storage_options : mapping, optional
         Passed to the file system.
+    part : str, optional
+        Of the fit, whose commits come and go by themselves.
 
     Examples
     --------
@@ -61,17 +65,31 @@ class CheckpointFolder:
         url: Any,
         facts: Mapping[str, Any],
         storage_options: Mapping[str, Any] | None = None,
+        *,
+        part: str = "",
     ) -> None:
         self._top = url if isinstance(url, Location) else locate(url, storage_options)
         self._facts = json.loads(json.dumps(dict(facts)))
         canonical = json.dumps(self._facts, sort_keys=True)
         self._place = self._top.child(hashlib.sha256(canonical.encode()).hexdigest()[:16])
+        self._part = part
+        if part:
+            self._place = self._place.child(part)
         self._next: int | None = None
+
+    def part(self, name: str) -> CheckpointFolder:
+        """Return the folder of a part of the fit: below this one, with commits of its own."""
+        return CheckpointFolder(self._top, self._facts, part=name)
 
     @property
     def url(self) -> str:
         """Where this fit's commits are."""
         return self._place.url
+
+    @property
+    def reach(self) -> Reach:
+        """Who can read and write them."""
+        return self._place.reach
 
     def commit(self, state: Document) -> None:
         """Write one commit, and remove those that are older than the one before it.
@@ -123,7 +141,8 @@ class CheckpointFolder:
                 f"All {len(commits)} checkpoints at {self.url!r} are damaged; remove them, or begin "
                 "without resume."
             )
-        self._refuse_others()
+        if not self._part:
+            self._refuse_others()
         return None
 
     def clear(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from daskcluster.parameters.shared import (
     CHAIN_LENGTH,
+    CHECKPOINT,
+    CHECKPOINT_EVERY,
     INIT,
     MAX_ITER,
     MAX_TIME,
@@ -77,5 +79,9 @@ MINI_BATCH = (
         "URL of rows whose mean squared distance is measured on the way.",
     ),
     CHAIN_LENGTH,
+    CHECKPOINT,
+    CHECKPOINT_EVERY.varied(
+        help="Passes between two commits of the state; half a minute is the most in any case."
+    ),
 )
 """All of them but ``engine`` and ``callbacks``, which are objects."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from daskcluster.parameters.shared import (
     BOUNDS_MEMORY,
     CHAIN_LENGTH,
+    CHECKPOINT,
+    CHECKPOINT_EVERY,
     INIT,
     MAX_ITER,
     MAX_TIME,
@@ -74,5 +76,7 @@ NESTED = (
     MAX_TIME,
     BOUNDS_MEMORY,
     CHAIN_LENGTH,
+    CHECKPOINT,
+    CHECKPOINT_EVERY,
 )
 """All of them but ``engine`` and ``callbacks``, which are objects."""

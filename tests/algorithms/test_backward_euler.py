@@ -10,7 +10,12 @@ from scipy import sparse
 
 import daskcluster as dc
 from daskcluster import errors, events
-from daskcluster.algorithms.backward_euler import ImplicitDescent, ImplicitSteps, backward_euler
+from daskcluster.algorithms.backward_euler import (
+    DescentState,
+    ImplicitDescent,
+    ImplicitSteps,
+    backward_euler,
+)
 from daskcluster.chunkwise.backward_euler import BatchAssigner
 from daskcluster.data.batches import Batches
 from tests.laws.data import CASES, case
@@ -33,7 +38,8 @@ def drawn(rows, weights, size, n):
 def descend(rows, weights, centres, steps, *, max_iter=6, size=60, unit=False, **options):
     assign = BatchAssigner(centres.dtype, unit=unit)
     with batches_of(rows, weights, size) as batches:
-        return backward_euler(batches, assign, centres, steps, max_iter=max_iter, **options)
+        begin = DescentState.first(centres, steps)
+        return backward_euler(batches, assign, begin, steps, max_iter=max_iter, **options)
 
 
 def follow(rows, weights, centres, steps, n, *, max_iter=6, size=60, cosine=False):
@@ -183,8 +189,8 @@ def test_callbacks_and_time_end_a_descent():
 
 def test_batches_are_counted():
     rows = np.random.default_rng(0).normal(size=(100, 2))
-    assign = BatchAssigner(np.float64)
+    assign, steps = BatchAssigner(np.float64), ImplicitSteps(3.0, inner_iter=4)
     with batches_of(rows) as batches, assign.threads(3, 2):
-        descent = ImplicitDescent(batches, assign, rows[:3], ImplicitSteps(3.0, inner_iter=4))
+        descent = ImplicitDescent(batches, assign, DescentState.first(rows[:3], steps), steps)
         assert [descent.step().n_batches for _ in range(3)] == [5, 4, 4]
         assert descent.n_batches == 13

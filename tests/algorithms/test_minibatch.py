@@ -31,7 +31,7 @@ def test_smoothing_leaves_out_the_first_batch_and_waits_with_patience():
 
 def test_order_of_stop_reasons():
     outcome = StepOutcome(1.0, 1.0, shift=0.5)
-    stopping = MiniBatchStopping(5, threshold=0.5, max_no_improvement=1, max_time=2.0)
+    stopping = MiniBatchStopping(5, threshold=0.5, max_time=2.0)
     reason = stopping.reason
     assert (
         reason(1, outcome, stalled=False, seconds=0.0) is None
@@ -161,3 +161,35 @@ def test_callbacks_hear_of_passes_and_may_stop():
     assert kinds.count("PassStarted") == kinds.count("PassEnded") == 2 + 1
     rows = sum(event.rows for event in heard if isinstance(event, events.PassProgress))
     assert rows == 210
+
+
+def test_a_journal_goes_on_from_the_state_of_another():
+    heard, others = [], []
+    whole = Journal(state([1.0, 0.0]), 100, [heard.append])
+    one = Journal(state([1.0, 0.0]), 100, [others.append])
+    outcome = StepOutcome(1.0, 30.0, 0.5)
+
+    def make(journal, steps, last):
+        for step in steps:
+            journal.add(30, step % 2)
+            if journal.due(step) or step == last:
+                journal.tell(step, outcome, None, 1000 * (step - steps[0] + 1))
+
+    with whole:
+        make(whole, range(1, 41), 40)
+    with one:
+        make(one, range(1, 24), 23)  # a record of step 23 is forced
+    assert one.records[-1]["iteration"] == 23
+    told = one.state(23_000)
+    other = Journal(state([1.0, 0.0]), 100, [others.append], begun=told)
+    with other:
+        make(other, range(24, 41), 40)
+    kept = [
+        {name: value for name, value in record.items() if name != "seconds"}
+        for record in other.records
+    ]
+    assert kept == [
+        {name: value for name, value in record.items() if name != "seconds"}
+        for record in whole.records
+    ]
+    assert other.seconds > told.seconds > 0.0

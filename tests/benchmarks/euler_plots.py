@@ -77,7 +77,7 @@ def jumps(data: EulerSet, cell: Cell, options: Options) -> Figure | Note:
 def _followed(data: EulerSet, cell: Cell, outer: int, number: int) -> np.ndarray:
     """Return phi on all rows before the first outer step and after each."""
     import daskcluster as dc
-    from daskcluster.algorithms.backward_euler import ImplicitDescent, ImplicitSteps
+    from daskcluster.algorithms.backward_euler import DescentState, ImplicitDescent, ImplicitSteps
     from daskcluster.chunkwise.backward_euler import BatchAssigner
     from daskcluster.data.batches import Batches
 
@@ -86,7 +86,7 @@ def _followed(data: EulerSet, cell: Cell, outer: int, number: int) -> np.ndarray
     steps = ImplicitSteps(cell.gamma * cell.k, averaging=cell.alpha, inner_iter=cell.inner)
     dataset, values = dc.open_dataset(data.rows), []
     with Batches(dataset, cell.batch, number) as batches, assign.threads(*first.shape):
-        descent = ImplicitDescent(batches, assign, first, steps)
+        descent = ImplicitDescent(batches, assign, DescentState.first(first, steps), steps)
         for step in range(outer + 1):
             values.append(dc.quantization_error(dataset, descent.centres) / (2 * data.n))
             if step < outer:

@@ -246,13 +246,16 @@ def test_a_dry_run_says_what_a_fit_costs_and_does_nothing(
     assert projected["memory"]["baseline"] == 285 * 2**20
     assert projected["threads"] == 2
     assert projected["flop_per_iteration"] == 2 * 2000 * 6 * 4
+    assert projected["commit_bytes"] == 6 * 4 * 4
     assert projected["bounds"]["needed"]["hamerly"] == 12 * 2000
     little = record(*arguments, "--algorithm", "elkan", "--bounds-memory", "30000", "--dry-run")
     assert little["bounds"]["needed"]["elkan"] == (8 + 4 * 6) * 2000
     assert little["bounds"]["fitting"] == ["yinyang", "hamerly"]
     two = record(*FIT[:-2], "--workers", "2", "--dry-run")
     assert (two["processes"], two["memory"]["baseline"]) == (2, 2 * 285 * 2**20)
-    assert "libraries" in run(*arguments, "--dry-run").stdout
+    told = run(*arguments, "--dry-run").stdout
+    assert "libraries" in told
+    assert "96 B a commit, of which two stay" in told
 
 
 def test_a_dry_run_of_what_has_no_plan_says_so(

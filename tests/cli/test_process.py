@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import signal
@@ -127,15 +128,35 @@ def test_the_demo_on_a_cluster(here: Path) -> None:
     assert Path(record["report"]).exists()
 
 
-def test_a_killed_fit_resumes_to_the_same_bits(here: Path, record: Any) -> None:
+def newest(folder: str) -> int:
+    """Return the highest number of a commit, of the fit or of a part of it."""
+    found = [path for deep in ("*", "*/*") for path in glob.glob(f"{folder}/{deep}/[0-9]*-*")]
+    return max((int(os.path.basename(path)[:8]) for path in found), default=0)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "more"),
+    [
+        ("auto", ("--tol", "0")),
+        pytest.param("mini-batch", ("--max-no-improvement", "none"), marks=pytest.mark.slow),
+        pytest.param("sgd", ("--max-iter", "30"), marks=pytest.mark.slow),
+        pytest.param("nested", ("--tol", "0", "--batch-size", "500"), marks=pytest.mark.slow),
+        pytest.param("vrkm++", ("--tol", "0", "--max-iter", "40"), marks=pytest.mark.slow),
+        pytest.param("backward-euler", ("--n-init", "3"), marks=pytest.mark.slow),
+    ],
+)
+def test_a_killed_fit_resumes_to_the_same_bits(
+    here: Path, record: Any, algorithm: str, more: tuple[str, ...]
+) -> None:
     rows = np.random.default_rng(0).random((40_000, 12), dtype=np.float32)
     np.save("noise.npy", rows)
-    fit = ("fit", "noise.npy", "--n-clusters", "40", "--random-state", "0", "--tol", "0")
+    fit = ("fit", "noise.npy", "--n-clusters", "40", "--random-state", "0")
+    fit = (*fit, "--algorithm", algorithm, *more)
     kept = (*fit, "--checkpoint", "kept", "--checkpoint-every", "1", "--resume")
     record(*fit, "--model", "whole.zarr")
     process = start(*kept, "--model", "m.zarr")
     deadline = time.monotonic() + 60
-    while not any(int(commit.name[:8]) >= 3 for commit in Path("kept").glob("*/*-*")):
+    while newest("kept") < 3:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -19,6 +19,9 @@ X = np.arange(N * 3, dtype=np.float32).reshape(N, 3)
 W = np.random.default_rng(0).random(N)
 
 
+ROOMS = {"memory": 1, "read once": X.nbytes, "pools": X.nbytes // 2, "few groups": X.nbytes // 10}
+
+
 @pytest.fixture
 def stored(tmp_path):
     """Return the URL of the rows in chunks of ten rows."""
@@ -60,6 +63,16 @@ def test_every_row_comes_once_a_pass(stored, kind):
     for epoch in range(3):
         assert np.array_equal(np.sort(numbers[epoch * N : (epoch + 1) * N]), np.arange(N))
     assert not np.array_equal(numbers[:N], numbers[N : 2 * N])
+
+
+@pytest.mark.parametrize("kind", ["memory", "read once", "pools", "few groups"])
+def test_batches_go_on_where_others_ended(stored, kind):
+    for skipped in (1, 7, 16, 31, 50):
+        options = {"room_bytes": ROOMS[kind], "skipped": skipped}
+        dataset = dc.open_dataset(X if kind == "memory" else stored)
+        with sources(stored)[kind] as one, Batches(dataset, 130, 0, **options) as other:
+            expected = drawn(one, skipped + 20)[skipped:]
+            assert all(map(np.array_equal, expected, drawn(other, 20)))
 
 
 @pytest.mark.parametrize("kind", ["memory", "read once", "pools", "few groups"])

@@ -120,7 +120,7 @@ def test_a_damaged_commit_falls_back_to_the_one_before(tmp_path: Path) -> None:
         dc.KMeans(6, **kept, callbacks=(killer(9),)).fit(X)
     heads = sorted(tmp_path.glob("*/*/zarr.json"))
     assert len(heads) == 2
-    damaged = heads[-1].parent / "centres" / "c" / "0" / "0"
+    damaged = heads[-1].parent / "state_centres" / "c" / "0" / "0"
     damaged.write_bytes(b"\0" * damaged.stat().st_size)
     with pytest.warns(RuntimeWarning, match="passed over"):
         resumed = dc.KMeans(6, **kept).fit(X, resume=True)

@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import daskcluster as dc
-from daskcluster.algorithms.nested import nested
+from daskcluster.algorithms.nested import NestedState, nested
 from daskcluster.algorithms.nested_batches import NestedBatches
 from daskcluster.algorithms.nested_doubling import DoublingRule
 from daskcluster.data.cohorts_gathered import GatheredCohorts
@@ -162,7 +162,12 @@ def test_sums_are_those_of_the_members(name):
     with engine.place(open_dataset(X)) as whole:
         order = NestedOrder(2000, Key(0, "nested"))
         batches = NestedBatches(whole, engine, order, 100, labels=np.empty(2000, np.int32))
-        result = nested(batches, X[:5], choose=Watched(name, 5, "auto"), rule=DoublingRule(10.0))
+        result = nested(
+            batches,
+            NestedState(0, False, X[:5]),
+            choose=Watched(name, 5, "auto"),
+            rule=DoublingRule(10.0),
+        )
     assert [len(seen[2]) for seen in Watched.seen] == [r["batch_size"] for r in result.history]
     for rows, centres, labels, votes in Watched.seen:
         members = rows.placement.dataset.to_numpy()

@@ -166,7 +166,7 @@ def test_epochs_that_double():
     steps = [record["n_steps"] for record in model.history_ if record["n_steps"]]
     assert steps == [min(2**s, 600) for s in range(1, len(steps) + 1)]
     assert len(steps) > 6
-    assert StepRule(0.1, "doubling").n_steps(5000, 300) == 600
+    assert StepRule("doubling").n_steps(5000, 300) == 600
 
 
 # -- rows wherever they are -------------------------------------------------------------------------

@@ -1,0 +1,106 @@
+"""What a commit of any fit has beside the state of its loop: what it took, and what it knows of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from daskcluster.chunkwise.statistics import SurveyStatistics
+from daskcluster.errors import CheckpointError, ModelFormatError
+from daskcluster.models.document import Document
+from daskcluster.models.fields import read_mapping
+from daskcluster.models.state import Shapes, document_of, state_of
+
+S = TypeVar("S")
+
+_FRAME, _STATE = "frame", "state"
+"""The two parts of a document: names of the body's entries, and what names of arrays begin with."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a fit has taken, and what its draws come from.
+
+    Attributes
+    ----------
+    seed : int
+    method : str
+        How first centres were chosen.
+    passes, bytes_read : int
+    seconds : float
+    """
+
+    seed: int
+    method: str
+    passes: int
+    bytes_read: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What stands around a state.
+
+    Attributes
+    ----------
+    spent : Spent
+    survey : SurveyStatistics or None
+        What the first pass learnt of the rows, once it was made: sums of later passes are on its grid.
+    """
+
+    spent: Spent
+    survey: SurveyStatistics | None = None
+
+    def around(self, state: Any) -> Document:
+        """Return the document of a state, a dataclass, with this frame."""
+        frame, inner = document_of(self), document_of(state)
+        arrays = {
+            f"{part}_{name}": values
+            for part, document in ((_FRAME, frame), (_STATE, inner))
+            for name, values in document.arrays.items()
+        }
+        return Document(inner.kind, {_FRAME: frame.body, _STATE: inner.body}, arrays)
+
+
+@dataclass(frozen=True)
+class Framed:
+    """A document that `Frame.around` made.
+
+    Parameters
+    ----------
+    document : Document
+    where : str
+        Whence it comes, for errors.
+    """
+
+    document: Document
+    where: str
+
+    def frame(self, n_features: int) -> Frame:
+        """Return the frame, of a fit of rows with so many features."""
+        names = ("origin", "max_abs", "sums")
+        return self._part(_FRAME, Frame, {f"survey_{name}": (n_features,) for name in names})
+
+    def state(self, kind: type[S], shapes: Shapes) -> S:
+        """Return the state; arguments as of `daskcluster.models.state.state_of`."""
+        return self._part(_STATE, kind, shapes)
+
+    def _part(self, part: str, kind: type[S], shapes: Shapes) -> S:
+        found = self.document
+        arrays = {
+            name.removeprefix(f"{part}_"): values
+            for name, values in found.arrays.items()
+            if name.startswith(f"{part}_")
+        }
+        name = found.kind if part == _STATE else kind.__name__
+        try:
+            return state_of(kind, Document(name, read_mapping(found.body, part), arrays), shapes)
+        except ModelFormatError as error:
+            raise unfit(self.where, error) from error
+
+
+def unfit(where: str, error: ModelFormatError) -> CheckpointError:
+    """Return what to raise where a document is sound, but not the state of such a fit."""
+    return CheckpointError(
+        f"No fit can go on from the checkpoint at {where!r}: {error} Remove it, or begin without resume."
+    )

@@ -1,0 +1,173 @@
+"""From the state of a fit to a document and back: a dataclass says what there is.
+
+A state is a dataclass of numbers, texts, enums of texts, arrays, lists of records, and further
+dataclasses, each of which may be None where its annotation says so. Its arrays become those of the
+document, named by the fields that lead to them (``best_centres``); all else becomes the body. What comes
+back is checked against the annotations, and against the shapes that the reader gives.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from daskcluster.errors import ModelFormatError
+from daskcluster.models.document import Document
+from daskcluster.models.fields import read_mapping, read_records, read_text
+
+S = TypeVar("S")
+
+_SAFE = 1 << 53
+"""Whole numbers beyond are written as texts: other readers of JSON would round them."""
+_WHOLE = re.compile(r"-?[0-9]{1,24}")
+_NOT_FINITE = ("inf", "-inf", "nan")
+"""JSON has no such numbers; they are written as texts."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""From the name of an array in a document to its shape."""
+
+
+def document_of(state: Any) -> Document:
+    """Return a state as a document, whose kind is the name of its class.
+
+    Parameters
+    ----------
+    state : dataclass
+        Its arrays are float32, float64 or int64, of one or two axes, and not empty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Walk:
+    ...     step: int
+    ...     centres: np.ndarray
+    ...     least: float = math.inf
+    >>> document = document_of(Walk(3, np.zeros((2, 1))))
+    >>> document.kind, document.body, list(document.arrays)
+    ('Walk', {'step': 3, 'centres': 'array', 'least': 'inf'}, ['centres'])
+    """
+    arrays: dict[str, np.ndarray] = {}
+    return Document(type(state).__name__, _body(state, "", arrays), arrays)
+
+
+def state_of(kind: type[S], document: Document, shapes: Shapes) -> S:
+    """Return the state of class `kind` that a document describes.
+
+    Parameters
+    ----------
+    kind : type
+        A dataclass.
+    document : Document
+    shapes : mapping of str to tuple of int
+        Of all arrays that it may have.
+
+    Raises
+    ------
+    ModelFormatError
+        It describes something else.
+    """
+    if document.kind != kind.__name__:
+        raise ModelFormatError(f"it is of kind {document.kind[:40]!r}, not {kind.__name__!r}.")
+    for name, array in document.arrays.items():
+        if shapes.get(name) != array.shape:
+            raise ModelFormatError(
+                f"its array {name!r} is of shape {array.shape}, not {shapes.get(name, 'there')}."
+            )
+    built: S = _Reader(document.arrays).built(kind, document.body, "")
+    return built
+
+
+def _body(state: Any, prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    return {
+        field.name: _entry(getattr(state, field.name), f"{prefix}{field.name}", arrays)
+        for field in fields(state)
+    }
+
+
+def _entry(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, np.ndarray):
+        arrays[path] = value
+        return "array"
+    if is_dataclass(value):
+        return _body(value, f"{path}_", arrays)
+    if isinstance(value, (list, tuple)):
+        return [{name: _scalar(entry) for name, entry in record.items()} for record in value]
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and not -_SAFE < value < _SAFE:
+        return str(value)
+    return str(value) if isinstance(value, enum.StrEnum) else value
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Builds dataclasses from the body of a document and its arrays."""
+
+    arrays: Mapping[str, np.ndarray]
+
+    def built(self, kind: Any, body: Mapping[str, Any], prefix: str) -> Any:
+        hints = get_type_hints(kind)
+        values = {
+            field.name: self._value(hints[field.name], body, field.name, f"{prefix}{field.name}")
+            for field in fields(kind)
+        }
+        return kind(**values)
+
+    def _value(self, hint: Any, body: Mapping[str, Any], name: str, path: str) -> Any:
+        if name not in body:
+            raise ModelFormatError(f"it lacks {path!r}.")
+        options = get_args(hint)
+        if NoneType in options:
+            if body[name] is None:
+                return None
+            hint = next(option for option in options if option is not NoneType)
+        if hint is np.ndarray:
+            if path not in self.arrays:
+                raise ModelFormatError(f"it lacks the array {path!r}.")
+            return self.arrays[path]
+        if is_dataclass(hint):
+            return self.built(hint, read_mapping(body, name), f"{path}_")
+        if get_origin(hint) in (list, Sequence):
+            return [_record(record) for record in read_records(body, name)]
+        return _read_scalar(hint, body, name)
+
+
+def _record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record with its numbers as they were."""
+    return {name: float(value) if value in _NOT_FINITE else value for name, value in record.items()}
+
+
+def _read_scalar(kind: Any, body: Mapping[str, Any], name: str) -> Any:
+    value = body[name]
+    if issubclass(kind, enum.StrEnum):
+        if read_text(body, name) in list(kind):
+            return kind(value)
+    elif kind is float:
+        if isinstance(value, float) or value in _NOT_FINITE or _is_whole(value, _SAFE):
+            return float(value)
+    elif kind is int:
+        if isinstance(value, str) and _WHOLE.fullmatch(value):
+            return int(value)
+        if _is_whole(value, _SAFE):
+            return value
+    elif isinstance(value, kind):
+        return value
+    raise ModelFormatError(f"its {name!r} should be of type {kind.__name__}.")
+
+
+def _is_whole(value: Any, below: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -below < value < below
