@@ -75,5 +75,5 @@ def test_stores_are_labelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     steps, _, stores = bench_kernel_rows.run(Options(quick=True, scratch=tmp_path))
     assert [row[0] for row in steps.rows] == ["4,000", "30,000"]
     assert [row[0] for row in stores.rows] == ["4,000", "30,000"]
-    assert all(row[-1] > 0.9 for row in stores.rows)
+    assert all(row[-1] > 0.6 for row in stores.rows)
     assert not list(tmp_path.iterdir())

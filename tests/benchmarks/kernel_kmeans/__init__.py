@@ -77,7 +77,8 @@ def _runs(one: Problem, options: Options, files: RunFiles[Fitted]) -> dict[Progr
     )
     warm_up(one, listed, options.threads)
     for seed in range(seeds):
-        for program in listed:
+        # Those of Figure 1 first: a run that is interrupted has them.
+        for program in sorted(listed, key=lambda one: not one.is_of_figure1):
             make = partial(fitted, one, program, seed, options.threads)
             found[program].append(files.get(_name(one, program, seed), make))
     return found

@@ -121,7 +121,7 @@ def overview(compared: Sequence[tuple[Problem, Runs]], folder: Path | None) -> F
 
 
 def _bars(axes: Any, runs: Runs, measure: str) -> None:
-    programs = {(program.kind, program.rate): program for program in runs if _at_one_size(program)}
+    programs = {(program.kind, program.rate): program for program in runs if program.is_of_figure1}
     for place, (kind, rate) in enumerate(BARS):
         if (kind, rate) not in programs:
             continue
@@ -134,7 +134,3 @@ def _bars(axes: Any, runs: Runs, measure: str) -> None:
     axes.set_xticks([])
     if measure == MEASURES[-1]:
         axes.set_yscale("log")
-
-
-def _at_one_size(program: Program) -> bool:
-    return program.kind == FULL or (program.batch == BATCH and program.tau in (0, TAU))

@@ -21,7 +21,7 @@ SETS = {
     "mnist10k-heat": {"n_neighbors": 10, "heat_time": 64.0},
     "rings": {"gamma": 10.0},
     "rings-heat": {"n_neighbors": 10, "heat_time": 256.0},
-    "moons": {"gamma": 10.0},
+    "moons": {"gamma": 20.0},
     "moons-heat": {"n_neighbors": 10, "heat_time": 256.0},
     "mnist": {"gamma": 1.0},
 }

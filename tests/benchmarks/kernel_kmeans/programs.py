@@ -49,6 +49,11 @@ class Program:
         parts += [f"b={self.batch}", self.rate] if self.batch else []
         return ", ".join(parts)
 
+    @property
+    def is_of_figure1(self) -> bool:
+        """One batch size, one truncation, and those that have neither."""
+        return self.kind == FULL or (self.batch == BATCH and self.tau in (0, TAU))
+
 
 @dataclass
 class Fitted:
