@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from daskcluster import errors, events, metrics
+    from daskcluster.data.anndata import annotate
+    from daskcluster.data.grid import Grid, open_grid
     from daskcluster.data.open import open_dataset
     from daskcluster.data.shuffle import shuffle
     from daskcluster.engine.dask import DaskEngine
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         kmeans_plusplus,
         quantization_error,
     )
+    from daskcluster.estimators.hierarchical import HierarchicalKMeans
     from daskcluster.estimators.kernel_kmeans import KernelKMeans
     from daskcluster.estimators.kmeans import KMeans
     from daskcluster.estimators.load import load_model
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from daskcluster.estimators.mixture import VariationalGaussianMixture
     from daskcluster.estimators.nested import NestedMiniBatchKMeans
     from daskcluster.estimators.variance_reduced import VarianceReducedKMeans
+    from daskcluster.jobs.selection import select_k
     from daskcluster.typing import Dataset
 
 __version__ = "0.1.0"
@@ -46,6 +50,8 @@ __all__ = [
     "CoresetKMeans",
     "DaskEngine",
     "Dataset",
+    "Grid",
+    "HierarchicalKMeans",
     "KMeans",
     "KernelKMeans",
     "LightweightCoreset",
@@ -57,6 +63,7 @@ __all__ = [
     "VariationalGaussianMixture",
     "__version__",
     "afk_mc2",
+    "annotate",
     "coreset_quality",
     "errors",
     "events",
@@ -67,7 +74,9 @@ __all__ = [
     "merge_coresets",
     "metrics",
     "open_dataset",
+    "open_grid",
     "quantization_error",
+    "select_k",
     "shuffle",
 ]
 
@@ -79,6 +88,8 @@ _HOMES = {
     "coreset_quality": "daskcluster.estimators.coreset_quality",
     "DaskEngine": "daskcluster.engine.dask",
     "Dataset": "daskcluster.typing",
+    "Grid": "daskcluster.data.grid",
+    "HierarchicalKMeans": "daskcluster.estimators.hierarchical",
     "KernelKMeans": "daskcluster.estimators.kernel_kmeans",
     "KMeans": "daskcluster.estimators.kmeans",
     "LightweightCoreset": "daskcluster.estimators.coreset",
@@ -89,13 +100,16 @@ _HOMES = {
     "VarianceReducedKMeans": "daskcluster.estimators.variance_reduced",
     "VariationalGaussianMixture": "daskcluster.estimators.mixture",
     "afk_mc2": "daskcluster.estimators.functions",
+    "annotate": "daskcluster.data.anndata",
     "kmeans_parallel": "daskcluster.estimators.functions",
     "kmeans_plusplus": "daskcluster.estimators.functions",
     "lightweight_coreset": "daskcluster.estimators.coreset",
     "load_model": "daskcluster.estimators.load",
     "merge_coresets": "daskcluster.estimators.coreset",
     "open_dataset": "daskcluster.data.open",
+    "open_grid": "daskcluster.data.grid",
     "quantization_error": "daskcluster.estimators.functions",
+    "select_k": "daskcluster.jobs.selection",
     "shuffle": "daskcluster.data.shuffle",
 }
 

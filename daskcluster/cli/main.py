@@ -32,6 +32,7 @@ COMMANDS = {
     "coreset": "Draw few weighted rows that stand for all of them.",
     "predict": "Write the label of every row to Zarr.",
     "score": "Sum of squared distances of a data set under a model.",
+    "sweep": "Try several numbers of clusters and say which is best.",
     "report": "Write a page about a model.",
 }
 """Commands and what they do; each has a module of its own name."""

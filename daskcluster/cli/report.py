@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,25 +131,26 @@ def write_report(path: str, report: Report) -> None:
         content = json.dumps(report.as_dict(), indent=1).encode()
     else:
         content = (as_markdown(report) if kind == ".md" else as_html(report)).encode()
-    _write_whole(path, content)
+    write_whole(path, content)
 
 
-def check_page(path: str, *, overwrite: bool) -> None:
+def check_page(path: str, *, overwrite: bool, formats: Sequence[str] = FORMATS) -> None:
     """Refuse a file that exists, whose folder does not, or of no known format, before any work."""
-    if os.path.splitext(path)[1].lower() not in FORMATS:
+    if os.path.splitext(path)[1].lower() not in formats:
         raise InvalidParameterError(
-            f"--output {path!r} should end in one of {', '.join(FORMATS)}, which says the format."
+            f"--output {path!r} should end in one of {', '.join(formats)}, which says the format."
         )
     if os.path.lexists(path) and not overwrite:
         raise OutputExistsError(f"{path!r} exists; pass --overwrite or choose another name.")
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise DatasetNotFoundError(
-            f"The folder {folder!r} for the report does not exist; create it."
+            f"The folder {folder!r} for {os.path.basename(path)!r} does not exist; create it."
         )
 
 
-def _write_whole(path: str, content: bytes) -> None:
+def write_whole(path: str, content: bytes) -> None:
+    """Write a file whole or not at all."""
     partial = Path(f"{path}.partial-{os.getpid()}")
     try:
         partial.write_bytes(content)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.data.anndata import anndata_rows, is_anndata
 from daskcluster.data.array import ArrayDataset, mapped_file, mapped_npy
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.converted import ROWS, WEIGHTS
@@ -55,10 +56,11 @@ def open_dataset(
         ``gs://``, ``abfs://``), also one that holds CSR rows in AnnData's layout (encoding-type
         ``csr_matrix``), or a saved coreset, which brings its weights; a zarr.Array or such a zarr.Group,
         a ``.npy`` path (mapped), a numpy array or memmap, a list of rows, a pandas DataFrame, a dask
-        array or DataFrame, a scipy sparse matrix, or a dataset. Shape (n, d); float16, float32, float64,
-        any integers, bool.
+        array or DataFrame, a scipy sparse matrix, an AnnData, or a dataset. Shape (n, d); float16,
+        float32, float64, any integers, bool.
     array : str, optional
-        Which array (or CSR group) of a Zarr group, e.g. ``"X"``.
+        Which array (or CSR group) of a Zarr group, e.g. ``"X"``; of an AnnData ``X`` (the default), or an
+        array of ``obsm`` or ``layers``.
     weights : array-like of shape (n,), or str, optional
         Row weights: finite, >= 0, not all zero. A string names an array of the same Zarr group, or is
         the URL of a 1-D Zarr array or ``.npy`` file.
@@ -122,7 +124,7 @@ def _open_rows(
 ) -> Dataset:
     if isinstance(source, (str, os.PathLike)):
         return _open_url(locate(source, options), name or "", flatten)
-    if name is not None:
+    if name is not None and not is_anndata(source):
         raise InvalidParameterError(
             f"array={name!r} names an array of a Zarr group, but source is a {type(source).__name__}; "
             "leave array= out."
@@ -131,6 +133,8 @@ def _open_rows(
         return source
     if isinstance(source, SparseRows):
         return MemorySparseDataset(source)
+    if is_anndata(source):
+        return _open_rows(anndata_rows(source, name), None, None, flatten)
     if _package(source) == "zarr":
         return _open_zarr_object(source, flatten)
     if hasattr(source, "__dask_graph__"):

@@ -24,6 +24,7 @@ from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset, is_out_of_core
 from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.provenance import from_provenance, provenance
+from daskcluster.estimators.to_faiss import faiss_index
 from daskcluster.estimators.verbose import all_callbacks
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.result import FitResult
@@ -139,6 +140,30 @@ class KMeansEstimator(CentreEstimator):
             inertia=self.inertia_,
             **provenance(self),
         )
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted `sklearn.cluster.KMeans` with these centres, which predicts the same labels.
+
+        For the cosine metric it stands behind a `sklearn.preprocessing.Normalizer` in a pipeline. It has
+        ``labels_`` where they are in memory. Rows that are as near to two centres, up to rounding, may get
+        the other label.
+        """
+        # Imports half of scikit-learn, which nobody else needs.
+        from daskcluster.estimators.to_sklearn import sklearn_kmeans
+
+        return sklearn_kmeans(self)
+
+    def to_faiss(self) -> Any:
+        """Return a flat Faiss index of the centres, in float32 (``pip install "daskcluster[faiss]"``).
+
+        Of inner products for the cosine metric, else of squared distances.
+
+        Raises
+        ------
+        MissingExtraError
+            Faiss is not installed.
+        """
+        return faiss_index(self)
 
     @classmethod
     def from_model(cls, model: KMeansModel) -> Self:

@@ -267,6 +267,16 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
             **provenance(self),
         )
 
+    def to_sklearn(self) -> Any:
+        """Return a fitted `sklearn.mixture.GaussianMixture` with the same parameters, in float64.
+
+        It evaluates all components: its posteriors differ from ours by what `truncation` leaves out.
+        """
+        # Imports half of scikit-learn, which nobody else needs.
+        from daskcluster.estimators.to_sklearn import sklearn_mixture
+
+        return sklearn_mixture(self)
+
     @classmethod
     def from_model(cls, model: MixtureModel) -> Self:
         """Return the fitted estimator that a model describes (without ``labels_``)."""

@@ -210,12 +210,12 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
 
     def aic(self, X: Any) -> float:
         """Return Akaike's information criterion on the rows; the lower the better. One pass."""
-        return 2.0 * self._n_parameters() - 2.0 * self._likelihood(X, None)[0]
+        return 2.0 * self.n_parameters() - 2.0 * self._likelihood(X, None)[0]
 
     def bic(self, X: Any) -> float:
         """Return the Bayesian information criterion on the rows; the lower the better. One pass."""
         total, weight, _ = self._likelihood(X, None)
-        return self._n_parameters() * math.log(weight) - 2.0 * total
+        return self.n_parameters() * math.log(weight) - 2.0 * total
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows from the mixture.
@@ -267,7 +267,9 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
         with choose_engine(self.engine, dataset).place(dataset) as placement:
             return *log_likelihood(ScaledPlacement(placement), gaussians), dataset.n_rows
 
-    def _n_parameters(self) -> int:
+    def n_parameters(self) -> int:
+        """Return how many free numbers the fitted mixture has, as `aic` and `bic` count them."""
+        check_is_fitted(self)
         k, d = self.means_.shape
         variances = int(np.size(self.covariances_))
         return k * d + variances + (0 if self.covariance_type == "isotropic" else k - 1)

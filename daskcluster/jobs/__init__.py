@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from daskcluster.jobs.outputs import check_outputs
     from daskcluster.jobs.predicting import predict
     from daskcluster.jobs.scoring import score
+    from daskcluster.jobs.selection import select_k
     from daskcluster.models.record import CoresetRecord, FitRecord, PredictRecord, ScoreRecord
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "fit",
     "predict",
     "score",
+    "select_k",
 ]
 
 _HOMES = {
@@ -45,6 +47,7 @@ _HOMES = {
     "fit": "daskcluster.jobs.fitting",
     "predict": "daskcluster.jobs.predicting",
     "score": "daskcluster.jobs.scoring",
+    "select_k": "daskcluster.jobs.selection",
 }
 
 

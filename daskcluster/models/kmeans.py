@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskcluster.errors import ModelFormatError
+from daskcluster.models.balance import Balance
 from daskcluster.models.fields import read_number, read_text
 from daskcluster.models.fitted import FittedModel, check_per_cluster
 from daskcluster.parameters.shared import METRICS
@@ -95,6 +96,7 @@ class KMeansModel(FittedModel):
             "dtype": str(self.centres.dtype),
             "inertia": self.inertia,
             "mean": self.inertia / total if total > 0 else None,
+            "balance": str(Balance.of(self.sizes)) if self.sizes.any() else None,
         }
 
     @classmethod

@@ -15,6 +15,7 @@ from typing import Any
 from daskcluster.errors import InvalidParameterError
 from daskcluster.parameters.backward_euler import BACKWARD_EULER
 from daskcluster.parameters.coreset import CORESET
+from daskcluster.parameters.hierarchical import HIERARCHICAL
 from daskcluster.parameters.kernel import KERNEL_KMEANS, MINI_BATCH_KERNEL
 from daskcluster.parameters.kmeans import KMEANS
 from daskcluster.parameters.minibatch import MINI_BATCH
@@ -105,6 +106,12 @@ ALGORITHMS: dict[str, Algorithm] = {
         CORESET,
         about="a small weighted sample, two passes over the rows",
         plan="daskcluster.estimators.coreset_plan:plan_fit",
+    ),
+    "hierarchical": Algorithm(
+        "daskcluster.estimators.hierarchical:HierarchicalKMeans",
+        HIERARCHICAL,
+        about="very many clusters: cells first, clusters within each, then all together",
+        plan="daskcluster.estimators.hierarchical_plan:plan_fit",
     ),
     "mini-batch": Algorithm(
         "daskcluster.estimators.minibatch:MiniBatchKMeans",

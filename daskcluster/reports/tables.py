@@ -33,6 +33,7 @@ _NAMES = {
     "lower_bound": "lower bound",
     "score": "score",
     "mean": "mean squared distance",
+    "balance": "balance",
     "n_iter": "iterations",
     "stop_reason": "ended",
     "seeding": "seeding",

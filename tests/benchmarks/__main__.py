@@ -22,6 +22,7 @@ BENCHMARKS = {
     "pipeline": "tests.benchmarks.bench_pipeline",
     "mixture": "tests.benchmarks.bench_mixture",
     "kernel-rows": "tests.benchmarks.bench_kernel_rows",
+    "hierarchical": "tests.benchmarks.hierarchical",
     "assign": "tests.benchmarks.bench_assign",
     "import": "tests.benchmarks.bench_import",
 }

@@ -62,13 +62,13 @@ def measure(
     first = dataset.take(np.arange(min(WARM_UP_ROWS, dataset.n_rows)))
     _fit(first, centres, algorithm, WARM_UP_ITERATIONS, engine)  # kernels are compiled or loaded
     del first
-    before = _memory("VmRSS")
-    _forget_peak()
+    before = memory("VmRSS")
+    forget_peak()
     began = time.perf_counter()
     model = _fit(dataset, centres, algorithm, iterations, engine)
     return {
         "seconds": time.perf_counter() - began,
-        "peak_bytes": _memory("VmHWM") - before,
+        "peak_bytes": memory("VmHWM") - before,
         "bytes_read": model.bytes_read_,
         "passes": model.passes_,
         "n_iter": model.n_iter_,
@@ -94,7 +94,7 @@ def _fit(rows: Any, centres: np.ndarray, algorithm: str, iterations: int, engine
     return quietly(model, rows)
 
 
-def _memory(field: str) -> int:
+def memory(field: str) -> int:
     """Return a figure of this process in bytes: VmRSS is now, VmHWM the peak."""
     # Not getrusage: its peak is inherited from the process that started this one.
     for line in Path("/proc/self/status").read_text().splitlines():
@@ -103,7 +103,7 @@ def _memory(field: str) -> int:
     raise OSError(f"/proc/self/status has no {field}; memory is measured on Linux only.")
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     """Let the peak begin anew, where the system allows it; else it includes the warm-up's."""
     try:
         Path("/proc/self/clear_refs").write_text("5")

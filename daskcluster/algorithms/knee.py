@@ -1,0 +1,69 @@
+"""Where a falling curve bends: the knee of cost against the number of clusters.
+
+The rule of Kneedle (Satopaa et al., "Finding a 'Kneedle' in a Haystack", ICDCSW 2011): scale both axes to
+[0, 1] and take the point farthest below the chord between the ends. What differs: both axes are logarithms.
+The cost of rows without clusters falls as a power of k, k^(-2/d) (Zador, 1982), which is straight there and
+has no knee; on linear axes it has one at whatever the range suggests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+LEAST_HEIGHT = 0.05
+"""Below this share of the fall, a bend is taken for noise."""
+_LEAST_COST = 1e-12
+
+
+@dataclass(frozen=True)
+class Knee:
+    """The point of a curve that lies farthest below its chord.
+
+    Attributes
+    ----------
+    index : int
+    height : float
+        How far, in shares of the whole fall; 0 for a straight line, negative where all of the curve is
+        above its chord.
+    """
+
+    index: int
+    height: float
+
+    @property
+    def is_clear(self) -> bool:
+        return self.height >= LEAST_HEIGHT
+
+
+def find_knee(ks: np.ndarray, costs: np.ndarray) -> Knee:
+    """Return the knee of `costs` against `ks`.
+
+    Parameters
+    ----------
+    ks : ndarray of shape (m,)
+        Numbers of clusters, ascending, at least 1.
+    costs : ndarray of shape (m,)
+        At least 0. A cost that is nothing beside the first counts as a billionth of a thousandth of it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ks = np.arange(1, 9)
+    >>> find_knee(ks, np.array([100, 60, 30, 5, 4.6, 4.3, 4.1, 4.0])).index
+    3
+    >>> find_knee(ks, 7.0 / ks).is_clear
+    False
+    """
+    if len(ks) < 3 or costs[0] <= 0.0:
+        return Knee(0, 0.0)
+    across = np.log(np.asarray(ks, np.float64))
+    down = np.log(np.maximum(np.asarray(costs, np.float64) / costs[0], _LEAST_COST))
+    fall = down[0] - down[-1]
+    if fall <= 0.0:
+        return Knee(0, 0.0)
+    chord = 1.0 - (across - across[0]) / (across[-1] - across[0])
+    height = chord - (down - down[-1]) / fall
+    index = 1 + int(np.argmax(height[1:-1]))
+    return Knee(index, float(height[index]))

@@ -1,0 +1,196 @@
+"""Grids of any number of axes as rows, and labels back in their shape: rasters, volumes, climate data."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.open import open_dataset
+from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
+from daskcluster.typing import Dataset
+
+
+class Grid:
+    """Cells of a grid as rows, made by `open_grid`.
+
+    Attributes
+    ----------
+    dataset : Dataset
+        A row for each cell that has data, in C order of the grid's axes.
+    shape : tuple of int
+        Of the grid, without the features.
+    mask : ndarray of shape `shape`, bool, or None
+        Where there are data; None: everywhere.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        shape: tuple[int, ...],
+        mask: np.ndarray | None,
+        template: Any = None,
+    ) -> None:
+        self.dataset = dataset
+        self.shape = shape
+        self.mask = mask
+        self._template = template
+
+    def __repr__(self) -> str:
+        axes = " x ".join(map(str, self.shape))
+        n, d = self.dataset.n_rows, self.dataset.n_features
+        return f"Grid({axes}, {n} rows with data, {d} features)"
+
+    def unflatten(self, values: Any, fill: Any = -1) -> Any:
+        """Return one value a row as a grid: labels where there are data, `fill` elsewhere.
+
+        Parameters
+        ----------
+        values : array-like of shape (n,)
+            For each row of ``dataset``, e.g. ``labels_``.
+        fill : scalar
+
+        Returns
+        -------
+        ndarray of `shape`
+            An xarray.DataArray with the coordinates of the source, if that was one.
+
+        Raises
+        ------
+        InvalidDataError
+            Not one value for each row.
+        """
+        flat = np.asarray(values)
+        if flat.shape != (self.dataset.n_rows,):
+            raise InvalidDataError(
+                f"values of shape {flat.shape} should be of shape ({self.dataset.n_rows},): one for each "
+                "row of the grid's dataset."
+            )
+        if self.mask is None:
+            grid = flat.reshape(self.shape)
+        else:
+            grid = np.full(self.shape, fill, np.result_type(flat.dtype, np.min_scalar_type(fill)))
+            grid[self.mask] = flat
+        return grid if self._template is None else self._template.copy(data=grid)
+
+
+def open_grid(
+    source: Any,
+    *,
+    features: str | int = -1,
+    nodata: float | None = None,
+    array: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Grid:
+    """Open a grid of feature vectors for clustering.
+
+    Parameters
+    ----------
+    source : ndarray, xarray.DataArray, or URL of a Zarr array
+        With one axis of features and any number of others, e.g. (y, x, band).
+    features : int or str
+        The axis, or the name of the dimension, that holds the features; the last one of a Zarr array.
+    nodata : float, optional
+        A cell with this value in any feature has no data; NaN in any feature means none in any case.
+        Of a Zarr array no cell may be without data.
+    array, storage_options
+        See `open_dataset`; of a URL.
+
+    Returns
+    -------
+    Grid
+
+    Raises
+    ------
+    InvalidDataError
+        No cell has data, or there is no axis beside that of the features.
+    InvalidParameterError
+        No such axis, or `nodata` of a Zarr array.
+
+    Notes
+    -----
+    Cost: arrays in memory are looked at once, and rows with data copied where others have none, or where
+    features are not last. A Zarr array is read by the fit, chunk by chunk; only labels are in memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> raster = np.array([[[1.0, 1], [9, 9]], [[1, 2], [0, np.nan]]])
+    >>> grid = open_grid(raster)
+    >>> grid.unflatten(dc.KMeans(2, init=raster[0]).fit(grid.dataset).labels_)
+    array([[ 0,  1],
+           [ 0, -1]], dtype=int32)
+    """
+    if isinstance(source, (str, os.PathLike)) or type(source).__module__.startswith("zarr"):
+        if nodata is not None or features != -1:
+            raise InvalidParameterError(
+                f"nodata={nodata} and features={features!r} are for grids in memory; open the Zarr array "
+                "with xarray, or store it with the features last and every cell filled."
+            )
+        return _stored(source, array, storage_options)
+    if not hasattr(source, "shape"):
+        raise WrongTypeError(
+            f"source is a {type(source).__name__}, which is no grid; give an array, an "
+            "xarray.DataArray or the URL of a Zarr array."
+        )
+    values, template = _features_last(source, features)
+    if values.ndim < 2:
+        raise InvalidDataError(
+            f"a grid of shape {values.shape} should have an axis beside that of the features."
+        )
+    return _in_memory(values, template, nodata)
+
+
+def _stored(source: Any, name: str | None, options: Mapping[str, Any] | None) -> Grid:
+    dataset = open_dataset(source, array=name, storage_options=options, flatten=True)
+    shape = _stored_shape(source, name, options)
+    if math.prod(shape) != dataset.n_rows:
+        raise InvalidDataError(f"the grid of shape {shape} has not {dataset.n_rows} cells.")
+    return Grid(dataset, shape, None)
+
+
+def _stored_shape(
+    source: Any, name: str | None, options: Mapping[str, Any] | None
+) -> tuple[int, ...]:
+    if hasattr(source, "shape"):
+        return tuple(source.shape[:-1])
+    from daskcluster.data.nodes import open_array
+    from daskcluster.data.stores import locate
+
+    return tuple(open_array(locate(source, options), name or "").shape[:-1])
+
+
+def _features_last(source: Any, features: str | int) -> tuple[np.ndarray, Any]:
+    """Return the values with features last, and for xarray one feature without them."""
+    names = getattr(source, "dims", None)
+    if names is None:
+        values = np.asarray(source)
+        if isinstance(features, str) or not -values.ndim <= features < values.ndim:
+            raise InvalidParameterError(
+                f"features={features!r} should be an axis of the array, -{values.ndim} to "
+                f"{values.ndim - 1}."
+            )
+        return np.moveaxis(values, features, -1), None
+    if isinstance(features, str) and features not in names:
+        raise InvalidParameterError(
+            f"features={features!r} should be one of the dimensions {', '.join(map(str, names))}."
+        )
+    name = features if isinstance(features, str) else names[features]
+    ordered = source.transpose(..., name)
+    return np.asarray(ordered.values), ordered.isel({name: 0}, drop=True)
+
+
+def _in_memory(values: np.ndarray, template: Any, nodata: float | None) -> Grid:
+    shape = values.shape[:-1]
+    missing = np.isnan(values).any(axis=-1) if values.dtype.kind == "f" else np.zeros(shape, bool)
+    if nodata is not None:
+        missing |= (values == nodata).any(axis=-1)
+    if missing.all():
+        raise InvalidDataError(f"no cell of the grid of shape {shape} has data; check nodata.")
+    if not missing.any():
+        return Grid(open_dataset(np.ascontiguousarray(values), flatten=True), shape, None, template)
+    return Grid(open_dataset(values[~missing]), shape, ~missing, template)

@@ -1,0 +1,66 @@
+"""Fitted estimators as those of scikit-learn, for pipelines, exporters, whatever knows only these."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
+from sklearn.utils.validation import check_is_fitted
+
+SHARED = ("n_iter_", "n_features_in_", "feature_names_in_")
+"""What both sides call the same and mean the same by."""
+
+
+def sklearn_kmeans(estimator: Any) -> Any:
+    """Return scikit-learn's KMeans with the centres of a fitted k-means estimator.
+
+    Behind a `Normalizer`, in a pipeline, for the cosine metric.
+    """
+    check_is_fitted(estimator)
+    centres = np.array(estimator.cluster_centers_, order="C")
+    twin = KMeans(len(centres), init=centres, n_init=1, max_iter=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of centres that are there twice
+        # Sets what only scikit-learn knows of itself; what it learns of so few rows is replaced.
+        twin.fit(centres)
+    twin.cluster_centers_ = centres
+    twin.inertia_ = float(estimator.inertia_)
+    del twin.labels_
+    labels = vars(estimator).get("labels_")
+    if isinstance(labels, np.ndarray):
+        twin.labels_ = labels.copy()
+    _share(estimator, twin)
+    if estimator.metric != "cosine":
+        return twin
+    return make_pipeline(Normalizer().fit(centres), twin)
+
+
+def sklearn_mixture(estimator: Any) -> GaussianMixture:
+    """Return scikit-learn's GaussianMixture with the parameters of a fitted mixture, in float64."""
+    check_is_fitted(estimator)
+    k, d = estimator.means_.shape
+    diagonal = estimator.covariance_type == "diag"
+    kind = "diag" if diagonal else "spherical"
+    twin = GaussianMixture(k, covariance_type=kind, tol=float(estimator.tol))
+    variances = np.asarray(estimator.covariances_, np.float64)
+    twin.means_ = np.array(estimator.means_, np.float64)
+    twin.weights_ = np.array(estimator.weights_, np.float64) / np.sum(estimator.weights_)
+    twin.covariances_ = np.array(np.broadcast_to(variances, (k, d) if diagonal else (k,)))
+    twin.precisions_ = 1.0 / twin.covariances_
+    twin.precisions_cholesky_ = np.sqrt(twin.precisions_)
+    twin.converged_ = bool(estimator.converged_)
+    twin.lower_bound_ = float(estimator.lower_bound_)
+    _share(estimator, twin)
+    return twin
+
+
+def _share(estimator: Any, twin: Any) -> None:
+    for name in SHARED:
+        if hasattr(estimator, name):
+            setattr(twin, name, getattr(estimator, name))

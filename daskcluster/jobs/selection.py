@@ -1,0 +1,318 @@
+"""Choosing the number of clusters: many fits on one coreset, a few of them checked on all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from daskcluster.algorithms.knee import find_knee
+from daskcluster.chunk import compute_dtype
+from daskcluster.coresets.quality import true_costs
+from daskcluster.data.open import open_dataset
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidParameterError
+from daskcluster.events import Callback
+from daskcluster.jobs.selection_fits import (
+    FitParameters,
+    KFit,
+    best_fits,
+    dealt,
+    fit_shares,
+)
+from daskcluster.jobs.tally import Tally
+from daskcluster.randomness import Key, as_seed
+from daskcluster.reports.k_selection import KCandidate, KSelection, range_notes
+from daskcluster.typing import Dataset
+
+CRITERIA = ("knee", "silhouette", "bic")
+MOST_TRIED = 24
+"""Numbers of clusters that are tried of a range, unless they are named."""
+_LEAST_CORESET, _PER_CLUSTER = 10_000, 100
+_SHARES = 4
+"""Tasks for each thread: fits differ in time, and each task carries the coreset."""
+_MISLEADING = 0.1
+
+
+def select_k(
+    X: Any,
+    k_min: int = 2,
+    k_max: int = 32,
+    *,
+    ks: Iterable[int] | None = None,
+    criterion: str = "knee",
+    n_seeds: int = 3,
+    coreset_size: int | str = "auto",
+    check: int = 3,
+    init: str = "auto",
+    max_iter: int = 100,
+    tol: float = 1e-4,
+    metric: str = "euclidean",
+    covariance_type: str = "diag",
+    sample_weight: Any = None,
+    random_state: Any = None,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+) -> KSelection:
+    """Fit several numbers of clusters and say which one is best.
+
+    All fits are made on one coreset, whatever their number; the best one and its neighbours are then
+    measured on all rows.
+
+    Parameters
+    ----------
+    X : anything `open_dataset` takes, of shape (n, d)
+    k_min, k_max : int
+        The range. Of a long one 24 numbers are tried, with equal ratios.
+    ks : iterable of int, optional
+        The numbers to try, in place of the range.
+    criterion : {"knee", "silhouette", "bic"}
+        ``"knee"``: the point of inertia against k, both as logarithms, that is farthest below the chord
+        between the ends (Satopaa et al. 2011). ``"silhouette"``: the largest simplified silhouette.
+        ``"bic"``: the least Bayesian information criterion of a Gaussian mixture.
+    n_seeds : int
+        Fits of each k, of which the best counts.
+    coreset_size : int or "auto"
+        ``"auto"``: 100 rows for each of `k_max` clusters, at least 10,000.
+    check : int
+        How many candidates are measured on all rows: the best, and the nearest to it. 0: none. Of
+        mixtures only the best.
+    init, max_iter, tol, metric
+        Of the fits, see `daskcluster.KMeans`; mixtures have no `metric`.
+    covariance_type : {"diag", "spherical", "isotropic"}
+        Of mixtures.
+    sample_weight : array-like of shape (n,), optional
+    random_state : int, RandomState, Generator or None
+    engine : see `daskcluster.KMeans`
+        Draws the coreset, runs the fits side by side, and measures.
+    callbacks : sequence of callables
+        Hear the progress of passes.
+
+    Returns
+    -------
+    KSelection
+        ``best_k``, ``table()``, ``notes``, ``centres``, ``plot()``, ``as_dict()``; printed as a table.
+
+    Raises
+    ------
+    InvalidParameterError
+        A range or criterion that makes no sense, or more clusters than rows.
+
+    Notes
+    -----
+    Cost: two passes for the coreset and one for all checks together. The fits take no pass: each looks
+    at m = `coreset_size` rows, one thread a fit.
+
+    Fits flatter the coreset that they were made on, the more so the larger k is. `check` shows by how much;
+    a note says so where it is more than a tenth. BIC takes the coreset for as many rows as its weights are
+    worth, not for all that it stands for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(4000, 2)) + 30 * rng.permutation(np.arange(4000) % 5)[:, None]
+    >>> found = dc.select_k(X, 1, 12, random_state=0, n_seeds=2)
+    >>> found.best_k, found.notes
+    (5, ())
+    """
+    tally = Tally()
+    dataset = open_dataset(X, weights=sample_weight)
+    tried = _tried(ks, k_min, k_max, dataset.n_rows)
+    _check(criterion, n_seeds, check, coreset_size)
+    chosen, seed = choose_engine(engine, dataset), as_seed(random_state)
+    size = max(_LEAST_CORESET, _PER_CLUSTER * tried[-1])
+    size = size if coreset_size == "auto" else int(coreset_size)
+    if size < tried[-1]:
+        raise InvalidParameterError(
+            f"coreset_size={size} should be >= k_max={tried[-1]}; a hundred rows for each cluster are a "
+            "good start."
+        )
+    watchers: tuple[Callback, ...] = (*callbacks, tally)
+    few = _coreset(dataset, size, seed, metric, chosen, watchers)
+    mixture = criterion == "bic"
+    settings = {"init": _init(init, mixture), "max_iter": max_iter, "tol": tol}
+    settings |= {"covariance_type": covariance_type} if mixture else {"metric": metric}
+    parameters = FitParameters(mixture, seed, settings)
+    fits = _fit_all(few, parameters, tried, n_seeds, chosen)
+    candidates = [_candidate(fit, spread) for fit, spread in fits.values()]
+    best, notes = _decide(candidates, criterion)
+    near = sorted(tried, key=lambda k: (abs(tried.index(k) - tried.index(best)), k))
+    measured = _measured(
+        candidates, fits, near[:check], dataset, metric, chosen, watchers, mixture=mixture
+    )
+    counts = tally.common(dataset)
+    counts.pop("versions")
+    return KSelection(
+        best,
+        criterion,
+        tuple(measured),
+        (*notes, *_misleading(measured)),
+        {k: fit.centres for k, (fit, _) in fits.items()},
+        few.n_rows,
+        n_seeds,
+        **counts,
+    )
+
+
+# -- before the fits -------------------------------------------------------------------------------------
+
+
+def _tried(ks: Iterable[int] | None, k_min: int, k_max: int, n_rows: int) -> list[int]:
+    """Return the numbers of clusters to try, ascending."""
+    if ks is not None:
+        tried = sorted({int(k) for k in ks})
+    elif not 1 <= k_min <= k_max:
+        raise InvalidParameterError(
+            f"k_min={k_min} and k_max={k_max} should be 1 <= k_min <= k_max."
+        )
+    else:
+        tried = spaced(int(k_min), int(k_max))
+    if not tried or tried[0] < 1:
+        raise InvalidParameterError(f"ks={tried} should be whole numbers >= 1, at least one.")
+    if tried[-1] > n_rows:
+        raise InvalidParameterError(
+            f"n_samples={n_rows} should be >= k_max={tried[-1]}; lower k_max or add rows."
+        )
+    return tried
+
+
+def spaced(k_min: int, k_max: int, most: int = MOST_TRIED) -> list[int]:
+    """Return all numbers of a range, or at most `most` with about equal ratios.
+
+    Examples
+    --------
+    >>> spaced(2, 6), spaced(1, 1000, 7)
+    ([2, 3, 4, 5, 6], [1, 3, 10, 32, 100, 316, 1000])
+    """
+    if k_max - k_min < most:
+        return list(range(k_min, k_max + 1))
+    return sorted({round(k) for k in np.geomspace(k_min, k_max, most).tolist()})
+
+
+def _check(criterion: str, n_seeds: int, check: int, coreset_size: int | str) -> None:
+    if criterion not in CRITERIA:
+        raise InvalidParameterError(
+            f"criterion={criterion!r} should be one of {', '.join(CRITERIA)}."
+        )
+    if n_seeds < 1 or check < 0:
+        raise InvalidParameterError(
+            f"n_seeds={n_seeds} should be >= 1 and check={check} should be >= 0."
+        )
+    if coreset_size != "auto" and not (isinstance(coreset_size, int) and coreset_size >= 1):
+        raise InvalidParameterError(
+            f"coreset_size={coreset_size!r} should be 'auto' or a whole number >= 1."
+        )
+
+
+def _init(init: str, mixture: bool) -> str:
+    return "afk-mc2" if mixture and init == "auto" else init
+
+
+def _coreset(
+    dataset: Dataset,
+    size: int,
+    seed: int,
+    metric: str,
+    engine: Engine,
+    callbacks: Sequence[Callback],
+) -> Dataset:
+    from daskcluster.estimators.coreset import LightweightCoreset
+
+    drawn = LightweightCoreset(
+        size,
+        random_state=Key(seed, "coreset of a selection").derived_seed(),
+        engine=engine,
+        callbacks=callbacks,
+    )
+    return drawn.draw(dataset, unit=metric == "cosine").coreset_
+
+
+def _fit_all(
+    few: Dataset, parameters: FitParameters, tried: Sequence[int], n_seeds: int, engine: Engine
+) -> dict[int, tuple[KFit, float]]:
+    attempts = [(k, number) for k in tried for number in range(n_seeds)]
+    shares = dealt(attempts, _SHARES * engine.n_threads)
+    found = engine.run([partial(fit_shares, few, parameters, share) for share in shares])
+    return best_fits([fit for share in found for fit in share])
+
+
+# -- after them --------------------------------------------------------------------------------------------
+
+
+def _candidate(fit: KFit, spread: float) -> KCandidate:
+    if fit.bic is not None:
+        return KCandidate(fit.k, spread=spread, log_likelihood=fit.log_likelihood, bic=fit.bic)
+    return KCandidate(fit.k, inertia=fit.cost, spread=spread, silhouette=fit.silhouette)
+
+
+def _decide(candidates: Sequence[KCandidate], criterion: str) -> tuple[int, list[str]]:
+    """Return the best k, and what is to be said about the range."""
+    ks = [each.k for each in candidates]
+    clear = True
+    if criterion == "knee":
+        knee = find_knee(np.array(ks), np.array([each.inertia for each in candidates]))
+        best, clear = ks[knee.index], knee.is_clear
+    elif criterion == "bic":
+        best = min(candidates, key=lambda each: (_known(each.bic), each.k)).k
+    else:
+        best = max(candidates, key=lambda each: (_known(each.silhouette, -1.0), -each.k)).k
+    return best, range_notes(ks, best, criterion, clear=clear)
+
+
+def _known(value: float | None, otherwise: float = np.inf) -> float:
+    return otherwise if value is None else value
+
+
+def _measured(
+    candidates: Sequence[KCandidate],
+    fits: Mapping[int, tuple[KFit, float]],
+    ks: Sequence[int],
+    dataset: Dataset,
+    metric: str,
+    engine: Engine,
+    callbacks: Sequence[Callback],
+    *,
+    mixture: bool,
+) -> list[KCandidate]:
+    """Return the candidates, those of `ks` with what they cost on all rows: one pass."""
+    if not ks:
+        return list(candidates)
+    with engine.place(dataset, callbacks=callbacks) as placement:
+        rows = ScaledPlacement(placement, unit=metric == "cosine" and not mixture)
+        if mixture:
+            found: dict[int, dict[str, Any]] = {}
+            found[ks[0]] = {"true_log_likelihood": _mean_density(rows, fits[ks[0]][0].model)}
+        else:
+            dtype = compute_dtype(dataset.dtype)
+            costs = true_costs(rows, [fits[k][0].centres.astype(dtype) for k in ks])
+            found = {k: {"true_inertia": cost} for k, cost in zip(ks, costs, strict=True)}
+    return [replace(each, **found.get(each.k, {})) for each in candidates]
+
+
+def _mean_density(rows: ScaledPlacement, model: Any) -> float:
+    from daskcluster.estimators.mixture_rows import gaussians_for, log_likelihood
+
+    dtype = rows.placement.dataset.dtype
+    variances, mixing = model.covariances_, model.weights_
+    gaussians = gaussians_for(dtype, model.means_, variances, mixing, model.covariance_type)
+    total, weight = log_likelihood(rows, gaussians)
+    return total / weight
+
+
+def _misleading(candidates: Sequence[KCandidate]) -> list[str]:
+    errors = [(each.k, each.error) for each in candidates if each.error is not None]
+    bad = [(k, error) for k, error in errors if abs(error) > _MISLEADING]
+    if not bad:
+        return []
+    k, error = max(bad, key=lambda pair: abs(pair[1]))
+    return [
+        f"the coreset is too small: at k={k} it estimates an inertia that is off by {error:+.0%}; raise "
+        "coreset_size."
+    ]

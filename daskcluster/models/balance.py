@@ -1,0 +1,74 @@
+"""How evenly rows are spread over clusters."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Sizes of clusters in a few figures.
+
+    Attributes
+    ----------
+    n_clusters, empty : int
+        Clusters, and how many of them have no row.
+    smallest, largest : int
+    median, mean : float
+        Rows of a cluster.
+    variation : float
+        Coefficient of variation: standard deviation over mean.
+    gini : float
+        0 where all clusters are of one size, towards 1 where one has all rows.
+    """
+
+    n_clusters: int
+    empty: int
+    smallest: int
+    median: float
+    mean: float
+    largest: int
+    variation: float
+    gini: float
+
+    @classmethod
+    def of(cls, sizes: np.ndarray) -> Balance:
+        """Return the balance of clusters of these sizes, (k,).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> found = Balance.of(np.array([4, 4, 4, 4]))
+        >>> found.median, found.variation, found.gini
+        (4.0, 0.0, 0.0)
+        >>> Balance.of(np.array([0, 0, 0, 8])).gini
+        0.75
+        """
+        ordered = np.sort(np.asarray(sizes, np.int64))
+        k, total = len(ordered), int(ordered.sum())
+        mean = total / k
+        ranks = 2.0 * np.arange(1, k + 1) - k - 1.0
+        return cls(
+            n_clusters=k,
+            empty=int((ordered == 0).sum()),
+            smallest=int(ordered[0]),
+            median=float(np.median(ordered)),
+            mean=mean,
+            largest=int(ordered[-1]),
+            variation=float(ordered.std() / mean) if total else 0.0,
+            gini=float((ranks * ordered).sum() / (k * total)) if total else 0.0,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures as plain JSON values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n_clusters:,} clusters of {self.smallest:,} to {self.largest:,} rows, median "
+            f"{self.median:g}, variation {self.variation:.3g}, Gini {self.gini:.3g}, "
+            f"{self.empty:,} empty"
+        )

@@ -1,0 +1,44 @@
+"""The parameters of `daskcluster.HierarchicalKMeans`."""
+
+from __future__ import annotations
+
+from daskcluster.parameters.shared import (
+    BOUNDS_MEMORY,
+    CHAIN_LENGTH,
+    INIT,
+    MAX_ITER,
+    MAX_TIME,
+    METRIC,
+    N_CLUSTERS,
+    RANDOM_STATE,
+    TOL,
+    VERBOSE,
+)
+from daskcluster.parameters.table import Parameter
+
+HIERARCHICAL = (
+    N_CLUSTERS,
+    Parameter(
+        "n_coarse",
+        int,
+        "auto",
+        "Cells that the rows are divided into first. auto: the square root of the number of clusters.",
+        word="auto",
+        least=1,
+    ),
+    Parameter("refine", bool, True, "Move all centres together once the cells are clustered."),
+    Parameter("refine_iter", int, 2, "Iterations of that, over all rows and all centres.", least=0),
+    INIT.varied(
+        help="How to choose the first centres, of cells and within each of them. auto: k-means++.",
+        other="",
+    ),
+    MAX_ITER.varied(default=100, help="Iterations within a cell at most."),
+    TOL,
+    METRIC,
+    RANDOM_STATE,
+    VERBOSE,
+    MAX_TIME,
+    BOUNDS_MEMORY,
+    CHAIN_LENGTH,
+)
+"""All of them but ``engine`` and ``callbacks``, which are objects."""

@@ -1,0 +1,67 @@
+"""``daskcluster sweep``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+import daskcluster as dc
+
+Run = Callable[..., Result]
+Record = Callable[..., dict[str, Any]]
+SWEEP = ("sweep", "rows.npy", "--random-state", "0", "--seeds", "2", "--coreset-size", "800")
+
+
+def test_it_says_what_select_k_finds(here: Path, record: Record, rows: Any) -> None:
+    found = record(*SWEEP, "--k", "2:12", "--threads", "2")
+    twin = dc.select_k(rows, 2, 12, random_state=0, n_seeds=2, coreset_size=800)
+    assert found["best_k"] == twin.best_k == 6
+    assert found["candidates"] == twin.table()
+    assert (found["passes"], found["n_rows"]) == (3, 2000)
+
+
+def test_the_table_for_people(here: Path, run: Run) -> None:
+    shown = run(*SWEEP, "--k", "2,4,6,8,10").stdout
+    lines = shown.splitlines()
+    assert lines[0].split()[:3] == ["k", "inertia", "spread"]
+    assert [line.split()[0] for line in lines[1:6]] == ["2", "4", "6", "8", "10"]
+    assert "best      k=6 by knee" in lines
+    assert "note" in run(*SWEEP, "--k", "2:4", "--criterion", "silhouette").stdout
+
+
+def test_outputs(here: Path, run: Run, record: Record) -> None:
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    found = record(*SWEEP, "--k", "4:8:2", "--output", "sweep.json")
+    written = json.loads(Path("sweep.json").read_text())
+    assert written["candidates"] == found["candidates"]
+    assert run(*SWEEP, "--output", "sweep.json").exit_code == 1
+    assert "pass --overwrite" in run(*SWEEP, "--output", "sweep.json").stderr
+    assert run(*SWEEP, "--k", "4,6", "--output", "sweep.json", "--overwrite").exit_code == 0
+    record(*SWEEP, "--k", "4:8:2", "--output", "curve.png")
+    assert Path("curve.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in here.iterdir()) == ["curve.png", "rows.npy", "sweep.json"]
+
+
+def test_mixtures(here: Path, record: Record) -> None:
+    found = record(*SWEEP, "--k", "5,6,7", "--criterion", "bic", "--covariance-type", "spherical")
+    assert found["best_k"] == 6
+    assert found["candidates"][1]["true_log_likelihood"] is not None
+
+
+@pytest.mark.parametrize("text", ["4:2", "0:3", "2:9:0", "two", "2:", "3,,4", "-1:4"])
+def test_bad_ranges(here: Path, run: Run, text: str) -> None:
+    found = run(*SWEEP, f"--k={text}")
+    assert found.exit_code == 2
+    assert "should be a range such as 2:64" in found.stderr
+
+
+def test_bad_use(here: Path, run: Run) -> None:
+    refused = run(*SWEEP, "--output", "sweep.txt")
+    assert refused.exit_code == 1
+    assert "should end in one of .json, .png, .svg" in refused.stderr
+    assert "n_samples=2000 should be >= k_max=2001" in run(*SWEEP, "--k", "5,2001").stderr

@@ -1,0 +1,108 @@
+"""Grids as rows and back: masks, axes, coordinates, stores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import zarr
+
+import daskcluster as dc
+
+
+def raster(y=12, x=9, bands=3):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(y, x, bands)).astype(np.float32)
+    values[:, x // 2 :] += 20
+    return values
+
+
+def test_a_full_grid_is_a_view():
+    values = raster()
+    grid = dc.open_grid(values)
+    assert (grid.shape, grid.mask, grid.dataset.n_rows) == ((12, 9), None, 108)
+    assert np.shares_memory(grid.dataset.array, values)
+    labels = dc.KMeans(2, random_state=0).fit(grid.dataset).labels_
+    found = grid.unflatten(labels)
+    assert found.shape == (12, 9)
+    assert len(np.unique(found[:, :4])) == len(np.unique(found[:, 4:])) == 1
+    assert "12 x 9" in repr(grid)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", "uint8"])
+def test_cells_without_data(dtype):
+    values = np.abs(raster()).astype(dtype)
+    values[values == 7] = 6
+    values[3, 4, 1] = values[5, 5, 0] = values[5, 5, 2] = 7
+    grid = dc.open_grid(values, nodata=7)
+    assert grid.dataset.n_rows == 106
+    assert grid.dataset.dtype == dtype
+    back = grid.unflatten(np.arange(106))
+    assert (back[3, 4], back[5, 5], back[0, 0], back[-1, -1]) == (-1, -1, 0, 105)
+    assert np.array_equal(grid.dataset.to_numpy(), values[grid.mask])
+    assert grid.unflatten(np.ones(106, np.uint8), fill=255).dtype == np.uint8
+    assert np.isnan(grid.unflatten(np.ones(106), fill=np.nan)[3, 4])
+
+
+def test_nan_is_no_data():
+    values = raster()
+    values[0, 0, 1] = np.nan
+    grid = dc.open_grid(values)
+    labels = dc.KMeans(2, random_state=0).fit_predict(grid.dataset)
+    assert (np.asarray(grid.unflatten(np.asarray(labels))) == -1).sum() == 1
+
+
+def test_features_on_any_axis():
+    values = raster()
+    one = dc.open_grid(np.moveaxis(values, -1, 0), features=0)
+    assert one.shape == (12, 9)
+    assert np.array_equal(one.dataset.to_numpy(), values.reshape(-1, 3))
+    volume = dc.open_grid(np.zeros((2, 3, 4, 5)))
+    assert (volume.shape, volume.dataset.n_rows) == ((2, 3, 4), 24)
+
+
+def test_xarray_keeps_its_coordinates():
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    values = raster()
+    values[1, 2, 0] = -9999
+    source = xr.DataArray(
+        np.moveaxis(values, -1, 0),
+        dims=("band", "y", "x"),
+        coords={"y": np.arange(12) * 10.0, "x": np.arange(9) - 4.0, "band": ["r", "g", "b"]},
+    )
+    grid = dc.open_grid(source, features="band", nodata=-9999)
+    found = grid.unflatten(np.arange(107, dtype=np.int32))
+    assert found.dims == ("y", "x")
+    assert found.sel(y=10.0, x=-2.0).item() == -1
+    assert found.sel(y=110.0, x=4.0).item() == 106
+    assert "band" not in found.coords
+    with pytest.raises(
+        ValueError, match="features='time' should be one of the dimensions band, y, x"
+    ):
+        dc.open_grid(source, features="time")
+
+
+def test_a_stored_grid_is_read_by_the_fit(tmp_path):
+    values = raster(y=40)
+    stored = zarr.create_array(tmp_path / "r", data=values, chunks=(7, 9, 3))
+    for source in (str(tmp_path / "r"), stored):
+        grid = dc.open_grid(source)
+        assert (grid.shape, grid.dataset.in_memory) == ((40, 9), False)
+        model = dc.KMeans(2, random_state=0).fit(grid.dataset)
+        assert np.array_equal(
+            grid.unflatten(model.labels_).ravel(), model.predict(values.reshape(-1, 3))
+        )
+        with pytest.raises(ValueError, match="are for grids in memory"):
+            dc.open_grid(source, nodata=0)
+
+
+def test_what_is_no_grid():
+    with pytest.raises(ValueError, match="no cell of the grid"):
+        dc.open_grid(np.full((2, 2, 2), np.nan))
+    with pytest.raises(ValueError, match=r"a grid of shape \(3,\)"):
+        dc.open_grid(np.zeros(3))
+    with pytest.raises(ValueError, match="features=5 should be an axis"):
+        dc.open_grid(np.zeros((3, 3)), features=5)
+    with pytest.raises(TypeError, match="which is no grid"):
+        dc.open_grid({"a": 1})
+    with pytest.raises(ValueError, match=r"values of shape \(3,\) should be of shape \(108,\)"):
+        dc.open_grid(raster()).unflatten(np.zeros(3))
