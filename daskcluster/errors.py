@@ -65,3 +65,15 @@ class EngineError(DaskClusterError, RuntimeError):
 
 class MissingExtraError(DaskClusterError, ImportError):
     """An optional dependency is not installed; the message names the extra that brings it."""
+
+
+class LeaseError(DaskClusterError, RuntimeError):
+    """Another job, or another run of the same job, writes the output."""
+
+
+class JobCancelledError(DaskClusterError, RuntimeError):
+    """The job was asked to stop and did; its checkpoint stays."""
+
+
+class JobNotFoundError(DaskClusterError, LookupError):
+    """The scheduler knows no job of that name."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from daskcluster.cli.detach import Task, takes_task
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     OUTPUT,
@@ -36,6 +37,7 @@ from daskcluster.cli.sections import option
 @overwrite_option
 @parameter_options(required=("n_clusters",))
 @takes_place
+@takes_task
 @takes_console
 @option(
     "--resume",
@@ -52,6 +54,7 @@ def command(
     algorithm: str,
     opening: dict[str, Any],
     place: Place,
+    task: Task,
     console: Console,
     resume: bool,
     dry_run: bool,
@@ -75,10 +78,16 @@ def command(
     from daskcluster import jobs
     from daskcluster.reports.tables import rows_of_record
 
+    if task.detach:
+        urls = {"source": source, "model": model, "labels": labels}
+        options = {"overwrite": overwrite, "algorithm": algorithm, "resume": resume}
+        task.submit(jobs.fit, place, console, urls, {**options, **opening, **given})
+        return
     # Before a cluster is started, too.
     outputs = {"model": model, "labels": labels}
     inputs = {"source": source, "weights": opening["weights"]}
-    jobs.check_outputs(outputs, inputs, opening["storage_options"], overwrite)
+    if task.name is None:  # a job knows which outputs are its own
+        jobs.check_outputs(outputs, inputs, opening["storage_options"], overwrite)
     with place.open() as engine, console.watching() as callbacks:
         record = jobs.fit(
             source,
@@ -87,6 +96,7 @@ def command(
             overwrite=overwrite,
             algorithm=algorithm,
             resume=resume,
+            name=task.name,
             engine=engine,
             callbacks=callbacks,
             **opening,

@@ -34,6 +34,7 @@ COMMANDS = {
     "score": "Sum of squared distances of a data set under a model.",
     "sweep": "Try several numbers of clusters and say which is best.",
     "report": "Write a page about a model.",
+    "jobs": "See and stop jobs on a Dask scheduler.",
 }
 """Commands and what they do; each has a module of its own name."""
 

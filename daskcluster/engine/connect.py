@@ -9,7 +9,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import dask
-from distributed import Client, KilledWorker, LocalCluster, get_worker
+from distributed import (
+    Client,
+    KilledWorker,
+    LocalCluster,
+    get_client,
+    get_worker,
+    secede,
+)
 from distributed.protocol.pickle import dumps
 from distributed.threadpoolexecutor import thread_state
 
@@ -19,12 +26,16 @@ __all__ = [
     "Client",
     "KilledWorker",
     "check_versions",
+    "client_here",
+    "client_of_task",
     "connect",
     "current_client",
     "dumps",
     "in_task",
+    "key_of_task",
     "local_cluster",
     "seceded",
+    "worker_of_task",
 ]
 
 TIMEOUT = 10.0
@@ -220,3 +231,31 @@ def current_client() -> Client | None:
         return Client.current()
     except ValueError:
         return None
+
+
+# -- inside a task ------------------------------------------------------------------------------------
+
+
+def client_here() -> Client:
+    """Return the client of the worker that runs this task."""
+    return get_client()
+
+
+def client_of_task() -> Client:
+    """Give the task's thread back to its worker, once, and return the worker's client.
+
+    The task goes on beside the worker's threads, and may wait for tasks of the same cluster.
+    """
+    if not seceded():
+        secede()
+    return client_here()
+
+
+def key_of_task() -> str:
+    """Return the key of the task that runs here; it stays when Dask runs the task again."""
+    return str(get_worker().get_current_task())
+
+
+def worker_of_task() -> str:
+    """Return the address of the worker that runs this task."""
+    return str(get_worker().address)

@@ -1,7 +1,9 @@
 """Whole pieces of work as plain functions: URLs and numbers in, a small record out.
 
-They are called directly, by the command line, or through ``client.submit(jobs.fit, ..., pure=False)``:
-no parameter is named like a keyword of ``Client.submit``. Outputs are checked before work starts.
+They are called directly, by the command line, through `submit`, or as bare Dask tasks by
+``client.submit(jobs.fit, ..., pure=False)``: no parameter is named like a keyword of ``Client.submit``.
+Outputs are checked before work starts. A job with a name, and every job that is a task, may be started
+again at any time: it goes on where it was, or returns its record (`daskcluster.jobs.run`).
 Names are looked up when they are first used, as in `daskcluster` itself.
 """
 
@@ -11,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from daskcluster.jobs.board import JobStatus
     from daskcluster.jobs.coresets import build_coreset
     from daskcluster.jobs.fitting import fit
     from daskcluster.jobs.kinds import evaluate, examine
@@ -18,21 +21,29 @@ if TYPE_CHECKING:
     from daskcluster.jobs.predicting import predict
     from daskcluster.jobs.scoring import score
     from daskcluster.jobs.selection import select_k
+    from daskcluster.jobs.submitting import cancel, list_jobs, logs, status, submit, wait
     from daskcluster.models.record import CoresetRecord, FitRecord, PredictRecord, ScoreRecord
 
 __all__ = [
     "CoresetRecord",
     "FitRecord",
+    "JobStatus",
     "PredictRecord",
     "ScoreRecord",
     "build_coreset",
+    "cancel",
     "check_outputs",
     "evaluate",
     "examine",
     "fit",
+    "list_jobs",
+    "logs",
     "predict",
     "score",
     "select_k",
+    "status",
+    "submit",
+    "wait",
 ]
 
 _HOMES = {
@@ -48,6 +59,10 @@ _HOMES = {
     "predict": "daskcluster.jobs.predicting",
     "score": "daskcluster.jobs.scoring",
     "select_k": "daskcluster.jobs.selection",
+    "JobStatus": "daskcluster.jobs.board",
+    **dict.fromkeys(
+        ("cancel", "list_jobs", "logs", "status", "submit", "wait"), "daskcluster.jobs.submitting"
+    ),
 }
 
 

@@ -7,10 +7,9 @@ from typing import Any
 
 from daskcluster.data.open import open_dataset
 from daskcluster.data.weighted_store import KINDS
-from daskcluster.engine.choose import choose_engine
 from daskcluster.events import Callback
 from daskcluster.jobs.outputs import check_outputs
-from daskcluster.jobs.tally import Tally
+from daskcluster.jobs.run import Run
 from daskcluster.models.record import CoresetRecord
 
 
@@ -26,6 +25,7 @@ def build_coreset(
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
     overwrite: bool = False,
+    name: str | None = None,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
 ) -> CoresetRecord:
@@ -42,7 +42,7 @@ def build_coreset(
     random_state : int, optional
     quality : int, optional
         Also compare estimated with true costs of so many centres; see `daskcluster.coreset_quality`.
-    array, weights, storage_options, flatten, overwrite, engine, callbacks
+    array, weights, storage_options, flatten, overwrite, name, engine, callbacks
         See `fit`.
 
     Returns
@@ -68,35 +68,52 @@ def build_coreset(
     >>> record.size, record.passes
     (100, 2)
     """
-    tally = Tally()
     inputs = {"source": source, "weights": weights}
-    check_outputs({"output": output}, inputs, storage_options, overwrite, kinds=KINDS)
-    dataset = open_dataset(
-        source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+    told = {**inputs, "array": array, "size": size, "random_state": random_state}
+    run = Run(
+        "build_coreset",
+        name,
+        output=output,
+        arguments=told,
+        storage_options=storage_options,
+        engine=engine,
+        callbacks=callbacks,
     )
-    chosen = choose_engine(engine, dataset)
-    # Scikit-learn takes long to import.
-    from daskcluster.estimators.coreset import LightweightCoreset
-    from daskcluster.estimators.coreset_quality import coreset_quality
-
-    watchers: tuple[Callback, ...] = (*callbacks, tally)
-    drawn = LightweightCoreset(
-        size, random_state=random_state, engine=chosen, callbacks=watchers
-    ).fit(dataset)
-    options = None if storage_options is None else dict(storage_options)
-    drawn.save(output, overwrite=overwrite, storage_options=options)
-    report = None
-    if quality is not None:
-        found = coreset_quality(
-            drawn, dataset, n_clusters=quality, engine=chosen, callbacks=watchers
+    with run:
+        before = run.earlier(CoresetRecord)
+        if before is not None:
+            return before
+        overwrite = run.may_replace(overwrite)
+        check_outputs({"output": output}, inputs, storage_options, overwrite, kinds=KINDS)
+        run.hold()
+        dataset = open_dataset(
+            source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
         )
-        report = found.as_dict()
-    return CoresetRecord(
-        output=str(output),
-        size=drawn.coreset_.n_rows,
-        seed=drawn.seed_,
-        total_weight=drawn.total_weight_,
-        coreset_weight=float(drawn.coreset_.weights.sum()),
-        quality=report,
-        **tally.common(dataset),
-    )
+        chosen = run.engine(engine, dataset)
+        # Scikit-learn takes long to import.
+        from daskcluster.estimators.coreset import LightweightCoreset
+        from daskcluster.estimators.coreset_quality import coreset_quality
+
+        drawn = LightweightCoreset(
+            size, random_state=random_state, engine=chosen, callbacks=run.callbacks
+        ).fit(dataset)
+        run.begin_output()
+        options = None if storage_options is None else dict(storage_options)
+        drawn.save(output, overwrite=overwrite, storage_options=options)
+        report = None
+        if quality is not None:
+            found = coreset_quality(
+                drawn, dataset, n_clusters=quality, engine=chosen, callbacks=run.callbacks
+            )
+            report = found.as_dict()
+        return run.done(
+            CoresetRecord(
+                output=str(output),
+                size=drawn.coreset_.n_rows,
+                seed=drawn.seed_,
+                total_weight=drawn.total_weight_,
+                coreset_weight=float(drawn.coreset_.weights.sum()),
+                quality=report,
+                **run.tally.common(dataset),
+            )
+        )

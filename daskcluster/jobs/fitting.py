@@ -7,11 +7,10 @@ from typing import Any
 
 from daskcluster.data.open import open_dataset
 from daskcluster.data.stores import locate
-from daskcluster.engine.choose import choose_engine
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import JOBS
 from daskcluster.jobs.outputs import check_outputs
-from daskcluster.jobs.tally import Tally
+from daskcluster.jobs.run import Run
 from daskcluster.models.kinds import Model
 from daskcluster.models.record import FitRecord
 from daskcluster.parameters.catalogue import check_parameters, find_algorithm
@@ -31,6 +30,7 @@ def fit(
     flatten: bool = False,
     overwrite: bool = False,
     resume: bool = False,
+    name: str | None = None,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
     **parameters: Any,
@@ -60,6 +60,10 @@ def fit(
         Replace outputs that exist.
     resume : bool
         Go on from the state under the parameter ``checkpoint``, a URL; see `daskcluster.KMeans.fit`.
+    name : str, optional
+        Of the job: makes it re-entrant. It keeps its state beside the model until it is done, goes on from
+        there if it is called again under its name, and returns its record if it was done. A Dask task has
+        its key for a name.
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`.
@@ -77,10 +81,13 @@ def fit(
     InvalidParameterError
         Also for a parameter that the algorithm does not have.
     InvalidDataError, MemoryLimitError
+    JobCancelledError, LeaseError
+        It was asked to stop, or another job or run writes the model.
 
     Notes
     -----
-    Cost: see the estimator; one pass more with `labels`.
+    Cost: see the estimator; one pass more with `labels`. With a name a few small objects beside the model,
+    and its checkpoints.
 
     Examples
     --------
@@ -91,7 +98,6 @@ def fit(
     >>> record.inertia, record.stop_reason
     (1.0, 'converged')
     """
-    tally = Tally()
     given = {"n_clusters": n_clusters, **parameters}
     if random_state is not None:
         given["random_state"] = random_state
@@ -99,32 +105,51 @@ def fit(
         given["checkpoint"] = locate(given["checkpoint"], storage_options)
     check_parameters(algorithm, given)
     inputs = {"source": source, "weights": weights}
-    check_outputs({"model": model, "labels": labels}, inputs, storage_options, overwrite)
-    dataset = open_dataset(
-        source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+    told = {**inputs, "array": array, "algorithm": algorithm, "labels": labels, **given}
+    run = Run(
+        "fit",
+        name,
+        output=model,
+        arguments=told,
+        storage_options=storage_options,
+        engine=engine,
+        callbacks=callbacks,
     )
-    chosen = choose_engine(engine, dataset)
-    watchers: tuple[Callback, ...] = (*callbacks, tally)
-    estimator = _estimator(algorithm, given, chosen, watchers).fit(
-        dataset, **({"resume": True} if resume else {})
-    )
-    fitted = estimator.to_model()
-    options = None if storage_options is None else dict(storage_options)
-    estimator.save(model, overwrite=overwrite, storage_options=options)
-    if labels is not None:
-        JOBS[fitted.kind].write_labels(
-            fitted,
-            dataset,
-            chosen,
-            labels,
-            overwrite=overwrite,
-            storage_options=options,
-            callbacks=watchers,
+    with run:
+        before = run.earlier(FitRecord)
+        if before is not None:
+            return before
+        overwrite = run.may_replace(overwrite)
+        check_outputs({"model": model, "labels": labels}, inputs, storage_options, overwrite)
+        run.hold()
+        dataset = open_dataset(
+            source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
         )
-    common = tally.common(dataset)
-    return FitRecord(
-        model=str(model), labels=labels, algorithm=algorithm, **_facts(fitted), **common
-    )
+        chosen = run.engine(engine, dataset)
+        estimator = _estimator(algorithm, run.keeping(algorithm, given), chosen, run.callbacks)
+        resume = run.goes_on(algorithm, resume=resume)
+        estimator.fit(dataset, **({"resume": True} if resume else {}))
+        fitted = estimator.to_model()
+        run.tally.at_least(fitted.passes, fitted.bytes_read)
+        run.begin_output()
+        options = None if storage_options is None else dict(storage_options)
+        estimator.save(model, overwrite=overwrite, storage_options=options)
+        if labels is not None:
+            JOBS[fitted.kind].write_labels(
+                fitted,
+                dataset,
+                chosen,
+                labels,
+                overwrite=overwrite,
+                storage_options=options,
+                callbacks=run.callbacks,
+            )
+        common = run.tally.common(dataset)
+        return run.done(
+            FitRecord(
+                model=str(model), labels=labels, algorithm=algorithm, **_facts(fitted), **common
+            )
+        )
 
 
 def _estimator(

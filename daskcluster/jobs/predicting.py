@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daskcluster.data.open import open_dataset
-from daskcluster.engine.choose import choose_engine
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import JOBS, POSTERIORS, check_features, check_posteriors
 from daskcluster.jobs.outputs import check_outputs
-from daskcluster.jobs.tally import Tally
+from daskcluster.jobs.run import Run
 from daskcluster.models.persist import load_document
 from daskcluster.models.record import PredictRecord
 
@@ -25,6 +24,7 @@ def predict(
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
     overwrite: bool = False,
+    name: str | None = None,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
 ) -> PredictRecord:
@@ -34,7 +34,7 @@ def predict(
     ----------
     model : str
         URL of a saved model.
-    source, array, storage_options, flatten, overwrite, engine, callbacks
+    source, array, storage_options, flatten, overwrite, name, engine, callbacks
         See `fit`.
     output : str
         URL of the labels; whole or absent.
@@ -53,29 +53,48 @@ def predict(
     -----
     Cost: one pass, and one for `posteriors`.
     """
-    tally = Tally()
     inputs, outputs = {"source": source, "model": model}, {"output": output}
     outputs |= {} if posteriors is None else {"posteriors": posteriors}
-    check_outputs(outputs, inputs, storage_options, overwrite)
-    fitted = load_document(model, storage_options)
-    if posteriors is not None:
-        check_posteriors(fitted)
-    dataset = open_dataset(source, array=array, storage_options=storage_options, flatten=flatten)
-    check_features(fitted, dataset)
-    writes = [(JOBS[fitted.kind].write_labels, output)]
-    if posteriors is not None:
-        writes.append((POSTERIORS[fitted.kind].write_posteriors, posteriors))
-    chosen = choose_engine(engine, dataset)
-    for write, url in writes:
-        write(
-            fitted,
-            dataset,
-            chosen,
-            url,
-            overwrite=overwrite,
-            storage_options=storage_options,
-            callbacks=(*callbacks, tally),
-        )
-    return PredictRecord(
-        model=str(model), output=output, posteriors=posteriors, **tally.common(dataset)
+    run = Run(
+        "predict",
+        name,
+        output=output,
+        arguments={**inputs, **outputs, "array": array},
+        storage_options=storage_options,
+        engine=engine,
+        callbacks=callbacks,
     )
+    with run:
+        before = run.earlier(PredictRecord)
+        if before is not None:
+            return before
+        overwrite = run.may_replace(overwrite)
+        check_outputs(outputs, inputs, storage_options, overwrite)
+        run.hold()
+        fitted = load_document(model, storage_options)
+        if posteriors is not None:
+            check_posteriors(fitted)
+        dataset = open_dataset(
+            source, array=array, storage_options=storage_options, flatten=flatten
+        )
+        check_features(fitted, dataset)
+        writes = [(JOBS[fitted.kind].write_labels, output)]
+        if posteriors is not None:
+            writes.append((POSTERIORS[fitted.kind].write_posteriors, posteriors))
+        chosen = run.engine(engine, dataset)
+        run.begin_output()
+        for write, url in writes:
+            write(
+                fitted,
+                dataset,
+                chosen,
+                url,
+                overwrite=overwrite,
+                storage_options=storage_options,
+                callbacks=run.callbacks,
+            )
+        return run.done(
+            PredictRecord(
+                model=str(model), output=output, posteriors=posteriors, **run.tally.common(dataset)
+            )
+        )

@@ -8,7 +8,7 @@ from typing import Any
 from daskcluster.data.open import open_dataset
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import JOBS, check_features
-from daskcluster.jobs.tally import Tally
+from daskcluster.jobs.run import Run
 from daskcluster.models.persist import load_document
 from daskcluster.models.record import ScoreRecord
 
@@ -21,6 +21,7 @@ def score(
     weights: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    name: str | None = None,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
 ) -> ScoreRecord:
@@ -30,7 +31,7 @@ def score(
     ----------
     model : str
         URL of a saved model.
-    source, array, weights, storage_options, flatten, engine, callbacks
+    source, array, weights, storage_options, flatten, name, engine, callbacks
         See `fit`.
 
     Raises
@@ -43,11 +44,16 @@ def score(
     -----
     Cost: one pass.
     """
-    tally = Tally()
-    fitted = load_document(model, storage_options)
-    dataset = open_dataset(
-        source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
-    )
-    check_features(fitted, dataset)
-    inertia, value = JOBS[fitted.kind].score(fitted, dataset, engine, (*callbacks, tally))
-    return ScoreRecord(model=str(model), inertia=inertia, score=value, **tally.common(dataset))
+    run = Run("score", name, arguments={}, engine=engine, callbacks=callbacks)
+    with run:
+        run.hold()
+        fitted = load_document(model, storage_options)
+        dataset = open_dataset(
+            source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+        )
+        check_features(fitted, dataset)
+        chosen = run.engine(engine, dataset)
+        inertia, value = JOBS[fitted.kind].score(fitted, dataset, chosen, run.callbacks)
+        return run.done(
+            ScoreRecord(model=str(model), inertia=inertia, score=value, **run.tally.common(dataset))
+        )

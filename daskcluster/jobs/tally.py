@@ -23,6 +23,11 @@ class Tally:
             self.passes += 1
             self.bytes_read += event.bytes_read
 
+    def at_least(self, passes: int, bytes_read: int) -> None:
+        """Count what a fit that was resumed had done before."""
+        self.passes = max(self.passes, passes)
+        self.bytes_read = max(self.bytes_read, bytes_read)
+
     def common(self, dataset: Dataset) -> dict[str, Any]:
         """Return the fields that all records share."""
         return {

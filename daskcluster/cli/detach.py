@@ -1,0 +1,83 @@
+"""Flags of commands that run as jobs: a name, and leaving the work to the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import click
+
+from daskcluster.cli.engines import Place
+from daskcluster.cli.options import WHERE
+from daskcluster.cli.output import Console
+from daskcluster.cli.sections import option
+
+
+@dataclass(frozen=True)
+class Task:
+    """How a command runs its job: ``--name --detach``."""
+
+    name: str | None = None
+    detach: bool = False
+
+    def submit(
+        self,
+        job: Callable[..., Any],
+        place: Place,
+        console: Console,
+        urls: Mapping[str, Any],
+        options: Mapping[str, Any],
+    ) -> None:
+        """Hand the job to the cluster, say its name, and leave.
+
+        Parameters
+        ----------
+        job : callable
+        place : Place
+        console : Console
+        urls : mapping
+            Arguments that are URLs or paths: made absolute, since workers stand elsewhere.
+        options : mapping
+            All other arguments.
+        """
+        from daskcluster import jobs
+        from daskcluster.data.stores import locate
+
+        given = {key: None if url is None else locate(url).url for key, url in urls.items()}
+        with place.open() as engine:
+            future = jobs.submit(engine.client, job, name=self.name, **given, **options)
+            name = self.name or future.key
+        record = {"job": name, "scheduler": place.scheduler, **given}
+        hint = f"daskcluster jobs status {name} --scheduler {place.scheduler}"
+        console.emit(record, [("job", name), ("see", hint)])
+
+
+def takes_task(function: Callable[..., Any]) -> Any:
+    """Give a command the flags of jobs; it gets ``task``, which was checked."""
+
+    @wraps(function)
+    def call(*arguments: Any, name: str | None, detach: bool, place: Place, **values: Any) -> Any:
+        if detach and not place.is_remote:
+            raise click.UsageError(
+                "--detach leaves the work to a Dask cluster: give its address with --scheduler."
+            )
+        return function(*arguments, task=Task(name, detach), place=place, **values)
+
+    for decorate in (
+        option(
+            "--detach",
+            section=WHERE,
+            is_flag=True,
+            help="Submit a job to --scheduler and leave; see daskcluster jobs.",
+        ),
+        option(
+            "--name",
+            section=WHERE,
+            metavar="NAME",
+            help="Of the job: started again under its name, it goes on where it was.",
+        ),
+    ):
+        call = decorate(call)
+    return call

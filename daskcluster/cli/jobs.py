@@ -1,0 +1,134 @@
+"""``daskcluster jobs``: what runs on a scheduler, how it stands, what it says, and how to stop it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from daskcluster.cli.engines import Place
+from daskcluster.cli.options import takes_console, takes_place
+from daskcluster.cli.output import Console
+from daskcluster.cli.sections import SectionedCommand
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from daskcluster.jobs.board import JobStatus
+
+_FOLLOW_SECONDS = 1.0
+
+
+@click.group("jobs")
+def command() -> None:
+    """See and stop the jobs of a Dask scheduler: those of `fit --detach`, and all that have a name."""
+
+
+@contextmanager
+def connected(place: Place) -> Iterator[Client]:
+    """Yield a client of the scheduler that was named."""
+    if not place.is_remote:
+        raise click.UsageError("Missing option '--scheduler': the address of the scheduler.")
+    with place.open() as engine:
+        yield engine.client
+
+
+@command.command("list", cls=SectionedCommand)
+@takes_place
+@takes_console
+def list_command(place: Place, console: Console) -> None:
+    """List the jobs that the scheduler knows, the last submitted first."""
+    from daskcluster import jobs
+
+    with connected(place) as client:
+        found = jobs.list_jobs(client)
+    lines = [(job.name, _in_short(job)) for job in found] or [("no jobs", "")]
+    console.emit({"jobs": [job.as_dict() for job in found]}, lines)
+
+
+@command.command("status", cls=SectionedCommand)
+@click.argument("name")
+@takes_place
+@takes_console
+@click.option("--wait", is_flag=True, help="Wait for its end; exit with 1 if it is not done.")
+def status_command(name: str, place: Place, console: Console, wait: bool) -> None:
+    """Say how the job NAME stands."""
+    from daskcluster import jobs
+
+    with connected(place) as client:
+        found = jobs.wait(client, name) if wait else jobs.status(client, name)
+    console.emit(found.as_dict(), _rows_of_status(found))
+    if wait and found.state != "done":
+        raise SystemExit(1)
+
+
+@command.command("logs", cls=SectionedCommand)
+@click.argument("name")
+@takes_place
+@takes_console
+@click.option("--follow", is_flag=True, help="Go on until the job ends.")
+def logs_command(name: str, place: Place, console: Console, follow: bool) -> None:
+    """Show the last lines of the job NAME."""
+    from daskcluster import jobs
+
+    with connected(place) as client:
+        shown = jobs.logs(client, name)
+        if console.as_json:
+            lines = [{"time": stamp, "text": text} for stamp, text in shown]
+            console.emit({"name": name, "lines": lines}, [])
+            return
+        _show(shown)
+        while follow and not jobs.status(client, name).is_over:
+            time.sleep(_FOLLOW_SECONDS)
+            newer = [line for line in jobs.logs(client, name) if line not in shown]
+            _show(newer)
+            shown += newer
+
+
+@command.command("cancel", cls=SectionedCommand)
+@click.argument("name")
+@takes_place
+@takes_console
+@click.option("--wait", is_flag=True, help="Wait until it has stopped.")
+def cancel_command(name: str, place: Place, console: Console, wait: bool) -> None:
+    """Ask the job NAME to stop; its checkpoint stays, and the same name goes on from there."""
+    from daskcluster import jobs
+
+    with connected(place) as client:
+        found = jobs.cancel(client, name)
+        if wait:
+            found = jobs.wait(client, name)
+    told = "was over already" if found.is_over and not wait else "was asked to stop"
+    rows = _rows_of_status(found) if wait else [(name, f"{told} ({found.state})")]
+    console.emit(found.as_dict(), rows)
+
+
+def _show(lines: list[tuple[float, str]]) -> None:
+    for stamp, text in lines:
+        click.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(stamp))}  {text}")
+
+
+def _in_short(job: JobStatus) -> str:
+    parts = [f"{job.state:<9}", job.kind, job.output]
+    if job.iteration:
+        parts.append(f"iteration {job.iteration}")
+    return "  ".join(part for part in parts if part)
+
+
+def _rows_of_status(job: JobStatus) -> list[tuple[str, str]]:
+    found: dict[str, Any] = {
+        "job": job.name,
+        "state": job.state,
+        "kind": job.kind,
+        "output": job.output,
+        "worker": job.worker,
+        "attempt": job.attempt if job.attempt > 1 else "",
+        "iteration": "" if job.iteration is None else f"{job.iteration} of {job.max_iter}",
+        "inertia": "" if job.inertia is None else f"{job.inertia:.8g}",
+        "at": "" if job.share is None or job.is_over else f"{job.phase}, {job.share:.0%}",
+        "error": job.error,
+    }
+    return [(name, str(value)) for name, value in found.items() if value != ""]

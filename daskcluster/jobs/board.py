@@ -1,0 +1,280 @@
+"""What a scheduler knows of jobs: their state and their last lines, for anybody who connects.
+
+Everything stands in the scheduler's own event log, so it outlives clients and workers, is bounded, and
+goes with the scheduler. A flag there asks a job to stop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from daskcluster.errors import JobNotFoundError, SchedulerUnreachableError
+
+if TYPE_CHECKING:
+    from distributed import Client, Event
+
+T = TypeVar("T")
+
+_INDEX = "daskcluster-jobs"
+_RUNNING = ("submitted", "running")
+_GONE = ("erred", "forgotten")
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """How a job stands.
+
+    Attributes
+    ----------
+    name, kind : str
+    state : {"submitted", "running", "done", "failed", "cancelled", "lost"}
+        Lost are jobs of which the scheduler has no task and heard no end: every worker that had one
+        ended. Submit such a job again under its name: it goes on from its checkpoint.
+    output : str
+        The URL that it writes.
+    key : str
+        Of the Dask task that it runs as.
+    worker : str
+    attempt : int
+        Of the runs that followed each other, because workers were lost: 1, 2, ...
+    submitted, updated : float
+        Seconds since the epoch, by the scheduler's clock.
+    iteration, max_iter : int or None
+    inertia : float or None
+    phase : str
+        What it is at: the pass over the rows.
+    share : float or None
+        Of the rows of that pass that are done.
+    record : dict or None
+        Of a job that is done.
+    error : str
+        Of a job that failed.
+    """
+
+    name: str
+    kind: str = ""
+    state: str = "submitted"
+    output: str = ""
+    key: str = ""
+    worker: str = ""
+    attempt: int = 1
+    submitted: float = 0.0
+    updated: float = 0.0
+    iteration: int | None = None
+    max_iter: int | None = None
+    inertia: float | None = None
+    phase: str = ""
+    share: float | None = None
+    record: dict[str, Any] | None = None
+    error: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in _RUNNING
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the status as plain JSON values."""
+        return asdict(self)
+
+
+_FIELDS = frozenset(each.name for each in fields(JobStatus))
+
+
+class Board:
+    """The jobs of one scheduler.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    # -- by jobs ------------------------------------------------------------------------------------
+
+    def announce(self, name: str, **facts: Any) -> None:
+        """Post a change of state; it stands in the list of all jobs."""
+        self._post([_INDEX, _topic(name)], {"name": name, **facts})
+
+    def report(self, name: str, line: str, **facts: Any) -> None:
+        """Post progress: a line of the log (may be empty) and what is known now."""
+        self._post(_topic(name), {"name": name, "line": line, **facts})
+
+    def _post(self, topic: Any, message: dict[str, Any]) -> None:
+        # A job does not fail because nobody hears of it.
+        with suppress(OSError, TimeoutError, RuntimeError):
+            self._client.log_event(topic, message)
+
+    def is_cancelled(self, name: str) -> bool:
+        """Whether the job was asked to stop."""
+        try:
+            return bool(self._flag(name).is_set())
+        except (OSError, TimeoutError, RuntimeError):
+            return False  # the passes will say that the scheduler is gone
+
+    def clear(self, name: str) -> None:
+        """Take back what asked a job of that name to stop."""
+        with _answered():
+            self._flag(name).clear()
+
+    # -- by people ----------------------------------------------------------------------------------
+
+    def find(self, name: str) -> JobStatus | None:
+        """Return how a job stands, or None if nothing is known of it."""
+        with _answered():
+            entries = [*self._entries(_INDEX), *self._entries(_topic(name))]
+            mine = sorted(
+                ((stamp, entry) for stamp, entry in entries if entry.get("name") == name),
+                key=lambda pair: pair[0],
+            )
+            return self._folded(mine) if mine else None
+
+    def status(self, name: str) -> JobStatus:
+        """Return how a job stands.
+
+        Raises
+        ------
+        JobNotFoundError
+        """
+        found = self.find(name)
+        if found is None:
+            raise JobNotFoundError(
+                f"the scheduler {self._client.scheduler.address} knows no job {name!r}; see the names that "
+                "it knows with `daskcluster jobs list` (they go with the scheduler)."
+            )
+        return found
+
+    def all(self) -> list[JobStatus]:
+        """Return all jobs that are known, the last submitted first."""
+        with _answered():
+            names = {entry["name"]: stamp for stamp, entry in self._entries(_INDEX)}
+        found = [self.find(name) for name in names]
+        return sorted(filter(None, found), key=lambda job: job.submitted, reverse=True)
+
+    def logs(self, name: str) -> list[tuple[float, str]]:
+        """Return time and text of the last lines of a job.
+
+        Raises
+        ------
+        JobNotFoundError
+        """
+        self.status(name)
+        with _answered():
+            entries = self._entries(_topic(name))
+        return [(stamp, text) for stamp, entry in entries if (text := _line(entry))]
+
+    def cancel(self, name: str) -> JobStatus:
+        """Ask a job to stop, and return how it stood before.
+
+        Raises
+        ------
+        JobNotFoundError
+        """
+        before = self.status(name)
+        if not before.is_over:
+            with _answered():
+                self._flag(name).set()
+            self.report(name, "asked to stop")
+        return before
+
+    def wait(
+        self, name: str, *, timeout: float | None = None, seen: Callable[[JobStatus], None] = id
+    ) -> JobStatus:
+        """Return how a job ended, waiting for its end.
+
+        Parameters
+        ----------
+        name : str
+        timeout : float, optional
+            Seconds after which the status is returned as it is.
+        seen : callable
+            Is given every status on the way.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = 0.1
+        while True:
+            found = self.status(name)
+            seen(found)
+            if found.is_over or (deadline is not None and time.monotonic() > deadline):
+                return found
+            time.sleep(pause)
+            pause = min(2.0, pause * 1.5)
+
+    def until_known(self, key: str, timeout: float = 10.0) -> None:
+        """Wait until the scheduler has a task: a client that leaves before takes it along.
+
+        Raises
+        ------
+        SchedulerUnreachableError
+        """
+        deadline = time.monotonic() + timeout
+        with _answered():
+            while self._task_state(key) == "forgotten":
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the task {key!r} did not arrive within {timeout:g} s")
+                time.sleep(0.02)
+
+    # -- the log --------------------------------------------------------------------------------------
+
+    def _flag(self, name: str) -> Event:
+        from distributed import Event
+
+        return Event(f"daskcluster-cancel-{name}", client=self._client)
+
+    def _entries(self, topic: str) -> list[tuple[float, Mapping[str, Any]]]:
+        events = self._client.get_events(topic) or ()
+        return [(stamp, entry) for stamp, entry in events if isinstance(entry, dict)]
+
+    def _folded(self, entries: list[tuple[float, Mapping[str, Any]]]) -> JobStatus:
+        facts: dict[str, Any] = {}
+        for stamp, entry in entries:
+            if entry.get("state") == "submitted":
+                facts = {"submitted": stamp}
+            facts |= {key: value for key, value in entry.items() if key in _FIELDS}
+            facts["updated"] = stamp
+        facts.setdefault("submitted", entries[0][0])
+        found = JobStatus(**facts)
+        if found.is_over or not found.key or self._task_state(found.key) not in _GONE:
+            return found
+        return JobStatus(**{**facts, "state": "lost"})
+
+    def _task_state(self, key: str) -> str | None:
+        try:
+            return str(self._client.run_on_scheduler(_state_of_task, key))
+        except (OSError, TimeoutError):
+            raise
+        except Exception:  # a scheduler without this package cannot say
+            return "unknown"
+
+
+def _state_of_task(key: str, dask_scheduler: Any = None) -> str:
+    task = dask_scheduler.tasks.get(key)
+    return "forgotten" if task is None else str(task.state)
+
+
+def _topic(name: str) -> str:
+    return f"daskcluster-job-{name}"
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    state = entry.get("state")
+    if state is None:
+        return str(entry.get("line", ""))
+    told = entry.get("error") or entry.get("worker") or ""
+    return f"{state}: {told}" if told else str(state)
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Say in our words that the scheduler is gone."""
+    try:
+        yield
+    except (OSError, TimeoutError) as error:
+        raise SchedulerUnreachableError(
+            f"the scheduler does not answer ({type(error).__name__}: {error}); check that it runs."
+        ) from error

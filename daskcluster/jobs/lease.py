@@ -1,0 +1,276 @@
+"""Who writes an output: a row of leases under its URL, each created once.
+
+Layout::
+
+    <output>.partial/jobs/00000003.json         who holds the output: the highest number counts
+    <output>.partial/jobs/00000003.begun.json   from here on outputs may be there, of this job
+    <output>.partial/jobs/00000003.ended.json   how it ended; a new job may come
+    <output>.partial/...                        checkpoints
+
+A run of the same name takes the lease over (the one before it was lost with its process, or will find
+out and stop); a run of another name waits until the holder has ended. No clock is compared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from daskcluster.data.objects import create_object, list_names, read_object, remove_object
+from daskcluster.data.stores import Location, locate
+from daskcluster.errors import InvalidParameterError, LeaseError
+from daskcluster.models.checkpoint import differences
+
+_FORMAT = "daskcluster-lease"
+_LEASE = re.compile(r"(\d{8})\.json")
+_ATTEMPTS = 20
+
+
+def folder_of(output: str, storage_options: Mapping[str, Any] | None = None) -> Location:
+    """Return where the state of the job lies that writes `output`."""
+    place = locate(output, storage_options)
+    return replace(place, url=f"{place.url.rstrip('/')}.partial")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """One lease as it stands in the store.
+
+    Attributes
+    ----------
+    number : int
+    name, token : str
+        The job, and this run of it.
+    arguments : dict
+        What the job was called with.
+    attempt : int
+        Of the runs of that job that followed each other: 1, 2, ...
+    begun : bool
+        Outputs of this job may be there.
+    state : str
+        Empty while it runs, else done, failed or cancelled.
+    record : dict or None
+        Of a job that is done.
+    since, host : str
+        For people.
+    """
+
+    number: int
+    name: str
+    token: str
+    arguments: dict[str, Any]
+    attempt: int = 1
+    begun: bool = False
+    state: str = ""
+    record: dict[str, Any] | None = None
+    since: str = ""
+    host: str = ""
+
+
+class Lease:
+    """The right to write one output, while nobody else has taken it.
+
+    Parameters
+    ----------
+    folder : Location
+        See `folder_of`.
+    name : str
+        Of the job.
+    arguments : mapping
+        Plain values: what the job was called with.
+
+    Examples
+    --------
+    >>> folder = folder_of("memory://doctest/leased")
+    >>> first = Lease(folder, "monday", {"n_clusters": 5})
+    >>> first.take()
+    >>> Lease(folder, "tuesday", {}).take()  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    LeaseError: 'memory://doctest/leased' is being written by the job 'monday'
+    >>> again = Lease(folder, "monday", {"n_clusters": 5})
+    >>> again.take()
+    >>> again.attempt, again.check()
+    (2, None)
+    >>> first.check()  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    LeaseError: the job 'monday' was begun anew
+    >>> again.end("done", {"inertia": 1.0})
+    """
+
+    def __init__(self, folder: Location, name: str, arguments: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.name = name
+        self._place = folder.child("jobs")
+        self._arguments = json.loads(json.dumps(dict(arguments)))
+        self._token = uuid.uuid4().hex
+        self._number = 0
+        self.attempt = 0
+        self.begun = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this run has taken the lease; it may have lost it since."""
+        return self._number > 0
+
+    def earlier(self) -> Holder | None:
+        """Return the last run of the same job, if no other job has had the output since.
+
+        Raises
+        ------
+        InvalidParameterError
+            It was called with other arguments and has not failed.
+        LeaseError
+            Another job holds the output.
+        """
+        last = self._last()
+        if last is None:
+            return None
+        if last.name != self.name:
+            self._refuse_holder(last)
+            return None
+        if last.arguments != self._arguments:
+            if last.state not in ("failed", "cancelled"):
+                raise InvalidParameterError(
+                    f"the job {self.name!r} was begun with other arguments: "
+                    f"{differences(last.arguments, self._arguments)}; give the same ones to go on with it, "
+                    "or another name to begin a new one."
+                )
+            return None
+        return last
+
+    def take(self) -> None:
+        """Take the lease, from nobody, from a job that has ended, or from a run of this job.
+
+        Raises
+        ------
+        LeaseError
+            Another job holds it.
+        """
+        for _ in range(_ATTEMPTS):
+            earlier = self.earlier()
+            last = self._last()
+            number = 1 if last is None else last.number + 1
+            attempt = 1 if earlier is None else earlier.attempt + 1
+            begun = earlier is not None and earlier.begun
+            if self._create(number, attempt, begun) and self._is_last(number):
+                self._number, self.attempt, self.begun = number, attempt, begun
+                self._prune()
+                return
+        raise LeaseError(
+            f"the lease at {self._place.url!r} could not be taken in {_ATTEMPTS} attempts: other runs "
+            f"of the job {self.name!r} take it all the time; submit a job once."
+        )
+
+    def check(self, *, fully: bool = False) -> None:
+        """Refuse to go on if somebody else has the lease.
+
+        Parameters
+        ----------
+        fully : bool
+            Also read whose the newest lease is, for stores that let two create it.
+
+        Raises
+        ------
+        LeaseError
+        """
+        numbers = self._numbers()
+        mine = bool(numbers) and numbers[-1] == self._number
+        if mine and fully:
+            holder = self._read(self._number)
+            mine = holder is not None and holder.token == self._token
+        if not mine:
+            raise LeaseError(
+                f"the job {self.name!r} was begun anew by another process, which now writes "
+                f"{self.folder.url.removesuffix('.partial')!r}; this one stops, and wrote nothing since."
+            )
+
+    def begin(self) -> None:
+        """Say that outputs are about to be written."""
+        self.check(fully=True)
+        if not self.begun:
+            self._mark("begun", {})
+            self.begun = True
+
+    def end(self, state: str, record: Mapping[str, Any] | None = None) -> None:
+        """Say how the job ended: done, failed or cancelled."""
+        self._mark("ended", {"state": state, "record": None if record is None else dict(record)})
+
+    # -- the store ------------------------------------------------------------------------------------
+
+    def _refuse_holder(self, last: Holder) -> None:
+        if not last.state:
+            output = self.folder.url.removesuffix(".partial")
+            raise LeaseError(
+                f"{output!r} is being written by the job {last.name!r} (since {last.since}, on "
+                f"{last.host}); wait for it, cancel it or write elsewhere. If it is gone for good, submit "
+                f"it again under its name, or remove {self._place.url!r}."
+            )
+
+    def _numbers(self) -> list[int]:
+        found = map(_LEASE.fullmatch, list_names(self._place))
+        return sorted(int(match.group(1)) for match in found if match)
+
+    def _is_last(self, number: int) -> bool:
+        holder = self._read(number)
+        mine = holder is not None and holder.token == self._token
+        last = self._numbers()[-1:] == [number]
+        if mine and not last:
+            # Made in the place of one that was removed, because there were higher ones.
+            remove_object(self._place, _file(number))
+        return mine and last
+
+    def _last(self) -> Holder | None:
+        for number in reversed(self._numbers()):
+            holder = self._read(number)
+            if holder is not None:
+                return holder
+        return None
+
+    def _read(self, number: int) -> Holder | None:
+        lease = _parsed(read_object(self._place, _file(number)))
+        if lease.pop("format", None) != _FORMAT:
+            return None
+        begun = read_object(self._place, _file(number, "begun")) is not None
+        ended = _parsed(read_object(self._place, _file(number, "ended")))
+        lease["begun"] = begun or bool(lease.get("begun"))
+        return Holder(number=number, **lease, **ended)
+
+    def _create(self, number: int, attempt: int, begun: bool) -> bool:
+        lease = {
+            "format": _FORMAT,
+            "name": self.name,
+            "token": self._token,
+            "arguments": self._arguments,
+            "attempt": attempt,
+            "begun": begun,
+            "since": datetime.now(UTC).isoformat(timespec="seconds"),
+            "host": f"{platform.node()}/{os.getpid()}",
+        }
+        return create_object(self._place, _file(number), json.dumps(lease, indent=1).encode())
+
+    def _mark(self, what: str, facts: Mapping[str, Any]) -> None:
+        create_object(self._place, _file(self._number, what), json.dumps(facts, indent=1).encode())
+
+    def _prune(self) -> None:
+        for name in list_names(self._place):
+            if re.match(r"\d{8}\.", name) and int(name[:8]) < self._number:
+                remove_object(self._place, name)
+
+
+def _file(number: int, what: str = "") -> str:
+    return f"{number:08d}.{what}.json" if what else f"{number:08d}.json"
+
+
+def _parsed(content: bytes | None) -> dict[str, Any]:
+    try:
+        found = json.loads(content or b"{}")
+    except ValueError:
+        found = {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,284 @@
+"""One run of a job: its name, its lease, its state in the store, and what the scheduler hears of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from daskcluster.data.objects import list_names, remove_object
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Engine
+from daskcluster.errors import DaskClusterError, JobCancelledError, LeaseError
+from daskcluster.events import Callback
+from daskcluster.jobs.lease import Holder, Lease, folder_of
+from daskcluster.jobs.naming import check_name, name_of_key
+from daskcluster.jobs.tally import Tally
+from daskcluster.jobs.watch import Watch
+from daskcluster.models.record import Record
+from daskcluster.parameters.catalogue import find_algorithm
+from daskcluster.typing import Dataset, Reach
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from daskcluster.jobs.board import Board
+
+R = TypeVar("R", bound=Record)
+
+
+class Run:
+    """Makes a job re-entrant while it is open as a context manager.
+
+    A job has a name if it is given one, or runs as a Dask task (then it is the task's key, which stays
+    the same when Dask starts the task again). Without a name nothing is kept and nobody is told.
+
+    Parameters
+    ----------
+    kind : str
+        What the job is called as a function.
+    name : str, optional
+    output : str, optional
+        The URL of what it writes first; the state of the job lies beside it.
+    arguments : mapping
+        What it was called with and its outputs depend on; a name stands for one set of them.
+    storage_options : mapping, optional
+    engine : see `daskcluster.KMeans`
+    callbacks : sequence of callables
+
+    Attributes
+    ----------
+    name : str or None
+    tally : Tally
+    callbacks : tuple of callables
+        Those that were given and the run's own.
+    is_resumed : bool
+        An earlier run of the same job left state; known after `hold`.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        name: str | None,
+        *,
+        output: str | None = None,
+        arguments: Mapping[str, Any],
+        storage_options: Mapping[str, Any] | None = None,
+        engine: Any = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        in_task = _in_task()
+        if name is None and in_task:
+            name = name_of_key(_task_key())
+        self.name = None if name is None else check_name(name)
+        self.kind = kind
+        self.tally = Tally()
+        self.callbacks: tuple[Callback, ...] = (*callbacks, self.tally)
+        self.is_resumed = False
+        self._keeps = False
+        self._output = "" if output is None else str(output)
+        self._lease: Lease | None = None
+        self._watch: Watch | None = None
+        self._board: Board | None = None
+        self._earlier: Holder | None = None
+        self._record: Record | None = None
+        if self.name is None:
+            return
+        if output is not None:
+            folder = folder_of(output, storage_options)
+            self._lease = Lease(folder, self.name, _plain(arguments))
+        self._board = _board_of(engine, in_task=in_task)
+        if self._board is not None and not in_task:
+            self._board.clear(self.name)
+        self._watch = Watch(self.name, self._board, self._lease)
+        self.callbacks = (*self.callbacks, self._watch)
+
+    # -- from the arguments to the record ---------------------------------------------------------------
+
+    def earlier(self, kind: type[R]) -> R | None:
+        """Return the record of an earlier run of the same job, if that was done.
+
+        Raises
+        ------
+        LeaseError, InvalidParameterError
+        """
+        if self._lease is None:
+            return None
+        self._earlier = self._lease.earlier()
+        if self._earlier is None or self._earlier.state != "done" or not self._earlier.record:
+            return None
+        self._record = kind(**self._earlier.record)
+        return self._record
+
+    def may_replace(self, overwrite: bool) -> bool:
+        """Whether outputs that are there may be replaced: also those of an earlier run of this job."""
+        return overwrite or (self._earlier is not None and self._earlier.begun)
+
+    def hold(self) -> None:
+        """Take the lease, once the arguments are known to be right.
+
+        Raises
+        ------
+        LeaseError
+            Another job writes the output.
+        """
+        if self._lease is not None:
+            self._lease.take()
+            self.is_resumed = self._lease.attempt > 1
+        self._announce("running", attempt=self._lease.attempt if self._lease is not None else 1)
+        if self._watch is not None:
+            self._watch.look()
+
+    def engine(self, engine: Any, dataset: Dataset) -> Engine:
+        """Return the engine to use: in a Dask task that names none, the workers of its cluster.
+
+        Rows that only this process can read stay on one thread of it.
+        """
+        if engine is None and _in_task() and dataset.reach is not Reach.PROCESS:
+            from daskcluster.engine.connect import client_of_task
+            from daskcluster.engine.dask import DaskEngine
+
+            return DaskEngine(client_of_task())
+        return choose_engine(engine, dataset)
+
+    def keeping(self, algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters of a fit, with a place for its state if it has none."""
+        if self._lease is None or not _resumes(algorithm) or given.get("checkpoint") is not None:
+            return dict(given)
+        self._keeps = True
+        if not self.is_resumed:
+            self._clear()  # what a job that failed long ago has left
+        return {**given, "checkpoint": self._lease.folder}
+
+    def goes_on(self, algorithm: str, *, resume: bool) -> bool:
+        """Whether a fit is to look for a checkpoint."""
+        return resume or (self.is_resumed and _resumes(algorithm))
+
+    def _clear(self) -> None:
+        assert self._lease is not None
+        for name in list_names(self._lease.folder):
+            if name != "jobs":
+                remove_object(self._lease.folder.child(name))
+
+    def begin_output(self) -> None:
+        """Say that outputs are about to be written, if this run still may.
+
+        Raises
+        ------
+        LeaseError
+            Another run of the job has taken over.
+        JobCancelledError
+        """
+        if self._watch is not None:
+            self._watch.look()
+        if self._lease is not None:
+            self._lease.begin()
+
+    def done(self, record: R) -> R:
+        """Keep the record, remove the state that the work needed, and return the record."""
+        self._record = record
+        if self._lease is not None:
+            self._lease.end("done", record.as_dict())
+            if self._keeps:
+                self._clear()
+        return record
+
+    # -- what others hear -------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, LeaseError) and self._lease is not None and self._lease.is_held:
+            return  # the run that took over speaks for the job
+        if error is None:
+            record = None if self._record is None else self._record.as_dict()
+            self._announce("done", record=record)
+            return
+        state = "cancelled" if isinstance(error, JobCancelledError) else "failed"
+        if self._lease is not None and self._lease.is_held:
+            self._lease.end(state)
+        self._announce(state, error=_told(error))
+
+    def _announce(self, state: str, **facts: Any) -> None:
+        if self._board is None or self.name is None:
+            return
+        place: dict[str, Any] = {"worker": _worker()} if state == "running" else {}
+        if state == "running" and _in_task():
+            place["key"] = str(_task_key())
+        self._board.announce(
+            self.name, kind=self.kind, output=self._output, state=state, **place, **facts
+        )
+
+
+def _resumes(algorithm: str) -> bool:
+    return "checkpoint" in find_algorithm(algorithm).parameters
+
+
+def _told(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    known = isinstance(error, DaskClusterError) and text
+    return text if known else f"{type(error).__name__}: {text}"
+
+
+def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if value is None or isinstance(value, bool | int | float | str):
+            plain[name] = value
+        elif isinstance(value, os.PathLike):
+            plain[name] = os.fspath(value)
+        else:
+            plain[name] = f"<{type(value).__name__}>"
+    return plain
+
+
+# -- where it runs: who has not imported distributed is in no task and has no client ----------------------
+
+
+def _in_task() -> bool:
+    if "distributed" not in sys.modules:
+        return False
+    from daskcluster.engine.connect import in_task
+
+    return in_task()
+
+
+def _task_key() -> Any:
+    from daskcluster.engine.connect import key_of_task
+
+    return key_of_task()
+
+
+def _worker() -> str:
+    if not _in_task():
+        return ""
+    from daskcluster.engine.connect import worker_of_task
+
+    return worker_of_task()
+
+
+def _board_of(engine: Any, *, in_task: bool) -> Board | None:
+    """Return the board of the scheduler that the job has to do with, if it has to do with one."""
+    client: Client | None = None
+    if in_task:
+        from daskcluster.engine.connect import client_here
+
+        client = client_here()
+    elif "distributed" in sys.modules:
+        from daskcluster.engine.connect import Client as AnyClient
+
+        given = getattr(engine, "client", engine)
+        client = given if isinstance(given, AnyClient) else None
+    if client is None:
+        return None
+    from daskcluster.jobs.board import Board
+
+    return Board(client)

@@ -1,0 +1,153 @@
+"""Jobs on a cluster: handing one over, and seeing, stopping and reading it from anywhere."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from daskcluster.data.secrets import split_options
+from daskcluster.engine.connect import check_versions
+from daskcluster.errors import InvalidParameterError, WrongTypeError
+from daskcluster.jobs.board import Board, JobStatus
+from daskcluster.jobs.naming import check_name, new_name
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+
+def submit(
+    client: Client,
+    job: Callable[..., Any],
+    /,
+    *arguments: Any,
+    name: str | None = None,
+    **options: Any,
+) -> Future:
+    """Run a job on a cluster; this process may leave.
+
+    The job runs as a task of one worker, gives its thread back, and drives the whole cluster from there.
+    If that worker is lost, Dask starts it on another one, where it goes on from its checkpoint. If all is
+    lost, submit it again under its name to a new cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    job : callable
+        `fit`, `predict`, `score`, `build_coreset`, or another function of `daskcluster.jobs`.
+    *arguments, **options
+        Of the job. Credentials cannot be among them: workers have their own.
+    name : str, optional
+        Of the job. A name stands for one run and its arguments: submitted again while it runs, it is the
+        same job; after a failure it goes on; after its end its record is returned. Default: a new one.
+
+    Returns
+    -------
+    distributed.Future
+        Of the record; its key is the name, unless a task of an earlier run still has that. Need not be
+        kept.
+
+    Raises
+    ------
+    EngineError
+        Client, scheduler and workers do not have the same versions.
+    InvalidParameterError
+        The name is not plain, or the storage options hold a credential.
+    SchedulerUnreachableError
+
+    Notes
+    -----
+    Cost: the job's own, and a few messages to the scheduler in a second.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from daskcluster import jobs
+    >>> client = Client("tcp://scheduler:8786")  # doctest: +SKIP
+    >>> future = jobs.submit(client, jobs.fit, "s3://bucket/rows.zarr", n_clusters=50,
+    ...                      model="s3://bucket/model", name="monday")  # doctest: +SKIP
+    >>> jobs.status(client, "monday").state  # doctest: +SKIP
+    'running'
+    """
+    from distributed import fire_and_forget
+
+    _check(job, options)
+    name = new_name(job.__name__) if name is None else check_name(name)
+    check_versions(client)
+    board = Board(client)
+    before = board.find(name)
+    if before is not None and not before.is_over:
+        key = before.key or name  # the scheduler has the task: this is another view of it
+    else:
+        board.clear(name)
+        key = name if before is None or before.state == "done" else new_name(name)
+        board.announce(name, kind=job.__name__, state="submitted", key=key, output=_output(options))
+    future = client.submit(job, *arguments, name=name, key=key, pure=False, **options)
+    fire_and_forget(future)
+    board.until_known(key)
+    return future
+
+
+def status(client: Client, name: str) -> JobStatus:
+    """Return how a job stands.
+
+    Raises
+    ------
+    JobNotFoundError, SchedulerUnreachableError
+    """
+    return Board(client).status(name)
+
+
+def list_jobs(client: Client) -> list[JobStatus]:
+    """Return all jobs that the scheduler knows, the last submitted first."""
+    return Board(client).all()
+
+
+def logs(client: Client, name: str) -> list[tuple[float, str]]:
+    """Return time (seconds since the epoch) and text of a job's last lines.
+
+    Raises
+    ------
+    JobNotFoundError, SchedulerUnreachableError
+    """
+    return Board(client).logs(name)
+
+
+def cancel(client: Client, name: str) -> JobStatus:
+    """Ask a job to stop, and return how it stood; it stops before its next pass or iteration.
+
+    Its checkpoint stays. `Future.cancel` would not do: Dask does not stop what runs already.
+
+    Raises
+    ------
+    JobNotFoundError, SchedulerUnreachableError
+    """
+    return Board(client).cancel(name)
+
+
+def wait(client: Client, name: str, timeout: float | None = None) -> JobStatus:
+    """Return how a job ended, waiting for its end, at most `timeout` seconds.
+
+    Raises
+    ------
+    JobNotFoundError, SchedulerUnreachableError
+    """
+    return Board(client).wait(name, timeout=timeout)
+
+
+def _check(job: Any, options: Mapping[str, Any]) -> None:
+    if not (callable(job) and "name" in inspect.signature(job).parameters):
+        raise WrongTypeError(
+            f"job={job!r} should be a function of daskcluster.jobs such as jobs.fit; other functions go to "
+            "Client.submit."
+        )
+    withheld = split_options(options.get("storage_options") or {})[1]
+    if withheld:
+        raise InvalidParameterError(
+            f"storage_options {', '.join(withheld)} would travel in clear; leave them out and "
+            "give the workers credentials of their own, through their environment or the cloud's files."
+        )
+
+
+def _output(options: Mapping[str, Any]) -> str:
+    return str(options.get("model") or options.get("output") or "")

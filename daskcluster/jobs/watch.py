@@ -1,0 +1,107 @@
+"""The eyes of a running job: hears the events of the work, tells the scheduler, stops when it has to."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from daskcluster.errors import JobCancelledError
+from daskcluster.events import (
+    Event,
+    FitStarted,
+    IterationEnded,
+    PassEnded,
+    PassProgress,
+    PassStarted,
+)
+from daskcluster.jobs.lease import Lease
+from daskcluster.reports.lines import ProgressLines
+
+if TYPE_CHECKING:
+    from daskcluster.jobs.board import Board
+
+CANCEL_SECONDS = 0.25
+"""How long at most a request to stop is not looked for, while there are events."""
+LEASE_SECONDS = 2.0
+_REPORT_SECONDS = 0.5
+
+
+class Watch:
+    """A callback that reports progress, and raises what ends the job.
+
+    Parameters
+    ----------
+    name : str
+        Of the job.
+    board : Board or None
+    lease : Lease or None
+        Is checked once it was taken.
+
+    Raises
+    ------
+    JobCancelledError
+        Somebody asked for it.
+    LeaseError
+        Another run of the job has taken over.
+    """
+
+    def __init__(self, name: str, board: Board | None, lease: Lease | None) -> None:
+        self._name = name
+        self._board = board
+        self._lease = lease
+        self._lines = ProgressLines(self._hear)
+        self._line = ""
+        self._facts: dict[str, Any] = {}
+        self._pass = (0, 0)
+        self._reported = self._asked = self._checked = 0.0
+
+    def __call__(self, event: Event) -> None:
+        self._lines(event)
+        self._facts |= self._learned(event)
+        now = time.monotonic()
+        # Steps may be fast and many; what is no step is told at once.
+        often = isinstance(event, PassStarted | PassProgress | PassEnded | IterationEnded)
+        if now - self._reported >= _REPORT_SECONDS or (self._line and not often):
+            self._report(now)
+        self.look(now)
+
+    def look(self, now: float | None = None) -> None:
+        """Stop if the job was cancelled or begun anew; looks again only after a while."""
+        now = time.monotonic() if now is None else now
+        if self._board is not None and now - self._asked >= CANCEL_SECONDS:
+            self._asked = now
+            if self._board.is_cancelled(self._name):
+                raise JobCancelledError(
+                    f"the job {self._name!r} was cancelled; submit it again under its name to go on from "
+                    "its checkpoint."
+                )
+        if self._lease is not None and self._lease.is_held and now - self._checked >= LEASE_SECONDS:
+            self._checked = now
+            self._lease.check()
+
+    def _hear(self, line: str) -> None:
+        self._line = line
+
+    def _report(self, now: float) -> None:
+        self._reported = now
+        if self._board is not None:
+            self._board.report(self._name, self._line, **self._facts)
+        self._line, self._facts = "", {}
+
+    def _learned(self, event: Event) -> Mapping[str, Any]:
+        if isinstance(event, FitStarted):
+            return {"iteration": 0, "max_iter": event.max_iter}
+        if isinstance(event, IterationEnded):
+            inertia = float(event.inertia)
+            finite = inertia if math.isfinite(inertia) else None
+            return {"iteration": int(event.iteration), "inertia": finite}
+        if isinstance(event, PassStarted):
+            self._pass = (0, event.n_rows)
+            return {"phase": event.name, "share": 0.0}
+        if isinstance(event, PassProgress):
+            done, total = self._pass[0] + event.rows, self._pass[1]
+            self._pass = (done, total)
+            return {"share": min(1.0, done / total)} if total else {}
+        return {"share": 1.0} if isinstance(event, PassEnded) else {}

@@ -1,0 +1,118 @@
+"""Leases: one holder at a time, taken over by the same name, refused to others."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daskcluster.data.objects import create_object, list_names, read_object, remove_object
+from daskcluster.data.stores import Location
+from daskcluster.errors import InvalidParameterError, LeaseError
+from daskcluster.jobs.lease import Lease, folder_of
+
+STORES = ["local", "memory", "s3"]
+
+
+@pytest.fixture
+def folder(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Location:
+    kind = request.param
+    name = f"{request.node.name.replace('[', '-').replace(']', '')}/model"
+    if kind == "s3":
+        return folder_of(f"s3://rows/leases/{name}", request.getfixturevalue("s3"))
+    return folder_of(str(tmp_path / "model") if kind == "local" else f"memory://leases/{name}")
+
+
+def begun(folder: Location, name: str = "a", **arguments: Any) -> Lease:
+    lease = Lease(folder, name, arguments)
+    lease.take()
+    return lease
+
+
+pytestmark = pytest.mark.parametrize("folder", STORES, indirect=True)
+
+
+def test_objects_are_created_once(folder: Location) -> None:
+    assert list_names(folder) == []
+    assert read_object(folder, "x") is None
+    assert create_object(folder, "x", b"mine")
+    assert not create_object(folder, "x", b"yours")
+    assert read_object(folder, "x") == b"mine"
+    assert list_names(folder) == ["x"]
+    remove_object(folder, "x")
+    remove_object(folder, "x")
+    assert list_names(folder) == []
+
+
+def test_another_job_waits_until_the_holder_has_ended(folder: Location) -> None:
+    first = begun(folder, "a")
+    with pytest.raises(LeaseError, match=r"is being written by the job 'a'.*under its name"):
+        begun(folder, "b")
+    first.check(fully=True)
+    first.end("cancelled")
+    second = begun(folder, "b")
+    assert second.attempt == 1
+    with pytest.raises(LeaseError, match="'a' was begun anew by another process"):
+        first.check()
+
+
+def test_the_same_job_takes_over(folder: Location) -> None:
+    first = begun(folder, n=3)
+    first.begin()
+    second = begun(folder, n=3)
+    assert (second.attempt, second.begun) == (2, True)
+    second.check(fully=True)
+    for call in (first.check, first.begin):
+        with pytest.raises(LeaseError, match="this one stops"):
+            call()
+    third = begun(folder, n=3)
+    assert (third.attempt, third.begun) == (3, True)
+    # Older leases are gone: what stays does not grow with the runs.
+    assert len(list_names(folder.child("jobs"))) == 1
+
+
+def test_a_name_stands_for_one_set_of_arguments(folder: Location) -> None:
+    first = begun(folder, n=3, init="random")
+    with pytest.raises(InvalidParameterError, match="other arguments: n was 3 and is 4; give the"):
+        begun(folder, n=4, init="random")
+    first.end("failed")
+    mended = begun(folder, n=4, init="random")
+    assert mended.attempt == 1
+
+
+def test_a_job_that_is_done_has_its_record(folder: Location) -> None:
+    begun(folder, n=3).end("done", {"inertia": 0.5})
+    earlier = Lease(folder, "a", {"n": 3}).earlier()
+    assert earlier is not None
+    assert (earlier.state, earlier.record) == ("done", {"inertia": 0.5})
+    assert Lease(folder, "b", {"n": 3}).earlier() is None
+    begun(folder, "b")
+    with pytest.raises(LeaseError, match="by the job 'b'"):
+        Lease(folder, "a", {"n": 3}).earlier()
+
+
+def test_of_many_that_begin_at_once_one_has_it(folder: Location) -> None:
+    leases = [Lease(folder, f"job-{number}", {}) for number in range(6)]
+    barrier = threading.Barrier(len(leases))
+    refused: list[LeaseError] = []
+
+    def take(lease: Lease) -> None:
+        barrier.wait()
+        try:
+            lease.take()
+        except LeaseError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=take, args=(lease,)) for lease in leases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    held = [lease for lease in leases if lease.is_held]
+    assert len(held) == 1
+    assert len(refused) == len(leases) - 1
+    held[0].check(fully=True)

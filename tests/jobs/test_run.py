@@ -1,0 +1,180 @@
+"""Jobs with a name, in this process: they go on where they were, and write their outputs once."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from daskcluster import jobs
+from daskcluster.errors import InvalidParameterError, LeaseError, OutputExistsError
+from daskcluster.estimators.kmeans import KMeans
+from daskcluster.events import Event, IterationEnded, PassStarted
+from daskcluster.jobs.lease import Lease, folder_of
+from daskcluster.jobs.naming import check_name
+from daskcluster.models.persist import load_document
+
+
+class PowerCutError(Exception):
+    pass
+
+
+@pytest.fixture
+def rows(tmp_path: Path, noise: np.ndarray) -> str:
+    url = str(tmp_path / "rows.zarr")
+    zarr.create_array(url, data=noise[:5000], chunks=(700, 8))
+    return url
+
+
+def fit(rows: str, model: Path, **changes: Any) -> jobs.FitRecord:
+    values: dict[str, Any] = {
+        "n_clusters": 9, "algorithm": "lloyd", "random_state": 3, "max_iter": 12, "tol": 0.0,
+        "checkpoint_every": 1, "engine": "local",
+    }  # fmt: skip
+    return jobs.fit(rows, model=str(model), **{**values, **changes})
+
+
+def cut_at(iteration: int) -> Any:
+    def callback(event: Event) -> None:
+        if isinstance(event, IterationEnded) and event.iteration >= iteration:
+            raise PowerCutError
+
+    return callback
+
+
+def forget_that_it_failed(model: Path) -> None:
+    """Leave the lease as a process leaves it that was killed."""
+    for ended in (model.parent / f"{model.name}.partial" / "jobs").glob("*.ended.json"):
+        ended.unlink()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_job_goes_on_where_it_was(rows: str, tmp_path: Path, killed: bool) -> None:
+    whole = fit(rows, tmp_path / "whole", labels=str(tmp_path / "whole-labels"))
+    model, labels = tmp_path / "m", str(tmp_path / "labels")
+    with pytest.raises(PowerCutError):
+        fit(rows, model, name="a", labels=labels, callbacks=(cut_at(6),))
+    if killed:
+        forget_that_it_failed(model)
+    assert not model.exists()
+    iterations: list[int] = []
+
+    def count(event: Event) -> None:
+        if isinstance(event, IterationEnded):
+            iterations.append(event.iteration)
+
+    record = fit(rows, model, name="a", labels=labels, callbacks=(count,))
+    assert iterations[0] >= 6
+    assert (record.inertia, record.n_iter, record.stop_reason) == (
+        whole.inertia, whole.n_iter, whole.stop_reason
+    )  # fmt: skip
+    found, expected = load_document(str(model)), load_document(whole.model)
+    assert found.centres.tobytes() == expected.centres.tobytes()
+    np.testing.assert_array_equal(
+        zarr.open_array(labels, mode="r")[:], zarr.open_array(whole.labels, mode="r")[:]
+    )
+    # The checkpoints are gone, the record stays.
+    assert os.listdir(tmp_path / "m.partial") == ["jobs"]
+    assert not (tmp_path / "whole.partial").exists()
+
+
+@pytest.mark.usefixtures("no_second_fit")
+def test_a_job_that_is_done_returns_its_record(rows: str, tmp_path: Path) -> None:
+    first = fit(rows, tmp_path / "m", name="a")
+    assert fit(rows, tmp_path / "m", name="a") == first
+    with pytest.raises(InvalidParameterError, match="max_iter was 12 and is 13"):
+        fit(rows, tmp_path / "m", name="a", max_iter=13)
+    with pytest.raises(OutputExistsError):
+        fit(rows, tmp_path / "m", name="b")
+
+
+@pytest.fixture
+def no_second_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, calls = KMeans.fit, []
+
+    def once(*arguments: Any, **options: Any) -> Any:
+        calls.append(1)
+        assert len(calls) == 1
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(KMeans, "fit", once)
+
+
+def test_outputs_of_a_run_that_was_lost_are_its_own(rows: str, tmp_path: Path) -> None:
+    """The model is there, the labels are not: who comes back replaces the first and writes the second."""
+    model, labels = tmp_path / "m", tmp_path / "labels"
+
+    def cut(event: Event) -> None:
+        if isinstance(event, PassStarted) and event.name == "labels":
+            raise PowerCutError
+
+    with pytest.raises(PowerCutError):
+        fit(rows, model, name="a", labels=str(labels), callbacks=(cut,))
+    forget_that_it_failed(model)
+    assert model.exists()
+    assert not labels.exists()
+    with pytest.raises(LeaseError, match="by the job 'a'"):
+        fit(rows, model, name="b", labels=str(labels), overwrite=True)
+    fit(rows, model, name="a", labels=str(labels))
+    assert labels.exists()
+
+
+def test_a_run_that_was_overtaken_writes_nothing(
+    rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "m"
+    monkeypatch.setattr("daskcluster.jobs.watch.LEASE_SECONDS", 0.0)
+
+    def overtake(event: Event) -> None:
+        if isinstance(event, IterationEnded) and event.iteration == 4:
+            record = fit(rows, model, name="a")
+            assert record.n_iter == 12
+
+    with pytest.raises(LeaseError, match="begun anew by another process"):
+        fit(rows, model, name="a", callbacks=(overtake,))
+    assert fit(rows, model, name="a").n_iter == 12
+
+
+def test_an_overtaken_run_is_refused_at_its_commit(
+    rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "m"
+    monkeypatch.setattr("daskcluster.jobs.watch.LEASE_SECONDS", 1e9)
+    original = KMeans.fit
+
+    def fit_and_be_overtaken(*arguments: Any, **options: Any) -> Any:
+        fitted = original(*arguments, **options)
+        file = max((tmp_path / "m.partial" / "jobs").glob("*.json"))
+        Lease(folder_of(str(model)), "a", json.loads(file.read_text())["arguments"]).take()
+        return fitted
+
+    monkeypatch.setattr(KMeans, "fit", fit_and_be_overtaken)
+    with pytest.raises(LeaseError, match="this one stops"):
+        fit(rows, model, name="a")
+    assert not model.exists()
+
+
+def test_coresets_and_labels_have_names_too(rows: str, tmp_path: Path) -> None:
+    made = fit(rows, tmp_path / "m")
+    for job, arguments in (
+        (jobs.build_coreset, {"size": 50, "random_state": 0}),
+        (jobs.predict, {}),
+    ):
+        output = str(tmp_path / job.__name__)
+        given = (made.model, rows) if job is jobs.predict else (rows,)
+        record = job(*given, output=output, name="x", engine="local", **arguments)
+        assert job(*given, output=output, name="x", engine="local", **arguments) == record
+        with pytest.raises(OutputExistsError):
+            job(*given, output=output, engine="local", **arguments)
+    assert jobs.score(made.model, rows, name="x", engine="local").inertia == made.inertia
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "-a", "a b", "x" * 101, 3])
+def test_names_that_no_job_may_have(name: Any) -> None:
+    with pytest.raises(InvalidParameterError, match="should be 1 to 100 letters"):
+        check_name(name)
