@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from daskcluster.cli.detach import Task, takes_task
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     OUTPUT,
@@ -46,6 +47,7 @@ _OF_A_FIT = ("algorithm", "planned", "seeding", "passes_seeding", "restarts", "b
 @option("--output", section=OUTPUT, metavar="URL", help="Where to write the coreset, as Zarr.")
 @overwrite_option
 @takes_place
+@takes_task
 @takes_console
 @option("--dry-run", is_flag=True, help="Say what it will cost, and do nothing.")
 def command(
@@ -57,6 +59,7 @@ def command(
     overwrite: bool,
     opening: dict[str, Any],
     place: Place,
+    task: Task,
     console: Console,
     dry_run: bool,
 ) -> None:
@@ -72,10 +75,17 @@ def command(
     from daskcluster import jobs
     from daskcluster.data.weighted_store import KINDS
 
+    if task.detach:
+        urls = {"source": source, "output": output}
+        drawing = {"size": size, "random_state": random_state, "quality": quality}
+        options = {**drawing, "overwrite": overwrite, **opening}
+        task.submit(jobs.build_coreset, place, console, urls, options)
+        return
     # Before a cluster is started, too.
     inputs = {"source": source, "weights": opening["weights"]}
     options = opening["storage_options"]
-    jobs.check_outputs({"output": output}, inputs, options, overwrite, kinds=KINDS)
+    if task.name is None:  # a job knows which outputs are its own
+        jobs.check_outputs({"output": output}, inputs, options, overwrite, kinds=KINDS)
     with place.open() as engine, console.watching() as callbacks:
         record = jobs.build_coreset(
             source,
@@ -84,6 +94,7 @@ def command(
             random_state=random_state,
             quality=quality,
             overwrite=overwrite,
+            name=task.name,
             engine=engine,
             callbacks=callbacks,
             **opening,

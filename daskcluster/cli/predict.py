@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from daskcluster.cli.detach import Task, takes_task
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     OUTPUT,
@@ -37,6 +38,7 @@ from daskcluster.cli.sections import SectionedCommand, option
 )
 @overwrite_option
 @takes_place
+@takes_task
 @takes_console
 def command(
     model: str,
@@ -46,6 +48,7 @@ def command(
     overwrite: bool,
     opening: dict[str, Any],
     place: Place,
+    task: Task,
     console: Console,
 ) -> None:
     """Write the label of every row of SOURCE under MODEL: a 1-D int32 Zarr array, one pass.
@@ -56,10 +59,15 @@ def command(
     from daskcluster import jobs
     from daskcluster.reports.tables import rows_of_record
 
+    if task.detach:
+        urls = {"model": model, "source": source, "output": output, "posteriors": posteriors}
+        task.submit(jobs.predict, place, console, urls, {"overwrite": overwrite, **opening})
+        return
     # Before a cluster is started, too.
     inputs = {"source": source, "model": model}
     outputs = {"output": output, "posteriors": posteriors}
-    jobs.check_outputs(outputs, inputs, opening["storage_options"], overwrite)
+    if task.name is None:  # a job knows which outputs are its own
+        jobs.check_outputs(outputs, inputs, opening["storage_options"], overwrite)
     with place.open() as engine, console.watching() as callbacks:
         record = jobs.predict(
             model,
@@ -67,6 +75,7 @@ def command(
             output=output,
             posteriors=posteriors,
             overwrite=overwrite,
+            name=task.name,
             engine=engine,
             callbacks=callbacks,
             **opening,

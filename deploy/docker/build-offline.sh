@@ -1,0 +1,42 @@
+#!/bin/sh
+# Builds the image without Docker and without a registry of images, as root on Debian 12 or later.
+#
+#   deploy/docker/build-offline.sh STORE [EXTRAS]
+#
+# The base is made by debootstrap from the mirror that apt uses here, the image by buildah without
+# namespaces. Both stay in the folder STORE (about 4 GB; remove it afterwards), and the root file
+# system of the image is exported to STORE/root.
+set -eu
+
+store=$(mkdir -p "$1" && cd "$1" && pwd)
+extras=${2:-s3}
+cd "$(dirname "$0")/../.."
+for tool in buildah debootstrap; do
+    command -v "$tool" >/dev/null || { echo "error: $tool is missing: apt-get install $tool" >&2; exit 2; }
+done
+mirror=${MIRROR:-$(sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb .*\(http[^ ]*\).*/\1/p' \
+    /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources 2>/dev/null | head -n 1)}
+
+images() { buildah --root "$store/images" --runroot "$store/run" --storage-driver vfs "$@"; }
+
+if ! images inspect --type image localhost/python-base:1 >/dev/null 2>&1; then
+    # No apt in the image's way: a base has nothing but Python and certificates.
+    debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates \
+        bookworm "$store/base" "$mirror" >"$store/debootstrap.log"
+    rm -rf "$store/base/var/cache/apt" "$store/base/var/lib/apt/lists" "$store/base/usr/share/doc" \
+        "$store/base/usr/share/man" "$store/base/usr/share/locale"
+    container=$(images from scratch)
+    images add "$container" "$store/base" / >/dev/null
+    images commit --quiet --rm "$container" localhost/python-base:1 >/dev/null
+    rm -rf "$store/base"
+fi
+[ -d deploy/docker/wheelhouse ] || deploy/docker/wheelhouse.sh "$extras"
+images bud --quiet --isolation chroot --format docker --build-arg BASE_IMAGE=localhost/python-base:1 \
+    --file deploy/docker/Dockerfile --tag localhost/daskcluster:1 .
+container=$(images from localhost/daskcluster:1)
+rm -rf "$store/root"
+cp -a "$(images mount "$container")" "$store/root"
+images umount "$container" >/dev/null
+images rm "$container" >/dev/null
+images inspect --type image --format '{{json .OCIv1.Config}}' localhost/daskcluster:1 >"$store/config.json"
+du -sm "$store/root" | cut -f1

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Roles of the image: scheduler, worker, or any command of `daskcluster`.
+#
+#   scheduler [OPTIONS]   a Dask scheduler on port 8786, its page on 8787
+#   worker [OPTIONS]      a Dask worker of the scheduler at $DASK_SCHEDULER_ADDRESS, its page on 8788
+#   COMMAND [OPTIONS]     daskcluster COMMAND, e.g. fit, predict, jobs
+#
+# OPTIONS are those of `dask scheduler` and `dask worker`; later ones win over those here.
+set -eu
+
+warm() {
+    # Into the cache volume, before the first task waits for it. With a cache that is full: a second.
+    [ "${DASKCLUSTER_WARM_UP:-1}" = 1 ] || return 0
+    python3 -c 'from daskcluster.kernels.warm_up import warm_up; warm_up()' ||
+        echo "warning: kernels were not compiled beforehand; the first fit will" >&2
+}
+
+case "${1:---help}" in
+scheduler)
+    shift
+    exec dask scheduler --port 8786 --dashboard-address :8787 "$@"
+    ;;
+worker)
+    shift
+    if [ -z "${DASK_SCHEDULER_ADDRESS:-}" ]; then
+        echo "error: set DASK_SCHEDULER_ADDRESS, e.g. tcp://scheduler:8786" >&2
+        exit 2
+    fi
+    warm
+    exec dask worker --dashboard-address :8788 --local-directory "${DASK_TEMPORARY_DIRECTORY:-/tmp}" \
+        --death-timeout 300 "$@"
+    ;;
+dask | python3 | sh | /*)
+    exec "$@"
+    ;;
+*)
+    exec daskcluster "$@"
+    ;;
+esac

@@ -1,0 +1,24 @@
+{{- /* A cluster as the Dask operator has it: (dict "root" $ "name" "...") */ -}}
+{{- define "daskcluster.clusterSpec" -}}
+scheduler:
+  spec:
+    {{- include "daskcluster.schedulerPod" .root | nindent 4 }}
+  service:
+    type: {{ .root.Values.scheduler.service.type }}
+    selector:
+      dask.org/cluster-name: {{ .name }}
+      dask.org/component: scheduler
+    ports:
+      - name: tcp-comm
+        protocol: TCP
+        port: 8786
+        targetPort: tcp-comm
+      - name: http-dashboard
+        protocol: TCP
+        port: 8787
+        targetPort: http-dashboard
+worker:
+  replicas: {{ .root.Values.worker.replicas }}
+  spec:
+    {{- include "daskcluster.workerPod" .root | nindent 4 }}
+{{- end -}}
