@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,12 @@ CHART = ROOT / "deploy" / "helm" / "daskcluster"
 FIT = ["fit", "s3://rows/noise.zarr", "--n-clusters", "5", "--model", "s3://rows/model"]
 
 
-def settled(value: Any) -> Any:
-    """Return what a call gives, also where it gives it later."""
-    return asyncio.run(value) if inspect.isawaitable(value) else value
+def load_script(name: str) -> Any:
+    """Import a script of deploy/ by its path."""
+    path = ROOT / "deploy" / name
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

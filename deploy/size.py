@@ -1,0 +1,96 @@
+"""How large workers should be, from what a dry run says.
+
+    daskcluster fit SOURCE --n-clusters 50 --workers 8 --threads 4 --dry-run --json | python deploy/size.py
+
+For three sizes: `least` holds the work and nothing else, `resident` also keeps
+all rows in memory after the first pass, `bounds` in addition the state that lets exact algorithms skip
+rows. Pick one with --size NAME to get it as YAML.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+HEADROOM = 0.75
+"""Share of its limit that a worker should fill: Dask pauses one at 0.8 and ends it at 0.95."""
+SHARED = 0.5
+"""Share of its limit that state and resident rows may fill (`daskcluster.engine.memory`)."""
+_STEP = 256 * 1024**2
+
+
+def sizes(found: Mapping[str, Any]) -> dict[str, int]:
+    """Return bytes of memory for one worker, by what they allow.
+
+    Parameters
+    ----------
+    found : mapping
+        The JSON object of a dry run with ``--workers``.
+
+    Examples
+    --------
+    >>> plan = {"baseline": 4 << 28, "working": 2 << 28, "state": 0}
+    >>> dry = {"planned": True, "processes": 2, "memory": plan, "bytes_decoded": 8 << 30}
+    >>> {name: size >> 20 for name, size in sizes(dry).items()}
+    {'least': 1024, 'resident': 9216, 'bounds': 9216}
+    """
+    if not found.get("planned"):
+        raise ValueError("this algorithm cannot say beforehand what it holds; size it by a trial.")
+    if found["processes"] < 1:
+        raise ValueError(
+            "give the dry run --workers and --threads, as the cluster shall have them."
+        )
+    memory, processes = found["memory"], found["processes"]
+    fixed = memory["baseline"] + memory["working"] + memory["state"]
+    kept = memory["baseline"] + memory["state"] + found["bytes_decoded"]
+    bounds = max(found.get("bounds", {}).get("needed", {}).values(), default=0)
+    wanted = {
+        "least": fixed / HEADROOM,
+        "resident": max(fixed / HEADROOM, kept / SHARED),
+        "bounds": max(fixed / HEADROOM, (kept + bounds) / SHARED),
+    }
+    return {name: _rounded(size / processes) for name, size in wanted.items()}
+
+
+def _rounded(size: float) -> int:
+    return max(1, math.ceil(size / _STEP)) * _STEP
+
+
+def values(found: Mapping[str, Any], size: int) -> str:
+    """Return the chart's values for workers of `size` bytes."""
+    threads = max(1, found["threads"] // found["processes"])
+    amounts = f'{{cpu: "{threads}", memory: {size // 1024**2}Mi}}'
+    return (
+        f"worker:\n  replicas: {found['processes']}\n  resources:\n"
+        f"    requests: {amounts}\n    limits: {amounts}\n"
+    )
+
+
+def main(arguments: list[str]) -> int:
+    found = json.loads(sys.stdin.read().strip().splitlines()[-1])
+    try:
+        fitting = sizes(found)
+        name = arguments[arguments.index("--size") + 1] if "--size" in arguments else ""
+        if name:
+            sys.stdout.write(values(found, fitting[name]))
+            return 0
+    except (ValueError, KeyError, IndexError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    threads = found["threads"] // found["processes"]
+    for name, size in fitting.items():
+        print(
+            f"{name:<9} {found['processes']} workers of {threads} threads and {size / 1024**3:g} GiB"
+        )
+    seconds = found["seconds_per_iteration_about"]
+    print(
+        f"an iteration takes very roughly {seconds:.2g} s, at most {found['passes_at_most']} passes"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

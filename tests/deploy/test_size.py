@@ -1,0 +1,78 @@
+"""Sizes of workers from a dry run: they hold what the engine will admit."""
+
+from __future__ import annotations
+
+import doctest
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+import zarr
+from click.testing import CliRunner
+
+from daskcluster.cli.main import main as command
+from tests.deploy.chart import load_script
+
+size = load_script("size.py")
+
+
+@pytest.fixture(scope="module")
+def dry(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+    rows = str(tmp_path_factory.mktemp("size") / "rows.zarr")
+    zarr.create_array(rows, shape=(40_000_000, 16), chunks=(500_000, 16), dtype=np.float32)
+
+    def call(*flags: str) -> dict[str, Any]:
+        arguments = ("fit", rows, "--n-clusters", "50", "--workers", "4", "--threads", "2")
+        done = CliRunner().invoke(command, [*arguments, *flags, "--dry-run", "--json"])
+        assert done.exit_code == 0, done.output
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    return call
+
+
+def test_the_engine_admits_what_was_said(dry: Callable[..., dict[str, Any]]) -> None:
+    found = dry("--memory-limit", "100GiB")
+    for name, each in size.sizes(found).items():
+        again = dry("--memory-limit", str(4 * each))
+        memory = again["memory"]
+        fixed = memory["baseline"] + memory["working"] + memory["state"]
+        assert fixed <= 0.75 * memory["limit"]
+        all_resident = memory["resident"] == again["bytes_decoded"]
+        assert all_resident == (name != "least")
+        if name == "bounds":
+            room = memory["state_room"] if "state_room" in memory else again["bounds"]["room"]
+            assert room >= max(again["bounds"]["needed"].values())
+    assert size.sizes(found)["resident"] * 4 > 2 * found["bytes_decoded"]
+
+
+def test_values_for_the_chart(
+    dry: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    found = dry("--memory-limit", "100GiB")
+    for flags in ([], ["--size", "resident"], ["--size", "huge"]):
+        monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(found)))
+        assert size.main(flags) == (1 if "huge" in flags else 0)
+    out = capsys.readouterr().out
+    made = yaml.safe_load(out[out.index("worker:") :])
+    assert made["worker"]["replicas"] == 4
+    assert made["worker"]["resources"]["limits"]["cpu"] == "2"
+    assert made["worker"]["resources"]["limits"]["memory"].endswith("Mi")
+
+
+def test_what_cannot_be_sized_is_said() -> None:
+    with pytest.raises(ValueError, match="cannot say beforehand"):
+        size.sizes({"planned": False})
+    with pytest.raises(ValueError, match="--workers"):
+        size.sizes({"planned": True, "processes": -1})
+
+
+def test_examples() -> None:
+    for name in ("size.py", "docker/health.py"):
+        assert doctest.testmod(load_script(name)).failed == 0
+    assert Path(size.__file__).name == "size.py"
