@@ -6,6 +6,9 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import pytest
+import yaml
+
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "helm" / "daskcluster"
 FIT = ["fit", "s3://rows/noise.zarr", "--n-clusters", "5", "--model", "s3://rows/model"]
@@ -20,3 +23,48 @@ def load_script(name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def render(values: dict[str, Any], name: str = "clusters") -> list[dict[str, Any]]:
+    """Return the manifests that the chart makes of `values`.
+
+    Raises
+    ------
+    Exception
+        Helm refuses the values, or a template fails.
+    """
+    helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed")
+    with helm.Chart.load(str(CHART)) as chart:
+        rendered = chart.render(values, name=name, namespace="analysis")
+    texts = rendered.values() if isinstance(rendered, dict) else [rendered]
+    return [
+        document
+        for text in texts
+        for document in yaml.safe_load_all(text)
+        if isinstance(document, dict)
+    ]
+
+
+def by_kind(manifests: list[dict[str, Any]], kind: str, part: str = "") -> dict[str, Any]:
+    """Return the manifest of a kind whose name ends in `part`."""
+    found = [m for m in manifests if m["kind"] == kind and m["metadata"]["name"].endswith(part)]
+    assert len(found) == 1, [(m["kind"], m["metadata"]["name"]) for m in manifests]
+    return found[0]
+
+
+def pods(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the specifications of all pods in the manifests, wherever they stand."""
+    found: list[dict[str, Any]] = []
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if "containers" in node:
+                found.append(node)
+            for value in node.values():
+                walk(value)
+        elif isinstance(node, list):
+            for value in node:
+                walk(value)
+
+    walk(manifests)
+    return found

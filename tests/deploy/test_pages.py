@@ -4,43 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import stat
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.deploy.programs import free_port, programs
 from tests.test_docs import LINK, Block, blocks_of, run_console
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "deploy" / "README.md"
 PAGES = sorted((ROOT / "deploy").rglob("README.md"))
-PROGRAMS = {
-    "daskcluster": "from daskcluster.cli.main import main; main()",
-    "dask": "from dask.__main__ import main; main()",
-}
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> dict[str, str]:
-    """Return an environment where `daskcluster`, `dask` and `python` are those of this test."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name, code in PROGRAMS.items():
-        start = f"import sys; sys.argv[0] = '{name}'; {code}"
-        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{start}" "$@"\n')
-    (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    for program in programs.iterdir():
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
+    return programs(tmp_path / "bin")
 
 
 def test_the_commands_run(
@@ -50,7 +28,7 @@ def test_the_commands_run(
     work.mkdir()
     (work / "deploy").symlink_to(ROOT / "deploy")
     monkeypatch.chdir(work)
-    port = free_port()
+    port = str(free_port())
     try:
         for block in blocks_of(PAGE):
             text = block.text.replace("8786", port)

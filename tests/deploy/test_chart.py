@@ -1,0 +1,225 @@
+"""The chart: every matrix of values renders to valid objects, bad values are refused in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.deploy.chart import CHART, FIT, ROOT, by_kind, load_script, pods, render
+
+EXAMPLES = sorted((ROOT / "deploy" / "helm" / "examples").glob("*.yaml"))
+KUBERNETES = "1.30"
+JOB = {"enabled": True, "args": FIT}
+TLS = {"enabled": True, "secretName": "certificates"}
+STREAM = {
+    "enabled": True,
+    "args": ["stream", "s3://a/in", "--state", "s3://a/s", "--n-clusters", "5"],
+}
+MATRIX: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "job": {"job": JOB},
+    "cron": {"cronJob": {"enabled": True, "args": FIT}},
+    "stream": {"stream": STREAM},
+    "everything": {
+        "job": JOB, "cronJob": {"enabled": True, "args": FIT}, "stream": STREAM, "tls": TLS,
+        "metrics": {"enabled": True, "labels": {"release": "prometheus"}},
+        "image": {"repository": "a/b", "digest": "sha256:" + "0" * 64, "pullSecrets": ["registry"]},
+        "serviceAccount": {"annotations": {"iam.gke.io/gcp-service-account": "x@y"}},
+        "env": [{"name": "AWS_REGION", "value": "eu-west-1"}],
+        "envFrom": [{"secretRef": {"name": "bucket"}}],
+        "podLabels": {"team": "a"}, "podAnnotations": {"b": "c"},
+        "scheduler": {"nodeSelector": {"pool": "stable"}, "priorityClassName": "high",
+                      "service": {"type": "LoadBalancer", "annotations": {"internal": "true"}}},
+        "worker": {"tolerations": [{"key": "spot", "operator": "Exists"}], "cacheClaim": "kernels",
+                   "affinity": {"nodeAffinity": {}}, "extraArgs": ["--lifetime", "12h"],
+                   "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone",
+                                                  "whenUnsatisfiable": "DoNotSchedule"}]},
+        "networkPolicy": {"clients": [{"podSelector": {}}], "monitors": [{"namespaceSelector": {}}]},
+    },
+    "bare": {
+        "serviceAccount": {"create": False}, "podDisruptionBudget": {"enabled": False},
+        "networkPolicy": {"enabled": False}, "worker": {"replicas": 0},
+    },
+    "operator": {"mode": "operator"},
+    "operator-job": {"mode": "operator", "job": JOB, "tls": TLS},
+    "operator-everything": {
+        "mode": "operator", "job": JOB, "cronJob": {"enabled": True, "args": FIT},
+        "stream": STREAM, "metrics": {"enabled": True},
+    },
+}  # fmt: skip
+MATRIX |= {f"example-{file.stem}": yaml.safe_load(file.read_text()) for file in EXAMPLES}
+
+
+def crds() -> dict[str, Any]:
+    """Return the schemas of the Dask operator by kind."""
+    package = pytest.importorskip("dask_kubernetes", reason="dask-kubernetes is not installed")
+    found = {}
+    for file in Path(package.__file__).parent.rglob("crds/*.yaml"):
+        for definition in yaml.safe_load_all(file.read_text()):
+            names = definition["spec"]["names"]
+            found[names["kind"]] = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert {"DaskCluster", "DaskJob"} <= set(found)
+    return found
+
+
+@pytest.fixture(params=sorted(MATRIX))
+def manifests(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    return render(MATRIX[request.param])
+
+
+def test_objects_are_valid(manifests: list[dict[str, Any]]) -> None:
+    validator = pytest.importorskip(
+        "kubernetes_validate", reason="kubernetes-validate is not installed"
+    )
+    assert manifests
+    for manifest in manifests:
+        group = manifest["apiVersion"].partition("/")[0]
+        if group == "kubernetes.dask.org":
+            jsonschema.validate(manifest, crds()[manifest["kind"]])
+        elif group != "monitoring.coreos.com":  # schemas of that operator come with it
+            validator.validate(manifest, KUBERNETES, strict=True)
+    names = [(m["kind"], m["metadata"]["name"]) for m in manifests]
+    assert len(set(names)) == len(names)
+
+
+def test_pods_of_custom_objects_are_valid_pods(manifests: list[dict[str, Any]]) -> None:
+    validator = pytest.importorskip(
+        "kubernetes_validate", reason="kubernetes-validate is not installed"
+    )
+    for spec in pods(manifests):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
+        validator.validate(pod, KUBERNETES, strict=True)
+
+
+def test_nothing_runs_with_more_rights_than_it_needs(manifests: list[dict[str, Any]]) -> None:
+    for pod in pods(manifests):
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] == 10001
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["automountServiceAccountToken"] is False
+        mounted = {volume["name"] for volume in pod["volumes"]}
+        for container in pod["containers"]:
+            rights = container["securityContext"]
+            assert rights["readOnlyRootFilesystem"] is True
+            assert rights["allowPrivilegeEscalation"] is False
+            assert rights["capabilities"] == {"drop": ["ALL"]}
+            assert container["resources"]["limits"]["memory"]
+            assert {mount["name"] for mount in container["volumeMounts"]} <= mounted
+            assert "command" not in container  # the image's entry point knows the roles
+            for variable in container["env"]:
+                assert set(variable) <= {"name", "value", "valueFrom"}
+
+
+def test_a_batch_run_has_scheduler_and_name() -> None:
+    rendered = render({"job": JOB, "cronJob": {"enabled": True, "args": FIT}})
+    (job,) = pods([by_kind(rendered, "Job")])
+    (cron,) = pods([by_kind(rendered, "CronJob")])
+    tail = ["--scheduler", "$(DASK_SCHEDULER_ADDRESS)", "--timeout", "300", "--name", "$(JOB_NAME)"]
+    for pod in (job, cron):
+        assert pod["containers"][0]["args"] == [*FIT, *tail]
+    variables = {v["name"]: v for v in job["containers"][0]["env"]}
+    assert variables["JOB_NAME"]["value"] == "clusters-daskcluster-1"
+    address = variables["DASK_SCHEDULER_ADDRESS"]["value"]
+    assert address == "tcp://clusters-daskcluster-scheduler:8786"
+    service = by_kind(rendered, "Service", "scheduler")
+    assert service["metadata"]["name"] == "clusters-daskcluster-scheduler"
+    assert {port["port"] for port in service["spec"]["ports"]} == {8786, 8787}
+
+
+def test_selectors_find_their_pods() -> None:
+    rendered = render(MATRIX["everything"])
+    labels = {
+        part: by_kind(rendered, "Deployment", part)["spec"]["template"]["metadata"]["labels"]
+        for part in ("scheduler", "worker", "stream")
+    }
+    for part in ("scheduler", "worker", "stream"):
+        selector = by_kind(rendered, "Deployment", part)["spec"]["selector"]["matchLabels"]
+        assert [p for p, own in labels.items() if selector.items() <= own.items()] == [part]
+    service = by_kind(rendered, "Service", "scheduler")["spec"]["selector"]
+    assert [p for p, own in labels.items() if service.items() <= own.items()] == ["scheduler"]
+    policy = by_kind(rendered, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"]
+    assert all(policy.items() <= own.items() for own in labels.values())
+
+
+def test_tls_reaches_all_roles() -> None:
+    for values in ({"tls": TLS, "job": JOB}, {"tls": TLS, "job": JOB, "mode": "operator"}):
+        for pod in pods(render(values)):
+            variables = {v["name"]: v.get("value") for v in pod["containers"][0]["env"]}
+            assert variables["DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"] == "True"
+            assert variables["DASK_DISTRIBUTED__COMM__TLS__WORKER__KEY"] == "/tls/tls.key"
+            address = variables.get("DASK_SCHEDULER_ADDRESS", "tls://")
+            assert address.startswith("tls://")
+
+
+@pytest.mark.parametrize(
+    ("resources", "threads"),
+    [
+        ({"limits": {"cpu": "4", "memory": "8Gi"}}, "4"),
+        ({"limits": {"cpu": "1500m", "memory": "8Gi"}}, "2"),
+        ({"limits": {"cpu": 3, "memory": "8Gi"}}, "3"),
+        ({"requests": {"cpu": "250m"}, "limits": {"cpu": None, "memory": "8Gi"}}, "1"),
+    ],
+)
+def test_threads_follow_the_limit(resources: dict[str, Any], threads: str) -> None:
+    rendered = render({"worker": {"resources": resources}})
+    (pod,) = pods([by_kind(rendered, "Deployment", "worker")])
+    arguments = pod["containers"][0]["args"]
+    assert arguments[arguments.index("--nthreads") + 1] == threads
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"mode": "helm"}, ["mode", "deployment", "operator"]),
+        ({"worker": {"replica": 3}}, ["replica"]),
+        ({"worker": {"replicas": -1}}, ["replicas"]),
+        ({"worker": {"resources": {"limits": {"memory": "much"}}}}, ["memory"]),
+        ({"worker": {"resources": {"limits": {"memory": None}}}}, ["memory"]),
+        ({"job": {"enabled": True}}, ["job.args should be a command"]),
+        ({"job": {"enabled": True, "args": ["rm", "-rf"]}}, ["args"]),
+        ({"tls": {"enabled": True}}, ["tls.secretName should name the secret"]),
+        ({"image": {"digest": "latest"}}, ["digest"]),
+        ({"cronJob": {"schedule": "at night"}}, ["schedule"]),
+        ({"env": [{"name": "AWS_SECRET_ACCESS_KEY", "value": "x"}]}, ["looks like a secret", "envFrom"]),
+        ({"metrics": {"interval": 30}}, ["interval"]),
+    ],
+)  # fmt: skip
+def test_bad_values_are_refused_in_words(values: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011  (Helm's own)
+        render(values)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_it_is_strictly_lint_clean() -> None:
+    helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed")
+    with helm.Chart.load(str(CHART)) as chart:
+        found = chart.lint(strict=True)
+    assert not [message for message in found if "icon" not in str(message)], found
+
+
+def test_every_value_is_in_the_schema_and_documented() -> None:
+    document = load_script("helm/document.py")
+    assert (CHART / "README.md").read_text() == document.readme()
+    text = (CHART / "values.yaml").read_text()
+    described = {name for name, _, _ in document.described(text)}
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+
+    def names(node: dict[str, Any], prefix: str = "") -> set[str]:
+        found = set()
+        for key, value in node["properties"].items():
+            has_own = "properties" in value and "allOf" not in value
+            found |= names(value, f"{prefix}{key}.") if has_own else {f"{prefix}{key}"}
+        return found
+
+    assert names(schema) - {"global"} == described
+
+
+def test_a_value_without_a_comment_is_refused() -> None:
+    document = load_script("helm/document.py")
+    with pytest.raises(ValueError, match=r"worker\.replicas has no comment"):
+        list(document.described("worker:\n  replicas: 2\n"))

@@ -1,0 +1,131 @@
+"""What the chart's containers run, run here: a scheduler, two workers and the job, on rows in a bucket."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from daskcluster.models.persist import load_document
+from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
+from tests.deploy.chart import FIT, ROOT, by_kind, pods, render
+from tests.deploy.programs import Processes, free_port, is_healthy, programs
+from tests.jobs.conftest import soon
+
+ENTRYPOINT = str(ROOT / "deploy" / "docker" / "entrypoint.sh")
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    found = Processes(tmp_path / "log")
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+class Container:
+    """A rendered container as a process: its arguments and variables, addresses and volumes of this test."""
+
+    def __init__(self, pod: Mapping[str, Any], replaced: Mapping[str, str]) -> None:
+        (container,) = pod["containers"]
+        self.variables = {v["name"]: v.get("value", "pod-0") for v in container["env"]}
+        for old, new in replaced.items():
+            self.variables = {k: v.replace(old, new) for k, v in self.variables.items()}
+        self.arguments = [
+            re.sub(r"\$\((\w+)\)", lambda match: self.variables[match[1]], text)
+            for text in container["args"]
+        ]
+
+
+def test_the_rendered_commands_work_together(
+    tmp_path: Path,
+    processes: Processes,
+    s3: dict[str, Any],  # noqa: F811
+) -> None:
+    rows = np.random.default_rng(2).random((20_000, 6), np.float32)
+    zarr.create_array("s3://rows/noise.zarr", data=rows, chunks=(3_000, 6), storage_options=s3)
+    endpoint = s3["client_kwargs"]["endpoint_url"]
+    rendered = render(
+        {
+            "job": {"enabled": True, "args": [*FIT, "--random-state", "0", "--json"]},
+            "env": [
+                {"name": "AWS_ENDPOINT_URL", "value": endpoint},
+                {"name": "AWS_REGION", "value": "us-east-1"},
+            ],
+            "envFrom": [{"secretRef": {"name": "bucket"}}],
+            "worker": {"resources": {"limits": {"cpu": "1", "memory": "2Gi"}}},
+        }
+    )
+    comm, scheduler_page = free_port(), free_port()
+    here = {"clusters-daskcluster-scheduler:8786": f"127.0.0.1:{comm}"}
+    environment = {
+        **programs(tmp_path / "bin"),
+        "AWS_ACCESS_KEY_ID": KEY_ID,  # what the secret of envFrom has
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "DASK_TEMPORARY_DIRECTORY": str(tmp_path / "scratch"),
+    }
+
+    def start(part: str, *own_ports: str) -> None:
+        (pod,) = pods([by_kind(rendered, "Deployment", part)])
+        container = Container(pod, here)
+        processes.start(
+            [ENTRYPOINT, *container.arguments, *own_ports],
+            {**environment, **container.variables},
+            tmp_path,
+        )
+
+    start("scheduler", "--port", str(comm), "--dashboard-address", f":{scheduler_page}")
+    pages = [free_port(), free_port()]
+    for page in pages:
+        # Two pods have two addresses; two processes here need two ports, and two names.
+        start("worker", "--worker-port", "0", "--nanny-port", "0", "--name", f"worker-{page}",
+              "--dashboard-address", f":{page}")  # fmt: skip
+    for page in (scheduler_page, *pages):
+        soon(lambda page=page: is_healthy(page))
+
+    (pod,) = pods([by_kind(rendered, "Job")])
+    job = Container(pod, here)
+    record = None
+    for _ in range(2):  # a pod that is started again finds that the work is done
+        done = subprocess.run(
+            [ENTRYPOINT, *job.arguments],
+            env={**environment, **job.variables}, cwd=tmp_path,
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr + (tmp_path / "log").read_text()
+        found = json.loads(done.stdout.splitlines()[-1])
+        assert record is None or found == record
+        record = found
+    assert record is not None
+    assert load_document("s3://rows/model", s3).inertia == record["inertia"]
+    assert SECRET not in (tmp_path / "log").read_text()
+
+
+def test_a_worker_without_a_scheduler_says_so(tmp_path: Path) -> None:
+    environment = programs(tmp_path / "bin")
+    environment.pop("DASK_SCHEDULER_ADDRESS", None)
+    done = subprocess.run(
+        [ENTRYPOINT, "worker"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "set DASK_SCHEDULER_ADDRESS" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [([], "Usage:"), (["--version"], "version"), (["python3", "-V"], "Python")],
+)
+def test_other_words_are_commands(tmp_path: Path, arguments: list[str], text: str) -> None:
+    done = subprocess.run(
+        [ENTRYPOINT, *arguments], env=programs(tmp_path / "bin"), capture_output=True, text=True,
+        check=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert text in done.stdout

@@ -1,0 +1,186 @@
+"""The image: its recipe is clean; built for real, all roles run in it as its user on a read-only root.
+
+Building takes minutes and some GB, root, buildah and debootstrap: it is behind the marker `slow`. With
+``DASKCLUSTER_IMAGE_STORE=FOLDER`` an image that was built there by deploy/docker/build-offline.sh is used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from daskcluster import jobs
+from daskcluster.data.convert import convert
+from daskcluster.models.persist import load_document
+from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
+from tests.deploy.chart import ROOT
+from tests.deploy.programs import Processes, free_port, is_healthy
+from tests.jobs.conftest import soon
+
+DOCKER = ROOT / "deploy" / "docker"
+SCRIPTS = sorted(DOCKER.glob("*.sh"))
+
+
+def program(name: str) -> str | None:
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.exists() else shutil.which(name)
+
+
+def test_the_recipe_is_clean() -> None:
+    hadolint = program("hadolint")
+    if hadolint is None:
+        pytest.skip("hadolint is not installed")
+    done = subprocess.run(
+        [hadolint, str(DOCKER / "Dockerfile")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_the_scripts_are_clean(script: Path) -> None:
+    shellcheck = program("shellcheck")
+    if shellcheck is None:
+        pytest.skip("shellcheck is not installed")
+    done = subprocess.run([shellcheck, str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert os.access(script, os.X_OK)
+
+
+def test_compose_has_all_roles_with_few_rights() -> None:
+    services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    assert set(services) == {"scheduler", "worker", "cli"}
+    for service in services.values():
+        assert service["user"] == "10001:10001"
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert not any("PASSWORD" in str(value) for value in service["environment"].values())
+    assert services["scheduler"]["ports"] == ["127.0.0.1:8786:8786", "127.0.0.1:8787:8787"]
+
+
+# -- built and run -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Yield the folder of a built image."""
+    if os.geteuid() != 0:
+        pytest.skip("building an image without a service needs root")
+    for tool in ("buildah", "debootstrap"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    given = os.environ.get("DASKCLUSTER_IMAGE_STORE")
+    folder = Path(given) if given else tmp_path_factory.mktemp("image")
+    if not (folder / "root").exists():
+        environment = {**os.environ, "PYTHON": sys.executable}
+        subprocess.run([DOCKER / "build-offline.sh", folder], env=environment, check=True)
+    yield folder
+    if not given:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Image:
+    """Runs roles of the image."""
+
+    def __init__(self, store: Path, volumes: Path, environment: dict[str, str]) -> None:
+        self.environment = {**os.environ, **environment, "PASS": " ".join(environment)}
+        self._start = [str(DOCKER / "run-offline.sh"), str(store), str(volumes)]
+
+    def command(self, *arguments: str) -> list[str]:
+        return [*self._start, *arguments]
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments), env=self.environment, capture_output=True, text=True,
+            timeout=280, check=False,
+        )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_it_runs_as_its_user_on_a_read_only_root(store: Path, tmp_path: Path) -> None:
+    config = json.loads((store / "config.json").read_text())
+    assert config["User"] == "10001:10001"
+    image = Image(store, tmp_path / "volumes", {})
+    code = (
+        "import os, pathlib\n"
+        "print(os.getuid(), os.getgid())\n"
+        "for place in ('/cache', '/scratch', '/data', '/tmp'):\n"
+        "    pathlib.Path(place, 'x').write_text('x')\n"
+        "try:\n"
+        "    pathlib.Path('/opt/x').write_text('x')\n"
+        "except OSError as error:\n"
+        "    print(error.strerror)\n"
+    )
+    done = image.run("python3", "-c", code)
+    assert done.stdout.splitlines() == ["10001 10001", "Read-only file system"], done.stderr
+    assert image.run("--version").stdout.startswith("daskcluster, version")
+    # Nothing is left to install with.
+    assert image.run("python3", "-m", "pip", "--version").returncode != 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_all_roles_work_in_it(
+    store: Path,
+    tmp_path: Path,
+    s3: dict[str, Any],  # noqa: F811
+) -> None:
+    rows = np.random.default_rng(3).random((30_000, 8), np.float32)
+    convert(rows, "s3://rows/image.zarr", chunk_rows=4_000, storage_options=s3)
+    comm, page, worker_page = free_port(), free_port(), free_port()
+    address = f"tcp://127.0.0.1:{comm}"
+    image = Image(
+        store,
+        tmp_path / "volumes",
+        {
+            "AWS_ACCESS_KEY_ID": KEY_ID,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_ENDPOINT_URL": s3["client_kwargs"]["endpoint_url"],
+            "DASK_SCHEDULER_ADDRESS": address,
+        },
+    )
+    processes = Processes(tmp_path / "log")
+    own = ("--nthreads", "1", "--memory-limit", "2GiB", "--dashboard-address")
+    try:
+        for arguments in (
+            ("scheduler", "--port", str(comm), "--dashboard-address", f":{page}"),
+            ("worker", *own, f":{worker_page}"),
+            ("worker", *own, ":0"),
+        ):
+            processes.start(image.command(*arguments), image.environment, tmp_path)
+        soon(lambda: is_healthy(page) and is_healthy(worker_page), 280)
+        # The kernels that were compiled before the worker started lie on the volume.
+        assert any((tmp_path / "volumes" / "cache" / "numba").rglob("*.nbi"))
+        fit = (
+            "fit",
+            "s3://rows/image.zarr",
+            "--n-clusters",
+            "12",
+            "--random-state",
+            "1",
+            "--model",
+        )
+        inside = image.run(*fit, "s3://rows/image-model", "--scheduler", address, "--json")
+        assert inside.returncode == 0, inside.stderr + (tmp_path / "log").read_text()
+    finally:
+        processes.close()
+    jobs.fit(
+        rows,
+        n_clusters=12,
+        random_state=1,
+        model="memory://image",
+        init="k-means||",
+        engine="local",
+    )
+    found, expected = load_document("s3://rows/image-model", s3), load_document("memory://image")
+    assert found.centres.tobytes() == expected.centres.tobytes()
