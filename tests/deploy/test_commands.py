@@ -32,7 +32,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 
 class Container:
-    """A rendered container as a process: its arguments and variables, addresses and volumes of this test."""
+    """A rendered container as a process: its arguments and variables, with addresses of this test."""
 
     def __init__(self, pod: Mapping[str, Any], replaced: Mapping[str, str]) -> None:
         (container,) = pod["containers"]

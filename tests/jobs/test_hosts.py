@@ -27,8 +27,8 @@ NET = "10.213.77"
 BRIDGE = "dcbridge"
 HOSTS = {"store": 2, "scheduler": 3, "alpha": 4, "beta": 5, "gamma": 6}
 FIT: dict[str, Any] = {
-    "n_clusters": 40, "algorithm": "lloyd", "init": "random", "random_state": 5, "tol": 0.0,
-    "max_iter": 60, "checkpoint_every": 4,
+    "n_clusters": 100, "algorithm": "lloyd", "init": "random", "random_state": 5, "tol": 0.0,
+    "max_iter": 200, "checkpoint_every": 2,
 }  # fmt: skip
 
 
