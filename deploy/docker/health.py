@@ -17,10 +17,13 @@ def port_of(command: list[str]) -> int | None:
     --------
     >>> port_of(["python3", "/opt/bin/dask", "worker", "--dashboard-address", ":8788"])
     8788
+    >>> port_of(["/sbin/init", "--", "/opt/entrypoint.sh", "scheduler"])
+    8787
     >>> port_of(["python3", "/opt/bin/daskcluster", "fit", "rows.zarr"]) is None
     True
     """
-    if not any(part.endswith("/dask") or part == "dask" for part in command):
+    # Below an init process the entry point is what it was told to run.
+    if not any(part == "dask" or part.endswith(("/dask", "/entrypoint.sh")) for part in command):
         return None
     given = re.findall(r"--dashboard-address[ =]\S*:(\d+)", " ".join(command))
     roles = [PORTS[part] for part in command if part in PORTS]
