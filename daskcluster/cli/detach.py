@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,12 @@ from daskcluster.cli.engines import Place
 from daskcluster.cli.options import WHERE
 from daskcluster.cli.output import Console
 from daskcluster.cli.sections import option
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from daskcluster.engine.dask import DaskEngine
+    from daskcluster.engine.local import LocalEngine
 
 
 @dataclass(frozen=True)
@@ -47,11 +53,19 @@ class Task:
 
         given = {key: None if url is None else locate(url).url for key, url in urls.items()}
         with place.open() as engine:
-            future = jobs.submit(engine.client, job, name=self.name, **given, **options)
+            future = jobs.submit(client_of(engine), job, name=self.name, **given, **options)
             name = self.name or future.key
         record = {"job": name, "scheduler": place.scheduler, **given}
         hint = f"daskcluster jobs status {name} --scheduler {place.scheduler}"
         console.emit(record, [("job", name), ("see", hint)])
+
+
+def client_of(engine: LocalEngine | DaskEngine) -> Client:
+    """Return the client of the scheduler that was named, or say that none was."""
+    client: Client | None = getattr(engine, "client", None)
+    if client is None:
+        raise click.UsageError("Missing option '--scheduler': the address of the scheduler.")
+    return client
 
 
 def takes_task(function: Callable[..., Any]) -> Any:

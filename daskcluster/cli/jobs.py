@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from daskcluster.cli.detach import client_of
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import takes_console, takes_place
 from daskcluster.cli.output import Console
@@ -30,10 +31,8 @@ def command() -> None:
 @contextmanager
 def connected(place: Place) -> Iterator[Client]:
     """Yield a client of the scheduler that was named."""
-    if not place.is_remote:
-        raise click.UsageError("Missing option '--scheduler': the address of the scheduler.")
     with place.open() as engine:
-        yield engine.client
+        yield client_of(engine)
 
 
 @command.command("list", cls=SectionedCommand)

@@ -7,17 +7,15 @@ goes with the scheduler. A flag there asks a job to stop.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from daskcluster.errors import JobNotFoundError, SchedulerUnreachableError
 
 if TYPE_CHECKING:
     from distributed import Client, Event
-
-T = TypeVar("T")
 
 _INDEX = "daskcluster-jobs"
 _RUNNING = ("submitted", "running")
@@ -182,9 +180,7 @@ class Board:
             self.report(name, "asked to stop")
         return before
 
-    def wait(
-        self, name: str, *, timeout: float | None = None, seen: Callable[[JobStatus], None] = id
-    ) -> JobStatus:
+    def wait(self, name: str, *, timeout: float | None = None) -> JobStatus:
         """Return how a job ended, waiting for its end.
 
         Parameters
@@ -192,20 +188,17 @@ class Board:
         name : str
         timeout : float, optional
             Seconds after which the status is returned as it is.
-        seen : callable
-            Is given every status on the way.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = 0.1
         while True:
             found = self.status(name)
-            seen(found)
             if found.is_over or (deadline is not None and time.monotonic() > deadline):
                 return found
             time.sleep(pause)
             pause = min(2.0, pause * 1.5)
 
-    def until_known(self, key: str, timeout: float = 10.0) -> None:
+    def until_known(self, key: str, timeout: float = 60.0) -> None:
         """Wait until the scheduler has a task: a client that leaves before takes it along.
 
         Raises
@@ -216,7 +209,9 @@ class Board:
         with _answered():
             while self._task_state(key) == "forgotten":
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"the task {key!r} did not arrive within {timeout:g} s")
+                    raise SchedulerUnreachableError(
+                        f"the scheduler did not take the job {key!r} within {timeout:g} s; look at its log."
+                    )
                 time.sleep(0.02)
 
     # -- the log --------------------------------------------------------------------------------------

@@ -168,24 +168,15 @@ class Lease:
             f"of the job {self.name!r} take it all the time; submit a job once."
         )
 
-    def check(self, *, fully: bool = False) -> None:
+    def check(self) -> None:
         """Refuse to go on if somebody else has the lease.
-
-        Parameters
-        ----------
-        fully : bool
-            Also read whose the newest lease is, for stores that let two create it.
 
         Raises
         ------
         LeaseError
         """
-        numbers = self._numbers()
-        mine = bool(numbers) and numbers[-1] == self._number
-        if mine and fully:
-            holder = self._read(self._number)
-            mine = holder is not None and holder.token == self._token
-        if not mine:
+        # Also whose it is: some stores let two create it, and the later one is there then.
+        if not (self._numbers()[-1:] == [self._number] and self._is_mine(self._number)):
             raise LeaseError(
                 f"the job {self.name!r} was begun anew by another process, which now writes "
                 f"{self.folder.url.removesuffix('.partial')!r}; this one stops, and wrote nothing since."
@@ -193,7 +184,7 @@ class Lease:
 
     def begin(self) -> None:
         """Say that outputs are about to be written."""
-        self.check(fully=True)
+        self.check()
         if not self.begun:
             self._mark("begun", {})
             self.begun = True
@@ -218,13 +209,15 @@ class Lease:
         return sorted(int(match.group(1)) for match in found if match)
 
     def _is_last(self, number: int) -> bool:
-        holder = self._read(number)
-        mine = holder is not None and holder.token == self._token
+        mine = self._is_mine(number)
         last = self._numbers()[-1:] == [number]
         if mine and not last:
             # Made in the place of one that was removed, because there were higher ones.
             remove_object(self._place, _file(number))
         return mine and last
+
+    def _is_mine(self, number: int) -> bool:
+        return _parsed(read_object(self._place, _file(number))).get("token") == self._token
 
     def _last(self) -> Holder | None:
         for number in reversed(self._numbers()):

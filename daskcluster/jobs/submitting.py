@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from daskcluster.data.secrets import split_options
@@ -11,6 +12,7 @@ from daskcluster.engine.connect import check_versions
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.jobs.board import Board, JobStatus
 from daskcluster.jobs.naming import check_name, new_name
+from daskcluster.jobs.remote import call
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -82,7 +84,8 @@ def submit(
         board.clear(name)
         key = name if before is None or before.state == "done" else new_name(name)
         board.announce(name, kind=job.__name__, state="submitted", key=key, output=_output(options))
-    future = client.submit(job, *arguments, name=name, key=key, pure=False, **options)
+    given = {**options, "name": name}
+    future = client.submit(call, job.__name__, arguments, given, key=key, pure=False)
     fire_and_forget(future)
     board.until_known(key)
     return future
@@ -136,7 +139,8 @@ def wait(client: Client, name: str, timeout: float | None = None) -> JobStatus:
 
 
 def _check(job: Any, options: Mapping[str, Any]) -> None:
-    if not (callable(job) and "name" in inspect.signature(job).parameters):
+    known = getattr(import_module("daskcluster.jobs"), getattr(job, "__name__", ""), None)
+    if known is None or known is not job or "name" not in inspect.signature(job).parameters:
         raise WrongTypeError(
             f"job={job!r} should be a function of daskcluster.jobs such as jobs.fit; other functions go to "
             "Client.submit."

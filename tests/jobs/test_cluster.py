@@ -25,7 +25,7 @@ from tests.jobs.conftest import Cluster, kill_worker, soon
 
 FIT: dict[str, Any] = {
     "n_clusters": 100, "algorithm": "lloyd", "init": "random", "random_state": 5, "tol": 0.0,
-    "checkpoint_every": 2,
+    "checkpoint_every": 2, "n_init": 1,
 }  # fmt: skip
 LONG = 120
 """Iterations of a fit that lasts some seconds, because every other one is committed to the bucket."""

@@ -28,7 +28,7 @@ BRIDGE = "dcbridge"
 HOSTS = {"store": 2, "scheduler": 3, "alpha": 4, "beta": 5, "gamma": 6}
 FIT: dict[str, Any] = {
     "n_clusters": 100, "algorithm": "lloyd", "init": "random", "random_state": 5, "tol": 0.0,
-    "max_iter": 200, "checkpoint_every": 2,
+    "max_iter": 200, "checkpoint_every": 2, "n_init": 1,
 }  # fmt: skip
 
 
