@@ -23,6 +23,7 @@ if ! images inspect --type image localhost/python-base:1 >/dev/null 2>&1; then
     # No apt in the image's way: a base has nothing but Python and certificates.
     debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates \
         bookworm "$store/base" "$mirror" >"$store/debootstrap.log"
+    umount "$store/base/proc" "$store/base/sys" 2>/dev/null || true  # what it may leave mounted
     rm -rf "$store/base/var/cache/apt" "$store/base/var/lib/apt/lists" "$store/base/usr/share/doc" \
         "$store/base/usr/share/man" "$store/base/usr/share/locale"
     container=$(images from scratch)

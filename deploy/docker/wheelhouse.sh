@@ -12,4 +12,4 @@ rm -rf deploy/docker/wheelhouse
 # prometheus-client: without it scheduler and workers serve no /metrics.
 "${PYTHON:-python3}" -m pip wheel --quiet --wheel-dir deploy/docker/wheelhouse \
     ".[$extras]" prometheus-client
-ls deploy/docker/wheelhouse | wc -l
+du -sh deploy/docker/wheelhouse

@@ -35,8 +35,9 @@ def render(values: dict[str, Any], name: str = "clusters") -> list[dict[str, Any
     """
     helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed")
     with helm.Chart.load(str(CHART)) as chart:
+        chart.validate_schema(values)
         rendered = chart.render(values, name=name, namespace="analysis")
-    texts = rendered.values() if isinstance(rendered, dict) else [rendered]
+    texts = [text for file, text in rendered.items() if file.endswith(".yaml")]
     return [
         document
         for text in texts

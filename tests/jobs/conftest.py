@@ -21,7 +21,7 @@ from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def soon(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+def soon(condition: Callable[[], Any], seconds: float = 240.0) -> Any:
     """Return the first true answer, or fail."""
     deadline = time.monotonic() + seconds
     while True:
@@ -29,7 +29,7 @@ def soon(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
         if found:
             return found
         assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
+        time.sleep(0.15)
 
 
 class Cluster:
@@ -54,7 +54,7 @@ class Cluster:
         self._processes.append(self._start("worker", "--no-nanny", "--nthreads", "1"))
 
     def client(self) -> Client:
-        return Client(scheduler_file=str(self._file), set_as_default=False, timeout=30)
+        return Client(scheduler_file=str(self._file), set_as_default=False, timeout=200)
 
     def close(self) -> None:
         for process in reversed(self._processes):
@@ -82,7 +82,7 @@ def cluster(
         cluster.add_worker()
     try:
         with cluster.client() as client:
-            client.wait_for_workers(2, timeout=60)
+            client.wait_for_workers(2, timeout=200)
         yield cluster
     finally:
         cluster.close()

@@ -25,10 +25,10 @@ from tests.jobs.conftest import Cluster, kill_worker, soon
 
 FIT: dict[str, Any] = {
     "n_clusters": 100, "algorithm": "lloyd", "init": "random", "random_state": 5, "tol": 0.0,
-    "checkpoint_every": 2, "n_init": 1,
+    "checkpoint_every": 4, "n_init": 1,
 }  # fmt: skip
-LONG = 120
-"""Iterations of a fit that lasts some seconds, because every other one is committed to the bucket."""
+LONG = 60
+"""Iterations of a fit that lasts some seconds, also because it commits to the bucket."""
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def reached(client: Client, name: str, iteration: int) -> jobs.JobStatus:
 
 
 def ended(client: Client, name: str) -> jobs.JobStatus:
-    return jobs.wait(client, name, timeout=120)
+    return jobs.wait(client, name, timeout=240)
 
 
 def test_the_client_may_leave(
@@ -143,7 +143,7 @@ def test_the_worker_that_has_the_job_is_killed(
     assert load_document(model, s3).centres.tobytes() == expected(LONG).centres.tobytes()
     texts = [text for _, text in jobs.logs(client, "killed")]
     assert any("goes on from its checkpoint" in text for text in texts)
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=200)
 
 
 def test_a_bare_task_drives_the_cluster(
@@ -152,7 +152,7 @@ def test_a_bare_task_drives_the_cluster(
     model = "s3://rows/jobs/bare"
     given = {**FIT, "model": model, "storage_options": endpoint, "max_iter": 15}
     future = client.submit(jobs.fit, source, pure=False, **given)
-    record = future.result(timeout=120)
+    record = future.result(timeout=240)
     assert record.n_iter == 15
     assert load_document(model, s3).centres.tobytes() == expected(15).centres.tobytes()
     found = jobs.status(client, future.key)
@@ -166,15 +166,15 @@ def test_predict_score_and_coresets_are_jobs(
     options = {"storage_options": endpoint}
     model, labels, few = (f"s3://rows/jobs/chain-{name}" for name in ("model", "labels", "few"))
     fit = {**FIT, "max_iter": 3, "model": model, **options}
-    record = jobs.submit(client, jobs.fit, source, **fit).result(timeout=60)
+    record = jobs.submit(client, jobs.fit, source, **fit).result(timeout=200)
     predicted = jobs.submit(client, jobs.predict, model, source, output=labels, **options)
     scored = jobs.submit(client, jobs.score, model, source, **options)
     drawn = jobs.submit(
         client, jobs.build_coreset, source, size=100, output=few, random_state=0, **options
     )
-    assert predicted.result(timeout=60).n_rows == 60_000
-    assert scored.result(timeout=60).inertia == record.inertia
-    assert drawn.result(timeout=60).size == 100
+    assert predicted.result(timeout=200).n_rows == 60_000
+    assert scored.result(timeout=200).inertia == record.inertia
+    assert drawn.result(timeout=200).size == 100
     assert zarr.open_array(labels, mode="r", storage_options=s3).shape == (60_000,)
 
 
@@ -185,10 +185,10 @@ def test_what_goes_wrong_is_told(client: Client, source: str, endpoint: Any) -> 
     assert found.state == "failed"
     assert "There is no dataset" in found.error
     with pytest.raises(FileNotFoundError):
-        future.result(timeout=30)
+        future.result(timeout=200)
     # The arguments may be mended under the same name, also while the failure is still held.
     given = {**FIT, **options, "max_iter": 2}
-    assert jobs.submit(client, jobs.fit, source, name="wrong", **given).result(timeout=60)
+    assert jobs.submit(client, jobs.fit, source, name="wrong", **given).result(timeout=200)
     assert jobs.status(client, "wrong").state == "done"
     with pytest.raises(JobNotFoundError, match="knows no job 'absent'"):
         jobs.status(client, "absent")

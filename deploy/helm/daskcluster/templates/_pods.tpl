@@ -75,6 +75,8 @@ envFrom:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 env:
+  - name: DASK_TEMPORARY_DIRECTORY
+    value: /scratch
 {{- if eq .root.Values.mode "deployment" }}
   - name: DASK_SCHEDULER_ADDRESS
     value: {{ include "daskcluster.schedulerAddress" .root }}
