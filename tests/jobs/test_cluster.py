@@ -183,7 +183,7 @@ def test_what_goes_wrong_is_told(client: Client, source: str, endpoint: Any) -> 
     future = jobs.submit(client, jobs.fit, "s3://rows/nothing.zarr", name="wrong", **options)
     found = ended(client, "wrong")
     assert found.state == "failed"
-    assert "There is no dataset" in found.error
+    assert "There is no Zarr array" in found.error
     with pytest.raises(FileNotFoundError):
         future.result(timeout=200)
     # The arguments may be mended under the same name, also while the failure is still held.
