@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from daskcluster.estimators.minibatch_kernel import MiniBatchKernelKMeans
     from daskcluster.estimators.mixture import VariationalGaussianMixture
     from daskcluster.estimators.nested import NestedMiniBatchKMeans
+    from daskcluster.estimators.streaming import StreamingKMeans
     from daskcluster.estimators.variance_reduced import VarianceReducedKMeans
     from daskcluster.jobs.selection import select_k
     from daskcluster.typing import Dataset
@@ -59,6 +60,7 @@ __all__ = [
     "MiniBatchKMeans",
     "MiniBatchKernelKMeans",
     "NestedMiniBatchKMeans",
+    "StreamingKMeans",
     "VarianceReducedKMeans",
     "VariationalGaussianMixture",
     "__version__",
@@ -97,6 +99,7 @@ _HOMES = {
     "MiniBatchKMeans": "daskcluster.estimators.minibatch",
     "MiniBatchKernelKMeans": "daskcluster.estimators.minibatch_kernel",
     "NestedMiniBatchKMeans": "daskcluster.estimators.nested",
+    "StreamingKMeans": "daskcluster.estimators.streaming",
     "VarianceReducedKMeans": "daskcluster.estimators.variance_reduced",
     "VariationalGaussianMixture": "daskcluster.estimators.mixture",
     "afk_mc2": "daskcluster.estimators.functions",

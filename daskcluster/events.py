@@ -190,6 +190,21 @@ class KernelStepEnded(IterationEnded):
 
 
 @dataclass(frozen=True)
+class DriftFound(Event):
+    """New rows of a stream fit the centres much worse than those before them did.
+
+    `error` is their mean squared distance to the centres that were found before them, `baseline` the mean
+    of such errors until then; `counts` is the weight of the new rows in each cluster, `n_rows` how many
+    rows the stream has had.
+    """
+
+    n_rows: int
+    error: float
+    baseline: float
+    counts: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
 class StartEnded(Event):
     """One of `n_init` independent starts was judged on all rows."""
 

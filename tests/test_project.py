@@ -24,8 +24,21 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = {"dask", "distributed", "sklearn", "numba", "zarr", "scipy", "matplotlib", "pandas"}
 NO_ROOMS = {"core", "utils", "util", "common", "helpers", "misc", "lib"}
 # What an import is called and what is installed, where the two differ.
-DISTRIBUTIONS = {"sklearn": "scikit-learn", "faiss": "faiss-cpu"}
-EXTRAS_ONLY = {"faiss", "pandas", "pyarrow", "matplotlib", "s3fs", "gcsfs", "adlfs"}
+DISTRIBUTIONS = {
+    "sklearn": "scikit-learn",
+    "faiss": "faiss-cpu",
+    "prometheus_client": "prometheus-client",
+}
+EXTRAS_ONLY = {
+    "faiss",
+    "pandas",
+    "pyarrow",
+    "matplotlib",
+    "s3fs",
+    "gcsfs",
+    "adlfs",
+    "prometheus_client",
+}
 
 
 def name_of(path: Path) -> str:

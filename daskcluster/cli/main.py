@@ -33,10 +33,12 @@ COMMANDS = {
     "predict": "Write the label of every row to Zarr.",
     "score": "Sum of squared distances of a data set under a model.",
     "sweep": "Try several numbers of clusters and say which is best.",
+    "stream": "Keep a model of a growing source up to date.",
+    "stream-status": "Show how such a stream is.",
     "report": "Write a page about a model.",
     "jobs": "See and stop jobs on a Dask scheduler.",
 }
-"""Commands and what they do; each has a module of its own name."""
+"""Commands and what they do; each has a module of its own name (with _ for -)."""
 
 
 class Failure(click.ClickException):
@@ -58,7 +60,9 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"daskcluster.cli.{cmd_name}").command
+        command: click.Command = import_module(
+            f"daskcluster.cli.{cmd_name.replace('-', '_')}"
+        ).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

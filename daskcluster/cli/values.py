@@ -52,6 +52,25 @@ class ImageShape(ParamType):
         return tuple(int(size) for size in str(value).split("x"))
 
 
+class Duration(ParamType):
+    """A time such as 30s, 5m, 2h or 7d, in seconds; a bare number is seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        if isinstance(value, (int, float)):
+            return float(value)
+        from daskcluster.parameters.durations import seconds_of
+
+        text = str(value).strip()
+        seconds = seconds_of(text)
+        if seconds is None and re.fullmatch(r"[0-9]*\.?[0-9]+", text):
+            seconds = float(text)
+        if seconds is None:
+            self.fail(f"{value!r} is not a time such as 30s, 5m, 2h or 7d.", param, ctx)
+        return seconds
+
+
 class ValueOrWord(ParamType):
     """What another type takes, or one word that stands beside it, for itself or for a value."""
 

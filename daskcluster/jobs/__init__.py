@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from daskcluster.jobs.predicting import predict
     from daskcluster.jobs.scoring import score
     from daskcluster.jobs.selection import select_k
+    from daskcluster.jobs.streaming import open_stream, stream
     from daskcluster.jobs.submitting import cancel, list_jobs, logs, status, submit, wait
     from daskcluster.models.record import CoresetRecord, FitRecord, PredictRecord, ScoreRecord
 
@@ -39,11 +40,13 @@ __all__ = [
     "list_jobs",
     "logs",
     "predict",
+    "open_stream",
     "score",
     "select_k",
     "status",
     "submit",
     "wait",
+    "stream",
 ]
 
 _HOMES = {
@@ -63,6 +66,8 @@ _HOMES = {
     **dict.fromkeys(
         ("cancel", "list_jobs", "logs", "status", "submit", "wait"), "daskcluster.jobs.submitting"
     ),
+    "open_stream": "daskcluster.jobs.streaming",
+    "stream": "daskcluster.jobs.streaming",
 }
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import uuid
 import warnings
@@ -22,7 +21,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from daskcluster.data.stores import Location, explain, locate
-from daskcluster.errors import CheckpointError, DaskClusterError, ModelFormatError
+from daskcluster.data.whole_files import names_below, write_whole
+from daskcluster.errors import CheckpointError, ModelFormatError
 from daskcluster.models.document import HEAD, Document, Form, sealed, unsealed
 from daskcluster.models.folder import Folder
 from daskcluster.typing import Reach
@@ -104,17 +104,21 @@ class CheckpointFolder:
         Cost: the bytes of the state, and one listing.
         """
         if self._next is None:
-            self._next = max((number for number, _ in _commits(self._place)), default=0) + 1
+            self._next = self.newest() + 1
         name = f"{self._next:08d}-{uuid.uuid4().hex[:8]}"
         body = {"facts": self._facts, "state": state.body}
         document = Document(state.kind, body, state.arrays)
         try:
             for file, content in sealed(CHECKPOINT, document):
-                _write(self._place.child(name), file, content)
+                write_whole(self._place.child(name), file, content)
         except OSError as error:
             raise explain(error, self._place, "checkpoint") from error
         self._next += 1
         self._prune()
+
+    def newest(self) -> int:
+        """Return the number of the newest commit; 0 if there is none."""
+        return max((number for number, _ in _commits(self._place)), default=0)
 
     def latest(self) -> Document | None:
         """Return the newest commit that is sound, or None if there is none at all.
@@ -166,7 +170,7 @@ class CheckpointFolder:
 
     def _refuse_others(self) -> None:
         """Say in what the fit differs from one that has checkpoints here."""
-        for name in _names(self._top):
+        for name in names_below(self._top):
             if not _FINGERPRINT.fullmatch(name):
                 continue
             other = self._top.child(name)
@@ -215,23 +219,10 @@ def _shown(value: Any) -> str:
 # -- the store -----------------------------------------------------------------------------------------
 
 
-def _names(place: Location) -> list[str]:
-    fs, path = place.filesystem()
-    fs.invalidate_cache()
-    try:
-        return [str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in fs.ls(path, detail=False)]
-    except FileNotFoundError:
-        return []
-    except DaskClusterError:
-        raise
-    except Exception as error:  # clouds' clients have error classes of their own
-        raise explain(error, place, "checkpoint") from error
-
-
 def _commits(place: Location) -> list[tuple[int, str]]:
     """Return numbers and names of the whole commits of one fit, newest first."""
     found = []
-    for name in _names(place):
+    for name in names_below(place):
         match = _COMMIT.fullmatch(name)
         if match and _is_there(place.child(name)):
             found.append((int(match.group(1)), name))
@@ -240,21 +231,6 @@ def _commits(place: Location) -> list[tuple[int, str]]:
 
 def _is_there(place: Location) -> bool:
     return Folder(place.url, place.storage_options()).size(HEAD) >= 0
-
-
-def _write(place: Location, name: str, content: bytes) -> None:
-    if not place.is_local:
-        fs, path = place.filesystem()
-        fs.pipe_file(f"{path}/{name}", content)
-        return
-    # A file on disk grows; renaming lets it appear whole, also after a power cut.
-    file = os.path.join(place.url, name)
-    os.makedirs(os.path.dirname(file), exist_ok=True)
-    with open(f"{file}.partial", "wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(f"{file}.partial", file)
 
 
 def _remove(place: Location) -> None:

@@ -21,6 +21,7 @@ from daskcluster.parameters.kmeans import KMEANS
 from daskcluster.parameters.minibatch import MINI_BATCH
 from daskcluster.parameters.mixture import MIXTURE
 from daskcluster.parameters.nested import NESTED
+from daskcluster.parameters.streaming import STREAMING
 from daskcluster.parameters.table import Parameter
 from daskcluster.parameters.variance_reduced import VARIANCE_REDUCED
 
@@ -112,6 +113,12 @@ ALGORITHMS: dict[str, Algorithm] = {
         HIERARCHICAL,
         about="very many clusters: cells first, clusters within each, then all together",
         plan="daskcluster.estimators.hierarchical_plan:plan_fit",
+    ),
+    "streaming": Algorithm(
+        "daskcluster.estimators.streaming:StreamingKMeans",
+        STREAMING,
+        about="one pass over rows in their order, old ones may be forgotten",
+        plan="daskcluster.estimators.streaming_plan:plan_fit",
     ),
     "mini-batch": Algorithm(
         "daskcluster.estimators.minibatch:MiniBatchKMeans",

@@ -19,6 +19,7 @@ BENCHMARKS = {
     "bounds-ooc": "tests.benchmarks.bench_bounds_ooc",
     "nested": "tests.benchmarks.bench_nested",
     "coreset": "tests.benchmarks.bench_coreset",
+    "stream": "tests.benchmarks.bench_stream",
     "pipeline": "tests.benchmarks.bench_pipeline",
     "mixture": "tests.benchmarks.bench_mixture",
     "kernel-rows": "tests.benchmarks.bench_kernel_rows",

@@ -1,0 +1,174 @@
+"""``daskcluster stream``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from daskcluster.cli.engines import Place
+from daskcluster.cli.options import (
+    INPUT,
+    OUTPUT,
+    array_option,
+    storage_option,
+    takes_console,
+    takes_place,
+    weights_option,
+)
+from daskcluster.cli.output import Console
+from daskcluster.cli.parameter_flags import given_parameters
+from daskcluster.cli.sections import SectionedCommand, option
+from daskcluster.cli.table_flags import table_options
+from daskcluster.cli.values import Duration
+from daskcluster.parameters.streaming import STREAMING
+
+if TYPE_CHECKING:
+    from daskcluster.streaming.cycle import Cycle
+
+LOOP = "Loop"
+SETTLE = 10.0
+"""Seconds for which objects must not have changed, where the source is looked at again and again."""
+
+
+@click.command("stream", cls=SectionedCommand)
+@click.argument("source")
+@array_option
+@weights_option
+@option(
+    "--order",
+    section=INPUT,
+    type=click.Choice(["name", "time"]),
+    default="name",
+    show_default=True,
+    help="Of objects that are there at the same time.",
+)
+@option(
+    "--settle",
+    section=INPUT,
+    type=Duration(),
+    help="Read an object when it has not changed for so long.  [default: 0 with --once, else 10s]",
+)
+@option(
+    "--allow-missing",
+    section=INPUT,
+    is_flag=True,
+    help="Take chunks that are not there as the fill value.",
+)
+@storage_option
+@option("--state", section=OUTPUT, required=True, metavar="URL", help="Where the state is kept.")
+@option(
+    "--labels",
+    section=OUTPUT,
+    metavar="URL",
+    help="Also write the labels of new rows: an array that grows along, or one for each object.",
+)
+@option("--distances", section=OUTPUT, metavar="URL", help="The same for distances.")
+@option("--once", section=LOOP, is_flag=True, help="Look once.  [default without --every]")
+@option("--every", section=LOOP, type=Duration(), help="Look again and again, so often: 30s, 5m.")
+@option(
+    "--on-drift",
+    section=LOOP,
+    metavar="COMMAND",
+    help="Run this when new rows no longer fit; it gets the facts as JSON on its standard input.",
+)
+@option(
+    "--metrics-port",
+    section=LOOP,
+    type=click.IntRange(0, 65535),
+    help="Serve figures for Prometheus at this port (0: any that is free).",
+)
+@option(
+    "--metrics-address",
+    section=LOOP,
+    default="127.0.0.1",
+    show_default=True,
+    help="Where to listen for that.",
+)
+@table_options(STREAMING, "Clustering", required=("n_clusters",))
+@takes_place
+@takes_console
+def command(
+    source: str,
+    once: bool,
+    every: float | None,
+    settle: float | None,
+    on_drift: str | None,
+    metrics_port: int | None,
+    metrics_address: str,
+    place: Place,
+    console: Console,
+    **flags: Any,
+) -> None:
+    """Keep a model of SOURCE up to date: every row is read once, and may be forgotten.
+
+    SOURCE is a Zarr array that grows, a folder or prefix in which Zarr arrays, groups and Parquet files
+    land, or a pattern of their names. The last line of stdout is one JSON object, with "rows_seen" and
+    "model_version".
+    """
+    if once and every is not None:
+        raise click.UsageError(
+            "--once looks once and --every again and again; give one of the two."
+        )
+    from daskcluster import jobs
+    from daskcluster.streaming.drift import DriftCommand
+
+    settled = (0.0 if every is None else SETTLE) if settle is None else settle
+    reaction = None if on_drift is None else DriftCommand(tuple(shlex.split(on_drift)))
+    with (
+        place.open() as engine,
+        console.watching() as callbacks,
+        _told(console, metrics_port, metrics_address, reaction) as heard,
+    ):
+        loop = jobs.open_stream(
+            source,
+            settle=settled,
+            engine=engine,
+            callbacks=callbacks if reaction is None else (*callbacks, reaction),
+            **given_parameters(flags),
+        )
+        if every is None:
+            heard(loop.cycle())
+        else:
+            loop.run(every, heard)
+
+
+@contextmanager
+def _told(
+    console: Console, port: int | None, address: str, reaction: Any
+) -> Iterator[Callable[[Cycle], None]]:
+    """Yield what is told of every cycle."""
+    metrics = None
+    if port is not None:
+        from daskcluster.streaming.exporter import StreamMetrics
+
+        metrics = StreamMetrics(address, port)
+        click.echo(f"Metrics at http://{address}:{metrics.port}/metrics", err=True)
+
+    told: set[str] = set()
+
+    def heard(cycle: Cycle) -> None:
+        nonlocal told
+        if metrics is not None:
+            metrics.update(cycle)
+        lines = [f"{finding.oddity}: {finding.text}" for finding in cycle.findings]
+        for line in lines:
+            if line not in told:  # what stays odd is said once
+                click.echo(line, err=True)
+        told = set(lines)
+        for drift in cycle.drifts:
+            ratio = drift["ratio"] or 0.0
+            click.echo(f"drift: the error of new rows is {ratio:.3g} times its baseline", err=True)
+        while reaction is not None and reaction.failures:
+            click.echo(f"Warning: {reaction.failures.pop()}", err=True)
+        click.echo(json.dumps(cycle.as_dict(), allow_nan=False))
+
+    try:
+        yield heard
+    finally:
+        if metrics is not None:
+            metrics.close()

@@ -1,0 +1,206 @@
+"""A piece of a stream, summed up where it can be read: whole leaves as coresets, the rest as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskcluster.coresets.node import LeafSettings, Node, leaf
+from daskcluster.coresets.stream_rows import Clock, StreamRows, joined_rows, stream_rows
+from daskcluster.coresets.tree import CoresetTree
+from daskcluster.typing import Dataset, Range, Recipe
+
+PIECE_BYTES = 64 << 20
+"""Rows that one task sums up: several chunks, for those at its edges are read twice."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a piece begins in its stream.
+
+    Attributes
+    ----------
+    n_leaves : int
+        Leaves that are full.
+    tail_rows : int
+        Rows in the leaf that is not.
+    clock : float
+        What the clock of the stream shows, where it counts rows.
+    """
+
+    n_leaves: int
+    tail_rows: int
+    clock: float
+
+    def after(self, n_rows: int, leaf_rows: int) -> Position:
+        """Return where the rows after the next `n_rows` begin."""
+        rows = self.tail_rows + n_rows
+        return Position(self.n_leaves + rows // leaf_rows, rows % leaf_rows, self.clock + n_rows)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What is left of the rows of a piece.
+
+    Attributes
+    ----------
+    head : StreamRows or None
+        Rows that go into the leaf that was open.
+    leaves : tuple of Node
+    tail : StreamRows or None
+        Rows of a leaf that stays open.
+    leaf_rows : int
+        Rows that each of `leaves` stands for.
+    """
+
+    head: StreamRows | None
+    leaves: tuple[Node, ...]
+    tail: StreamRows | None
+    leaf_rows: int
+
+    def leaves_into(self, tree: CoresetTree) -> Iterator[Node]:
+        """Bring the piece into a tree; yield every full leaf, for the caller to push before the next."""
+        if self.head is not None:
+            yield from tree.fill(self.head)
+        for node in self.leaves:
+            tree.take(node, self.leaf_rows)
+            yield node
+        if self.tail is not None:
+            yield from tree.fill(self.tail)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of one dataset within a piece.
+
+    Attributes
+    ----------
+    recipe : Recipe
+    span : (start, stop)
+    stamp : float or None
+        Time stamp of all of them.
+    """
+
+    recipe: Recipe
+    span: Range
+    stamp: float | None = None
+
+    @property
+    def n_rows(self) -> int:
+        return self.span[1] - self.span[0]
+
+
+@dataclass(frozen=True)
+class SumUp:
+    """A task: sums up consecutive rows of a stream, on any process that can open their datasets.
+
+    Attributes
+    ----------
+    parts : tuple of Part
+    position : Position
+        Of the first row.
+    settings : LeafSettings
+    """
+
+    parts: tuple[Part, ...]
+    position: Position
+    settings: LeafSettings
+
+    @property
+    def n_rows(self) -> int:
+        return sum(part.n_rows for part in self.parts)
+
+    def __call__(self) -> Piece:
+        """Read the rows once.
+
+        Raises
+        ------
+        InvalidDataError
+            A chunk cannot be read, or a row is not finite.
+        """
+        leaf_rows, numbers = self.settings.leaf_rows, self._numbers()
+        lead = (leaf_rows - self.position.tail_rows) % leaf_rows
+        head, leaves, open_rows = None, list[Node](), list[StreamRows]()
+        wanted = lead or leaf_rows
+        for rows in self._rows():
+            at = 0
+            while at < len(rows):
+                part = rows.slice(at, min(len(rows), at + wanted))
+                at += len(part)
+                wanted -= len(part)
+                open_rows.append(part)
+                if wanted:
+                    continue
+                full, open_rows, wanted = joined_rows(open_rows), [], leaf_rows
+                if head is None and lead:
+                    head = full.owned()
+                else:
+                    leaves.append(leaf(full, next(numbers), self.settings))
+        tail = joined_rows(open_rows).owned() if open_rows else None
+        return Piece(head, tuple(leaves), tail, leaf_rows)
+
+    def _numbers(self) -> Iterator[int]:
+        number = self.position.n_leaves + (self.position.tail_rows > 0)
+        while True:
+            yield number
+            number += 1
+
+    def _rows(self) -> Iterator[StreamRows]:
+        settings, first = self.settings, self.position.clock
+        for part in self.parts:
+            clock = Clock(first, part.stamp)
+            for chunk in part.recipe.open().chunks([part.span]):
+                yield stream_rows(
+                    chunk, np.dtype(settings.dtype), clock, settings.forgetting, part.span[0]
+                )
+            first += part.n_rows
+
+
+@dataclass(frozen=True)
+class OpenPart:
+    """A dataset that was opened, and which of its rows come next."""
+
+    dataset: Dataset
+    span: Range
+    stamp: float | None = None
+
+
+def cut_pieces(
+    parts: Sequence[OpenPart], position: Position, settings: LeafSettings
+) -> list[SumUp]:
+    """Return the tasks that sum up rows, in order; they end where leaves do, as far as they can.
+
+    Parameters
+    ----------
+    parts : sequence of OpenPart
+        In the order of the stream.
+    position : Position
+        Of the first row.
+    settings : LeafSettings
+    """
+    tasks, current = list[SumUp](), list[Part]()
+    wanted = _step(parts, settings) - position.tail_rows
+    for part in parts:
+        recipe, (start, stop) = part.dataset.recipe(), part.span
+        while start < stop:
+            last = min(stop, start + wanted)
+            current.append(Part(recipe, (start, last), part.stamp))
+            wanted -= last - start
+            start = last
+            if not wanted:
+                tasks.append(SumUp(tuple(current), position, settings))
+                position, current = position.after(tasks[-1].n_rows, settings.leaf_rows), []
+                wanted = _step(parts, settings)
+    return [*tasks, SumUp(tuple(current), position, settings)] if current else tasks
+
+
+def _step(parts: Sequence[OpenPart], settings: LeafSettings) -> int:
+    """Return the rows of a piece: whole leaves."""
+    first = next((part for part in parts if part.span[1] > part.span[0]), None)
+    if first is None:
+        return settings.leaf_rows
+    n_rows = first.span[1] - first.span[0]
+    row_bytes = max(1, first.dataset.bytes_of(first.span) // n_rows)
+    return max(1, PIECE_BYTES // (row_bytes * settings.leaf_rows)) * settings.leaf_rows

@@ -1,0 +1,79 @@
+"""Small files that are there whole or not at all, on disk or in an object store."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from daskcluster.data.stores import Location, explain
+from daskcluster.errors import DaskClusterError
+
+
+def write_whole(place: Location, name: str, content: bytes) -> None:
+    """Write file `name` below a place; one that is there is replaced.
+
+    Examples
+    --------
+    >>> from daskcluster.data.stores import locate
+    >>> write_whole(locate("memory://whole-files"), "a.json", b"{}")
+    >>> read_whole(locate("memory://whole-files"), "a.json")
+    b'{}'
+    """
+    if not place.is_local:
+        fs, path = place.filesystem()
+        fs.pipe_file(f"{path}/{name}", content)
+        return
+    # A file on disk grows; renaming lets it appear whole, also after a power cut.
+    file = os.path.join(place.url, name)
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    with open(f"{file}.partial", "wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(f"{file}.partial", file)
+
+
+def read_whole(place: Location, name: str) -> bytes | None:
+    """Return the content of a file; None if it is not there.
+
+    Raises
+    ------
+    DaskClusterError
+        The store cannot be reached.
+    """
+    fs, path = place.filesystem()
+    try:
+        return bytes(fs.cat_file(f"{path}/{name}"))
+    except FileNotFoundError:
+        return None
+    except DaskClusterError:
+        raise
+    except Exception as error:  # clouds' clients have error classes of their own
+        raise explain(error, place, "file") from error
+
+
+def names_below(place: Location) -> list[str]:
+    """Return the names of files and folders at a place; none if it is not there.
+
+    Raises
+    ------
+    DaskClusterError
+        The store cannot be reached.
+    """
+    fs, path = place.filesystem()
+    fs.invalidate_cache()
+    try:
+        return [str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in fs.ls(path, detail=False)]
+    except FileNotFoundError:
+        return []
+    except DaskClusterError:
+        raise
+    except Exception as error:  # clouds' clients have error classes of their own
+        raise explain(error, place, "folder") from error
+
+
+def remove_file(place: Location, name: str) -> None:
+    """Remove a file, if it is there."""
+    fs, path = place.filesystem()
+    with suppress(FileNotFoundError):  # somebody else was faster
+        fs.rm_file(f"{path}/{name}")

@@ -1,0 +1,134 @@
+"""Whether new rows of a stream still fit the centres that were found before them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.models.fields import read_count, read_number
+from daskcluster.sparse_rows import Rows
+
+MEMORY = 8
+"""The baseline is the mean of about so many leaves."""
+
+
+@dataclass(frozen=True)
+class LeafFit:
+    """How the rows of a leaf fit centres.
+
+    Attributes
+    ----------
+    error : float
+        Weighted mean of squared distances to the nearest centres.
+    counts : ndarray of shape (k,), float64
+        Weight of the rows of each centre.
+    """
+
+    error: float
+    counts: np.ndarray
+
+
+def measure_fit(rows: Rows, weights: np.ndarray, centres: np.ndarray, *, unit: bool) -> LeafFit:
+    """Return how rows fit centres.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.array([[0.0], [1.0], [9.0]])
+    >>> measure_fit(rows, np.array([1.0, 1.0, 2.0]), np.array([[0.0], [9.0]]), unit=False)
+    LeafFit(error=0.25, counts=array([2., 2.]))
+    """
+    labels, distances = nearest_with_distances(rows, centres, unit=unit)
+    total = float(weights.sum())
+    counts = np.bincount(labels, weights, minlength=len(centres))
+    return LeafFit(float((distances * weights).sum()) / total if total > 0.0 else 0.0, counts)
+
+
+def nearest_with_distances(
+    rows: Rows, centres: np.ndarray, *, unit: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the label (n,), int32, and the squared distance (n,), float64, of every row."""
+    prepared, n_rows = PreparedCentres(centres), int(rows.shape[0])
+    labels, distances = np.empty(n_rows, np.int32), np.empty(n_rows)
+    for block in Chunk(rows).blocks(unit=unit):
+        place = slice(block.start, block.stop)
+        prepared.nearest(block.rows, labels[place])
+        prepared.sqdist_to_assigned(block.rows, labels[place], distances[place])
+    return labels, distances
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The error of new rows under the old centres, beside what it used to be.
+
+    Attributes
+    ----------
+    error : float or None
+        Of the last leaf: mean squared distance to the centres that were there before it.
+    baseline : float or None
+        Mean of the leaves before it.
+    n_leaves : int
+        That were measured.
+    is_high : bool
+        The error was last above `baseline` times the threshold.
+    counts : ndarray of shape (k,)
+        Weight of the last leaf's rows in each cluster.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> drift = Drift()
+    >>> for error in (1.0, 1.2, 0.9, 4.0):
+    ...     drift = drift.after(LeafFit(error, np.ones(1)), threshold=1.5)
+    >>> drift.is_high, round(drift.ratio, 1)
+    (True, 3.9)
+    """
+
+    error: float | None = None
+    baseline: float | None = None
+    n_leaves: int = 0
+    is_high: bool = False
+    counts: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def ratio(self) -> float | None:
+        """The error over its baseline."""
+        if self.error is None or not self.baseline:
+            return None
+        return self.error / self.baseline
+
+    def after(self, fit: LeafFit, threshold: float) -> Drift:
+        """Return the state after one more leaf."""
+        baseline = self.baseline
+        if self.error is not None:
+            share = 1.0 / min(self.n_leaves, MEMORY)
+            baseline = (
+                self.error if baseline is None else baseline + share * (self.error - baseline)
+            )
+        found = Drift(fit.error, baseline, self.n_leaves + 1, False, fit.counts)
+        ratio = found.ratio
+        return replace(found, is_high=ratio is not None and ratio > threshold)
+
+    def body(self) -> dict[str, Any]:
+        """Return all but the counts as plain values."""
+        return {
+            "error": self.error,
+            "baseline": self.baseline,
+            "ratio": self.ratio,
+            "n_leaves": self.n_leaves,
+            "is_high": self.is_high,
+        }
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], counts: np.ndarray) -> Drift:
+        """Return what `body` and `counts` describe."""
+        error, baseline = (
+            None if body.get(name) is None else read_number(body, name)
+            for name in ("error", "baseline")
+        )
+        return cls(error, baseline, read_count(body, "n_leaves"), bool(body["is_high"]), counts)

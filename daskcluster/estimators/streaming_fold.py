@@ -1,0 +1,190 @@
+"""What a stream of rows is folded into: a summary, the centres in force, and whether rows still fit them.
+
+The state is a function of the rows and their order: centres are sought anew at leaves that follow from
+the rows alone, however they came in portions. What is asked for in between (`StreamFold.current`)
+is computed from the state and does not change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from daskcluster.coresets.node import LeafSettings, Node
+from daskcluster.coresets.pieces import Piece, Position
+from daskcluster.coresets.stream_rows import StreamRows
+from daskcluster.coresets.tree import CoresetTree
+from daskcluster.data.open import open_dataset
+from daskcluster.estimators.streaming_drift import Drift, measure_fit
+from daskcluster.estimators.streaming_refit import RefitSettings, StreamCentres, refit
+from daskcluster.events import Callback, DriftFound, publish
+from daskcluster.typing import Dataset
+
+REFIT_SHARE = 8
+"""Centres are sought anew when new rows have this part of the weight of all that are remembered."""
+
+_MOST_HISTORY = 100
+
+
+@dataclass(frozen=True)
+class FoldSettings:
+    """All on which a fold depends, but the rows.
+
+    Attributes
+    ----------
+    leaf : LeafSettings
+    refit : RefitSettings
+    drift_threshold : float
+    """
+
+    leaf: LeafSettings
+    refit: RefitSettings
+    drift_threshold: float
+
+    def comparable(self) -> LeafSettings:
+        """Return what two streams must have in common to be merged."""
+        return replace(self.leaf, seed=0)
+
+
+@dataclass
+class StreamFold:
+    """The state of a stream.
+
+    Attributes
+    ----------
+    settings : FoldSettings
+    tree : CoresetTree
+    fitted : StreamCentres or None
+        The centres in force, from the last leaf at which they were sought.
+    drift : Drift
+    since : float
+        Weight of the rows that came since.
+    history : list of dict
+        A record for each of the last hundred times that centres were sought.
+    """
+
+    settings: FoldSettings
+    tree: CoresetTree
+    fitted: StreamCentres | None = None
+    drift: Drift = field(default_factory=Drift)
+    since: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    _current: StreamCentres | None = field(default=None, repr=False)
+    _found: list[StreamCentres] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def empty(cls, settings: FoldSettings) -> StreamFold:
+        return cls(settings, CoresetTree(settings.leaf))
+
+    @property
+    def n_rows(self) -> int:
+        return self.tree.n_rows
+
+    def position(self) -> Position:
+        """Return where the next row stands."""
+        return Position(self.tree.n_leaves, self.tree.tail_rows, self.tree.now)
+
+    def add(self, rows: StreamRows, callbacks: Sequence[Callback] = ()) -> None:
+        """Fold rows in."""
+        self._push(self.tree.fill(rows), callbacks)
+
+    def add_piece(self, piece: Piece, callbacks: Sequence[Callback] = ()) -> None:
+        """Fold in what is left of rows that were summed up elsewhere."""
+        self._push(piece.leaves_into(self.tree), callbacks)
+
+    def _push(self, leaves: Iterator[Node], callbacks: Sequence[Callback]) -> None:
+        for node in leaves:
+            became_high = self._measure(node)
+            self.tree.push(node)
+            self.since += node.weight
+            if became_high:
+                publish(callbacks, self._event())
+            if self.fitted is None or became_high or self._is_due():
+                self._seek()
+        self._current = None
+
+    def _measure(self, node: Node) -> bool:
+        """Measure a leaf under the centres in force; True if the error has just become high."""
+        if self.fitted is None or not node.weight > 0.0:
+            return False
+        was_high = self.drift.is_high
+        found = measure_fit(
+            node.rows, node.weights, self.fitted.centres, unit=self.settings.refit.unit
+        )
+        self.drift = self.drift.after(found, self.settings.drift_threshold)
+        return self.drift.is_high and not was_high
+
+    def _event(self) -> DriftFound:
+        drift = self.drift
+        assert drift.error is not None
+        assert drift.baseline is not None
+        return DriftFound(self.n_rows, drift.error, drift.baseline, tuple(drift.counts.tolist()))
+
+    def _is_due(self) -> bool:
+        return self.since * REFIT_SHARE >= self.tree.weight
+
+    def _seek(self) -> None:
+        if not self.tree.kept_rows:
+            return
+        found = refit(
+            *self.tree.summary(),
+            self.fitted,
+            self.settings.refit,
+            self.n_rows,
+            fresh=True,
+            grow=self.drift.is_high,
+        )
+        if found is None:
+            return
+        self.fitted, self.since = found, 0.0
+        self._found = [*self._found[-_MOST_HISTORY:], found]
+        record = {
+            "iteration": 1 + (self.history[-1]["iteration"] if self.history else 0),
+            "n_rows": self.n_rows,
+            "n_clusters": len(found.centres),
+            "inertia": found.inertia,
+            "n_iter": found.n_iter,
+            "drift": self.drift.ratio,
+        }
+        self.history = [*self.history, record][-_MOST_HISTORY:]
+
+    def current(self) -> StreamCentres | None:
+        """Return the centres of all rows so far: those in force, refined; None before there are enough."""
+        if self._current is None and self.tree.kept_rows:
+            if self.fitted is not None and self.fitted.n_rows == self.n_rows:
+                self._current = self.fitted
+            else:
+                summary = self.tree.summary()
+                self._current = refit(*summary, self.fitted, self.settings.refit, self.n_rows)
+        return self._current
+
+    def take_found(self) -> list[StreamCentres]:
+        """Return the centres that came into force since this was last asked, in order."""
+        found, self._found = self._found, []
+        return found
+
+    def absorb(self, other: StreamFold) -> None:
+        """Take in the rows of another stream, which ran beside this one, and seek centres anew."""
+        self.tree.absorb(other.tree)
+        self.since, self._current = self.tree.weight, None
+        if self.fitted is None:
+            self.fitted = other.fitted
+        if self.fitted is not None:
+            self._seek()
+
+    def twin(self) -> StreamFold:
+        """Return a state that goes its own way from here; what is in both is never changed in place."""
+        tree = CoresetTree(self.tree.settings)
+        tree.__dict__.update(self.tree.__dict__, nodes=list(self.tree.nodes))
+        return replace(self, tree=tree)
+
+    def summary(self) -> Dataset:
+        """Return weighted rows that stand for all that are remembered."""
+        rows, weights = self.tree.summary()
+        return open_dataset(rows, weights=weights)
+
+    @property
+    def remembered(self) -> float:
+        """The weight that all rows have left."""
+        return self.tree.weight

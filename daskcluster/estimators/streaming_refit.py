@@ -1,0 +1,240 @@
+"""Centres of a stream, found anew on its summary: from the old ones, with numbers that stay."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from daskcluster.algorithms.matching import is_the_same, matched
+from daskcluster.data.open import open_dataset
+from daskcluster.estimators.initial import method_for, unit_rows
+from daskcluster.estimators.kmeans import KMeans
+from daskcluster.estimators.streaming_drift import nearest_with_distances
+from daskcluster.randomness import Key
+from daskcluster.sparse_rows import Rows, dense_rows
+
+FRESH_GAIN = 0.02
+"""Centres that were sought from scratch replace the refined ones if they are better by this share."""
+
+_CANDIDATES = 8
+_LEAST_GAIN = 0.3
+
+
+@dataclass(frozen=True)
+class RefitSettings:
+    """What centres are found with.
+
+    Attributes
+    ----------
+    n_clusters, max_clusters : int
+    init : object
+    max_iter : int
+    tol : float
+    metric : str
+    chain_length : int
+    seed : int
+    """
+
+    n_clusters: int
+    max_clusters: int
+    init: Any
+    max_iter: int
+    tol: float
+    metric: str
+    chain_length: int
+    seed: int
+
+    @property
+    def unit(self) -> bool:
+        return self.metric == "cosine"
+
+
+@dataclass(frozen=True)
+class StreamCentres:
+    """Centres of a stream, and what the summary says of them.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+    births : ndarray of shape (k,), int64
+        Rows that the stream had when the cluster of that number began to be.
+    weights, costs : ndarray of shape (k,), float64
+        Weight and inertia of each cluster, as of then.
+    sizes : ndarray of shape (k,), int64
+        Rows of the summary.
+    n_rows : int
+        Rows that the stream had.
+    n_iter : int
+    stop_reason, seeding : str
+    """
+
+    centres: np.ndarray
+    births: np.ndarray
+    weights: np.ndarray
+    costs: np.ndarray
+    sizes: np.ndarray
+    n_rows: int
+    n_iter: int
+    stop_reason: str
+    seeding: str
+
+    @property
+    def inertia(self) -> float:
+        return float(self.costs.sum())
+
+
+def refit(
+    rows: Rows,
+    weights: np.ndarray,
+    before: StreamCentres | None,
+    settings: RefitSettings,
+    n_rows: int,
+    *,
+    fresh: bool = False,
+    grow: bool = False,
+) -> StreamCentres | None:
+    """Return the centres of a summary; None if it has fewer rows than clusters are wanted.
+
+    Parameters
+    ----------
+    rows : Rows, shape (m, d)
+    weights : ndarray of shape (m,)
+    before : StreamCentres, optional
+        Those to begin from.
+    settings : RefitSettings
+    n_rows : int
+        Rows that the stream has had.
+    fresh : bool
+        Also begin anew, and take what that finds where it is better by `FRESH_GAIN`.
+    grow : bool
+        Add clusters, up to the budget, as long as each makes the summary much cheaper.
+
+    Notes
+    -----
+    Cost: k-means of m rows in memory; twice with `fresh`, and once for each cluster that is tried.
+    """
+    wanted = settings.n_clusters if before is None else len(before.centres)
+    if len(rows) < wanted:
+        return None
+    task = _Refit(rows, weights, settings, n_rows)
+    if before is None:
+        return task.begun()
+    best, start = task.refined(before.centres, before), before.centres
+    while grow and len(best.centres) < settings.max_clusters:
+        # Beside the old centres: the refined ones may have left a cluster to reach the new rows.
+        more = task.with_one_more(best, start, before)
+        if more is None:
+            break
+        best, start = more, more.centres
+    return task.better(best, before) if fresh else best
+
+
+@dataclass(frozen=True)
+class _Refit:
+    rows: Rows
+    weights: np.ndarray
+    settings: RefitSettings
+    n_rows: int
+
+    def begun(self) -> StreamCentres:
+        """Return the first centres."""
+        init = self.settings.init
+        # The summary is in memory, whatever it is wrapped in.
+        given = "k-means++" if isinstance(init, str) and init == "auto" else init
+        return self._found(given, self.settings.n_clusters, None)
+
+    def refined(self, centres: np.ndarray, before: StreamCentres) -> StreamCentres:
+        return self._found(centres, len(centres), before)
+
+    def better(self, best: StreamCentres, before: StreamCentres) -> StreamCentres:
+        """Return `best`, or centres from a new start that are much better, in the old order."""
+        other = self._found("k-means++", len(best.centres), None)
+        if other.inertia >= (1.0 - FRESH_GAIN) * best.inertia:
+            return best
+        order = matched(before.centres, other.centres)
+        return self._dated(
+            replace(
+                other,
+                centres=other.centres[order],
+                weights=other.weights[order],
+                costs=other.costs[order],
+                sizes=other.sizes[order],
+                seeding="k-means++",
+            ),
+            before,
+        )
+
+    def with_one_more(
+        self, best: StreamCentres, start: np.ndarray, before: StreamCentres
+    ) -> StreamCentres | None:
+        """Return centres with a cluster more than `start`, or None if `best` is hardly dearer."""
+        k = len(start)
+        centre = self._far_row(start)
+        if centre is None or len(self.rows) <= k:
+            return None
+        found = self._found(np.vstack([start, centre[None]]), k + 1, before)
+        # Any cloud of points becomes cheaper by up to 2 / k; one that has split in two by more.
+        gain = min(_LEAST_GAIN, 2.0 / k)
+        return found if found.inertia <= (1.0 - gain) * best.inertia else None
+
+    def _far_row(self, start: np.ndarray) -> np.ndarray | None:
+        """Return a row drawn by its cost: of several candidates, the one that would lower it most."""
+        unit = self.settings.unit
+        _, distances = nearest_with_distances(self.rows, start, unit=unit)
+        masses = np.cumsum(distances * self.weights)
+        if not masses[-1] > 0.0:
+            return None
+        generator = Key(self.settings.seed, "one more", self.n_rows).generator()
+        drawn = np.searchsorted(masses, generator.random(_CANDIDATES) * masses[-1], side="right")
+        chosen = dense_rows(self.rows[np.minimum(drawn, len(masses) - 1)])
+        candidates = np.ascontiguousarray(chosen, start.dtype)
+        if unit:
+            candidates = unit_rows(candidates)
+        left = [
+            float((np.minimum(distances, self._to(candidate)) * self.weights).sum())
+            for candidate in candidates
+        ]
+        return candidates[int(np.argmin(left))]
+
+    def _to(self, centre: np.ndarray) -> np.ndarray:
+        return nearest_with_distances(self.rows, centre[None], unit=self.settings.unit)[1]
+
+    def _found(self, init: Any, n_clusters: int, before: StreamCentres | None) -> StreamCentres:
+        settings = self.settings
+        kmeans = KMeans(
+            n_clusters,
+            init=init,
+            n_init=1,
+            max_iter=settings.max_iter,
+            tol=settings.tol,
+            metric=settings.metric,
+            chain_length=settings.chain_length,
+            random_state=int(Key(settings.seed, "refit", self.n_rows).generator().integers(2**31)),
+        )
+        with warnings.catch_warnings():
+            # A summary of few distinct rows is no fault of the caller's.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            kmeans.fit(open_dataset(self.rows, weights=self.weights))
+        found = StreamCentres(
+            kmeans.cluster_centers_,
+            np.full(n_clusters, self.n_rows, np.int64),
+            kmeans.cluster_weights_,
+            kmeans.cluster_costs_,
+            kmeans.cluster_sizes_,
+            self.n_rows,
+            kmeans.n_iter_,
+            kmeans.stop_reason_,
+            method_for(settings.init, in_memory=True) if before is None else before.seeding,
+        )
+        return found if before is None else self._dated(found, before)
+
+    def _dated(self, found: StreamCentres, before: StreamCentres) -> StreamCentres:
+        """Return centres with the births of those that were there before."""
+        births = found.births.copy()
+        same = np.flatnonzero(is_the_same(before.centres, found.centres))
+        births[same] = before.births[same]
+        return replace(found, births=births)

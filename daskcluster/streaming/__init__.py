@@ -1,0 +1,1 @@
+"""Clustering of what keeps coming: sources, a ledger of what was folded, and the loop around them."""

@@ -1,0 +1,149 @@
+"""``daskcluster stream`` and ``stream-status``."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from click.testing import Result
+
+import daskcluster as dc
+from daskcluster.cli.main import main
+from tests.cli.conftest import start
+from tests.data.conftest import s3  # noqa: F401  (a fixture)
+from tests.streaming.feeds import bits, open_loop, portion, put
+
+Run = Callable[..., Result]
+STREAM = ("stream", "feed", "--state", "state", "--n-clusters", "4", "--coreset-size", "120")
+
+
+def last(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return found
+
+
+def test_once_after_each_arrival(here: Path, run: Run) -> None:
+    for number in range(3):
+        put(here / "feed", number)
+        found = last(run(*STREAM, "--once", "--labels", "labels"))
+        assert found["rows_seen"] == found["model_version"] == 700 * (number + 1)
+        assert found["new_rows"] == 700
+    assert last(run(*STREAM, "--labels", "labels"))["new_rows"] == 0
+    assert dc.load_model(found["model"]).rows_seen_ == 2100
+    labels = zarr.open_array("labels/part-0001.zarr", mode="r")
+    assert (labels.shape, labels.dtype) == ((700,), np.int32)
+    refused = run(*STREAM, "--half-life", "5000")
+    assert refused.exit_code == 1
+    assert "parameters.half_life was None and is '5000'" in refused.stderr
+
+
+def test_what_is_odd_is_said_on_stderr(here: Path, run: Run) -> None:
+    put(here / "feed", 0)
+    put(here / "feed", 1)
+    (here / "feed" / "part-0001.zarr" / "c" / "0" / "0").unlink()
+    result = run(*STREAM)
+    assert last(result)["findings"][0]["what"] == "unsettled"
+    assert "unsettled: 'part-0001.zarr' waits: half-written: 1 of 3 chunks" in result.stderr
+    assert run(*STREAM, "--once", "--every", "3s").exit_code == 2
+    assert "is not a time" in run(*STREAM, "--every", "often").stderr
+    wrong = run("stream", "feed", "--state", "other", "--n-clusters", "4", "--half-life", "soon")
+    assert wrong.exit_code == 1
+    assert "half_life='soon' should be a number of rows" in wrong.stderr
+
+
+def test_status(here: Path, run: Run) -> None:
+    missing = run("stream-status", "state")
+    assert missing.exit_code == 1
+    assert "no state of a stream" in missing.stderr
+    put(here / "feed", 0)
+    run(*STREAM)
+    shown = run("stream-status", "state").stdout
+    assert "rows seen" in shown
+    assert "part-0000.zarr: 700 rows" in shown
+    found = last(run("stream-status", "state", "--json"))
+    assert (found["rows_seen"], found["objects"], found["rejected"]) == (700, 1, 0)
+    assert run("stream-status", "state", "--json", "--watch", "1s").exit_code == 2
+
+
+def test_a_live_table() -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    from daskcluster.reports.live import live_table
+
+    text = StringIO()
+    with live_table("a stream", Console(file=text, force_terminal=True)) as show:
+        show([("rows seen", "5")])
+        show([("rows seen", "7")])
+    assert "rows seen" in text.getvalue()
+    assert "7" in text.getvalue()
+
+
+def test_a_loop_as_a_process(here: Path) -> None:
+    pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
+    put(here / "feed", 0)
+    process = start(*STREAM, "--every", "0.2s", "--settle", "0", "--metrics-port", "0", cwd=here)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    url = process.stderr.readline().split()[-1]
+    assert json.loads(process.stdout.readline())["rows_seen"] == 700
+    put(here / "feed", 1)
+    while json.loads(process.stdout.readline())["rows_seen"] < 1400:
+        pass
+    json.loads(process.stdout.readline())
+    metrics = urllib.request.urlopen(url, timeout=10).read().decode()
+    assert "daskcluster_stream_rows_seen 1400.0" in metrics
+    assert 'daskcluster_stream_odd_objects{what="late"} 0.0' in metrics
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    options = {"random_state": 0}
+    assert bits(open_loop("feed", "state", **options))["version"] == 1400
+
+
+def test_a_bucket(here: Path, s3: dict[str, Any]) -> None:  # noqa: F811
+    from daskcluster import jobs
+
+    options = {"n_clusters": 4, "coreset_size": 120, "storage_options": s3}
+    urls = {"state": "s3://rows/stream/state", "labels": "s3://rows/stream/labels"}
+    for number in range(4):
+        url = f"s3://rows/stream/feed/part-{number:04d}.zarr"
+        array = zarr.create_array(
+            url, shape=(700, 3), chunks=(300, 3), dtype="f4", storage_options=s3
+        )
+        if number == 2:
+            cycle = jobs.stream("s3://rows/stream/feed", **urls, **options)
+            assert [finding.oddity for finding in cycle.findings] == ["unsettled"]
+        array[:] = portion(number)
+        if number:
+            cycle = jobs.stream("s3://rows/stream/feed", **urls, **options)
+            assert cycle.rows_seen == 700 * (number + 1)
+            assert cycle.findings == ()
+    state = dict(urls, state="s3://rows/stream/other")
+    whole = jobs.stream("s3://rows/stream/feed", **state, **options)
+    one, two = (dc.load_model(each.model, storage_options=s3) for each in (cycle, whole))
+    assert one.cluster_centers_.tobytes() == two.cluster_centers_.tobytes()
+    labels = zarr.open_array("s3://rows/stream/labels/part-0003.zarr", mode="r", storage_options=s3)
+    assert labels[:].min() >= 0
+    import s3fs
+
+    fs = s3fs.S3FileSystem(**s3)
+    fs.copy("rows/stream/feed/part-0001.zarr", "rows/stream/feed/again.zarr", recursive=True)
+    cycle = jobs.stream("s3://rows/stream/feed", **urls, **options)
+    assert [finding.oddity for finding in cycle.findings] == ["duplicate"]
+
+
+def test_help_names_the_sections(run: Run) -> None:
+    shown = run("stream", "--help").stdout
+    for word in ("--half-life", "--every", "--settle", "--labels", "Clustering", "Loop"):
+        assert word in shown
+    assert "stream-status" in main.list_commands(None)  # type: ignore[arg-type]

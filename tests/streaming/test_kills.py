@@ -1,0 +1,161 @@
+"""The loop stopped anywhere and started again ends in the state of one that was not stopped."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from daskcluster.models import checkpoint
+from daskcluster.streaming import folding, labels, ledger, state
+from tests.streaming.feeds import bits, open_loop, portion, put
+
+N = 6
+
+
+class Killed(BaseException):
+    """Stands for the end of a process: no handler of ordinary errors sees it."""
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, die_at: int) -> list[int]:
+    """Let the process die at the `die_at`-th thing that is written or folded; return how many were."""
+    count = [0]
+
+    def fatal(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            count[0] += 1
+            if count[0] == die_at:
+                raise Killed
+            found = function(*arguments, **options)
+            count[0] += 1
+            if count[0] == die_at:
+                raise Killed
+            return found
+
+        return call
+
+    for module, name in [
+        (ledger, "write_whole"),
+        (checkpoint, "write_whole"),
+        (state, "write_whole"),
+        (state, "save_model"),
+        (folding, "_enter"),
+    ]:
+        monkeypatch.setattr(module, name, fatal(getattr(module, name)))
+    write = fatal(labels.LabelWriter.write)
+    monkeypatch.setattr(labels.LabelWriter, "write", lambda self, *a: write(self, *a))
+    return count
+
+
+def run(feed: Path, folder: Path) -> None:
+    loop = open_loop(feed, folder / "state", labels=str(folder / "labels"))
+    loop.cycle()
+
+
+def outcome(feed: Path, folder: Path) -> tuple[Any, ...]:
+    loop = open_loop(feed, folder / "state", labels=str(folder / "labels"))
+    written = [
+        zarr.open_array(str(folder / "labels" / path.name), mode="r")[:].tobytes()
+        for path in sorted(feed.iterdir())
+    ]
+    return bits(loop), written
+
+
+def test_stopped_at_any_point(tmp_path: Path) -> None:
+    feed = tmp_path / "feed"
+    with pytest.MonkeyPatch.context() as patch:
+        count = counted(patch, 0)
+        for number in range(N):
+            put(feed, number)
+            if number % 2:
+                run(feed, tmp_path / "whole")
+    points, want = count[0], outcome(feed, tmp_path / "whole")
+    chosen = sorted(random.Random(0).sample(range(1, points + 1), 12))
+    for die_at in chosen:
+        with pytest.MonkeyPatch.context() as patch:
+            counted(patch, die_at)
+            with suppress(Killed):
+                run(feed, tmp_path / str(die_at))
+        run(feed, tmp_path / str(die_at))
+        assert outcome(feed, tmp_path / str(die_at)) == want, die_at
+
+
+PROGRAM = """
+import os, random, signal, sys, time
+import daskcluster.estimators.streaming, daskcluster.streaming.labels, daskcluster.streaming.loop
+import zarr
+from tests.streaming.feeds import open_loop
+
+feed, state, n_kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
+rng = random.Random(n_kills)
+for number in range(n_kills):
+    heard, said = os.pipe()
+    child = os.fork()  # of a process that has imported everything, and started no thread
+    if not child:
+        loop = open_loop(feed, state)
+        os.write(said, b"o")
+        loop.run(0.05, lambda cycle: os.write(said, b"."))
+    os.read(heard, 1)
+    if number % 3 == 2:
+        os.read(heard, 1)  # now and then something must be done
+    time.sleep(rng.uniform(0.0, 0.8))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(heard), os.close(said)
+"""
+
+
+def killed_while_it_runs(tmp_path: Path, n_kills: int, n_objects: int) -> None:
+    """Kill processes that run the loop, one after the other, while objects land."""
+    feed, staging, root = tmp_path / "feed", tmp_path / "staging", Path(__file__).parents[2]
+    feed.mkdir()
+    arguments = [str(feed), str(tmp_path / "state"), str(n_kills)]
+    killer = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    for number in range(n_objects):
+        # Whole at once: the order in which objects are seen is that of their names.
+        put(staging, number, portion(number, 900)).rename(feed / f"part-{number:04d}.zarr")
+        time.sleep(n_kills / n_objects)
+    assert killer.wait(timeout=250) == 0
+    loop, whole = open_loop(feed, tmp_path / "state"), open_loop(feed, tmp_path / "whole")
+    before = loop.state.rows_seen
+    loop.cycle()
+    whole.cycle()
+    assert 0 < before <= loop.state.rows_seen == n_objects * 900
+    assert bits(loop) == bits(whole)
+
+
+def test_killed_by_a_signal(tmp_path: Path) -> None:
+    killed_while_it_runs(tmp_path, 10, 40)
+
+
+@pytest.mark.slow
+def test_killed_fifty_times(tmp_path: Path) -> None:
+    killed_while_it_runs(tmp_path, 50, 150)
+
+
+@pytest.mark.slow
+def test_many_small_objects_take_no_more_memory(tmp_path: Path) -> None:
+    import psutil
+
+    feed, sizes = tmp_path / "feed", []
+    loop = open_loop(feed, tmp_path / "state", half_life=20_000)
+    process = psutil.Process()
+    for number in range(400):
+        put(feed, number, np.tile(portion(number, 500), (4, 1)))
+        loop.cycle()
+        sizes.append(process.memory_info().rss)
+    assert max(sizes[200:]) < 1.1 * max(sizes[100:200])
