@@ -25,6 +25,14 @@ class Reach(enum.IntEnum):
     EVERYONE = 2
 
 
+class Witness(Protocol):
+    """What stored rows were at one moment."""
+
+    def check(self) -> None:
+        """Raise `InvalidDataError` if they are not the same any more."""
+        ...
+
+
 class Recipe(Protocol):
     """What travels to a task in place of a dataset: small, picklable, free of credentials."""
 
@@ -72,6 +80,10 @@ class Dataset(Protocol):
     def reach(self) -> Reach: ...
 
     def recipe(self) -> Recipe: ...
+
+    def witness(self) -> Witness | None:
+        """Return what tells whether stored rows were changed from here on; None if nobody could."""
+        ...
 
     def bytes_of(self, span: Range) -> int:
         """Return the decoded bytes of the rows of a range, the weights aside."""

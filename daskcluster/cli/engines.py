@@ -56,7 +56,8 @@ class Place:
 
         # What goes wrong is told once, by us; an interrupt would also be logged by the event loop.
         # After the imports, because distributed sets up logging of its own.
-        logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
+        for name in ("tornado.application", "distributed", "distributed.client"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         if self.workers is not None:
             with ExitStack() as stack:
                 cluster = local_cluster(self.workers, self.threads or 1, self.memory_limit)

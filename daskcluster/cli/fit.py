@@ -22,6 +22,7 @@ from daskcluster.cli.parameter_flags import (
     parameter_options,
 )
 from daskcluster.cli.sections import option
+from daskcluster.cli.signals import after_a_commit
 
 
 @click.command("fit", cls=AlgorithmCommand)
@@ -88,7 +89,11 @@ def command(
     inputs = {"source": source, "weights": opening["weights"]}
     if task.name is None:  # a job knows which outputs are its own
         jobs.check_outputs(outputs, inputs, opening["storage_options"], overwrite)
-    with place.open() as engine, console.watching() as callbacks:
+    with (
+        place.open() as engine,
+        console.watching() as callbacks,
+        after_a_commit(wanted="checkpoint" in given),
+    ):
         record = jobs.fit(
             source,
             model=model,

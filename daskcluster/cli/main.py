@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import errno
 import re
-import signal
-import threading
 import warnings
 from importlib import import_module
 from typing import Any
@@ -17,10 +15,15 @@ from typing import Any
 import click
 
 from daskcluster import __version__
+from daskcluster.cli.signals import (
+    INTERRUPTED,
+    TERMINATED,
+    Terminated,
+    farewell,
+    listen_for_termination,
+)
 from daskcluster.errors import DaskClusterError
 
-INTERRUPTED = 130
-TERMINATED = 143
 DEBUG = "daskcluster.debug"
 
 COMMANDS = {
@@ -45,10 +48,9 @@ class Failure(click.ClickException):
     """A known failure, shown as one line."""
 
     def __init__(self, error: BaseException) -> None:
-        text = " ".join(str(error).split())
-        # Library texts name arguments; here the same thing is a flag.
-        text = re.sub(r"overwrite=True( \(--overwrite\))?", "--overwrite", text)
-        super().__init__(text or type(error).__name__)
+        notes = getattr(error, "__notes__", [])
+        text = " ".join(" ".join([str(error) or type(error).__name__, *notes]).split())
+        super().__init__(_in_flags(text))
 
 
 class Commands(click.Group):
@@ -71,14 +73,14 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        _listen_for_termination()
+        listen_for_termination()
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             try:
                 return super().invoke(ctx)
-            except KeyboardInterrupt:
-                click.echo("\nInterrupted; no half-written output was left.", err=True)
-                ctx.exit(INTERRUPTED)
+            except (KeyboardInterrupt, Terminated) as error:
+                click.echo(f"\n{_in_flags(farewell(error))}", err=True)
+                ctx.exit(TERMINATED if isinstance(error, Terminated) else INTERRUPTED)
             except (DaskClusterError, OSError, MemoryError) as error:
                 if ctx.meta.get(DEBUG) or getattr(error, "errno", None) == errno.EPIPE:
                     raise
@@ -89,15 +91,10 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     click.echo(f"Warning: {' '.join(str(message).split())}", err=True)
 
 
-def _listen_for_termination() -> None:
-    # A container is stopped with SIGTERM: leave through the same doors as after an error, so that
-    # partial outputs are removed and worker processes stopped.
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminate)
-
-
-def _terminate(number: int, frame: Any) -> None:
-    raise SystemExit(TERMINATED)
+def _in_flags(text: str) -> str:
+    # Library texts name arguments; here the same thing is a flag.
+    text = re.sub(r"overwrite=True( \(--overwrite\))?", "--overwrite", text)
+    return text.replace("resume=True", "--resume")
 
 
 @click.group("daskcluster", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

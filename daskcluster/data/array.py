@@ -17,6 +17,7 @@ from daskcluster.data.opened import open_once
 from daskcluster.data.partitions import cut_rows, read_spans
 from daskcluster.data.readahead import WINDOW_BYTES
 from daskcluster.data.recipes import HeldRecipe, reopen
+from daskcluster.data.stores import Location, locate
 from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError
 from daskcluster.typing import Range, Reach, Recipe
@@ -112,6 +113,9 @@ class MappedDataset(RowDataset):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (reopen, (self.recipe(),))
+
+    def places(self) -> tuple[Location, ...]:
+        return (locate(self.file.path),)
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         return self._array[start:stop]

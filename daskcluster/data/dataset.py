@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol, Self
@@ -13,6 +13,8 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES, group_chunks, read_spans
 from daskcluster.data.readahead import read_ahead
+from daskcluster.data.stores import Location
+from daskcluster.data.witness import Witness, witness
 from daskcluster.errors import InvalidParameterError
 from daskcluster.sparse_rows import dense_rows
 from daskcluster.typing import Range, Reach, Recipe
@@ -39,6 +41,10 @@ class RowWeights(Protocol):
         ...
 
     def recipe(self) -> Any: ...
+
+    def places(self) -> tuple[Location, ...]:
+        """Where they are stored, if they are."""
+        ...
 
 
 class RowDataset(ABC):
@@ -140,6 +146,19 @@ class RowDataset(ABC):
             if self.own_weights is None
             else WeightedRecipe(recipe, self.own_weights.recipe())
         )
+
+    def places(self) -> tuple[Location, ...]:
+        """Return where the rows are stored, the weights aside; empty in memory."""
+        return ()
+
+    def excused(self) -> Collection[str]:
+        """Return the names of stored objects that may have changed without harm; see `witness`."""
+        return ()
+
+    def witness(self) -> Witness | None:
+        """Return what tells whether rows and weights were changed in their store from here on."""
+        weights = () if self.own_weights is None else self.own_weights.places()
+        return witness((*self.places(), *weights), self.excused)
 
     def with_weights(self, weights: RowWeights) -> Self:
         """Return the same rows with other weights (checked by the caller)."""

@@ -58,6 +58,7 @@ def open_labels(
     >>> open_labels([3, 3, 5]).read(1, 3)
     array([3, 5])
     """
+    location = None
     if isinstance(source, (str, os.PathLike)):
         location = locate(source, storage_options)
         source, what = open_array(location), f"{what} {location.url!r}"
@@ -71,5 +72,6 @@ def open_labels(
     if isinstance(source, np.ndarray):
         return LabelArray(shape[0], lambda start, stop: source[start:stop])
     return LabelArray(
-        shape[0], lambda start, stop: np.asarray(read_chunk(source, slice(start, stop), what))
+        shape[0],
+        lambda start, stop: np.asarray(read_chunk(source, slice(start, stop), what, location)),
     )

@@ -9,8 +9,9 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from daskcluster.data.patience import is_passing, patiently
 from daskcluster.data.stores import Location, explain, open_store
-from daskcluster.errors import DatasetNotFoundError, InvalidDataError
+from daskcluster.errors import DaskClusterError, DatasetNotFoundError, InvalidDataError
 from daskcluster.typing import Reach
 
 if TYPE_CHECKING:
@@ -171,13 +172,43 @@ def metadata_digest(array: zarr.Array[Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def read_chunk(array: zarr.Array[Any], index: Any, where: str) -> Any:
-    """Return ``array[index]``, with an error that names the place of a chunk that cannot be read."""
+def is_longer(before: zarr.Array[Any], now: zarr.Array[Any]) -> bool:
+    """Return True if an array is another one only in that rows were appended."""
+    old, new = dict(before.metadata.to_dict()), dict(now.metadata.to_dict())
+    for facts in (old, new):
+        facts.pop("attributes", None)
+        facts.pop("shape")
+    same = json.dumps(old, sort_keys=True, default=str) == json.dumps(
+        new, sort_keys=True, default=str
+    )
+    return same and before.shape[1:] == now.shape[1:] and before.shape[0] < now.shape[0]
+
+
+def read_chunk(
+    array: zarr.Array[Any], index: Any, where: str, location: Location | None = None
+) -> Any:
+    """Return ``array[index]``, with an error that names the place of a chunk that cannot be read.
+
+    Parameters
+    ----------
+    array : zarr.Array
+    index : slice, or tuple of slices
+    where : str
+        For messages.
+    location : Location, optional
+        Of the array, if it has one: where that is a remote store, a read that fails is made again.
+    """
     try:
-        return array[index]
-    except (OSError, MemoryError, KeyboardInterrupt):
+        return patiently(lambda: array[index], location, damaged=True)
+    except (DaskClusterError, MemoryError, KeyboardInterrupt):
         raise
+    except OSError as error:
+        if location is None or location.is_local:
+            raise
+        raise explain(error, location) from error
     except Exception as error:
+        if location is not None and is_passing(error):
+            raise explain(error, location) from error
         raise InvalidDataError(
             f"Rows {index} of {where} cannot be read ({type(error).__name__}: {error}); unless the "
             "store failed, a chunk is damaged or half-written: write it again."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -13,6 +13,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.data.dataset import OnRead, RowDataset
 from daskcluster.data.opened import open_once
 from daskcluster.data.partitions import MOST_BYTES
+from daskcluster.data.stores import Location
 from daskcluster.typing import Range, Reach, Recipe
 
 WHOLE_BYTES = 256 << 20
@@ -115,6 +116,12 @@ class PartitionedDataset(RowDataset):
 
     def recipe(self) -> Recipe:
         return self.own_recipe()
+
+    def places(self) -> tuple[Location, ...]:
+        return self.base.places()
+
+    def excused(self) -> Collection[str]:
+        return self.base.excused()
 
     def to_scratch(self, folder: str) -> PartitionedDataset:
         """Write the base to Zarr in `folder`, and return the same partitions of that."""

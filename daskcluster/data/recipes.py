@@ -84,6 +84,11 @@ class StoredRecipe(ABC):
     def source(self) -> str:
         return f"{self.location!r}, array={self.name!r}" if self.name else repr(self.location)
 
+    @property
+    def place(self) -> Location:
+        """Where the array or group itself is."""
+        return self.location.child(self.name) if self.name else self.location
+
     def open(self) -> Any:
         """Open the dataset in this process (once).
 

@@ -121,10 +121,16 @@ class ZarrSparseDataset(SparseDataset):
         if first == last:
             return np.empty(0, array.dtype)
         where = f"{name!r} of {self.source}"
-        values = np.asarray(read_chunk(array, slice(first, last), where))
+        place = self.places()[:1]
+        values = np.asarray(read_chunk(array, slice(first, last), where, *place))
         if name == "indices" and values.dtype not in _INDEX_KINDS:
             return values.astype(np.int64)
         return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+    def places(self) -> tuple[Location, ...]:
+        if isinstance(self._recipe, HeldRecipe):
+            return ()
+        return tuple(self._recipe.place.child(name) for name in PARTS)
 
     def to_scratch(self, folder: str) -> RowDataset:
         """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""

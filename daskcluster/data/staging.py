@@ -11,11 +11,14 @@ import json
 import os
 import shutil
 import uuid
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from daskcluster.data.nodes import PARTIAL_MARK
+from daskcluster.data.patience import patiently
 from daskcluster.data.stores import Location, explain, locate
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError, OutputExistsError
 
@@ -89,14 +92,11 @@ class Staging:
 
     @classmethod
     def _begin_remote(cls, target: Location, overwrite: bool, kinds: tuple[str, ...]) -> Staging:
+        _check_remote(target, overwrite, kinds)
         fs, path = target.filesystem()
-        if _check_remote(target, overwrite, kinds):
-            for name in _METADATA:  # the old output stops being readable before it is touched
-                if fs.exists(f"{path}/{name}"):
-                    fs.rm_file(f"{path}/{name}")
-        if fs.exists(path):  # the old output, or what a stopped writer left behind
-            fs.rm(path, recursive=True)
-        fs.pipe_file(f"{path}/{PARTIAL_MARK}", b"")
+        # The mark first: whatever stops us from here on, the next writer may take the place.
+        patiently(lambda: fs.pipe_file(f"{path}/{PARTIAL_MARK}", b""), target)
+        patiently(lambda: _remove_all(fs, path, but_the_mark=True), target)
         return cls(target, target, overwrite)
 
     def commit(self, documents: Mapping[str, bytes]) -> None:
@@ -108,11 +108,7 @@ class Staging:
             Somebody else wrote there in the meantime.
         """
         if not self.target.is_local:
-            fs, path = self.target.filesystem()
-            for name, content in documents.items():
-                fs.pipe_file(f"{path}/{name}", content)
-            fs.rm_file(f"{path}/{PARTIAL_MARK}")
-            fs.invalidate_cache()
+            self._commit_remote(documents)
             return
         for name, content in documents.items():
             file = os.path.join(self.work.url, name)
@@ -120,6 +116,18 @@ class Staging:
             with open(file, "wb") as out:
                 out.write(content)
         self._rename()
+
+    def _commit_remote(self, documents: Mapping[str, bytes]) -> None:
+        fs, path = self.target.filesystem()
+        try:
+            for name, content in documents.items():
+                patiently(partial(fs.pipe_file, f"{path}/{name}", content), self.target)
+            patiently(lambda: _remove_file(fs, f"{path}/{PARTIAL_MARK}"), self.target)
+        except DaskClusterError:
+            raise
+        except Exception as error:
+            raise explain(error, self.target, "output") from error
+        fs.invalidate_cache()
 
     def _rename(self) -> None:
         target, work = self.target.url, self.work.url
@@ -136,14 +144,23 @@ class Staging:
         shutil.rmtree(replaced, ignore_errors=True)
 
     def abort(self) -> None:
-        """Remove what has been written; the target stays absent, or as it was."""
+        """Remove what has been written; the target stays absent, or as it was.
+
+        Never raises: what ended the writing is what its caller should hear of.
+        """
         if self.target.is_local:
             shutil.rmtree(self.work.url, ignore_errors=True)
             return
         fs, path = self.target.filesystem()
-        fs.invalidate_cache()
-        if fs.exists(path):
-            fs.rm(path, recursive=True)
+        try:
+            patiently(lambda: _remove_all(fs, path), self.target)
+        except Exception as error:
+            warnings.warn(
+                f"What was written of the output {self.target.url!r} could not be removed "
+                f"({error}); it cannot be opened, and the next writer removes it.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 def check_free(
@@ -170,6 +187,25 @@ def check_free(
         raise
     except Exception as error:
         raise explain(error, target, "output") from error
+
+
+def _remove_all(fs: Any, path: str, *, but_the_mark: bool = False) -> None:
+    """Remove an output of an object store: first what makes it readable, last the mark."""
+    fs.invalidate_cache()
+    names = [str(name) for name in fs.find(path)]
+    heads = [name for name in names if name.removeprefix(f"{path}/") in _METADATA]
+    rest = [name for name in names if name not in heads and not name.endswith(PARTIAL_MARK)]
+    for part in (heads, rest):
+        if part:
+            fs.rm(part)
+    if not but_the_mark and fs.exists(path):
+        fs.rm(path, recursive=True)
+    fs.invalidate_cache()
+
+
+def _remove_file(fs: Any, path: str) -> None:
+    if fs.exists(path):  # an earlier try may have got that far
+        fs.rm_file(path)
 
 
 def _check_remote(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> bool:

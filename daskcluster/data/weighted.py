@@ -45,6 +45,9 @@ class ArrayWeights:
     def read(self, start: int, stop: int) -> np.ndarray:
         return self.array[start:stop]
 
+    def places(self) -> tuple[Location, ...]:
+        return ()
+
     def recipe(self) -> InlineWeights | HeldRecipe:
         if self.array.nbytes <= INLINE_BYTES:
             return InlineWeights(self.array.tobytes())
@@ -89,8 +92,12 @@ class StoredWeights:
         return self
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        values = read_chunk(self._array, slice(start, stop), f"weights {self._source.location!r}")
+        location = self._source.location
+        values = read_chunk(self._array, slice(start, stop), f"weights {location!r}", location)
         return np.asarray(values, dtype=np.float64)
+
+    def places(self) -> tuple[Location, ...]:
+        return (self._source.place,)
 
     def recipe(self) -> ZarrWeights:
         return self._source

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from daskcluster.data.patience import patiently
 from daskcluster.data.stores import Location, explain
 from daskcluster.errors import DaskClusterError
 
@@ -21,7 +22,7 @@ def write_whole(place: Location, name: str, content: bytes) -> None:
     """
     if not place.is_local:
         fs, path = place.filesystem()
-        fs.pipe_file(f"{path}/{name}", content)
+        patiently(lambda: fs.pipe_file(f"{path}/{name}", content), place)
         return
     # A file on disk grows; renaming lets it appear whole, also after a power cut.
     file = os.path.join(place.url, name)
@@ -43,7 +44,7 @@ def read_whole(place: Location, name: str) -> bytes | None:
     """
     fs, path = place.filesystem()
     try:
-        return bytes(fs.cat_file(f"{path}/{name}"))
+        return bytes(patiently(lambda: fs.cat_file(f"{path}/{name}"), place))
     except FileNotFoundError:
         return None
     except DaskClusterError:

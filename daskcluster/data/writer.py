@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from daskcluster.data.opened import open_once
+from daskcluster.data.patience import patiently
 from daskcluster.data.staging import Staging
-from daskcluster.data.stores import Location, open_store
+from daskcluster.data.stores import Location, explain, open_store
 from daskcluster.errors import InvalidParameterError
 
 if TYPE_CHECKING:
@@ -113,7 +114,23 @@ class StagedArray:
                 f"rows {start} to {stop} should cover whole blocks of {self.block_rows} rows of the "
                 f"{n_rows}; cut the work at multiples of block_rows."
             )
-        array[start:stop] = values
+        self.put(start, values)
+
+    def put(self, start: int, values: np.ndarray) -> None:
+        """Write rows `start` onwards, unchecked.
+
+        Raises
+        ------
+        DaskClusterError
+            The store does not take them; a disk raises what it raises.
+        """
+        array, span = self.open(), slice(start, start + len(values))
+        try:
+            patiently(lambda: array.__setitem__(span, values), self.work)
+        except OSError as error:
+            if self.work.is_local:
+                raise
+            raise explain(error, self.work, "output") from error
 
     def open(self) -> zarr.Array[Any]:
         """Return the array, for writing (opened once per process)."""
@@ -184,7 +201,7 @@ class RowWriter:
         self._filled = 0
 
     def _put(self, start: int, buffer: np.ndarray, filled: int) -> np.ndarray:
-        self._array.open()[start : start + filled] = buffer[:filled]
+        self._array.put(start, buffer[:filled])
         return buffer
 
     def flush(self) -> None:

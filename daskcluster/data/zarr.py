@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.layout import RowLayout
-from daskcluster.data.nodes import metadata_digest, open_array, read_chunk
+from daskcluster.data.nodes import is_longer, metadata_digest, open_array, read_chunk
 from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen
 from daskcluster.data.stores import Location, locate
 from daskcluster.data.weighted import open_weights
@@ -59,11 +60,26 @@ class ZarrDataset(RowDataset):
         return (reopen, (self.recipe(),))
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        blocks = []
+        blocks, place = [], self.places()
         for index, first, last in self._layout.pieces(start, stop):
-            block = np.asarray(read_chunk(self.array, index, self.source))
+            block = np.asarray(read_chunk(self.array, index, self.source, *place))
             blocks.append(block.reshape(-1, self.n_features)[first:last])
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
+    def places(self) -> tuple[Location, ...]:
+        return () if isinstance(self._recipe, HeldRecipe) else (self._recipe.place,)
+
+    def excused(self) -> Collection[str]:
+        """Return what changes where rows are appended: the metadata, and a last chunk that was not full."""
+        if isinstance(self._recipe, HeldRecipe) or not is_longer(self.array, self._recipe.node()):
+            return ()
+        step = self.array.shards or self.array.chunks
+        last = self.array.shape[0] // step[0]
+        counts = [-(-length // size) for length, size in zip(self.array.shape, step, strict=True)]
+        rest = product(*(range(count) for count in counts[1:]))
+        partial = [(last, *index) for index in rest] if self.array.shape[0] % step[0] else []
+        encode = self.array.metadata.encode_chunk_key
+        return {"zarr.json", ".zarray", *(encode(index) for index in partial)}
 
     def to_scratch(self, folder: str) -> RowDataset:
         """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""

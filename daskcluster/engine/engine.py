@@ -18,7 +18,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
 from daskcluster.engine.memory import Footprint
 from daskcluster.events import Callback
-from daskcluster.typing import Dataset, Range, Reachable, Sink
+from daskcluster.typing import Dataset, Range, Reachable, Sink, Witness
 
 T = TypeVar("T")
 
@@ -34,7 +34,8 @@ class Traffic:
 class Placement(ABC):
     """A dataset made ready on an engine, for the length of one fit or predict.
 
-    Use as a context manager: leaving it frees resident partitions and state.
+    Use as a context manager: leaving it frees resident partitions and state, and raises `InvalidDataError`
+    if stored rows were changed meanwhile, since results would mix two versions of them.
 
     Attributes
     ----------
@@ -49,6 +50,7 @@ class Placement(ABC):
     traffic: Traffic
     callbacks: Sequence[Callback]
     shares_memory: bool = False
+    _witness: Witness | None = None
     """Tasks see this process's arrays, so a chunkwise function may write into one."""
 
     @abstractmethod
@@ -130,6 +132,7 @@ class Placement(ABC):
     def close(self) -> None: ...
 
     def __enter__(self) -> Self:
+        self._witness = self.dataset.witness()
         return self
 
     def __exit__(
@@ -139,6 +142,9 @@ class Placement(ABC):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+        # Rows that changed may also be why a read failed, or why rows do not fit what was known of them.
+        if self._witness is not None and (kind is None or issubclass(kind, (ValueError, OSError))):
+            self._witness.check()
 
 
 class Engine(ABC):

@@ -14,6 +14,7 @@ import numpy as np
 from daskcluster.data.stores import Location
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, Notice, publish
+from daskcluster.interrupts import deliver, pending
 from daskcluster.models.checkpoint import CheckpointFolder
 from daskcluster.models.document import Document
 from daskcluster.models.versions import created_with
@@ -55,15 +56,19 @@ class Commits:
     def keep(self, make: Callable[[], Document], *, now: bool = False, counts: bool = True) -> None:
         """Commit what `make` returns if it is time to, or `now`.
 
-        It is time after `every` calls that count and after half a minute, whichever is first.
+        It is time after `every` calls that count and after half a minute, whichever is first, and before an
+        interrupt that waits is delivered, here.
         """
         clock = time.monotonic()
         self._last = clock if self._last is None else self._last
         self._since += int(counts)
         due = (counts and self._since >= self.every) or clock - self._last >= EVERY_SECONDS
-        if now or due:
+        interrupted = pending()
+        if now or due or interrupted:
             self.folder.commit(make())
             self._since, self._last = 0, time.monotonic()
+        if interrupted:
+            deliver()
 
     def part(self, name: str) -> Commits:
         """Return the commits of a part of the fit, with a clock of their own."""

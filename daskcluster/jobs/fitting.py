@@ -11,6 +11,7 @@ from daskcluster.events import Callback
 from daskcluster.jobs.kinds import JOBS
 from daskcluster.jobs.outputs import check_outputs
 from daskcluster.jobs.run import Run
+from daskcluster.models.checkpoint import told_where
 from daskcluster.models.kinds import Model
 from daskcluster.models.record import FitRecord
 from daskcluster.parameters.catalogue import check_parameters, find_algorithm
@@ -115,7 +116,7 @@ def fit(
         engine=engine,
         callbacks=callbacks,
     )
-    with run:
+    with run, told_where(given.get("checkpoint")):
         before = run.earlier(FitRecord)
         if before is not None:
             return before

@@ -17,12 +17,13 @@ import json
 import re
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from daskcluster.data.stores import Location, explain, locate
 from daskcluster.data.whole_files import names_below, write_whole
-from daskcluster.errors import CheckpointError, ModelFormatError
+from daskcluster.errors import CheckpointError, DaskClusterError, EngineError, ModelFormatError
 from daskcluster.models.document import HEAD, Document, Form, sealed, unsealed
 from daskcluster.models.folder import Folder
 from daskcluster.typing import Reach
@@ -111,7 +112,9 @@ class CheckpointFolder:
         try:
             for file, content in sealed(CHECKPOINT, document):
                 write_whole(self._place.child(name), file, content)
-        except OSError as error:
+        except DaskClusterError:
+            raise
+        except Exception as error:  # clouds' clients have error classes of their own
             raise explain(error, self._place, "checkpoint") from error
         self._next += 1
         self._prune()
@@ -186,6 +189,33 @@ class CheckpointFolder:
                         f"{differences(facts, self._facts)}. Give the same data and parameters, or begin "
                         "without resume."
                     )
+
+
+@contextmanager
+def told_where(place: Location | None) -> Iterator[None]:
+    """Let what ends a fit from outside say that its state is kept, if it is.
+
+    Parameters
+    ----------
+    place : Location or None
+        The folder that fits share; None where no state is kept.
+    """
+    try:
+        yield
+    except (EngineError, MemoryError, OSError, KeyboardInterrupt, SystemExit) as error:
+        exists = isinstance(error, FileExistsError)
+        if place is not None and not exists and _holds_commits(place):
+            error.add_note(
+                f"The state of the fit is kept at {place.url!r}: the same call with resume=True "
+                "goes on from it."
+            )
+        raise
+
+
+def _holds_commits(place: Location) -> bool:
+    with suppress(Exception):  # the store may be what failed; the error at hand matters more
+        return any(_commits(place.child(name)) for name in names_below(place))
+    return False
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

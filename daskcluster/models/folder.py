@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from daskcluster.data.patience import patiently
 from daskcluster.data.stores import locate
 from daskcluster.errors import ModelNotFoundError
 
@@ -38,8 +39,7 @@ class Folder:
             It is not there, or may not be read.
         """
         try:
-            with self._fs.open(f"{self._path}/{name}", "rb") as file:
-                content: bytes = file.read(most + 1)
+            content = patiently(lambda: self._content(name, most), self._location)
         except Exception as error:  # clouds' clients have error classes of their own
             raise ModelNotFoundError(
                 f"no model can be read at {self.url!r}: {name} is missing or not readable "
@@ -47,9 +47,15 @@ class Folder:
             ) from error
         return content
 
+    def _content(self, name: str, most: int) -> bytes:
+        with self._fs.open(f"{self._path}/{name}", "rb") as file:
+            content: bytes = file.read(most + 1)
+        return content
+
     def size(self, name: str) -> int:
         """Return the size of file `name` in bytes; -1 if it is not there."""
         try:
-            return int(self._fs.size(f"{self._path}/{name}") or 0)
+            path = f"{self._path}/{name}"
+            return int(patiently(lambda: self._fs.size(path), self._location) or 0)
         except Exception:  # clouds' clients have error classes of their own
             return -1

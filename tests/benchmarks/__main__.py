@@ -24,6 +24,7 @@ BENCHMARKS = {
     "mixture": "tests.benchmarks.bench_mixture",
     "kernel-rows": "tests.benchmarks.bench_kernel_rows",
     "hierarchical": "tests.benchmarks.hierarchical",
+    "allocator": "tests.benchmarks.bench_allocator",
     "assign": "tests.benchmarks.bench_assign",
     "import": "tests.benchmarks.bench_import",
 }

@@ -88,11 +88,11 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     heard = []
     real = sparse_zarr.read_chunk
 
-    def read(array: Any, index: slice, where: str) -> Any:
+    def read(array: Any, index: slice, where: str, *location: Any) -> Any:
         if index.stop is not None:
             chunk = array.chunks[0]
             heard.append((array.basename, index.start // chunk, (index.stop - 1) // chunk))
-        return real(array, index, where)
+        return real(array, index, where, *location)
 
     monkeypatch.setattr(sparse_zarr, "read_chunk", read)
     return heard

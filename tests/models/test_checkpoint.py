@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from daskcluster.data.stores import Location, locate
-from daskcluster.errors import CheckpointError
-from daskcluster.models.checkpoint import CheckpointFolder, _commits, differences
+from daskcluster.errors import CheckpointError, EngineError, InvalidDataError, OutputExistsError
+from daskcluster.models.checkpoint import CheckpointFolder, _commits, differences, told_where
 from daskcluster.models.document import Document
 from tests.data.conftest import s3  # noqa: F401  (a fixture)
 
@@ -84,3 +84,32 @@ def test_facts_of_another_kind_do_not_pass(place: Location) -> None:
         fs.pipe_file(f"{there}/{commit}/{file}", fs.cat_file(f"{path}/{commit}/{file}"))
     with pytest.warns(RuntimeWarning, match="passed over"), pytest.raises(CheckpointError):
         _: Any = other.latest()
+
+
+@pytest.mark.parametrize(
+    "error", [EngineError, ConnectionResetError, MemoryError, KeyboardInterrupt]
+)
+def test_what_ends_a_fit_from_outside_says_where_its_state_is(error: Any, tmp_path: Path) -> None:
+    place = locate(str(tmp_path))
+    for committed in (False, True):
+        if committed:
+            CheckpointFolder(place, {"k": 1}).commit(Document("lloyd", {}, {"centres": np.eye(2)}))
+        with pytest.raises(error) as caught, told_where(place):
+            raise error("it is gone")
+        told = f"The state of the fit is kept at {str(tmp_path)!r}: the same call with resume=True "
+        notes = [f"{told}goes on from it."]
+        assert getattr(caught.value, "__notes__", []) == (notes if committed else [])
+
+
+@pytest.mark.parametrize("error", [CheckpointError, OutputExistsError, InvalidDataError])
+def test_what_a_repetition_would_meet_again_says_nothing_of_it(error: Any, tmp_path: Path) -> None:
+    CheckpointFolder(tmp_path, {"k": 1}).commit(Document("lloyd", {}, {"centres": np.eye(2)}))
+    with pytest.raises(error) as caught, told_where(locate(str(tmp_path))):
+        raise error("no")
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_store_that_cannot_be_asked_hides_no_error() -> None:
+    with pytest.raises(EngineError) as caught, told_where(locate("nosuch://bucket/kept")):
+        raise EngineError("it is gone")
+    assert not hasattr(caught.value, "__notes__")

@@ -1,0 +1,156 @@
+"""What stored rows were when work on them began, to see that they still are at its end.
+
+Zarr reads a chunk that has disappeared as zeros, and one that was written anew as what it is now: a
+fit whose passes saw two versions of its rows would be wrong without a word. So the objects under an
+array are listed before and after (names, sizes, and etags or times of change: no object is read), and
+work on rows that changed ends with an error that names them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from daskcluster.data.patience import patiently
+from daskcluster.data.stores import Location
+from daskcluster.errors import DaskClusterError, InvalidDataError
+from daskcluster.typing import Reach
+
+MOST_OBJECTS = 100_000
+"""Listing more takes a remote store minutes; rows in more objects are not watched."""
+
+Objects = Mapping[str, tuple[Any, ...]]
+"""Size and version of every object under a location, by its path there."""
+
+_VERSIONS = ("ETag", "etag", "generation", "md5Hash", "mtime", "created", "LastModified", "updated")
+"""What file systems call the version of an object, the surest first."""
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Witness:
+    """The objects under some locations at one moment.
+
+    Attributes
+    ----------
+    seen : tuple of (Location, Objects)
+    excused : callable () -> names
+        Asked if something has changed: objects of which that is no harm.
+    """
+
+    seen: tuple[tuple[Location, Objects], ...]
+    excused: Callable[[], Iterable[str]] = tuple
+
+    def check(self) -> None:
+        """Return if all objects are as they were.
+
+        Raises
+        ------
+        InvalidDataError
+            Naming those that are not.
+        """
+        for place, before in self.seen:
+            now = objects_at(place)
+            if now is None or not before:
+                continue
+            found = [name for name in before if before[name] != now.get(name)]
+            if found:
+                excused = self._excused()
+                found = [name for name in found if name not in excused]
+            if found:
+                raise InvalidDataError(
+                    f"The rows at {place.url!r} changed while they were being read: "
+                    f"{_told(sorted(found), before, now)}. A result would mix two versions of them; "
+                    "wait for the writer, or write to another URL, and run again."
+                )
+
+    def _excused(self) -> set[str]:
+        try:
+            return set(self.excused())
+        except DaskClusterError:  # not even its metadata can be read any more
+            return set()
+
+
+def witness(
+    places: Iterable[Location], excused: Callable[[], Iterable[str]] = tuple
+) -> Witness | None:
+    """Return what is at `places` now; None if that is nothing that others could change.
+
+    Notes
+    -----
+    Cost: one listing of each place, 1,000 objects a request of a remote store.
+
+    Examples
+    --------
+    >>> witness([]) is None
+    True
+    """
+    seen = tuple((place, objects_at(place) or {}) for place in places)
+    return Witness(seen, excused) if seen else None
+
+
+def objects_at(place: Location) -> Objects | None:
+    """Return the objects at a place; None if they cannot be listed, or are too many."""
+    try:
+        pairs = _on_disk(place.url) if place.is_local else _in_store(place)
+        found: dict[str, tuple[Any, ...]] = {}
+        for name, version in pairs:
+            found[name] = version
+            if len(found) > MOST_OBJECTS:
+                return None
+    except Exception:  # listing needs a permission that reading does not
+        return None
+    return found
+
+
+def _on_disk(path: str) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    if not os.path.isdir(path):
+        if os.path.exists(path):
+            yield "", _stamp(os.stat(path))
+        return
+    for folder, _, names in os.walk(path):
+        for name in names:
+            file = os.path.join(folder, name)
+            try:
+                stamp = _stamp(os.stat(file))
+            except FileNotFoundError:
+                continue
+            yield os.path.relpath(file, path), stamp
+
+
+def _stamp(facts: os.stat_result) -> tuple[Any, ...]:
+    return facts.st_size, facts.st_mtime_ns
+
+
+def _in_store(place: Location) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    fs, path = place.filesystem()
+
+    def listed() -> dict[str, dict[str, Any]]:
+        fs.invalidate_cache()
+        found: dict[str, dict[str, Any]] = fs.find(path, detail=True)
+        return found
+
+    found = patiently(listed, place if place.reach is Reach.EVERYONE else None)
+    fs.invalidate_cache()
+    for name, facts in found.items():
+        version = next((str(facts[key]) for key in _VERSIONS if facts.get(key)), "")
+        yield name.removeprefix(path).lstrip("/"), (facts.get("size"), version)
+
+
+def _told(names: list[str], before: Objects, now: Objects) -> str:
+    parts = [
+        f"{name or 'the file'} has disappeared"
+        if name not in now
+        else f"{name or 'the file'} was written anew ({_differing(before[name], now[name])})"
+        for name in names[:_NAMED]
+    ]
+    more = len(names) - _NAMED
+    return ", ".join(parts) + (f" and {more} more objects" if more > 0 else "")
+
+
+def _differing(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
+    if before[0] != now[0]:
+        return f"{before[0]} bytes before, {now[0]} now"
+    return f"version {before[1]} before, {now[1]} now"

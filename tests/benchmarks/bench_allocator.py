@@ -1,0 +1,98 @@
+"""What settings of the C library's allocator cost and bring: passes that read chunks, and memory kept."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from daskcluster.data.generate import generate
+from tests.benchmarks.harness import Options, Table, say
+
+TAKES = "about two minutes (--quick: half a minute)"
+
+PROGRAM = """
+import json, statistics, sys
+from contextlib import ExitStack
+import numpy as np
+from distributed import Client, LocalCluster
+import daskcluster as dc
+from daskcluster.engine.connect import local_cluster
+from daskcluster.engine.dask import DaskEngine
+from daskcluster.events import PassEnded
+
+settings, url, passes = sys.argv[1], sys.argv[2], int(sys.argv[3])
+LIMIT = 900 * 2**20
+
+def resident():
+    from pathlib import Path
+    text = Path("/proc/self/status").read_text()
+    return [int(text.partition(name)[2].split()[0]) * 1024 for name in ("VmRSS:", "VmHWM:")]
+
+if __name__ == "__main__":
+    with ExitStack() as stack:
+        if settings == "ours":
+            client = stack.enter_context(local_cluster(2, memory_limit=2 * LIMIT))
+        else:
+            options = dict(host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50)
+            cluster = stack.enter_context(
+                LocalCluster(2, threads_per_worker=1, memory_limit=LIMIT, **options)
+            )
+            client = stack.enter_context(Client(cluster))
+        seconds, sizes = [], []
+        def hear(event):
+            if isinstance(event, PassEnded):
+                seconds.append(event.seconds)
+                if len(seconds) in (passes // 10, passes):
+                    sizes.append(max(client.run(resident).values()))
+        dataset = dc.open_dataset(url)
+        engine = DaskEngine(client, memory_limit=2 * 420 * 2**20)  # no room for resident rows
+        dc.KMeans(
+            8, init=dataset.take(np.arange(8)), max_iter=passes, tol=0, algorithm="lloyd",
+            engine=engine, callbacks=(hear,),
+        ).fit(dataset)
+        passed = statistics.median(seconds[len(seconds) // 2:])
+        print(json.dumps({"seconds": passed, "few": sizes[0], "many": sizes[-1]}))
+"""
+
+
+def measure(settings: str, url: str, passes: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "program.py"  # spawned workers import it
+        program.write_text(PROGRAM)
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", str(program), settings, url, str(passes)],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def run(options: Options) -> list[Table]:
+    passes = 20 if options.quick else 100
+    folder = options.folder("daskcluster-allocator")
+    folder.mkdir(parents=True, exist_ok=True)
+    n_rows = 2_000_000
+    url = str(folder / "rows.zarr")
+    generate(url, n_rows=n_rows, n_features=64, n_clusters=8, overwrite=True)
+    names = {"ours": "daskcluster's", "dask": "Dask's"}
+    rows = []
+    for settings, name in names.items():
+        say(f"  {name} settings")
+        found = measure(settings, url, passes)
+        rate = n_rows * 64 * 4 / found["seconds"] / 1e6
+        sizes = (f"{max(found[key]) / 2**20:.0f}" for key in ("few", "many"))
+        rows.append([name, found["seconds"], rate, *sizes])
+    header = [
+        "settings",
+        "seconds a pass",
+        "MB/s decoded",
+        f"peak of a worker after {passes // 10}",
+    ]
+    header.append(f"and {passes} passes, MiB")
+    return [Table("Two workers that read 512 MB in each pass", header, rows)]

@@ -1,0 +1,120 @@
+"""What is run while processes are killed: one command for each algorithm, and what it leaves behind."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import zarr
+
+from daskcluster.models.persist import is_model, load_document
+from daskcluster.parameters.catalogue import find_algorithm
+
+_ITERATED = "--tol 0 --init random --n-init 1"
+FITS = {
+    "lloyd": f"--max-iter 12 {_ITERATED}",
+    "auto": f"--max-iter 12 {_ITERATED}",
+    "hamerly": f"--max-iter 12 {_ITERATED}",
+    "yinyang": f"--max-iter 12 {_ITERATED}",
+    "elkan": f"--max-iter 12 {_ITERATED}",
+    "mini-batch": "--max-iter 3 --batch-size 1000",
+    "sgd": "--max-iter 2",
+    "nested": "--max-iter 16 --batch-size 2000 --init random",
+    "vrkm++": "--max-iter 3 --init random",
+    "vrkm": "--max-iter 2 --init random",
+    "backward-euler": "--max-iter 12 --batch-size 1000",
+    "coreset": "--coreset-size 2000",
+    "kernel": "--max-iter 6",
+    "mini-batch-kernel": "--max-iter 12 --batch-size 256 --truncation 100",
+    "var-gmm": "--max-iter 6",
+    "vc-gmm": "--coreset-size 2000 --max-iter 6",
+}
+"""Parameters with which a fit takes a second or two, by algorithm."""
+
+_FEW_ROWS = ("kernel",)
+"""Algorithms whose cost is quadratic in the rows."""
+
+N_ROWS, N_FEATURES, CHUNK = 48_000, 64, 4_000
+N_CLUSTERS = 12
+
+
+def write_rows(folder: Path, n_rows: int = N_ROWS) -> None:
+    """Write the rows of all fits: heavy tails, in chunks (and so partitions) of a megabyte."""
+    rng = np.random.default_rng(8)
+    rows = rng.lognormal(size=(n_rows, N_FEATURES)).astype(np.float32)
+    for name, count in (("rows", n_rows), ("few", 4_000)):
+        zarr.create_array(
+            folder / f"{name}.zarr", data=rows[:count], chunks=(min(CHUNK, count), N_FEATURES)
+        )
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One fit, with a folder for its outputs.
+
+    Attributes
+    ----------
+    algorithm : str
+    data : Path
+        Where `write_rows` wrote.
+    folder : Path
+        Its own.
+    """
+
+    algorithm: str
+    data: Path
+    folder: Path
+
+    @property
+    def resumes(self) -> bool:
+        """The algorithm keeps checkpoints."""
+        return "checkpoint" in find_algorithm(self.algorithm).parameters
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "kept"
+
+    def arguments(self, scheduler: str, *, resume: bool = False) -> list[str]:
+        """Return the arguments of the command."""
+        source = "few" if self.algorithm in _FEW_ROWS else "rows"
+        words = ["fit", str(self.data / f"{source}.zarr"), "--algorithm", self.algorithm]
+        words += ["--n-clusters", str(N_CLUSTERS), "--random-state", "5"]
+        words += FITS[self.algorithm].split()
+        words += ["--model", str(self.folder / "m.zarr"), "--labels", str(self.folder / "l.zarr")]
+        words += ["--scheduler", scheduler, "--timeout", "5", "--overwrite"]
+        if self.resumes:
+            words += ["--checkpoint", str(self.checkpoint), "--checkpoint-every", "1"]
+            words += ["--resume"] if resume else []
+        return words
+
+    def has_committed(self) -> bool:
+        """Return True if there is something to resume from."""
+        return any(self.checkpoint.glob("*/*/zarr.json"))
+
+    def digest(self) -> str:
+        """Return a digest of all bits of the model and the labels, and of how the fit ended."""
+        model = load_document(str(self.folder / "m.zarr"))
+        found = hashlib.sha256()
+        for name, array in sorted(model.arrays().items()):
+            found.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+        found.update(
+            repr((model.n_iter, model.stop_reason, sorted(model.facts().items()))).encode()
+        )
+        found.update(zarr.open_array(self.folder / "l.zarr", mode="r")[:].tobytes())
+        return found.hexdigest()[:16]
+
+    def half_written(self) -> str:
+        """Return which output can be opened though it is not whole; empty if there is none."""
+        model, labels = self.folder / "m.zarr", self.folder / "l.zarr"
+        if os.path.exists(model):
+            if not is_model(str(model)):
+                return "model"
+            load_document(str(model))
+        if os.path.exists(labels):
+            array = zarr.open_array(labels, mode="r")
+            if array.nchunks_initialized != array.nchunks:
+                return "labels"
+        return ""

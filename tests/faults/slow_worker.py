@@ -1,0 +1,84 @@
+"""A worker that has a fraction of the speed of the others: how much of its work moves to them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from tests.faults.fits import write_rows
+from tests.faults.processes import Cluster
+
+N_ROWS, N_CLUSTERS, ITERATIONS = 200_000, 256, 24
+CYCLE_SECONDS = 0.04
+
+
+@contextmanager
+def slowed(pid: int, speed: float) -> Iterator[None]:
+    """Let a process run for a part of the time only."""
+    over = threading.Event()
+
+    def breathe() -> None:
+        while not over.is_set():
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(CYCLE_SECONDS * (1 - speed))
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(CYCLE_SECONDS * speed)
+
+    thread = threading.Thread(target=breathe)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def fit(cluster: Cluster, folder: Path) -> Any:
+    from distributed import Client
+
+    import daskcluster as dc
+
+    with Client(cluster.address, set_as_default=False) as client:
+        start = dc.open_dataset(str(folder / "rows.zarr")).take(np.arange(N_CLUSTERS))
+        model = dc.KMeans(
+            N_CLUSTERS, init=start, max_iter=ITERATIONS, tol=0, algorithm="lloyd", engine=client
+        )
+        return model.fit(str(folder / "rows.zarr"))
+
+
+def measure(folder: Path, speed: float = 0.25) -> dict[str, float]:
+    """Return seconds of an iteration with two equal workers, and with one of them slowed.
+
+    With equal shares an iteration would take 1 / speed times as long, with perfect ones
+    2 / (1 + speed) times.
+    """
+    write_rows(folder, N_ROWS)
+    cluster = Cluster(folder / "cluster", 2)
+    try:
+        cluster.wait_for_workers()
+        fit(cluster, folder)
+        even = fit(cluster, folder)
+        with slowed(cluster.workers[0].pid, speed):
+            uneven = fit(cluster, folder)
+    finally:
+        cluster.close()
+    if even.cluster_centers_.tobytes() != uneven.cluster_centers_.tobytes():
+        raise AssertionError("the results differ")
+    late = [[step["seconds"] for step in m.history_[ITERATIONS // 2 :]] for m in (even, uneven)]
+    return {
+        "speed": speed,
+        "even": median(late[0]),
+        "uneven": median(late[1]),
+        "ratio": median(late[1]) / median(late[0]),
+        "equal shares": 1 / speed,
+        "perfect shares": 2 / (1 + speed),
+    }

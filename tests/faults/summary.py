@@ -1,0 +1,75 @@
+"""What trials came to: counts, times, and the table of ``docs/reliability.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from tests.faults.trials import KINDS, Outcome
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return the figures of all trials, and by kind and by algorithm."""
+    hits = [outcome for outcome in outcomes if outcome.landed]
+    algorithms = sorted({outcome.plan.algorithm for outcome in hits})
+    return {
+        "all": _figures(hits),
+        "missed": len(outcomes) - len(hits),
+        "kinds": {k: _figures([o for o in hits if o.plan.kind == k]) for k in KINDS},
+        "algorithms": {a: _figures([o for o in hits if o.plan.algorithm == a]) for a in algorithms},
+        "troubles": [o.as_dict() for o in hits if o.trouble],
+    }
+
+
+def _figures(hits: Sequence[Outcome]) -> dict[str, Any]:
+    well = [outcome for outcome in hits if outcome.recovered]
+    times = sorted(outcome.recovery for outcome in well)
+    noticed = sorted(o.noticed for o in hits if o.noticed)
+    return {
+        "trials": len(hits),
+        "recovered": len(well),
+        "wrong": sum(not outcome.right for outcome in well),
+        "resumed": sum(outcome.resumed for outcome in well),
+        "undisturbed": median([o.undisturbed for o in hits]) if hits else 0.0,
+        "recovery_median": median(times) if times else 0.0,
+        "recovery_worst": times[-1] if times else 0.0,
+        "noticed_median": median(noticed) if noticed else 0.0,
+        "noticed_worst": noticed[-1] if noticed else 0.0,
+    }
+
+
+_COLUMNS = (
+    "| killed | trials | recovered | wrong results | resumed | whole fit, s | kill to result, s | "
+    "worst, s |",
+    "|---|---|---|---|---|---|---|---|",
+)
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """Return the tables of a page: by what was killed, and by algorithm."""
+    names = {
+        "worker": "workers (one, or all but one)",
+        "client": "the client, run again",
+        "scheduler": "the scheduler, run again on a new cluster",
+    }
+    rows = [_row(names[kind], figures) for kind, figures in found["kinds"].items()]
+    lines = [*_COLUMNS, *rows, _row("**all**", found["all"]), ""]
+    lost = found["kinds"]["scheduler"]
+    if lost["trials"]:
+        lines += [
+            f"Without its scheduler the command ended with the error that is due after "
+            f"{lost['noticed_median']:.1f} s (median; worst {lost['noticed_worst']:.1f} s), with "
+            "`--timeout 5`; the last two columns count from there.",
+            "",
+        ]
+    lines += [_COLUMNS[0].replace("killed", "algorithm"), _COLUMNS[1]]
+    lines += [_row(f"`{name}`", figures) for name, figures in found["algorithms"].items()]
+    return "\n".join(lines)
+
+
+def _row(name: str, f: dict[str, Any]) -> str:
+    counts = (f["trials"], f["recovered"], f["wrong"], f["resumed"])
+    times = (f["undisturbed"], f["recovery_median"], f["recovery_worst"])
+    cells = [name, *map(str, counts), *(f"{seconds:.1f}" for seconds in times)]
+    return f"| {' | '.join(cells)} |"

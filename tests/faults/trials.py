@@ -1,0 +1,257 @@
+"""Trials: a fit whose worker, scheduler or client is killed at a random moment, and what comes of it.
+
+A supervisor stands behind the cluster in half of the trials, and starts lost workers again while the
+fit goes on; in the others the fit has to do with those that are left, at least one.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tests.faults.fits import Fit, write_rows
+from tests.faults.processes import Cluster, Command, kill
+
+KINDS = ("worker", "client", "scheduler")
+EARLIEST, LATEST = 0.02, 0.98
+"""Between which parts of the time of an undisturbed fit the kill comes."""
+_SOONER = 0.6
+_TRIES = 4
+_PATIENCE = 300.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One trial, as a seed decides it.
+
+    Attributes
+    ----------
+    number : int
+    kind : {"worker", "client", "scheduler"}
+    algorithm : str
+    moment : float
+        Part of the time of an undisturbed fit after which the kill comes.
+    victims : tuple of int
+        Places of the workers that are killed.
+    supervised : bool
+        Lost workers are replaced at once.
+    """
+
+    number: int
+    kind: str
+    algorithm: str
+    moment: float
+    victims: tuple[int, ...] = ()
+    supervised: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a trial.
+
+    Attributes
+    ----------
+    plan : Plan
+    landed : bool
+        The fit was still running when it was hit; the others prove nothing and are not counted.
+    recovered : bool
+        A result was there in the end; of a lost scheduler, also the error that was due.
+    right : bool
+        With the bits of a fit that nobody disturbed.
+    resumed : bool
+        From a checkpoint; the others began again, or just went on.
+    undisturbed, recovery, noticed : float
+        Seconds: of a whole fit without a kill; from the kill to the result; from the kill of a scheduler
+        to the error.
+    trouble : str
+        What was wrong.
+    """
+
+    plan: Plan
+    landed: bool = True
+    recovered: bool = False
+    right: bool = False
+    resumed: bool = False
+    undisturbed: float = 0.0
+    recovery: float = 0.0
+    noticed: float = 0.0
+    trouble: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> Outcome:
+        plan = dict(record["plan"])
+        plan["victims"] = tuple(plan["victims"])
+        return cls(**{**record, "plan": Plan(**plan)})
+
+
+def plans(
+    count: int, seed: int, algorithms: Sequence[str], kinds: Sequence[str], n_workers: int
+) -> Iterator[Plan]:
+    """Yield `count` trials, the same for the same seed, each independent of those before it."""
+    for number in range(count):
+        rng = random.Random(f"{seed}-{number}")
+        kind = kinds[number % len(kinds)]
+        algorithm = algorithms[number // len(kinds) % len(algorithms)]
+        moment = rng.uniform(EARLIEST, LATEST)
+        lost = rng.randint(1, n_workers - 1)
+        victims = tuple(sorted(rng.sample(range(n_workers), lost))) if kind == "worker" else ()
+        yield Plan(number, kind, algorithm, moment, victims, rng.random() < 0.5)
+
+
+@dataclass
+class Undisturbed:
+    """A fit that nobody disturbed: what the others are compared with."""
+
+    digest: str
+    seconds: float
+
+
+@dataclass
+class Arena:
+    """Where trials are run: data, a cluster that is made anew when its scheduler was killed.
+
+    Parameters
+    ----------
+    folder : Path
+    n_workers : int
+    """
+
+    folder: Path
+    n_workers: int = 3
+    _cluster: Cluster | None = None
+    _known: dict[str, Undisturbed] = field(default_factory=dict)
+    _count: int = 0
+
+    def __post_init__(self) -> None:
+        write_rows(self.folder)
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster, with all its workers."""
+        if self._cluster is not None and not self._cluster.scheduler.is_alive():
+            self.close()
+        if self._cluster is None:
+            self._count += 1
+            self._cluster = Cluster(self.folder / f"cluster-{self._count}", self.n_workers)
+        self._cluster.replace_lost_workers()
+        self._cluster.wait_for_workers()
+        return self._cluster
+
+    def undisturbed(self, algorithm: str) -> Undisturbed:
+        """Return digest and seconds of a fit without a kill; two of them have to agree."""
+        if algorithm not in self._known:
+            found = [self._whole(algorithm) for _ in range(2)]
+            if found[0].digest != found[1].digest:
+                raise AssertionError(f"two undisturbed fits of {algorithm} differ")
+            self._known[algorithm] = found[1]
+        return self._known[algorithm]
+
+    def _whole(self, algorithm: str) -> Undisturbed:
+        fit = self.fit(algorithm)
+        command = Command(fit.arguments(self.cluster.address), fit.folder, "whole")
+        code, seconds = command.end(_PATIENCE)
+        if code:
+            raise AssertionError(f"an undisturbed fit of {algorithm} ended with {command.stderr}")
+        return Undisturbed(fit.digest(), seconds)
+
+    def fit(self, algorithm: str) -> Fit:
+        """Return a fit in a folder of its own."""
+        self._count += 1
+        folder = self.folder / f"fit-{self._count}"
+        folder.mkdir()
+        return Fit(algorithm, self.folder, folder)
+
+    def run(self, plan: Plan) -> Outcome:
+        """Run a trial; one whose fit ended before the kill is tried again with an earlier one."""
+        undisturbed = self.undisturbed(plan.algorithm)
+        outcome = Outcome(plan, landed=False)
+        for _ in range(_TRIES):
+            outcome = self._try(plan, undisturbed)
+            if outcome.landed:
+                break
+            plan = replace(plan, moment=plan.moment * _SOONER)
+        return outcome
+
+    def _try(self, plan: Plan, undisturbed: Undisturbed) -> Outcome:
+        fit, cluster = self.fit(plan.algorithm), self.cluster
+        command = Command(fit.arguments(cluster.address), fit.folder, "hit")
+        if not command.running_after(plan.moment * undisturbed.seconds):
+            return Outcome(plan, landed=False)
+        hit: Callable[..., Outcome] = getattr(self, f"_{plan.kind}")
+        outcome = Outcome(plan, undisturbed=undisturbed.seconds)
+        try:
+            outcome = hit(outcome, fit, command, cluster)
+        except (TimeoutError, OSError, ValueError) as error:
+            return replace(outcome, trouble=f"{type(error).__name__}: {error}")
+        finally:
+            kill(command.process)
+        if not outcome.recovered:
+            return outcome
+        right = fit.digest() == undisturbed.digest
+        return replace(outcome, right=right, trouble="" if right else "other bits")
+
+    def _worker(self, outcome: Outcome, fit: Fit, command: Command, cluster: Cluster) -> Outcome:
+        plan, killed = outcome.plan, time.monotonic()
+        cluster.kill_workers(list(plan.victims))
+        if plan.supervised:
+            cluster.replace_lost_workers()
+        code, _ = command.end(_PATIENCE)
+        trouble = command.stderr if code else ""
+        recovery = time.monotonic() - killed
+        return replace(outcome, recovered=code == 0, recovery=recovery, trouble=trouble)
+
+    def _client(self, outcome: Outcome, fit: Fit, command: Command, cluster: Cluster) -> Outcome:
+        killed = time.monotonic()
+        kill(command.process)
+        return self._again(outcome, fit, cluster, killed)
+
+    def _scheduler(self, outcome: Outcome, fit: Fit, command: Command, cluster: Cluster) -> Outcome:
+        killed = time.monotonic()
+        kill(cluster.scheduler)
+        code, _ = command.end(_PATIENCE)
+        outcome = replace(outcome, noticed=time.monotonic() - killed)
+        trouble = unclean(code, command.stderr, fit)
+        if trouble:
+            return replace(outcome, trouble=trouble)
+        return self._again(outcome, fit, self.cluster, time.monotonic())
+
+    def _again(self, outcome: Outcome, fit: Fit, cluster: Cluster, since: float) -> Outcome:
+        """Run the command again, as a person or a supervisor would."""
+        half = fit.half_written()
+        if half:
+            return replace(outcome, trouble=f"half-written {half}")
+        resumed = fit.has_committed()
+        command = Command(fit.arguments(cluster.address, resume=True), fit.folder, "again")
+        code, _ = command.end(_PATIENCE)
+        trouble = command.stderr if code else ""
+        seconds = time.monotonic() - since
+        return replace(
+            outcome, recovered=code == 0, recovery=seconds, resumed=resumed, trouble=trouble
+        )
+
+
+def unclean(code: int, text: str, fit: Fit) -> str:
+    """Return what is wrong with how a fit ended that lost its scheduler; empty if nothing is."""
+    if code != 1 or "Traceback" in text or not text.startswith("Error: "):
+        return f"no clean end, but exit code {code}: {text}"
+    if fit.has_committed() and str(fit.checkpoint) not in text:
+        return f"the error does not name the checkpoint: {text}"
+    return fit.half_written() and f"half-written {fit.half_written()}"

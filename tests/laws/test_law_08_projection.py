@@ -1,0 +1,159 @@
+"""Law 8: measured peaks stay within the projection, on threads and workers; long runs do not grow."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daskcluster.cli.dry_run import project_fit
+from daskcluster.cli.engines import Place
+from daskcluster.data.generate import generate
+from daskcluster.data.open import open_dataset
+from daskcluster.engine.connect import local_cluster
+from daskcluster.engine.dask import DaskEngine
+from daskcluster.estimators.load import named
+from daskcluster.parameters.catalogue import find_algorithm
+
+MB = 1 << 20
+LIMIT = 620 * MB
+MARGIN = 24 * MB
+"""Compiled code that is loaded when it is first used."""
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "lloyd": {"init": "k-means||", "max_iter": 4, "tol": 0.0},
+    "hamerly": {"init": "random", "n_init": 1, "max_iter": 6, "tol": 0.0},
+    "mini-batch": {"max_iter": 2, "batch_size": 10_000},
+    "nested": {"init": "random", "max_iter": 12},
+    "vrkm++": {"init": "random", "max_iter": 2},
+    "backward-euler": {"max_iter": 10},
+    "coreset": {"coreset_size": 10_000},
+    "mini-batch-kernel": {"max_iter": 6},
+    "var-gmm": {"max_iter": 3},
+    "vc-gmm": {"max_iter": 3},
+}
+IN_CI = ("lloyd",)
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from daskcluster.cli.main import main
+main(sys.argv[1:], standalone_mode=False)
+# Not ru_maxrss: a child process inherits that of its parent.
+status = Path("/proc/self/status").read_text()
+print(json.dumps(int(status.partition("VmHWM:")[2].split()[0]) * 1024))
+"""
+
+
+def flags(parameters: dict[str, Any]) -> list[str]:
+    return [w for name, v in parameters.items() for w in (f"--{name.replace('_', '-')}", str(v))]
+
+
+def peak() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def resident() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return 2 million rows, 128 MB, in chunks of 8 MB."""
+    url = str(tmp_path_factory.mktemp("projection") / "rows.zarr")
+    generate(url, n_rows=2_000_000, n_features=16, n_clusters=16)
+    return url
+
+
+def projected(rows: str, algorithm: str, place: Place) -> int:
+    """Return what a fit may take: the projection, and the largest bounds that fit in the room for them."""
+    given = {"n_clusters": 16, **FAMILIES[algorithm]}
+    found = project_fit(rows, {}, place, algorithm, given)
+    bounds = [found["bounds"]["needed"][kind] for kind in found["bounds"]["fitting"]]
+    return int(found["memory"]["projected"]) + max(bounds, default=0)
+
+
+MARKED = [
+    pytest.param(name, marks=() if name in IN_CI else pytest.mark.slow, id=name)
+    for name in FAMILIES
+]
+
+
+@pytest.mark.parametrize("algorithm", MARKED)
+def test_a_peak_on_threads(rows: str, tmp_path: Path, algorithm: str) -> None:
+    place = Place(threads=2, memory_limit=LIMIT)
+    words = ["fit", rows, "--algorithm", algorithm, "--n-clusters", "16", "--random-state", "0"]
+    words += flags(FAMILIES[algorithm])
+    words += ["--threads", "2", "--memory-limit", str(LIMIT), "--model", str(tmp_path / "m")]
+    words += ["--labels", str(tmp_path / "labels.zarr"), "--overwrite"]
+    for _ in range(2):  # the first run compiles what is not in the cache
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found <= projected(rows, algorithm, place) + MARGIN
+    assert found <= LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", list(FAMILIES))
+def test_a_peak_on_workers(rows: str, algorithm: str) -> None:
+    parameters = {"n_clusters": 16, "random_state": 0, **FAMILIES[algorithm]}
+    entry = find_algorithm(algorithm)
+    for _ in range(2):  # the first run compiles what is not in the cache
+        with local_cluster(2, memory_limit=2 * LIMIT) as client:
+            engine = DaskEngine(client)
+            place = Place(scheduler=client.scheduler.address)
+            allowed = projected(rows, algorithm, place)
+            model = named(entry.estimator)(**entry.arguments(parameters), engine=engine)
+            model.fit(open_dataset(rows))
+            peaks = client.run(peak)
+    assert sum(peaks.values()) <= allowed + MARGIN * len(peaks)
+    assert max(peaks.values()) <= LIMIT
+
+
+# -- long runs ------------------------------------------------------------------------------------------
+
+GROWTH = 12 * MB
+FEW, MANY = 30, 300
+
+
+@pytest.fixture(params=["threads", pytest.param("workers", marks=pytest.mark.slow)])
+def place(request: Any) -> Iterator[Any]:
+    """Yield an engine, and a function that returns the resident bytes of all its processes."""
+    import daskcluster as dc
+
+    if request.param == "threads":
+        yield dc.LocalEngine(2), resident
+        return
+    with local_cluster(2, memory_limit=2 * LIMIT) as client:
+        yield DaskEngine(client), lambda: resident() + sum(client.run(resident).values())
+
+
+@pytest.mark.parametrize("algorithm", ["lloyd", "hamerly"])
+def test_three_hundred_iterations_take_what_thirty_take(
+    tmp_path: Path, place: Any, algorithm: str
+) -> None:
+    import daskcluster as dc
+
+    engine, measure = place
+    url = str(tmp_path / "rows.zarr")
+    generate(url, n_rows=100_000, n_features=16, n_clusters=40)
+    dataset, sizes = open_dataset(url), []
+    for count in range(FEW, MANY + 1, FEW):
+        model = dc.KMeans(
+            60, init="random", n_init=1, max_iter=FEW, tol=0, random_state=count, algorithm=algorithm,
+            engine=engine,
+        )  # fmt: skip
+        model.fit(dataset)
+        sizes.append(measure())
+    # The first fit loads what all of them need, and the second settles the allocator.
+    assert sizes[-1] - sizes[1] <= GROWTH * (3 if engine.name == "dask" else 1)
