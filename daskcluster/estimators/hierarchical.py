@@ -35,7 +35,7 @@ class HierarchicalKMeans(KMeansEstimator):
     refine_iter : int
         Iterations of that.
     init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}
-        Of the cells, and within each. ``"auto"``: k-means++.
+        Of the cells, and within each. ``"auto"``: k-means++ for the cells, AFK-MC2 within.
     max_iter : int
         Iterations at most, of the cells and within each.
     tol : float
@@ -50,7 +50,7 @@ class HierarchicalKMeans(KMeansEstimator):
     max_time : float, optional
         Seconds; the refinement does not begin after them, and its iteration that exceeds them is the last.
     bounds_memory : int or "auto"
-        Bytes that the bounds of the refinement may take.
+        Bytes that the bounds of the refinement may take; up to five iterations do without.
     chain_length : int
         Of ``"afk-mc2"``.
 
@@ -79,7 +79,7 @@ class HierarchicalKMeans(KMeansEstimator):
     others together take O(n d sqrt(k)) operations a pass or iteration. A group is a sixteenth of the
     rows, but at least 64 MB and at most 4 GB; rows in memory are gathered once. Memory: for each thread one
     group of cells and its statistics (8 k (d + 1) bytes, twice that for float64 or weighted rows), and the
-    bounds of the refinement.
+    bounds of the refinement, if it has more than five iterations.
 
     Two-level clustering for large vocabularies: Nister and Stewenius, "Scalable Recognition with a
     Vocabulary Tree" (CVPR 2006), with equal branching. What differs: quotas in proportion to weight by

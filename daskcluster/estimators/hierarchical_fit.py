@@ -28,6 +28,8 @@ from daskcluster.estimators.hierarchical_cells import (
     fit_centres,
 )
 from daskcluster.estimators.hierarchical_plan import (
+    FEW_REFINEMENTS,
+    cell_method,
     coarse_cells,
     coarse_sample,
     hierarchical_footprint,
@@ -61,7 +63,7 @@ class HierarchicalFit(Fit):
     def run(self) -> KMeansRun:
         """Return the run of all centres; its ``n_iter`` counts iterations of the refinement."""
         estimator = self.estimator
-        self.method = method_for(self.init, in_memory=True)
+        self.method = cell_method(self.init)
         refinements = int(estimator.refine_iter) if estimator.refine else 0
         self.started("hierarchical", max_iter=refinements)
         footprint = hierarchical_footprint(
@@ -97,7 +99,7 @@ class HierarchicalFit(Fit):
             np.empty((0, self.dataset.n_features), rows.dtype),
             none,
             none,
-            self.init,
+            method_for(self.init, in_memory=True),
             self.unit,
             int(estimator.chain_length),
             int(estimator.max_iter),
@@ -117,7 +119,9 @@ class HierarchicalFit(Fit):
         weighted = self.dataset.weights is not None
         weights = found.weights.sum(axis=0) if weighted else found.sizes.astype(np.float64)
         quotas = find_quotas(weights, found.sizes, self.n_clusters, counter(rows, coarse, labels))
-        cells = replace(parameters, coarse=coarse, sizes=found.sizes, quotas=quotas)
+        cells = replace(
+            parameters, coarse=coarse, sizes=found.sizes, quotas=quotas, init=self.method
+        )
         publish(self.callbacks, _division(cells))
         return cells
 
@@ -164,7 +168,7 @@ class HierarchicalFit(Fit):
         """Move all centres together, a few times."""
         left = self.time_left()
         choice = AssignmentChoice(
-            "auto",
+            "auto" if refinements > FEW_REFINEMENTS else "lloyd",
             self.n_clusters,
             self.estimator.bounds_memory,
             self.callbacks,

@@ -29,7 +29,7 @@ HIERARCHICAL = (
     Parameter("refine", bool, True, "Move all centres together once the cells are clustered."),
     Parameter("refine_iter", int, 2, "Iterations of that, over all rows and all centres.", least=0),
     INIT.varied(
-        help="How to choose the first centres, of cells and within each of them. auto: k-means++.",
+        help="How to choose the first centres. auto: k-means++ for the cells, afk-mc2 within each.",
         other="",
     ),
     MAX_ITER.varied(default=100, help="Iterations within a cell at most."),
@@ -38,7 +38,9 @@ HIERARCHICAL = (
     RANDOM_STATE,
     VERBOSE,
     MAX_TIME,
-    BOUNDS_MEMORY,
+    BOUNDS_MEMORY.varied(
+        help="Bytes that bounds may take; up to five iterations of the refinement do without."
+    ),
     CHAIN_LENGTH,
 )
 """All of them but ``engine`` and ``callbacks``, which are objects."""
