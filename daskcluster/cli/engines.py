@@ -13,19 +13,24 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from distributed.security import Security
+
     from daskcluster.engine.dask import DaskEngine
     from daskcluster.engine.local import LocalEngine
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a command runs: ``--scheduler --workers --threads --memory-limit --timeout``."""
+    """Where a command runs: ``--scheduler --workers --threads --memory-limit --timeout --tls-...``."""
 
     scheduler: str = "local"
     workers: int | None = None
     threads: int | None = None
     memory_limit: int | None = None
     timeout: float = 10.0
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
 
     def check(self) -> None:
         """Refuse flags that contradict each other."""
@@ -36,6 +41,21 @@ class Place:
         if self.is_remote and self.threads is not None:
             raise click.UsageError(
                 "--threads is a setting of the workers behind --scheduler; leave it out."
+            )
+        self._check_certificates()
+
+    def _check_certificates(self) -> None:
+        if not (self.tls_ca or self.tls_cert or self.tls_key):
+            return
+        if not self.is_remote:
+            raise click.UsageError(
+                "--tls-ca, --tls-cert and --tls-key are for the scheduler that --scheduler names; "
+                "give it, or leave them out."
+            )
+        if not (self.tls_ca and self.tls_cert):
+            raise click.UsageError(
+                "TLS needs both --tls-ca, the authority that the cluster trusts, and --tls-cert, "
+                "a certificate from it; --tls-key too, unless the key is in the same file."
             )
 
     @property
@@ -65,8 +85,15 @@ class Place:
                     client = stack.enter_context(cluster)
                 yield DaskEngine(client, memory_limit=self.memory_limit, timeout=self.timeout)
             return
-        with connect(self.scheduler, self.timeout) as client:
+        with connect(self.scheduler, self.timeout, security=self._security()) as client:
             yield DaskEngine(client, memory_limit=self.memory_limit, timeout=self.timeout)
+
+    def _security(self) -> Security | None:
+        if self.tls_ca is None or self.tls_cert is None:
+            return None
+        from daskcluster.engine.tls import client_security
+
+        return client_security(self.tls_ca, self.tls_cert, self.tls_key)
 
 
 @contextmanager

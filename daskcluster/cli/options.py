@@ -103,6 +103,19 @@ engine_options = _decorate(
         show_default=True,
         help="Seconds to wait for the scheduler.",
     ),
+    option(
+        "--tls-ca",
+        section=WHERE,
+        metavar="FILE",
+        help="PEM file of the authority that the cluster trusts, for a scheduler with TLS.",
+    ),
+    option("--tls-cert", section=WHERE, metavar="FILE", help="PEM file of our own certificate."),
+    option(
+        "--tls-key",
+        section=WHERE,
+        metavar="FILE",
+        help="PEM file of its key, without passphrase. Default: in the certificate's file.",
+    ),
 )
 
 output_options = _decorate(
@@ -165,9 +178,13 @@ def takes_place(function: F) -> F:
         threads: int | None,
         memory_limit: int | None,
         timeout: float,
+        tls_ca: str | None,
+        tls_cert: str | None,
+        tls_key: str | None,
         **values: Any,
     ) -> Any:
-        place = Place(scheduler, workers, threads, memory_limit, timeout)
+        tls = tls_ca, tls_cert, tls_key
+        place = Place(scheduler, workers, threads, memory_limit, timeout, *tls)
         place.check()
         return function(*arguments, place=place, **values)
 

@@ -18,8 +18,10 @@ from distributed import (
     secede,
 )
 from distributed.protocol.pickle import dumps
+from distributed.security import Security
 from distributed.threadpoolexecutor import thread_state
 
+from daskcluster.engine.tls import address_under
 from daskcluster.errors import EngineError, InvalidParameterError, SchedulerUnreachableError
 
 __all__ = [
@@ -53,7 +55,7 @@ _TRIM_SHARE = 1 / 8
 _NANNY_DEFAULT = {"MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
-def connect(address: str, timeout: float = TIMEOUT) -> Client:
+def connect(address: str, timeout: float = TIMEOUT, *, security: Security | None = None) -> Client:
     """Return a client of the scheduler at `address`.
 
     Parameters
@@ -62,16 +64,20 @@ def connect(address: str, timeout: float = TIMEOUT) -> Client:
         As Dask writes it, e.g. ``"tcp://10.0.0.5:8786"``.
     timeout : float
         Seconds until the attempt is given up.
+    security : distributed.security.Security, optional
+        Certificates, see `daskcluster.engine.tls.client_security`. Default: those that Dask is configured
+        with. An address that would not be encrypted is refused where they are given.
 
     Raises
     ------
     SchedulerUnreachableError
-        No scheduler answered in time.
+        No scheduler answered in time, or one that does not trust us, or that we do not trust.
     InvalidParameterError
-        `address` is no address.
+        `address` is no address, or lacks certificates, or would not be encrypted.
     """
+    address = address_under(security, address)
     try:
-        return _create_within(address, timeout)
+        return _create_within(address, timeout, security)
     except ValueError as error:
         raise InvalidParameterError(
             f"scheduler={address!r} should be an address such as 'tcp://host:8786' ({error})."
@@ -79,18 +85,30 @@ def connect(address: str, timeout: float = TIMEOUT) -> Client:
     except Exception as error:  # whatever is not a scheduler may answer with anything
         raise SchedulerUnreachableError(
             f"no Dask scheduler answered at {address} within {timeout:g} s ({type(error).__name__}: "
-            f"{error}); check the address, that the scheduler runs, and that nothing blocks the port."
+            f"{error}); check {_to_check(error)}."
         ) from error
 
 
-def _create_within(address: str, timeout: float) -> Client:
+def _to_check(error: Exception) -> str:
+    told = f"{type(error).__name__} {error} {error.__cause__}"
+    if "TLS" in told or "SSL" in told or "certificate" in told:
+        return (
+            "that the certificates of both sides come from the authority that the other side trusts"
+        )
+    return "the address, that the scheduler runs, and that nothing blocks the port"
+
+
+def _create_within(address: str, timeout: float, security: Security | None) -> Client:
     # A thread, because Client waits for ever for a port that accepts and then says nothing.
     answer: queue.SimpleQueue[Client | Exception] = queue.SimpleQueue()
 
     def create() -> None:
         for attempt in range(_ATTEMPTS):
             try:
-                answer.put(Client(address, timeout=0.9 * timeout, set_as_default=False))
+                client = Client(
+                    address, timeout=0.9 * timeout, set_as_default=False, security=security
+                )
+                answer.put(client)
             except AssertionError as error:
                 # Dask wants the scheduler's greeting alone, and a busy one sends more along with it.
                 if attempt == _ATTEMPTS - 1:

@@ -28,6 +28,7 @@ from daskcluster.typing import Dataset, Reach, Reachable
 
 if TYPE_CHECKING:
     from distributed import Future
+    from distributed.security import Security
 
 T = TypeVar("T")
 
@@ -45,6 +46,9 @@ class DaskEngine(Engine):
         Bytes that all workers may use together, if that is less than their own limits.
     timeout : float
         Seconds to wait for the scheduler, and for a worker when there is none.
+    security : distributed.security.Security, optional
+        Certificates for an address; see `daskcluster.engine.tls.client_security`. Default: those that Dask
+        is configured with. A client that is given has its own.
 
     Raises
     ------
@@ -68,13 +72,14 @@ class DaskEngine(Engine):
         *,
         memory_limit: int | None = None,
         timeout: float = TIMEOUT,
+        security: Security | None = None,
     ) -> None:
         self._owns_client = isinstance(client_or_address, str)
         self._timeout = timeout
         self._memory_limit = memory_limit
         self.client: Client
         if isinstance(client_or_address, str):
-            self.client = connect(client_or_address, timeout)
+            self.client = connect(client_or_address, timeout, security=security)
         elif isinstance(client_or_address, Client) and not client_or_address.asynchronous:
             self.client = client_or_address
         else:

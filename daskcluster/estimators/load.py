@@ -46,7 +46,13 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> An
             f"{url!r} is a model of the estimator {model.estimator[:40]!r}, known are "
             f"{', '.join(class_names())}; load it with a newer daskcluster."
         )
-    return named(path).from_model(model)
+    estimator = named(path)
+    if model.kind != estimator.model_kind:
+        raise ModelFormatError(
+            f"{url!r} is a model of kind {model.kind!r} that names {model.estimator}, whose models are of "
+            f"kind {estimator.model_kind!r}; save it again or restore a copy."
+        )
+    return estimator.from_model(model)
 
 
 def named(path: str) -> Any:

@@ -120,6 +120,8 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     ((2, 3), True)
     """
 
+    model_kind = MixtureModel.kind
+
     def __init__(
         self,
         n_components: int = 8,

@@ -30,6 +30,7 @@ def provenance(estimator: Any) -> dict[str, Any]:
         "feature_names": None if names is None else tuple(map(str, names)),
         "created_with": created_with(),
         "estimator": registered_name(type(estimator)),
+        "scaling": getattr(estimator, "scaling_", None),
     }
 
 
@@ -45,10 +46,13 @@ def from_provenance(kind: type[E], model: FittedModel, **arguments: Any) -> E:
         Of the constructor, which the model knows better than its record of parameters.
     """
     names = kind(**arguments).get_params(deep=False)
+    # Where a fit runs and keeps its state is for the caller to say: a file from elsewhere that named a
+    # scheduler would have us send our rows there, and run what comes back.
+    names = set(names) - {*BY_REFERENCE, *_OF_ONE_CALL}
     plain = {
         name: value
         for name, value in model.parameters.items()
-        if name in names and not (isinstance(value, str) and value.startswith("<"))
+        if name in names and _is_plain(value) and not str(value).startswith("<")
     }
     estimator: Any = kind(**{**plain, **arguments})
     for name in _LEARNT:
@@ -68,6 +72,9 @@ def _plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
             continue
         if isinstance(value, np.generic):
             value = value.item()
-        plain = value is None or isinstance(value, (bool, int, float, str))
-        found[name] = value if plain else f"<{type(value).__name__}>"
+        found[name] = value if _is_plain(value) else f"<{type(value).__name__}>"
     return found
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))

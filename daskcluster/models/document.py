@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.errors import ModelFormatError, ModelNotFoundError
-from daskcluster.models.fields import plain
+from daskcluster.errors import InvalidParameterError, ModelFormatError, ModelNotFoundError
+from daskcluster.models.fields import odd_value, plain
 from daskcluster.models.folder import Folder
 from daskcluster.models.plain_zarr import ArraySpec, decode, encode
 
@@ -73,6 +73,9 @@ class Document:
 
 def sealed(form: Form, document: Document) -> Iterator[tuple[str, bytes]]:
     """Yield the files of a document by relative path; the last one makes it readable."""
+    odd = odd_value(plain(document.body))
+    if odd:
+        raise InvalidParameterError(f"{odd} has no place in a saved {form.noun}.")
     specs = []
     for name, values in document.arrays.items():
         spec = ArraySpec.of(name, values)
@@ -124,10 +127,13 @@ def unsealed(
         raise _damaged(form, folder, "its arrays are not those of its kind")
     if not all(map(_NAME.fullmatch, entries)):
         raise _damaged(form, folder, "its arrays are not named as they should be")
-    specs = [ArraySpec.parse(name, entry) for name, entry in sorted(entries.items())]
-    arrays = {spec.name: decode(folder, spec) for spec in specs}
     if not isinstance(body, dict):
         raise _damaged(form, folder, "its document has no body")
+    odd = odd_value(body)
+    if odd:
+        raise _damaged(form, folder, f"its document holds {odd}")
+    specs = [ArraySpec.parse(name, entry) for name, entry in sorted(entries.items())]
+    arrays = {spec.name: decode(folder, spec) for spec in specs}
     return Document(kind, body, arrays)
 
 
@@ -155,7 +161,11 @@ def _read_head(form: Form, folder: Folder) -> dict[str, Any]:
         )
     _check_version(form, folder, attributes)
     claimed = attributes.pop("sha256", None)
-    if claimed != _digest(attributes):
+    try:
+        digest = _digest(attributes)
+    except RecursionError as error:
+        raise _damaged(form, folder, "its document is nested too deeply") from error
+    if claimed != digest:
         raise _damaged(form, folder, "its document fails its checksum")
     if set(attributes) != {"format", "format_version", "kind", "arrays", "body"}:
         raise _damaged(form, folder, "its document has other parts than it should")

@@ -11,6 +11,8 @@ import numpy as np
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 
 _SIMPLE = (str, bool, int, float, type(None))
+_MOST_DEPTH = 32
+_MOST_BITS = 1000
 
 
 def plain(value: Any) -> Any:
@@ -43,11 +45,38 @@ def plain(value: Any) -> Any:
     )
 
 
+def odd_value(value: Any) -> str | None:
+    """Return what is odd about plain values that came from a file; None if nothing is.
+
+    Whoever shows, sums or saves them need not expect values nested without end, or numbers that no
+    float holds.
+
+    Examples
+    --------
+    >>> odd_value({"a": [1, 2.5, None, "x"]})
+    >>> odd_value({"a": [float("inf")]})
+    'a number that is not finite'
+    """
+    left: list[tuple[Any, int]] = [(value, 0)]
+    while left:
+        each, depth = left.pop()
+        if depth > _MOST_DEPTH:
+            return f"values nested deeper than {_MOST_DEPTH}"
+        if isinstance(each, dict | list):
+            inner = each.values() if isinstance(each, dict) else each
+            left += [(one, depth + 1) for one in inner]
+        elif isinstance(each, float) and not math.isfinite(each):
+            return "a number that is not finite"
+        elif isinstance(each, int) and each.bit_length() > _MOST_BITS:
+            return "a whole number that no float holds"
+    return None
+
+
 def read_text(body: Mapping[str, Any], name: str) -> str:
-    """Return the text `name` of a document."""
+    """Return the text `name` of a document. It is shown on terminals, so control characters are refused."""
     value = _read(body, name)
-    if not isinstance(value, str):
-        raise _wrong(name, value, "a text")
+    if not (isinstance(value, str) and value.isprintable()):
+        raise _wrong(name, value, "a text of printable characters")
     return value
 
 
@@ -79,6 +108,16 @@ def read_mapping(body: Mapping[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _wrong(name, value, "an object")
     return value
+
+
+def read_texts(body: Mapping[str, Any], name: str) -> dict[str, str]:
+    """Return the object `name` of a document whose values are texts, as `read_text` has them."""
+    found = read_mapping(body, name)
+    if not all(
+        isinstance(v, str) and v.isprintable() and k.isprintable() for k, v in found.items()
+    ):
+        raise _wrong(name, found, "an object of texts of printable characters")
+    return found
 
 
 def read_records(body: Mapping[str, Any], name: str) -> tuple[dict[str, Any], ...]:

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskcluster.errors import ModelFormatError
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.models.fields import (
     plain,
     read_count,
@@ -16,6 +17,7 @@ from daskcluster.models.fields import (
     read_names,
     read_records,
     read_text,
+    read_texts,
 )
 
 
@@ -45,6 +47,8 @@ class FittedModel:
         Versions of the libraries, and of Python.
     estimator : str
         Name of the class that was fitted, as the catalogue of algorithms has it.
+    scaling : FeatureScaling, optional
+        The scale of the features on which the centres are, if it is not that of the data.
 
     Raises
     ------
@@ -67,6 +71,7 @@ class FittedModel:
     n_rows: int = 0
     created_with: dict[str, str] = field(default_factory=dict)
     estimator: str = ""
+    scaling: FeatureScaling | None = None
 
     def __post_init__(self) -> None:
         _check_centres(self.centres)
@@ -88,6 +93,11 @@ class FittedModel:
     def n_features(self) -> int:
         return int(self.centres.shape[1])
 
+    @property
+    def centres_of_data(self) -> np.ndarray:
+        """Centres (k, d) in the units of the data."""
+        return self.centres if self.scaling is None else self.scaling.undo(self.centres)
+
     def own(self) -> dict[str, Any]:
         """Return the part of `body` that only this kind of model has."""
         raise NotImplementedError
@@ -108,6 +118,8 @@ class FittedModel:
             "created_with": self.created_with,
             "estimator": self.estimator,
         }
+        if self.scaling is not None:
+            shared["scaling"] = self.scaling.plain()
         return plain({**self.own(), **shared})
 
     @classmethod
@@ -128,11 +140,20 @@ class FittedModel:
             "parameters": read_mapping(body, "parameters"),
             "feature_names": read_names(body, "feature_names"),
             "n_rows": read_count(body, "n_rows"),
-            "created_with": read_mapping(body, "created_with"),
+            "created_with": read_texts(body, "created_with"),
         }
         if "estimator" in body:  # documents of before there were several do not name theirs
             found["estimator"] = read_text(body, "estimator")
+        if "scaling" in body:
+            found["scaling"] = _scaling(body, arrays["centres"])
         return {**{name: arrays[name] for name in cls.array_names}, **found}
+
+
+def _scaling(body: Mapping[str, Any], centres: np.ndarray) -> FeatureScaling:
+    try:
+        return FeatureScaling.of(read_mapping(body, "scaling"), centres.shape[-1])
+    except InvalidParameterError as error:
+        raise ModelFormatError(f"{error} Save the model again.") from error
 
 
 def _check_centres(centres: np.ndarray) -> None:

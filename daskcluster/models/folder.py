@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,6 +40,7 @@ class Folder:
             It is not there, or may not be read.
         """
         try:
+            self._refuse_special(name)
             content = patiently(lambda: self._content(name, most), self._location)
         except Exception as error:  # clouds' clients have error classes of their own
             raise ModelNotFoundError(
@@ -55,7 +57,14 @@ class Folder:
     def size(self, name: str) -> int:
         """Return the size of file `name` in bytes; -1 if it is not there."""
         try:
+            self._refuse_special(name)
             path = f"{self._path}/{name}"
             return int(patiently(lambda: self._fs.size(path), self._location) or 0)
         except Exception:  # clouds' clients have error classes of their own
             return -1
+
+    def _refuse_special(self, name: str) -> None:
+        # A pipe or a device in a folder from elsewhere would be waited for, or read without end.
+        file = f"{self._path}/{name}"
+        if self._location.is_local and not os.path.isfile(file):
+            raise FileNotFoundError(file)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.models.graph_kmeans import GraphKMeansModel
 from daskcluster.models.kernel_kmeans import KernelKMeansModel
 from daskcluster.models.kmeans import KMeansModel
@@ -60,6 +61,10 @@ class Model(Protocol):
     def parameters(self) -> dict[str, Any]: ...
     @property
     def created_with(self) -> dict[str, str]: ...
+    @property
+    def scaling(self) -> FeatureScaling | None: ...
+    @property
+    def centres_of_data(self) -> np.ndarray: ...
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays to save, by name."""

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.errors import ModelFormatError
+from daskcluster.errors import MemoryLimitError, ModelFormatError
+from daskcluster.host import format_bytes, host_memory
 from daskcluster.models.folder import Folder
 
 CHUNK_BYTES = 1 << 26
@@ -113,6 +114,8 @@ def decode(folder: Folder, spec: ArraySpec) -> np.ndarray:
     ------
     ModelFormatError
         A file is missing, has another size than the shape asks for, or fails its checksum.
+    MemoryLimitError
+        It takes more than half of this host's memory.
     """
     _check_metadata(folder, spec)
     # Sizes are compared before anything is allocated: a claim costs the claimant real bytes.
@@ -120,6 +123,7 @@ def decode(folder: Folder, spec: ArraySpec) -> np.ndarray:
     for name, _, _ in spec.chunks():
         if folder.size(name) != chunk_bytes:
             raise _damaged(spec.name, f"has a chunk {name} of {folder.size(name)} bytes")
+    _check_memory(spec)
     values = np.empty(spec.shape, spec.dtype)
     for name, first, last in spec.chunks():
         content = folder.read(name, chunk_bytes)
@@ -130,6 +134,16 @@ def decode(folder: Folder, spec: ArraySpec) -> np.ndarray:
     if _digest(values) != spec.sha256:
         raise _damaged(spec.name, "fails its checksum")
     return values
+
+
+def _check_memory(spec: ArraySpec) -> None:
+    # A file with holes has any size, and takes no room on its disk.
+    allowed = host_memory() // 2
+    if spec.n_bytes > allowed:
+        raise MemoryLimitError(
+            f"the model's array {spec.name!r} takes {format_bytes(spec.n_bytes)}, more than half of this "
+            f"host's memory ({format_bytes(allowed)}); load it on a larger host."
+        )
 
 
 def _check_metadata(folder: Folder, spec: ArraySpec) -> None:

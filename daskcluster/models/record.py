@@ -96,8 +96,12 @@ class PredictRecord(Record):
 
 @dataclass(frozen=True)
 class ScoreRecord(Record):
-    """What `score` found; ``score`` is minus the inertia, as scikit-learn has it."""
+    """What `score` found; ``score`` is minus the inertia, as scikit-learn has it.
+
+    ``metrics`` has the measures that were asked for, by name.
+    """
 
     model: str
     inertia: float
     score: float
+    metrics: dict[str, float] | None = None

@@ -1,0 +1,96 @@
+"""One small model of every kind that there is, as a fit might have left it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from daskcluster.models.kernel_kmeans import KernelKMeansModel
+from daskcluster.models.kinds import KINDS, Model
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.mixture import MixtureModel
+
+K, D, M = 4, 3, 6
+
+
+def how_it_was_made(estimator: str) -> dict[str, Any]:
+    return {
+        "n_iter": 2,
+        "stop_reason": "tolerance",
+        "seeding": "k-means++",
+        "passes": 5,
+        "bytes_read": 1234,
+        "history": [{"iteration": 1, "inertia": 20.25, "n_empty": 0, "validation": None}],
+        "parameters": {"n_clusters": K, "tol": 1e-4, "init": "auto", "random_state": None},
+        "feature_names": [f"feature {i}" for i in range(D)],
+        "n_rows": 100,
+        "created_with": {"daskcluster": "0.1.0", "python": "3.11.7"},
+        "estimator": estimator,
+    }
+
+
+def kmeans_model() -> KMeansModel:
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((K, D)).astype(np.float32)
+    figures = {"sizes": np.arange(K), "costs": rng.random(K), "inertia": 12.5}
+    return KMeansModel(centres, rng.random(K), **figures, **how_it_was_made("KMeans"))
+
+
+def mixture_model() -> MixtureModel:
+    rng = np.random.default_rng(1)
+    shares = {"mixing": np.full(K, 1 / K), "weights": np.full(K, 25.0)}
+    return MixtureModel(
+        rng.standard_normal((K, D)),
+        1.0 + rng.random((K, D)),
+        **shares,
+        covariance_type="diag",
+        lower_bound=-3.5,
+        truncation=2,
+        **how_it_was_made("VariationalGaussianMixture"),
+    )
+
+
+def kernel_model(rows: str = "dense") -> KernelKMeansModel:
+    """Return a model whose support rows are dense, CSR, or numbers of columns (precomputed)."""
+    rng = np.random.default_rng(2)
+    none = np.zeros(1, np.int64)
+    supports: dict[str, Any] = {
+        "dense": {"supports": rng.standard_normal((M, D)), "columns": none, "starts": none},
+        "csr": {
+            "supports": np.append(rng.random(M).astype(np.float32), np.float32(0)),
+            "columns": np.append(np.arange(M) % D, 0),
+            "starts": np.arange(M + 1),
+        },
+        "precomputed": {"supports": np.zeros(1), "columns": none, "starts": none},
+    }[rows]
+    return KernelKMeansModel(
+        rng.standard_normal((K, D)),
+        **supports,
+        rows=np.arange(M) % (D if rows == "precomputed" else 100),
+        coefficients=rng.random(M),
+        clusters=np.arange(M) % K,
+        norms=rng.random(K),
+        weights=np.full(K, 25.0),
+        sizes=np.full(K, 25),
+        costs=rng.random(K),
+        kernel="precomputed" if rows == "precomputed" else "rbf",
+        gamma=0.5,
+        degree=3,
+        coef0=1.0,
+        inertia=3.25,
+        **how_it_was_made("KernelKMeans"),
+    )
+
+
+SAMPLES: dict[str, Model] = {
+    "kmeans": kmeans_model(),
+    "mixture": mixture_model(),
+    "kernel, dense": kernel_model("dense"),
+    "kernel, csr": kernel_model("csr"),
+    "kernel, precomputed": kernel_model("precomputed"),
+}
+
+
+def kinds_without_a_sample() -> set[str]:
+    return set(KINDS) - {model.kind for model in SAMPLES.values()}
