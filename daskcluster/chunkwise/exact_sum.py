@@ -132,6 +132,12 @@ class Scale:
         reach = self.max_abs + np.abs(centres.astype(np.float64)).max(axis=0, initial=0.0)
         return grid_shift(float((reach * reach).sum()) * self.max_weight * 1.01, self.n_rows)
 
+    def lengths(self, centres: np.ndarray) -> np.ndarray:
+        """M of weighted distances between any row and any of `centres`, a scalar."""
+        reach = self.max_abs + np.abs(centres.astype(np.float64)).max(axis=0, initial=0.0)
+        most = float(np.sqrt((reach * reach).sum()))
+        return grid_shift(most * self.max_weight * 1.01, self.n_rows)
+
     @property
     def spread(self) -> np.ndarray:
         """M of weighted squared distances between any two rows, a scalar."""

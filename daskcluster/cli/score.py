@@ -9,22 +9,78 @@ import click
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import takes_console, takes_place, takes_source
 from daskcluster.cli.output import Console
-from daskcluster.cli.sections import SectionedCommand
+from daskcluster.cli.sections import SectionedCommand, option
+from daskcluster.errors import InvalidParameterError
+from daskcluster.parameters.measures import MEASURES, check_measures
+
+WHAT = "What is measured"
+
+
+def _names(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str, ...]:
+    given = [name.strip() for name in text.split(",") if name.strip()]
+    try:
+        return tuple(MEASURES) if given == ["all"] else check_measures(given)
+    except InvalidParameterError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
 
 
 @click.command("score", cls=SectionedCommand)
 @click.argument("model")
 @click.argument("source")
 @takes_source()
+@option(
+    "--metrics",
+    section=WHAT,
+    metavar="NAMES",
+    default="",
+    callback=_names,
+    help="Also measure the clusters that MODEL makes of these rows: all, or some with commas between: "
+    + "; ".join(f"{name}: {about}" for name, about in MEASURES.items())
+    + ".",
+)
+@option(
+    "--sample-size",
+    section=WHAT,
+    type=click.IntRange(min=3),
+    default=10_000,
+    show_default=True,
+    help="Rows of the silhouette; all where there are no more.",
+)
+@option(
+    "--random-state", section=WHAT, type=click.IntRange(min=0), help="Seed of that sample of rows."
+)
 @takes_place
 @takes_console
 def command(
-    model: str, source: str, opening: dict[str, Any], place: Place, console: Console
+    model: str,
+    source: str,
+    metrics: tuple[str, ...],
+    sample_size: int,
+    random_state: int | None,
+    opening: dict[str, Any],
+    place: Place,
+    console: Console,
 ) -> None:
-    """Sum of squared distances of the rows of SOURCE to the centres of MODEL, in one pass."""
+    """Sum of squared distances of the rows of SOURCE to the centres of MODEL, in one pass.
+
+    With --metrics, also how compact and how far apart the clusters are that MODEL makes of these rows.
+    """
     from daskcluster import jobs
     from daskcluster.reports.tables import rows_of_record
 
     with place.open() as engine, console.watching() as callbacks:
-        record = jobs.score(model, source, engine=engine, callbacks=callbacks, **opening).as_dict()
-    console.emit(record, rows_of_record(record))
+        record = jobs.score(
+            model,
+            source,
+            metrics=metrics,
+            sample_size=sample_size,
+            random_state=random_state,
+            engine=engine,
+            callbacks=callbacks,
+            **opening,
+        ).as_dict()
+    measured = [
+        (name.replace("-", " "), f"{value:.6g}")
+        for name, value in (record["metrics"] or {}).items()
+    ]
+    console.emit(record, [*rows_of_record(record), *measured])

@@ -1,4 +1,4 @@
-"""Functions beside the estimators: seeding on its own, and the quantisation error of any centres."""
+"""Functions beside the estimators: seeding on its own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.algorithms.scoring import score_rows
-from daskcluster.chunk import compute_dtype
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.initial import candidate_reducer
 from daskcluster.estimators.inputs import check_whole
 from daskcluster.randomness import as_seed
@@ -176,38 +174,6 @@ def afk_mc2(
     with choose_engine(engine, dataset).place(dataset) as placement:
         rows = ScaledPlacement(placement)
         return _afk_mc2(rows, n_clusters, as_seed(random_state), chain_length=chain_length)
-
-
-def quantization_error(
-    X: Any, centres: Any, *, sample_weight: Any = None, engine: Any = None
-) -> float:
-    """Return the weighted sum of squared distances of rows to their nearest centres.
-
-    Parameters
-    ----------
-    X : anything `open_dataset` takes, of shape (n, d)
-    centres : array-like of shape (k, d)
-    sample_weight : array-like of shape (n,), optional
-    engine : see `daskcluster.KMeans`
-
-    Notes
-    -----
-    Cost: one pass.
-
-    Examples
-    --------
-    >>> import daskcluster as dc
-    >>> dc.quantization_error([[0.0], [1.0], [5.0]], [[0.0], [4.0]])
-    2.0
-    """
-    dataset = open_dataset(X, weights=sample_weight)
-    wanted = np.ascontiguousarray(centres, dtype=compute_dtype(dataset.dtype))
-    if wanted.ndim != 2 or wanted.shape[1] != dataset.n_features:
-        raise InvalidDataError(
-            f"centres of shape {wanted.shape} should be of shape (k, {dataset.n_features})."
-        )
-    with choose_engine(engine, dataset).place(dataset) as placement:
-        return score_rows(ScaledPlacement(placement), wanted).inertia
 
 
 def _dataset(X: Any, sample_weight: Any, n_clusters: int) -> Dataset:

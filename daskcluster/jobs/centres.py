@@ -9,8 +9,9 @@ import numpy as np
 
 from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunk import compute_dtype
-from daskcluster.chunkwise.assign import RowParams, ScoreStatistics
+from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows, prepare_rows
 from daskcluster.chunkwise.examples import ClusterExamples, ExampleParams
+from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -23,6 +24,10 @@ from daskcluster.typing import Dataset
 
 class CentreJobs:
     """What jobs do with rows under a `KMeansModel`."""
+
+    def row_labels(self, model: KMeansModel, dataset: Dataset) -> ComputedLabels:
+        """Return what labels rows of `dataset`."""
+        return ComputedLabels(label_rows, _row_params(model, dataset), prepare_rows)
 
     def write_labels(
         self,

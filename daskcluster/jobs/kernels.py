@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daskcluster.chunkwise.assign import ScoreStatistics
+from daskcluster.chunkwise.assign import ScoreStatistics, prepare_rows
 from daskcluster.chunkwise.gram import CALLABLE
 from daskcluster.chunkwise.gram_centres import GramCentres, GramRowParams, label_by_gram
+from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import InvalidDataError, InvalidParameterError
@@ -20,6 +21,11 @@ from daskcluster.typing import Dataset
 
 class KernelJobs:
     """What jobs do with rows under a `KernelKMeansModel`."""
+
+    def row_labels(self, model: KernelKMeansModel, dataset: Dataset) -> ComputedLabels:
+        """Return what labels rows of `dataset`."""
+        params = GramRowParams.of(_centres(model))
+        return ComputedLabels(label_by_gram, params, prepare_rows)
 
     def write_labels(
         self,

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daskcluster.algorithms.scoring import score_rows
-from daskcluster.chunkwise.assign import ScoreStatistics
+from daskcluster.chunkwise.assign import ScoreStatistics, prepare_rows
 from daskcluster.chunkwise.examples import ClusterExamples, ExampleParams
+from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.mixture_rows import (
     MixtureRowParams,
@@ -29,6 +30,11 @@ from daskcluster.typing import Dataset
 
 class MixtureJobs:
     """What jobs do with rows under a `MixtureModel`."""
+
+    def row_labels(self, model: MixtureModel, dataset: Dataset) -> ComputedLabels:
+        """Return what labels rows of `dataset`."""
+        params = MixtureRowParams.of(_gaussians(model, dataset))
+        return ComputedLabels(label_by_density, params, prepare_rows)
 
     def write_labels(
         self,

@@ -14,16 +14,26 @@ from daskcluster.metrics.agreement import (
     v_measure,
 )
 from daskcluster.metrics.contingency_table import Contingency, contingency
+from daskcluster.metrics.separation import (
+    calinski_harabasz,
+    davies_bouldin,
+    simplified_silhouette,
+)
+from daskcluster.metrics.silhouettes import silhouette
 
 __all__ = [
     "Contingency",
     "accuracy",
     "adjusted_mutual_info",
     "adjusted_rand_index",
+    "calinski_harabasz",
     "completeness",
     "contingency",
+    "davies_bouldin",
     "homogeneity",
     "normalized_mutual_info",
     "purity",
+    "silhouette",
+    "simplified_silhouette",
     "v_measure",
 ]

@@ -1,0 +1,305 @@
+"""Sums and spreads of clusters whose rows are labelled already, by whoever it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.exact_sum import Scale, residual_shift
+from daskcluster.chunkwise.grids import Grids
+from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.chunkwise.rows import accumulate_rows
+from daskcluster.chunkwise.statistics import ExactScalar, KMeansStatistics
+from daskcluster.chunkwise.survey import refuse_bad
+from daskcluster.kernels.accumulate import accumulate_values, sum_on_grid
+from daskcluster.sparse_rows import Rows, join_rows
+
+Numbers = Callable[[Chunk], np.ndarray]
+"""(chunk) -> the number of the cluster of every row, int32 (n,), writeable and contiguous."""
+
+
+class RowLabels(Protocol):
+    """Knows the cluster of every row; picklable."""
+
+    def ready(self) -> Numbers:
+        """Return what finds the numbers of a chunk's clusters; called once for a task."""
+        ...
+
+
+@dataclass(frozen=True)
+class ComputedLabels:
+    """Labels that a function finds from the rows themselves.
+
+    Attributes
+    ----------
+    fn : callable (chunk, prepared) -> ndarray of int32
+        At module level, e.g. `daskcluster.chunkwise.assign.label_rows`.
+    params : object
+    prepare : callable (params) -> prepared
+    """
+
+    fn: Callable[[Chunk, Any], np.ndarray]
+    params: Any
+    prepare: Callable[[Any], Any]
+
+    def ready(self) -> Numbers:
+        """Return the function, made ready."""
+        prepared = self.prepare(self.params)
+        return lambda chunk: self.fn(chunk, prepared)
+
+
+@dataclass(frozen=True)
+class RenumberedLabels:
+    """Labels under other numbers; number i becomes ``numbers[i]``."""
+
+    labels: RowLabels
+    numbers: np.ndarray
+
+    def ready(self) -> Numbers:
+        """Return what finds the new numbers."""
+        find, numbers = self.labels.ready(), self.numbers.astype(np.int32)
+        return lambda chunk: numbers[find(chunk)]
+
+
+# -- sums and weights of every cluster ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SumsParams:
+    """What is summed; `scale` bounds the rows, `unit` scales them to length one first."""
+
+    labels: RowLabels
+    n_clusters: int
+    scale: Scale
+    unit: bool = False
+
+
+@dataclass(frozen=True)
+class _PreparedSums:
+    params: SumsParams
+    find: Numbers
+    grids: Grids
+
+
+def _prepare_sums(params: SumsParams) -> _PreparedSums:
+    return _PreparedSums(params, params.labels.ready(), Grids.of(params.scale))
+
+
+def _zero_sums(prepared: _PreparedSums) -> KMeansStatistics:
+    params = prepared.params
+    scale = params.scale
+    d = len(scale.max_abs)
+    return KMeansStatistics.zero(params.n_clusters, d, weighted=scale.weighted, two_grids=True)
+
+
+def _sums_chunk(chunk: Chunk, prepared: _PreparedSums, into: KMeansStatistics) -> None:
+    assert into.sums_low is not None
+    grids, numbers = prepared.grids, prepared.find(chunk)
+    for block in chunk.cache_blocks(unit=prepared.params.unit):
+        accumulate_rows(
+            block.rows,
+            numbers[block.start - chunk.start : block.stop - chunk.start],
+            block.weights,
+            (grids.sums, grids.low_sums),
+            (into.sums, into.sums_low),
+            (grids.weights, grids.low_weights),
+            (into.counts, into.counts_low),
+        )
+
+
+LABELLED_SUMS = Reduction(
+    name="sums of clusters",
+    prepare=_prepare_sums,
+    zero=_zero_sums,
+    chunk=_sums_chunk,
+    combine=KMeansStatistics.combine,
+)
+"""`SumsParams` -> `KMeansStatistics` of the labelled clusters."""
+
+
+# -- distances of rows to the means of clusters ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SpreadParams:
+    """Means to measure rows against.
+
+    Attributes
+    ----------
+    labels : RowLabels
+    means : ndarray of shape (k, d), float64
+    alone : ndarray of shape (k,), bool
+        Clusters of a single row.
+    scale : Scale
+    unit : bool
+        Rows are scaled to length one, and distances are halves of squared ones (cosine).
+    compare : bool
+        Also measure every row against the nearest mean of another cluster.
+    """
+
+    labels: RowLabels
+    means: np.ndarray
+    alone: np.ndarray
+    scale: Scale
+    unit: bool = False
+    compare: bool = False
+
+
+@dataclass
+class Spreads:
+    """How far the rows of every cluster are from its mean, exact on two grids.
+
+    Attributes
+    ----------
+    lengths, squares : ndarray of shape (2, k)
+        Weighted sums of distances, and of squared Euclidean ones: high and low part.
+    silhouettes : ExactScalar
+        Weighted sum of the rows' simplified silhouettes, where they are compared.
+    """
+
+    lengths: np.ndarray
+    squares: np.ndarray
+    silhouettes: ExactScalar = field(default_factory=ExactScalar)
+
+    def combine(self, other: Spreads) -> Spreads:
+        self.lengths += other.lengths
+        self.squares += other.squares
+        self.silhouettes.combine(other.silhouettes)
+        return self
+
+
+@dataclass(frozen=True)
+class _PreparedSpread:
+    params: SpreadParams
+    find: Numbers
+    means: PreparedCentres
+    ranked: PreparedCentres
+    grids: tuple[tuple[float, float], ...]
+    """M of lengths, of squares and of silhouettes, and of their residuals."""
+
+
+def _prepare_spread(params: SpreadParams) -> _PreparedSpread:
+    scale, n = params.scale, params.scale.n_rows
+    first = scale.lengths(params.means), scale.distances(params.means), scale.weights
+    dtype = np.float64 if scale.wide else np.float32
+    return _PreparedSpread(
+        params,
+        params.labels.ready(),
+        PreparedCentres(params.means),
+        PreparedCentres(params.means.astype(dtype)),
+        tuple((float(shift), float(residual_shift(shift, n))) for shift in first),
+    )
+
+
+def _zero_spread(prepared: _PreparedSpread) -> Spreads:
+    k = len(prepared.params.means)
+    return Spreads(np.zeros((2, k)), np.zeros((2, k)))
+
+
+def _spread_chunk(chunk: Chunk, prepared: _PreparedSpread, into: Spreads) -> None:
+    params, numbers = prepared.params, prepared.find(chunk)
+    lengths_grid, squares_grid, silhouettes_grid = prepared.grids
+    for block in chunk.cache_blocks(unit=params.unit):
+        labels = numbers[block.start - chunk.start : block.stop - chunk.start]
+        squares = np.empty(block.n_rows)
+        prepared.means.sqdist_to_assigned(block.rows, labels, squares)
+        lengths = _lengths(squares, params.unit)
+        weights = 1.0 if block.weights is None else block.weights
+        accumulate_values(lengths * weights, labels, *lengths_grid, *into.lengths)
+        accumulate_values(squares * weights, labels, *squares_grid, *into.squares)
+        if params.compare:
+            values = _simplified(block, labels, lengths, prepared)
+            into.silhouettes.add(*sum_on_grid(values * weights, *silhouettes_grid))
+
+
+def _lengths(squares: np.ndarray, unit: bool) -> np.ndarray:
+    # Of rows of length one, 1 - cos is half the squared distance.
+    return np.asarray(0.5 * squares if unit else np.sqrt(squares))
+
+
+def _simplified(
+    block: Chunk, labels: np.ndarray, own: np.ndarray, prepared: _PreparedSpread
+) -> np.ndarray:
+    """Return (b - a) / max(a, b) of every row; 0 in clusters of one row."""
+    nearest, second = np.empty(block.n_rows, np.int32), np.empty(block.n_rows, np.int32)
+    prepared.ranked.nearest_two(block.rows, nearest, second)
+    squares = np.empty(block.n_rows)
+    other = np.where(nearest == labels, second, nearest)
+    prepared.means.sqdist_to_assigned(block.rows, other, squares)
+    beside = _lengths(squares, prepared.params.unit)
+    larger = np.maximum(own, beside)
+    values = (beside - own) / np.where(larger > 0.0, larger, 1.0)
+    return np.where(prepared.params.alone[labels], 0.0, values)
+
+
+SPREADS = Reduction(
+    name="distances to means",
+    prepare=_prepare_spread,
+    zero=_zero_spread,
+    chunk=_spread_chunk,
+    combine=Spreads.combine,
+)
+"""`SpreadParams` -> `Spreads`."""
+
+
+# -- some rows with their labels ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PickParams:
+    """Which rows: `indices` is int64, ascending."""
+
+    labels: RowLabels
+    indices: np.ndarray
+
+
+@dataclass
+class PickedRows:
+    """Rows and the numbers of their clusters, by their place among the indices."""
+
+    parts: list[tuple[int, Rows, np.ndarray]] = field(default_factory=list)
+
+    def combine(self, other: PickedRows) -> PickedRows:
+        self.parts += other.parts
+        return self
+
+    def joined(self) -> tuple[Rows, np.ndarray]:
+        """Return all rows and their clusters' numbers, in the order of the indices."""
+        parts = sorted(self.parts, key=lambda part: part[0])
+        rows = join_rows([rows for _, rows, _ in parts])
+        return rows, np.concatenate([numbers for _, _, numbers in parts])
+
+
+def _prepare_pick(params: PickParams) -> tuple[PickParams, Numbers]:
+    return params, params.labels.ready()
+
+
+def _zero_pick(prepared: tuple[PickParams, Numbers]) -> PickedRows:
+    return PickedRows()
+
+
+def _pick_chunk(chunk: Chunk, prepared: tuple[PickParams, Numbers], into: PickedRows) -> None:
+    params, find = prepared
+    first, last = np.searchsorted(params.indices, (chunk.start, chunk.stop))
+    if first == last:
+        return
+    at = params.indices[first:last] - chunk.start
+    rows = chunk.rows[at]
+    for block in Chunk(rows, chunk.start).blocks():
+        refuse_bad(block)
+    into.parts.append((int(first), rows, find(chunk)[at]))
+
+
+PICK = Reduction(
+    name="sample",
+    prepare=_prepare_pick,
+    zero=_zero_pick,
+    chunk=_pick_chunk,
+    combine=PickedRows.combine,
+)
+"""`PickParams` -> `PickedRows`."""

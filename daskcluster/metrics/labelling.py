@@ -1,0 +1,213 @@
+"""From labels, wherever they live, to the number of every row's cluster, wherever rows are read."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.labelled import Numbers, RowLabels
+from daskcluster.data.label_arrays import BLOCK_ROWS, LabelArray, open_labels
+from daskcluster.data.nodes import metadata_digest, open_array
+from daskcluster.data.opened import open_once
+from daskcluster.data.stores import Location, locate
+from daskcluster.data.zarr import location_of
+from daskcluster.engine.engine import Placement
+from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.typing import Reach
+
+_INLINE_BYTES = 1 << 20
+"""Numbers up to this size travel with every task."""
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """Labels of rows, and which of them there are.
+
+    Attributes
+    ----------
+    array : LabelArray
+    classes : ndarray of shape (k,)
+        The distinct labels, sorted.
+    location : Location or None
+        Of the Zarr array that holds the labels, if one does.
+    digest : str
+        Tells that array from another under the same URL.
+    """
+
+    array: LabelArray
+    classes: np.ndarray
+    location: Location | None = None
+    digest: str = ""
+
+    def numbers(self, start: int, stop: int) -> np.ndarray:
+        """Return the numbers of the clusters of rows `start` to `stop`, int32."""
+        return numbered(self.array.read(start, stop), self.classes)
+
+    def row_labels(self, placement: Placement) -> RowLabels:
+        """Return what finds these numbers where the tasks of `placement` run.
+
+        Raises
+        ------
+        InvalidParameterError
+            The labels are in this process's memory, too large to travel with tasks, and there is no
+            disk that the workers see.
+        """
+        here = placement.shares_memory
+        if self.location is not None and (here or self.location.reach is not Reach.PROCESS):
+            return StoredNumbers(self.location, self.digest, self.classes)
+        found = np.empty(self.array.n_rows, np.int32)
+        for start in range(0, len(found), BLOCK_ROWS):
+            stop = min(start + BLOCK_ROWS, len(found))
+            found[start:stop] = self.numbers(start, stop)
+        if here or found.nbytes <= _INLINE_BYTES:
+            return HeldNumbers(found)
+        folder = placement.shared_folder()
+        if folder is None:
+            raise InvalidParameterError(
+                f"labels of {len(found)} rows in this process's memory do not reach the workers; "
+                "write them to a Zarr array that the workers see and give its URL."
+            )
+        path = os.path.join(folder, "labels.npy")
+        np.save(path, found)
+        return MappedNumbers(path)
+
+
+def open_labelling(labels: Any, n_rows: int) -> Labelling:
+    """Open labels and look which there are.
+
+    Parameters
+    ----------
+    labels : array-like of shape (n,), str or path
+        As `daskcluster.data.label_arrays.open_labels` takes them.
+    n_rows : int
+        Of the dataset that they label.
+
+    Raises
+    ------
+    InvalidDataError
+        Not one label for every row.
+
+    Notes
+    -----
+    Cost: one pass over the labels, a million at a time.
+
+    Examples
+    --------
+    >>> found = open_labelling(["b", "a", "b"], 3)
+    >>> found.classes.tolist(), found.numbers(0, 3).tolist()
+    (['a', 'b'], [1, 0, 1])
+    """
+    array = open_labels(labels)
+    if array.n_rows != n_rows:
+        raise InvalidDataError(
+            f"labels has {array.n_rows} rows, X has {n_rows}; give one label for every row."
+        )
+    blocks = (
+        np.unique(array.read(start, min(start + BLOCK_ROWS, n_rows)))
+        for start in range(0, n_rows, BLOCK_ROWS)
+    )
+    classes: np.ndarray | None = None
+    for block in blocks:
+        classes = block if classes is None else np.union1d(classes, block)
+    found = np.empty(0) if classes is None else classes
+    location = _location(labels)
+    digest = "" if location is None else metadata_digest(open_array(location))
+    return Labelling(array, found, location, digest)
+
+
+def _location(labels: Any) -> Location | None:
+    """Return the URL of labels in a Zarr array; None for others."""
+    if isinstance(labels, (str, os.PathLike)):
+        return locate(labels)
+    is_zarr = type(labels).__module__.partition(".")[0] == "zarr"
+    return location_of(labels) if is_zarr else None
+
+
+def numbered(values: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return where each of `values` stands in `classes`, int32.
+
+    Raises
+    ------
+    InvalidDataError
+        A value is in none of them: the labels were written anew meanwhile.
+    """
+    found = np.minimum(np.searchsorted(classes, values), len(classes) - 1)
+    if not np.array_equal(classes[found], values):
+        raise InvalidDataError(
+            "The labels were replaced while they were read; leave them as they are and measure again."
+        )
+    return found.astype(np.int32)
+
+
+# -- what travels -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class HeldNumbers:
+    """Numbers of clusters in memory."""
+
+    array: np.ndarray
+
+    def ready(self) -> Numbers:
+        """Return what slices them."""
+        # What came with a task is read-only, which compiled code treats as another type.
+        array = self.array if self.array.flags.writeable else self.array.copy()
+        return lambda chunk: array[chunk.start : chunk.stop]
+
+
+@dataclass(frozen=True)
+class MappedNumbers:
+    """Numbers of clusters in a .npy file that all tasks see."""
+
+    path: str
+
+    def ready(self) -> Numbers:
+        """Return what copies them from the mapped file."""
+        array = np.load(self.path, mmap_mode="r")
+        return lambda chunk: np.array(array[chunk.start : chunk.stop])
+
+
+@dataclass(frozen=True, eq=False)
+class StoredNumbers:
+    """Numbers of clusters by the labels in a Zarr array."""
+
+    location: Location
+    digest: str
+    classes: np.ndarray
+
+    def ready(self) -> Numbers:
+        """Return what reads them, each of its storage chunks once for neighbouring rows."""
+        array = open_once((self.location, self.digest), lambda: open_array(self.location))
+        return _StoredReader(array, self.classes)
+
+
+class _StoredReader:
+    """Reads whole storage chunks of labels, and keeps the last one of each thread."""
+
+    def __init__(self, array: Any, classes: np.ndarray) -> None:
+        self._array, self._classes = array, classes
+        self._step = int(array.chunks[0])
+        self._kept = threading.local()
+
+    def __call__(self, chunk: Chunk) -> np.ndarray:
+        found = np.empty(chunk.n_rows, np.int32)
+        start = chunk.start
+        while start < chunk.stop:
+            first = start // self._step * self._step
+            stop = min(chunk.stop, first + self._step)
+            part = self._chunk_from(first)[start - first : stop - first]
+            found[start - chunk.start : stop - chunk.start] = part
+            start = stop
+        return found
+
+    def _chunk_from(self, first: int) -> np.ndarray:
+        if getattr(self._kept, "first", None) != first:
+            values = np.asarray(self._array[first : first + self._step])
+            self._kept.numbers, self._kept.first = numbered(values, self._classes), first
+        numbers: np.ndarray = self._kept.numbers
+        return numbers

@@ -1,0 +1,292 @@
+"""How compact clusters are, and how far apart: from sums of rows and distances to means alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from daskcluster.chunkwise.labelled import (
+    LABELLED_SUMS,
+    SPREADS,
+    RenumberedLabels,
+    RowLabels,
+    SpreadParams,
+    Spreads,
+    SumsParams,
+)
+from daskcluster.chunkwise.statistics import KMeansStatistics
+from daskcluster.data.open import open_dataset
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidParameterError
+from daskcluster.events import Callback
+from daskcluster.metrics.labelling import open_labelling
+
+DISTANCES = ("euclidean", "cosine")
+_CELLS = 1 << 22
+"""Distances between means that are held at a time."""
+_ZERO = 1e-8
+"""What scikit-learn takes for no distance at all."""
+_LEAST_SHARE = 1e-6
+"""Of the total scatter: scatter within clusters below it would be a difference of large numbers."""
+
+
+def calinski_harabasz(X: Any, labels: Any, *, engine: Any = None) -> float:
+    """Return the scatter between clusters over that within them, each by its degrees of freedom.
+
+    Parameters
+    ----------
+    X : anything `open_dataset` takes, of shape (n, d)
+        With row weights, a row of weight w counts as w rows.
+    labels : labels of shape (n,)
+        In memory, a Labels handle, a dask array, a zarr.Array, or the URL of a 1-D Zarr array. Noise
+        (-1, say) is a cluster like any other.
+    engine : see `daskcluster.KMeans`
+
+    Returns
+    -------
+    float
+        Larger is better; 1 where all rows stand at the mean of their cluster.
+
+    Raises
+    ------
+    InvalidParameterError
+        There are fewer than 2 distinct labels, or as many as rows.
+    InvalidDataError
+        Not one label for every row, or a row that is not finite.
+
+    Notes
+    -----
+    Calinski and Harabasz 1974; `sklearn.metrics.calinski_harabasz_score`, whose result it equals up to
+    rounding. Sums are exact, so the bits do not depend on engine, chunks or workers. The scatter within
+    clusters is the total one less that between them; where that loses digits, rows are read once more.
+
+    Cost: one pass over rows and labels, two where the scatter within is below a millionth of the total;
+    memory for two sums of k x d numbers a thread.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster import metrics
+    >>> rows = np.array([[0.0], [1.0], [8.0], [9.0]])
+    >>> metrics.calinski_harabasz(rows, [0, 0, 1, 1])
+    128.0
+    """
+    return _measured(X, labels, engine, lambda clusters: clusters.calinski_harabasz())
+
+
+def davies_bouldin(X: Any, labels: Any, *, engine: Any = None) -> float:
+    """Return the mean over clusters of the worst ratio of the sizes of two to their distance.
+
+    Parameters
+    ----------
+    X, labels, engine
+        As in `calinski_harabasz`.
+
+    Returns
+    -------
+    float
+        At least 0; smaller is better.
+
+    Raises
+    ------
+    InvalidParameterError, InvalidDataError
+        As in `calinski_harabasz`.
+
+    Notes
+    -----
+    Davies and Bouldin 1979; `sklearn.metrics.davies_bouldin_score`, whose result it equals up to rounding.
+    The size of a cluster is the mean Euclidean distance of its rows to their mean.
+
+    Cost: two passes over rows and labels, one for the means and one for the distances to them; k^2
+    distances between means.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster import metrics
+    >>> rows = np.array([[0.0], [1.0], [8.0], [9.0]])
+    >>> metrics.davies_bouldin(rows, [0, 0, 1, 1])
+    0.125
+    """
+    return _measured(X, labels, engine, lambda clusters: clusters.davies_bouldin())
+
+
+def simplified_silhouette(
+    X: Any, labels: Any, *, metric: str = "euclidean", engine: Any = None
+) -> float:
+    """Return the mean silhouette of all rows, with distances to means in place of mean distances.
+
+    For a row, a is its distance to the mean of its cluster and b that to the nearest mean of another one;
+    its silhouette is (b - a) / max(a, b), and 0 in a cluster of one row.
+
+    Parameters
+    ----------
+    X, labels, engine
+        As in `calinski_harabasz`.
+    metric : {"euclidean", "cosine"}
+        With ``"cosine"``, rows are scaled to length one, and distances are halves of squared ones.
+
+    Returns
+    -------
+    float
+        In [-1, 1]; larger is better.
+
+    Raises
+    ------
+    InvalidParameterError, InvalidDataError
+        As in `calinski_harabasz`.
+
+    Notes
+    -----
+    Hruschka, Campello and de Castro, "Evolving clusters in gene-expression data", Information Sciences
+    176 (2006). It needs n k distances where `silhouette` needs n^2.
+
+    Cost: two passes over rows and labels, and k distances a row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster import metrics
+    >>> rows = np.array([[0.0], [2.0], [9.0], [11.0]])
+    >>> round(metrics.simplified_silhouette(rows, [0, 0, 1, 1]), 4)
+    0.8875
+    """
+    unit = check_distance(metric) == "cosine"
+    return _measured(X, labels, engine, lambda clusters: clusters.simplified_silhouette(), unit)
+
+
+def check_distance(metric: str) -> str:
+    """Return `metric` if it is one of `DISTANCES`."""
+    if metric not in DISTANCES:
+        raise InvalidParameterError(f"metric={metric!r} should be one of {', '.join(DISTANCES)}.")
+    return metric
+
+
+def check_labels(n_labels: int, n_rows: int) -> None:
+    """Refuse a single label, and as many as there are rows, as scikit-learn does."""
+    if not 1 < n_labels < n_rows:
+        raise InvalidParameterError(
+            f"Number of labels is {n_labels}. Valid values are 2 to n_samples - 1 (inclusive): with "
+            f"{n_rows} rows, one cluster or as many as rows have no separation to measure."
+        )
+
+
+def _measured(
+    X: Any,
+    labels: Any,
+    engine: Any,
+    measure: Callable[[Clusters], float],
+    unit: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> float:
+    dataset = open_dataset(X)
+    labelling = open_labelling(labels, dataset.n_rows)
+    check_labels(len(labelling.classes), dataset.n_rows)
+    with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:
+        rows = ScaledPlacement(placement, unit=unit)
+        return measure(Clusters(rows, labelling.row_labels(placement), len(labelling.classes)))
+
+
+@dataclass(frozen=True)
+class Found:
+    """Sums of the clusters that have rows; `labels` number these alone."""
+
+    labels: RowLabels
+    statistics: KMeansStatistics
+    means: np.ndarray
+    weights: np.ndarray
+
+
+class Clusters:
+    """Labelled rows, and what passes over them have shown: each is made when it is first needed.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    labels : RowLabels
+    n_clusters : int
+        Labels are below it; clusters without rows, or whose rows have no weight, count for nothing.
+    compare : bool
+        The pass for distances also compares every row with the means of other clusters.
+    """
+
+    def __init__(
+        self, rows: ScaledPlacement, labels: RowLabels, n_clusters: int, *, compare: bool = True
+    ) -> None:
+        self._rows, self._labels, self._n_clusters = rows, labels, n_clusters
+        self._compare = compare
+
+    @cached_property
+    def sums(self) -> Found:
+        """Sums, means and weights of the clusters. One pass."""
+        labels, k, unit = self._labels, self._n_clusters, self._rows.unit
+        found: KMeansStatistics = self._rows.reduce(
+            LABELLED_SUMS, lambda scale: SumsParams(labels, k, scale, unit)
+        )
+        there = found.weights > 0.0
+        check_labels(int(there.sum()), self._rows.placement.dataset.n_rows)
+        means = found.means(np.zeros((k, len(self._rows.origin))))[there]
+        if not there.all():
+            # Rows of no weight go to cluster 0, where they add nothing.
+            labels = RenumberedLabels(labels, np.maximum(np.cumsum(there) - 1, 0))
+        return Found(labels, found, means, found.weights[there])
+
+    @cached_property
+    def spreads(self) -> Spreads:
+        """Distances of rows to the means. One pass, after that of `sums`."""
+        found, unit, compare = self.sums, self._rows.unit, self._compare
+        alone = found.weights == 1.0
+        spreads: Spreads = self._rows.reduce(
+            SPREADS,
+            lambda scale: SpreadParams(found.labels, found.means, alone, scale, unit, compare),
+        )
+        return spreads
+
+    def calinski_harabasz(self) -> float:
+        """See `calinski_harabasz`."""
+        weights, means = self.sums.weights, self.sums.means
+        total = float(weights.sum())
+        centre = self.sums.statistics.totals.sum(axis=0) / total
+        gaps = means - centre
+        between = float((weights * np.einsum("ij,ij->i", gaps, gaps)).sum())
+        within = self._scatter_about(centre, total) - between
+        if within < _LEAST_SHARE * between:
+            within = float(self.spreads.squares.sum())
+        if within == 0.0:
+            return 1.0
+        return float(between * (total - len(means)) / (within * (len(means) - 1.0)))
+
+    def _scatter_about(self, centre: np.ndarray, total: float) -> float:
+        survey = self._rows.survey
+        assert survey is not None
+        offset = centre - survey.origin
+        return float(survey.total_spread - total * float((offset * offset).sum()))
+
+    def davies_bouldin(self) -> float:
+        """See `davies_bouldin`."""
+        sizes = self.spreads.lengths.sum(axis=0) / self.sums.weights
+        worst = np.zeros(len(sizes))
+        apart = False
+        for rows, gaps in _gaps(self.sums.means):
+            apart = apart or bool((gaps > _ZERO).any())
+            gaps[gaps == 0.0] = np.inf
+            worst[rows] = ((sizes[rows, None] + sizes) / gaps).max(axis=1)
+        return float(worst.mean()) if apart and (sizes > _ZERO).any() else 0.0
+
+    def simplified_silhouette(self) -> float:
+        """See `simplified_silhouette`."""
+        return self.spreads.silhouettes.value / float(self.sums.weights.sum())
+
+
+def _gaps(means: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield distances of some means to all means, few enough to hold."""
+    step = max(1, _CELLS // len(means))
+    for first in range(0, len(means), step):
+        rows = slice(first, min(first + step, len(means)))
+        yield rows, cdist(means[rows], means)

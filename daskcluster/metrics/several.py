@@ -1,0 +1,72 @@
+"""Several measures of one labelling of a dataset, with passes that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from daskcluster.chunkwise.labelled import RowLabels
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.events import Callback
+from daskcluster.metrics.separation import Clusters
+from daskcluster.metrics.silhouettes import SAMPLE_SIZE, sampled_silhouette
+from daskcluster.parameters.measures import check_measures
+from daskcluster.typing import Dataset
+
+
+def measure(
+    dataset: Dataset,
+    labels: RowLabels,
+    n_clusters: int,
+    names: Sequence[str],
+    *,
+    metric: str = "euclidean",
+    sample_size: int | None = SAMPLE_SIZE,
+    random_state: Any = None,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+) -> dict[str, float]:
+    """Return measures by name.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    labels : RowLabels
+        Of all rows.
+    n_clusters : int
+        Labels are below it; clusters without rows count for nothing.
+    names : sequence of str
+        Of `daskcluster.parameters.measures.MEASURES`.
+    metric : {"euclidean", "cosine"}
+        Of the silhouettes. The other measures take rows as they are.
+    sample_size, random_state
+        See `daskcluster.metrics.silhouette`.
+    engine : see `daskcluster.KMeans`
+    callbacks : sequence of callables
+        Hear the progress of passes.
+
+    Notes
+    -----
+    Cost: one pass for sums, one for distances where they are asked for, one for a sample; with
+    ``metric="cosine"`` two for the simplified silhouette alone.
+    """
+    wanted, found = check_measures(names), {}
+    with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:
+        cosine = metric == "cosine"
+        simplified = "simplified-silhouette" in wanted
+        rows = ScaledPlacement(placement)
+        clusters = Clusters(rows, labels, n_clusters, compare=simplified and not cosine)
+        for name in wanted:
+            if name == "calinski-harabasz":
+                found[name] = clusters.calinski_harabasz()
+            elif name == "davies-bouldin":
+                found[name] = clusters.davies_bouldin()
+            elif name == "silhouette":
+                found[name] = sampled_silhouette(
+                    placement, labels, metric, sample_size, random_state
+                )
+            else:
+                unit = Clusters(ScaledPlacement(placement, unit=True), labels, n_clusters)
+                found[name] = (unit if cosine else clusters).simplified_silhouette()
+    return found

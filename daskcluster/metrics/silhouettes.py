@@ -1,0 +1,187 @@
+"""The silhouette: of all rows where they are few, of a uniform sample where they are many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.spatial.distance import cdist
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.labelled import PICK, PickedRows, PickParams, RowLabels
+from daskcluster.data.open import open_dataset
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Placement
+from daskcluster.errors import InvalidParameterError
+from daskcluster.metrics.labelling import open_labelling
+from daskcluster.metrics.separation import check_distance, check_labels
+from daskcluster.randomness import Key, as_seed
+from daskcluster.sparse_rows import Rows, SparseRows, join_rows
+
+SAMPLE_SIZE = 10_000
+_CELLS = 1 << 22
+"""Distances that are held at a time."""
+
+
+def silhouette(
+    X: Any,
+    labels: Any,
+    *,
+    metric: str = "euclidean",
+    sample_size: int | None = SAMPLE_SIZE,
+    random_state: Any = None,
+    engine: Any = None,
+) -> float:
+    """Return the mean silhouette: how much nearer rows are to their own cluster than to the next.
+
+    For a row, a is its mean distance to the other rows of its cluster and b the least mean distance to
+    the rows of another one; its silhouette is (b - a) / max(a, b), and 0 in a cluster of one row.
+
+    Parameters
+    ----------
+    X : anything `open_dataset` takes, of shape (n, d)
+        Without row weights.
+    labels : labels of shape (n,)
+        As in `daskcluster.metrics.calinski_harabasz`.
+    metric : {"euclidean", "cosine"}
+        Distance of two rows; ``"cosine"`` is one minus the cosine of their angle.
+    sample_size : int or None
+        Of more rows than that, a uniform sample of so many is measured within itself. None: all rows.
+    random_state : int, RandomState, Generator or None
+        Of the sample.
+    engine : see `daskcluster.KMeans`
+
+    Returns
+    -------
+    float
+        In [-1, 1]; larger is better.
+
+    Raises
+    ------
+    InvalidParameterError
+        Fewer than 2 distinct labels in the sample, or as many as rows of it; or rows have weights.
+    InvalidDataError
+        Not one label for every row, or a row that is not finite.
+
+    Notes
+    -----
+    Rousseeuw 1987; `sklearn.metrics.silhouette_score`, whose result it equals up to rounding where all rows
+    are measured. The sample depends on seed and n alone, so the bits do not depend on engine or chunks.
+    Distances are direct differences for dense rows, and come from norms and products for sparse ones.
+
+    Cost: one pass, which gathers the sample; then m^2 distances of its m rows in this process.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster import metrics
+    >>> rows = np.array([[0.0], [2.0], [9.0], [11.0]])
+    >>> round(metrics.silhouette(rows, [0, 0, 1, 1]), 4)
+    0.775
+    """
+    check_distance(metric)
+    if sample_size is not None and not sample_size >= 3:
+        raise InvalidParameterError(
+            f"sample_size={sample_size!r} should be at least 3, or None for all rows."
+        )
+    dataset = open_dataset(X)
+    labelling = open_labelling(labels, dataset.n_rows)
+    check_labels(len(labelling.classes), dataset.n_rows)
+    with choose_engine(engine, dataset).place(dataset) as placement:
+        found = labelling.row_labels(placement)
+        return sampled_silhouette(placement, found, metric, sample_size, random_state)
+
+
+def sampled_silhouette(
+    placement: Placement,
+    labels: RowLabels,
+    metric: str,
+    sample_size: int | None,
+    random_state: Any,
+) -> float:
+    """Return the silhouette of a placed dataset; see `silhouette`. One pass."""
+    if placement.dataset.weights is not None:
+        raise InvalidParameterError(
+            "the silhouette takes rows without weights: no weighted form of it is the same for w copies "
+            "of a row and for weights scaled alike; open rows without weights, or take the simplified one."
+        )
+    n_rows = placement.dataset.n_rows
+    indices = np.arange(n_rows)
+    if sample_size is not None and n_rows > sample_size:
+        draw = Key(as_seed(random_state), "silhouette").generator()
+        indices = np.sort(draw.choice(n_rows, sample_size, replace=False))
+    picked: PickedRows = placement.reduce(PICK, PickParams(labels, indices))
+    rows, numbers = picked.joined()
+    classes, numbers = np.unique(numbers, return_inverse=True)
+    check_labels(len(classes), len(numbers))
+    return float(silhouettes(rows, numbers, metric).mean())
+
+
+def silhouettes(rows: Rows, numbers: np.ndarray, metric: str = "euclidean") -> np.ndarray:
+    """Return the silhouette of every row among `rows`, float64 (m,).
+
+    Parameters
+    ----------
+    rows : Rows, shape (m, d)
+    numbers : ndarray of shape (m,), int
+        Of the rows' clusters: 0 to k - 1, each of them there.
+    metric : {"euclidean", "cosine"}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> silhouettes(np.array([[0.0], [2.0], [9.0]]), np.array([0, 0, 1])).round(3)
+    array([0.778, 0.714, 0.   ])
+    """
+    # Cluster by cluster: the distances of a row to one cluster stand side by side.
+    order = np.argsort(numbers, kind="stable")
+    measure = _Distances(rows[order], metric)
+    counts = np.bincount(numbers)
+    starts = np.cumsum(counts) - counts
+    found = np.empty(len(numbers))
+    step = max(1, _CELLS // len(numbers))
+    for first in range(0, len(numbers), step):
+        at = np.arange(first, min(first + step, len(numbers)))
+        totals = np.add.reduceat(measure(at[0], at[-1] + 1), starts, axis=1)
+        found[order[at]] = _of_totals(totals, numbers[order[at]], counts)
+    return found
+
+
+def _of_totals(totals: np.ndarray, own: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return silhouettes from the sums of distances to every cluster, (rows, k)."""
+    at = np.arange(len(own))
+    inside = totals[at, own] / np.maximum(counts[own] - 1, 1)
+    means = totals / counts
+    means[at, own] = np.inf
+    beside = means.min(axis=1)
+    larger = np.maximum(inside, beside)
+    values = (beside - inside) / np.where(larger > 0.0, larger, 1.0)
+    return np.where(counts[own] == 1, 0.0, values)
+
+
+class _Distances:
+    """Distances of some of the rows to all of them, float64."""
+
+    def __init__(self, rows: Rows, metric: str) -> None:
+        self._cosine = metric == "cosine"
+        blocks = [block.rows for block in Chunk(rows).blocks(unit=self._cosine)]
+        joined = join_rows(blocks)
+        if isinstance(joined, SparseRows):
+            parts = joined.data.astype(np.float64), joined.indices, joined.offsets
+            self._sparse: Any = sparse.csr_array(parts, shape=joined.shape)
+            self._norms = np.asarray((self._sparse * self._sparse).sum(axis=1))
+        else:
+            self._sparse, self._rows = None, joined.astype(np.float64)
+
+    def __call__(self, first: int, last: int) -> np.ndarray:
+        squares = self._squares(first, last)
+        return np.asarray(0.5 * squares if self._cosine else np.sqrt(squares))
+
+    def _squares(self, first: int, last: int) -> np.ndarray:
+        if self._sparse is None:
+            return cdist(self._rows[first:last], self._rows, "sqeuclidean")
+        products = (self._sparse[first:last] @ self._sparse.T).toarray()
+        squares = self._norms[first:last, None] + self._norms - 2.0 * products
+        squares[np.arange(last - first), np.arange(first, last)] = 0.0
+        return np.maximum(squares, 0.0)
