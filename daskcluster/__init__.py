@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from daskcluster import errors, events, metrics
     from daskcluster.data.anndata import annotate
     from daskcluster.data.grid import Grid, open_grid
-    from daskcluster.data.open import open_dataset
     from daskcluster.data.shuffle import shuffle
     from daskcluster.engine.dask import DaskEngine
     from daskcluster.engine.local import LocalEngine
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
         afk_mc2,
         kmeans_parallel,
         kmeans_plusplus,
-        quantization_error,
     )
     from daskcluster.estimators.hierarchical import HierarchicalKMeans
     from daskcluster.estimators.kernel_kmeans import KernelKMeans
@@ -39,6 +37,8 @@ if TYPE_CHECKING:
     from daskcluster.estimators.minibatch_kernel import MiniBatchKernelKMeans
     from daskcluster.estimators.mixture import VariationalGaussianMixture
     from daskcluster.estimators.nested import NestedMiniBatchKMeans
+    from daskcluster.estimators.opening import open_dataset
+    from daskcluster.estimators.quantization import quantization_error, relative_error
     from daskcluster.estimators.streaming import StreamingKMeans
     from daskcluster.estimators.variance_reduced import VarianceReducedKMeans
     from daskcluster.jobs.selection import select_k
@@ -78,6 +78,7 @@ __all__ = [
     "open_dataset",
     "open_grid",
     "quantization_error",
+    "relative_error",
     "select_k",
     "shuffle",
 ]
@@ -109,9 +110,10 @@ _HOMES = {
     "lightweight_coreset": "daskcluster.estimators.coreset",
     "load_model": "daskcluster.estimators.load",
     "merge_coresets": "daskcluster.estimators.coreset",
-    "open_dataset": "daskcluster.data.open",
+    "open_dataset": "daskcluster.estimators.opening",
     "open_grid": "daskcluster.data.grid",
-    "quantization_error": "daskcluster.estimators.functions",
+    "quantization_error": "daskcluster.estimators.quantization",
+    "relative_error": "daskcluster.estimators.quantization",
     "select_k": "daskcluster.jobs.selection",
     "shuffle": "daskcluster.data.shuffle",
 }

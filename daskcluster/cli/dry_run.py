@@ -27,6 +27,8 @@ def project_fit(
     place: Place,
     algorithm: str,
     given: Mapping[str, Any],
+    *,
+    scale: str | None = None,
 ) -> dict[str, Any]:
     """Return the projection as plain values; raises what the fit would raise before it starts.
 
@@ -40,6 +42,8 @@ def project_fit(
         A name of the catalogue.
     given : mapping
         The parameters that were given.
+    scale : str, optional
+        Features are scaled first, which takes a pass.
     """
     dataset = open_dataset(source, **opening)
     entry = find_algorithm(algorithm)
@@ -52,6 +56,7 @@ def project_fit(
         "chunks": len(dataset.chunk_sizes),
         "partitions": len(dataset.partitions),
         "bytes_decoded": dataset.bytes_of((0, dataset.n_rows)),
+        "scale": scale,
         "planned": bool(entry.plan),
     }
     if not entry.plan:
@@ -133,6 +138,8 @@ def rows_of_projection(found: Mapping[str, Any]) -> Rows:
         ("chunks", f"{found['chunks']:,} in {found['partitions']:,} partitions"),
         ("decoded", format_bytes(found["bytes_decoded"])),
     ]
+    if found["scale"]:
+        rows.append(("scaling", f"{found['scale']}: one pass more, before the others"))
     if not found["planned"]:
         text = f"algorithm={found['algorithm']!r} cannot say beforehand what it will read and hold"
         return [*rows, ("cost", text)]

@@ -9,6 +9,7 @@ import click
 from daskcluster.cli.detach import Task, takes_task
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
+    INPUT,
     OUTPUT,
     overwrite_option,
     takes_console,
@@ -35,6 +36,12 @@ from daskcluster.cli.signals import after_a_commit
     metavar="URL",
     help="Also write the label of every row, as Zarr.",
 )
+@option(
+    "--scale",
+    section=INPUT,
+    type=click.Choice(("standard", "minmax")),
+    help="Bring features to a common scale first, learnt in one pass and kept in the model.",
+)
 @overwrite_option
 @parameter_options(required=("n_clusters",))
 @takes_place
@@ -52,6 +59,7 @@ def command(
     model: str | None,
     labels: str | None,
     overwrite: bool,
+    scale: str | None,
     algorithm: str,
     opening: dict[str, Any],
     place: Place,
@@ -69,7 +77,7 @@ def command(
     if dry_run:
         from daskcluster.cli.dry_run import project_fit, rows_of_projection
 
-        projection = project_fit(source, opening, place, algorithm, given)
+        projection = project_fit(source, opening, place, algorithm, given, scale=scale)
         console.emit(projection, rows_of_projection(projection))
         return
     if resume and "checkpoint" not in given:
@@ -99,6 +107,7 @@ def command(
             model=model,
             labels=labels,
             overwrite=overwrite,
+            scale=scale,
             algorithm=algorithm,
             resume=resume,
             name=task.name,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.dataset import OnRead, RowDataset, check_rows
 from daskcluster.data.opened import open_once
 from daskcluster.data.partitions import cut_rows, read_spans
@@ -61,11 +62,18 @@ class ArrayDataset(RowDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled array dataset carries its rows; only its recipe is bound to the process.
-        return {"array": self.array, "weights": self.own_weights}
+        return {"array": self.array, "weights": self.own_weights, "scaling": self.scaling}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         ArrayDataset.__init__(self, state["array"])
         self.own_weights = state["weights"]
+        self.scaling = state.get("scaling")
+
+    def with_scaling(self, scaling: FeatureScaling) -> ArrayDataset:
+        """Return a scaled copy of the rows: they are read in every pass, and scaled once."""
+        scaled = ArrayDataset(np.asarray(scaling.apply(self.array)))
+        scaled.own_weights, scaled.scaling = self.own_weights, scaling
+        return scaled
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         return self.array[start:stop]
@@ -151,7 +159,7 @@ class MappedDataset(RowDataset):
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return a copy of the given rows."""
-        return self._array[check_rows(rows, self.n_rows)]
+        return np.asarray(self._scaled(self._array[check_rows(rows, self.n_rows)]))
 
     def to_scratch(self, folder: str) -> RowDataset:
         """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""

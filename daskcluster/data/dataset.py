@@ -10,9 +10,11 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from daskcluster.chunk import Chunk
+from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES, group_chunks, read_spans
 from daskcluster.data.readahead import read_ahead
+from daskcluster.data.scaled_recipe import ScaledRecipe
 from daskcluster.data.stores import Location
 from daskcluster.data.witness import Witness, witness
 from daskcluster.errors import InvalidParameterError
@@ -69,9 +71,10 @@ class RowDataset(ABC):
 
     def __init__(self, n_features: int, dtype: Any, edges: np.ndarray) -> None:
         self.n_features = int(n_features)
-        self.dtype = np.dtype(dtype)
+        self.dtype = self._stored_dtype = np.dtype(dtype)
         self._edges = edges
         self.own_weights: RowWeights | None = None
+        self.scaling: FeatureScaling | None = None
 
     # -- what a subclass provides ----------------------------------------------------------
 
@@ -105,12 +108,12 @@ class RowDataset(ABC):
 
     @property
     def row_bytes(self) -> int:
-        """Decoded bytes of one row."""
-        return self.n_features * self.dtype.itemsize
+        """Decoded bytes of one row, as stored."""
+        return self.n_features * self._stored_dtype.itemsize
 
     def bytes_of(self, span: Range) -> int:
-        """Decoded bytes of the rows of a range, the weights aside."""
-        return (span[1] - span[0]) * self.row_bytes
+        """Decoded bytes of the rows of a range, the weights aside; scaled ones may be wider than stored."""
+        return (span[1] - span[0]) * self.n_features * self.dtype.itemsize
 
     @cached_property
     def chunk_sizes(self) -> tuple[int, ...]:
@@ -140,12 +143,12 @@ class RowDataset(ABC):
 
     def recipe(self) -> Recipe:
         """Return what travels to a task in place of this dataset; free of credentials."""
-        recipe = self.own_recipe()
-        return (
-            recipe
-            if self.own_weights is None
-            else WeightedRecipe(recipe, self.own_weights.recipe())
-        )
+        recipe: Recipe = self.own_recipe()
+        if self.own_weights is not None:
+            recipe = WeightedRecipe(recipe, self.own_weights.recipe())
+        if self.scaling is None or self.in_memory:
+            return recipe
+        return ScaledRecipe.of(recipe, self.scaling)
 
     def places(self) -> tuple[Location, ...]:
         """Return where the rows are stored, the weights aside; empty in memory."""
@@ -162,14 +165,29 @@ class RowDataset(ABC):
 
     def with_weights(self, weights: RowWeights) -> Self:
         """Return the same rows with other weights (checked by the caller)."""
-        # Not copy.copy: the pickled form of a dataset is its recipe, which opens the weights again.
-        weighted = object.__new__(type(self))
-        vars(weighted).update(vars(self))
+        weighted = self._twin()
         weighted.own_weights = weights
         return weighted
 
+    def with_scaling(self, scaling: FeatureScaling) -> RowDataset:
+        """Return the same rows with scaled features: each block is scaled when it has been read."""
+        scaled = self._twin()
+        scaled.scaling, scaled.dtype = scaling, compute_dtype(self.dtype)
+        return scaled
+
+    def _twin(self) -> Self:
+        # Not copy.copy: the pickled form of a dataset is its recipe, which opens the weights again.
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self))
+        return twin
+
+    def _scaled(self, rows: Any) -> Any:
+        """Return rows that have been read as they are handed over; those in memory are scaled already."""
+        return rows if self.scaling is None or self.in_memory else self.scaling.apply(rows)
+
     def __repr__(self) -> str:
         weighted = ", weighted" if self.own_weights is not None else ""
+        weighted += "" if self.scaling is None else f", scaled: {self.scaling.kind}"
         return (
             f"{type(self).__name__}({self.source}, {self.n_rows} x {self.n_features} {self.dtype}, "
             f"{len(self._edges) - 1} chunks{weighted})"
@@ -181,7 +199,7 @@ class RowDataset(ABC):
         """Return the rows and weights of one span; runs in a reading thread."""
         start, stop = span
         weights = None if self.own_weights is None else self.own_weights.read(start, stop)
-        return Chunk(self.fetch(start, stop), start, weights)
+        return Chunk(self._scaled(self.fetch(start, stop)), start, weights)
 
     def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
         """Yield the rows of `ranges` in order, reading ahead of the caller.
@@ -290,7 +308,7 @@ class RowDataset(ABC):
             spans, lambda span: self.fetch(*span), self.bytes_of, n_threads=self.n_readers
         )
         for (a, b), (start, _), block in zip(groups, spans, fetched, strict=True):
-            taken[order[a:b]] = dense_rows(block[ordered[a:b] - start])
+            taken[order[a:b]] = dense_rows(self._scaled(block[ordered[a:b] - start]))
         return taken
 
 

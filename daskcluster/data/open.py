@@ -47,29 +47,12 @@ def open_dataset(
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
 ) -> Dataset:
-    """Open rows for clustering, wherever they live. Reads metadata only (and the weights).
+    """Open rows as they are; see `daskcluster.open_dataset`, which also scales them.
 
     Parameters
     ----------
-    source : str, path or array
-        A Zarr array (v2 or v3) or group by path or fsspec URL (``file://``, ``memory://``, ``s3://``,
-        ``gs://``, ``abfs://``), also one that holds CSR rows in AnnData's layout (encoding-type
-        ``csr_matrix``), or a saved coreset, which brings its weights; a zarr.Array or such a zarr.Group,
-        a ``.npy`` path (mapped), a numpy array or memmap, a list of rows, a pandas DataFrame, a dask
-        array or DataFrame, a scipy sparse matrix, an AnnData, or a dataset. Shape (n, d); float16,
-        float32, float64, any integers, bool.
-    array : str, optional
-        Which array (or CSR group) of a Zarr group, e.g. ``"X"``; of an AnnData ``X`` (the default), or an
-        array of ``obsm`` or ``layers``.
-    weights : array-like of shape (n,), or str, optional
-        Row weights: finite, >= 0, not all zero. A string names an array of the same Zarr group, or is
-        the URL of a 1-D Zarr array or ``.npy`` file.
-    storage_options : dict, optional
-        Options of the file system, e.g. ``{"anon": True}``. Those that look like credentials stay in
-        this process; workers resolve their own from their environment.
-    flatten : bool, default False
-        Accept shape (..., d), e.g. a raster (y, x, bands): all axes before the last become rows, in
-        C order.
+    source, array, weights, storage_options, flatten
+        As there.
 
     Returns
     -------
@@ -77,21 +60,12 @@ def open_dataset(
 
     Raises
     ------
-    DatasetNotFoundError
-        Nothing there, no such array, or no permission.
-    InvalidDataError
-        Wrong shape or dtype, or a damaged store.
-    InvalidParameterError
-        Weights that are not one finite number >= 0 per row, or given twice.
-    MissingExtraError
-        The cloud's client is not installed.
-    WrongTypeError
-        Something that holds no rows.
+    DatasetNotFoundError, InvalidDataError, InvalidParameterError, MissingExtraError, WrongTypeError
+        As there.
 
     Notes
     -----
-    Cost: no pass over the rows; one pass over the weights, to check them. Frames of unknown length are
-    computed once for their lengths.
+    Cost: no pass over the rows; one pass over the weights, to check them.
 
     Examples
     --------

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import OnRead, RowDataset, check_rows
 from daskcluster.data.partitions import group_by_bytes
@@ -56,11 +57,20 @@ class MemorySparseDataset(SparseDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled dataset in memory carries its rows; only its recipe is bound to the process.
-        return {"rows": self.rows, "weights": self.own_weights}
+        return {"rows": self.rows, "weights": self.own_weights, "scaling": self.scaling}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         MemorySparseDataset.__init__(self, state["rows"])
         self.own_weights = state["weights"]
+        self.scaling = state.get("scaling")
+
+    def with_scaling(self, scaling: FeatureScaling) -> MemorySparseDataset:
+        """Return a scaled copy of the rows: they are read in every pass, and scaled once."""
+        rows = scaling.apply(self.rows)
+        assert isinstance(rows, SparseRows)
+        scaled = MemorySparseDataset(rows)
+        scaled.own_weights, scaled.scaling = self.own_weights, scaling
+        return scaled
 
     def fetch(self, start: int, stop: int) -> Any:
         return self.rows[start:stop]

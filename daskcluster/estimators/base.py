@@ -21,6 +21,7 @@ from daskcluster.chunkwise.assign import (
     nearest_rows,
     prepare_rows,
 )
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.sink import ArraySink
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -28,7 +29,7 @@ from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.estimators.by_reference import SharesEngine
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.labels import Labels, save_rows
-from daskcluster.estimators.lazy import map_blocks
+from daskcluster.estimators.lazy import map_blocks, scaled_blocks
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import save_model
 from daskcluster.typing import Dataset
@@ -39,14 +40,26 @@ class CentreEstimator(
 ):
     """Base of estimators whose model is a set of centres.
 
-    Subclasses have the parameters ``engine``, ``callbacks`` and ``metric``, and learn
-    ``cluster_centers_``.
+    Subclasses have the parameters ``engine``, ``callbacks`` and ``metric``, and learn ``cluster_centers_``:
+    rows are compared with ``_centres``, the same on the scale of the fit, if it had one.
     """
 
     engine: Any
     callbacks: Any
     metric: str
-    cluster_centers_: np.ndarray
+    scaling_: FeatureScaling | None = None
+    _centres: np.ndarray
+
+    @property
+    def cluster_centers_(self) -> np.ndarray:
+        """Centres (k, d) in the units of the data, whatever scale the fit was made on."""
+        centres = self._centres
+        return centres if self.scaling_ is None else self.scaling_.undo(centres)
+
+    @cluster_centers_.setter
+    def cluster_centers_(self, centres: np.ndarray) -> None:
+        scaling = self.scaling_
+        self._centres = centres if scaling is None else np.asarray(scaling.apply(centres))
 
     # -- results for rows ----------------------------------------------------------------------
 
@@ -114,7 +127,7 @@ class CentreEstimator(
             return output
         if not most:
             return self._map(X, label_rows, np.dtype(np.int32), 0, 1)
-        dtype = np.dtype([("label", np.int32), ("distance", self.cluster_centers_.dtype)])
+        dtype = np.dtype([("label", np.int32), ("distance", self._centres.dtype)])
         found = self._map(X, nearest_rows, dtype, most, most)
         if n_nearest is None:
             found = found[:, 0]
@@ -130,8 +143,8 @@ class CentreEstimator(
         Cost: one pass; the result takes n k numbers.
         """
         check_is_fitted(self)
-        k = len(self.cluster_centers_)
-        return self._map(X, distance_rows, self.cluster_centers_.dtype, k, 1)
+        k = len(self._centres)
+        return self._map(X, distance_rows, self._centres.dtype, k, 1)
 
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Fit, and return the distances of every row to every centre; see `transform`."""
@@ -160,6 +173,8 @@ class CentreEstimator(
     def _map(self, X: Any, fn: Any, dtype: np.dtype[Any], width: int, most: int) -> Any:
         if hasattr(X, "__dask_graph__"):
             self._check_lazy_features(X)
+            if self.scaling_ is not None:
+                X = scaled_blocks(X, self.scaling_)
             params = RowParams(self._centres_for(X), self._unit, most)
             return map_blocks(X, fn, params, dtype, width)
         dataset = fit_dataset(self, X, None, reset=False)
@@ -173,7 +188,7 @@ class CentreEstimator(
 
     def _checked_most(self, n_nearest: int | None, return_distance: bool) -> int:
         """Return how many nearest centres to look for; 0 if labels alone will do."""
-        k = len(self.cluster_centers_)
+        k = len(self._centres)
         if n_nearest is None:
             return 1 if return_distance else 0
         if not 1 <= n_nearest <= k:
@@ -184,7 +199,7 @@ class CentreEstimator(
 
     def _check_lazy_features(self, X: Any) -> None:
         given = len(X.columns) if hasattr(X, "columns") else X.shape[1]
-        expected = self.cluster_centers_.shape[1]
+        expected = self._centres.shape[1]
         if given != expected:
             raise InvalidParameterError(
                 f"X has {given} features, but {type(self).__name__} is expecting {expected} features "
@@ -197,17 +212,17 @@ class CentreEstimator(
 
     def _row_params(self, dataset: Dataset, most: int = 1) -> RowParams:
         dtype = compute_dtype(dataset.dtype)
-        return RowParams(np.ascontiguousarray(self.cluster_centers_, dtype), self._unit, most)
+        return RowParams(np.ascontiguousarray(self._centres, dtype), self._unit, most)
 
     def _centres_for(self, X: Any) -> np.ndarray:
         dtypes = {np.dtype(dtype) for dtype in X.dtypes} if hasattr(X, "dtypes") else {X.dtype}
-        return np.ascontiguousarray(self.cluster_centers_, compute_dtype(np.result_type(*dtypes)))
+        return np.ascontiguousarray(self._centres, compute_dtype(np.result_type(*dtypes)))
 
     # -- scikit-learn's ways --------------------------------------------------------------------
 
     @property
     def _n_features_out(self) -> int:
-        return int(self.cluster_centers_.shape[0])
+        return int(self._centres.shape[0])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

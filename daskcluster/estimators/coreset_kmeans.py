@@ -87,6 +87,8 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
     True
     """
 
+    takes_scaling = False
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -136,7 +138,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
             max_time=left,
         )
         self._take_over(kmeans.fit(drawn.coreset_), drawn)
-        labels = Labels(fit.dataset, self.cluster_centers_, fit.engine, unit=self._unit)
+        labels = Labels(fit.dataset, self._centres, fit.engine, unit=self._unit)
         self._label_later(labels, in_memory=fit.labelled)
         return self
 
@@ -174,7 +176,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
         return estimator.draw(fit.dataset, unit=self._unit)
 
     def _take_over(self, kmeans: KMeans, drawn: LightweightCoreset) -> None:
-        for name in ("cluster_centers_", "inertia_", "n_iter_", "stop_reason_", "history_"):
+        for name in ("_centres", "inertia_", "n_iter_", "stop_reason_", "history_"):
             setattr(self, name, getattr(kmeans, name))
         for name in ("seeding_", "cluster_sizes_", "cluster_weights_", "cluster_costs_"):
             setattr(self, name, getattr(kmeans, name))

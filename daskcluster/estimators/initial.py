@@ -139,7 +139,7 @@ def _model_centres(init: Any) -> np.ndarray:
     from daskcluster.models.persist import load_document
 
     try:
-        return load_document(init).centres
+        return load_document(init).centres_of_data
     except (ModelFormatError, FileNotFoundError) as error:
         raise InvalidParameterError(
             f"init={init!r} should be one of {', '.join(METHODS)}, an array of centres, a callable, a "

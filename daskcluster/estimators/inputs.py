@@ -10,6 +10,8 @@ from sklearn.utils.validation import validate_data
 
 from daskcluster.data.open import open_dataset
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
+from daskcluster.estimators.opening import scaled_like
+from daskcluster.parameters.shared import METHODS
 from daskcluster.typing import Dataset
 
 
@@ -24,13 +26,27 @@ def is_out_of_core(X: Any) -> bool:
 
 
 def fit_dataset(
-    estimator: BaseEstimator, X: Any, sample_weight: Any, *, reset: bool = True
+    estimator: BaseEstimator,
+    X: Any,
+    sample_weight: Any,
+    *,
+    reset: bool = True,
+    scalable: bool = False,
 ) -> Dataset:
     """Return `X` as a dataset, after the checks that need no pass over the rows.
 
-    Sets ``n_features_in_`` and ``feature_names_in_`` of `estimator` (with `reset`), or compares
-    with them.
+    Sets ``n_features_in_``, ``feature_names_in_`` and ``scaling_`` of `estimator` (with `reset`), or
+    compares with them: new rows are brought to the scale of the fit. `scalable` says that a fit may be of
+    scaled rows.
     """
+    dataset = _opened(estimator, X, sample_weight, reset)
+    if not reset:
+        return scaled_like(dataset, getattr(estimator, "scaling_", None))
+    _remember_scaling(estimator, dataset, scalable)
+    return dataset
+
+
+def _opened(estimator: BaseEstimator, X: Any, sample_weight: Any, reset: bool) -> Dataset:
     if is_out_of_core(X):
         dataset = open_dataset(X, weights=sample_weight)
         _remember_features(estimator, X, dataset, reset)
@@ -46,6 +62,26 @@ def fit_dataset(
         copy=False,
     )
     return open_dataset(rows, weights=sample_weight)
+
+
+def _remember_scaling(estimator: Any, dataset: Dataset, scalable: bool) -> None:
+    scaling = getattr(dataset, "scaling", None)
+    name = type(estimator).__name__
+    if scaling is not None and not scalable:
+        raise InvalidParameterError(
+            f"{name} takes rows as they are, and these were opened with scale={scaling.kind!r}; open them "
+            "without it, or scale them where they are written."
+        )
+    if scaling is not None and not (isinstance(estimator.init, str) and estimator.init in METHODS):
+        raise InvalidParameterError(
+            f"{name} on scaled rows chooses its own first centres; give the name of a method as init."
+        )
+    before = getattr(estimator, "scaling_", None)
+    if scaling is None and before is None:
+        return
+    # Centres of an earlier fit have no meaning on another scale.
+    vars(estimator).pop("_centres", None)
+    estimator.scaling_ = scaling
 
 
 def _remember_features(estimator: Any, X: Any, dataset: Dataset, reset: bool) -> None:

@@ -57,7 +57,7 @@ class KernelEstimator(
     max_iter: int
     tol: float
     max_time: float | None
-    model_kind = KernelKMeansModel.kind
+    model_kinds: tuple[str, ...] = (KernelKMeansModel.kind,)
     _centres: GramCentres
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -94,6 +94,8 @@ class KernelKMeans(KernelEstimator):
     2
     """
 
+    model_kinds = (KernelKMeansModel.kind, GraphKMeansModel.kind)
+
     def __init__(
         self,
         n_clusters: int = 8,

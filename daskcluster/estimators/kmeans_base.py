@@ -80,6 +80,9 @@ class KMeansEstimator(CentreEstimator):
 
     n_clusters: int
     verbose: int
+    model_kinds: tuple[str, ...] = (KMeansModel.kind,)
+    takes_scaling = True
+    """Rows may be on a scale of their own."""
 
     def __sklearn_is_fitted__(self) -> bool:
         # Features are known before a fit may fail.
@@ -90,7 +93,7 @@ class KMeansEstimator(CentreEstimator):
 
     def _begin_fit(self, kind: type[OneFit], X: Any, sample_weight: Any, **options: Any) -> OneFit:
         """Return one call of fit on `X`, whose parameters have been checked, ready to run."""
-        dataset = fit_dataset(self, X, sample_weight)
+        dataset = fit_dataset(self, X, sample_weight, scalable=self.takes_scaling)
         self._check_rows(dataset)
         engine = choose_engine(self.engine, dataset)
         callbacks = all_callbacks(self)
@@ -101,7 +104,7 @@ class KMeansEstimator(CentreEstimator):
 
     def _learn(self, best: KMeansRun, fit: Fit) -> None:
         dataset = fit.dataset
-        self.cluster_centers_ = best.result.centres
+        self._centres = best.result.centres
         self.inertia_ = best.found.inertia
         self.n_iter_ = best.result.n_iter
         self.stop_reason_ = str(best.result.stop_reason)
@@ -119,7 +122,7 @@ class KMeansEstimator(CentreEstimator):
         self._n_init = fit.restarts
         self.labels_: Any = best.labels
         if best.labels is None:
-            self.labels_ = Labels(dataset, self.cluster_centers_, fit.engine, unit=self._unit)
+            self.labels_ = Labels(dataset, self._centres, fit.engine, unit=self._unit)
         distinct = int((best.found.sizes > 0).sum())
         if distinct < self.n_clusters:
             warnings.warn(
@@ -132,7 +135,7 @@ class KMeansEstimator(CentreEstimator):
     def to_model(self) -> KMeansModel:
         """Return what was learnt as a plain, data-free value."""
         return KMeansModel(
-            centres=self.cluster_centers_,
+            centres=self._centres,
             weights=self.cluster_weights_,
             sizes=self.cluster_sizes_,
             costs=self.cluster_costs_,
@@ -170,7 +173,7 @@ class KMeansEstimator(CentreEstimator):
         """Return the fitted estimator that a model describes (without ``labels_``)."""
         known = {"n_clusters": model.n_clusters, "metric": model.metric}
         self = from_provenance(cls, model, **known)
-        self.cluster_centers_ = model.centres
+        self.scaling_, self._centres = model.scaling, model.centres
         self.cluster_weights_ = model.weights
         self.cluster_sizes_ = model.sizes
         self.cluster_costs_ = model.costs

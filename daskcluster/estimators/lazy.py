@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunk import Chunk
+from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.assign import RowParams, prepare_rows
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.typing import Dataset, Recipe
 
@@ -57,12 +58,21 @@ def map_blocks(
     )
 
 
+def scaled_blocks(X: Any, scaling: FeatureScaling) -> Any:
+    """Return a dask array of the rows of a dask array or frame on a scale, without computing anything."""
+    from daskcluster.data.dask_array import rows_of
+
+    rows = rows_of(X)
+    return rows.map_blocks(scaling.apply, dtype=compute_dtype(rows.dtype), meta=np.empty((0, 0)))
+
+
 def lazy_rows(
     dataset: Dataset, fn: Callable[..., np.ndarray], params: RowParams, dtype: Any, width: int = 0
 ) -> Any:
     """Return ``fn`` of every chunk of a dataset as a lazy dask array; tasks open the dataset by recipe."""
-    own = getattr(dataset, "array", None)
+    own, scaling = getattr(dataset, "array", None), getattr(dataset, "scaling", None)
     if hasattr(own, "__dask_graph__"):
+        own = own if scaling is None else scaled_blocks(own, scaling)
         # The rows are lazy themselves, and readable wherever the caller computes them.
         return map_blocks(own, fn, params, dtype, width)
 

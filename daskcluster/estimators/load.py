@@ -47,10 +47,10 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> An
             f"{', '.join(class_names())}; load it with a newer daskcluster."
         )
     estimator = named(path)
-    if model.kind != estimator.model_kind:
+    if model.kind not in estimator.model_kinds:
         raise ModelFormatError(
             f"{url!r} is a model of kind {model.kind!r} that names {model.estimator}, whose models are of "
-            f"kind {estimator.model_kind!r}; save it again or restore a copy."
+            f"kind {' or '.join(map(repr, estimator.model_kinds))}; save it again or restore a copy."
         )
     return estimator.from_model(model)
 

@@ -267,7 +267,7 @@ class MiniBatchKMeans(KMeansEstimator):
     def _go_on(self) -> None:
         """Go on from a model that was loaded: its clusters' weights stand for what they have seen."""
         self._seed = as_seed(self.random_state)
-        self._state = MovingCentres.start(self.cluster_centers_)
+        self._state = MovingCentres.start(self._centres)
         self._state.seen[:] = self.cluster_weights_
         self._remember_nothing()
 
@@ -290,7 +290,7 @@ class MiniBatchKMeans(KMeansEstimator):
         centres.nearest(rows, labels)
         centres.sqdist_to_assigned(rows, labels, distances)
         weights = batch.listed_weights()
-        self.cluster_centers_ = centres.array
+        self._centres = centres.array
         self.counts_ = state.seen.copy()
         self.labels_ = labels
         self.cluster_sizes_ = np.bincount(labels, minlength=k)

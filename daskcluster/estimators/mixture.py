@@ -120,7 +120,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     ((2, 3), True)
     """
 
-    model_kind = MixtureModel.kind
+    model_kinds = (MixtureModel.kind,)
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from typing import Any
 
 from daskcluster.data.open import open_dataset
 from daskcluster.data.stores import locate
+from daskcluster.estimators.opening import scaled
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import JOBS
 from daskcluster.jobs.outputs import check_outputs
@@ -29,6 +30,7 @@ def fit(
     labels: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    scale: str | None = None,
     overwrite: bool = False,
     resume: bool = False,
     name: str | None = None,
@@ -57,6 +59,9 @@ def fit(
         For all URLs.
     flatten : bool
         Take an array of shape (..., d) as rows; see `daskcluster.open_dataset`.
+    scale : {"standard", "minmax"}, optional
+        Bring features to a common scale first, in one pass; see `daskcluster.open_dataset`. The model keeps
+        the scale, and applies it to the rows that it is given later.
     overwrite : bool
         Replace outputs that exist.
     resume : bool
@@ -107,6 +112,7 @@ def fit(
     check_parameters(algorithm, given)
     inputs = {"source": source, "weights": weights}
     told = {**inputs, "array": array, "algorithm": algorithm, "labels": labels, **given}
+    told |= {} if scale is None else {"scale": scale}
     run = Run(
         "fit",
         name,
@@ -127,6 +133,8 @@ def fit(
             source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
         )
         chosen = run.engine(engine, dataset)
+        if scale is not None:
+            dataset = scaled(dataset, scale, engine=chosen, callbacks=run.callbacks)
         estimator = _estimator(algorithm, run.keeping(algorithm, given), chosen, run.callbacks)
         resume = run.goes_on(algorithm, resume=resume)
         estimator.fit(dataset, **({"resume": True} if resume else {}))

@@ -7,8 +7,10 @@ from typing import Any, Protocol
 
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.examples import ClusterExamples
+from daskcluster.chunkwise.labelled import RowLabels
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
 from daskcluster.jobs.centres import CentreJobs
 from daskcluster.jobs.kernels import KernelJobs
@@ -23,6 +25,10 @@ from daskcluster.typing import Dataset
 
 class ModelJobs(Protocol):
     """What jobs do with rows under a model of one kind. The features of the rows were compared."""
+
+    def row_labels(self, model: Any, dataset: Dataset) -> RowLabels:
+        """Return what labels rows of `dataset`, wherever they are read."""
+        ...
 
     def write_labels(
         self,
@@ -136,6 +142,7 @@ def evaluate(
 ) -> ScoreStatistics:
     """Return size, weight and cost of every cluster on `dataset`. One pass."""
     check_features(model, dataset)
+    dataset = scaled_like(dataset, model.scaling)
     return JOBS[model.kind].evaluate(model, dataset, engine, callbacks)
 
 
@@ -161,5 +168,6 @@ def examine(
     at most 40 k `most` bytes.
     """
     check_features(model, dataset)
+    dataset = scaled_like(dataset, model.scaling)
     jobs = EXAMPLES.get(model.kind)
     return None if jobs is None else jobs.examine(model, dataset, clusters, most, engine, callbacks)

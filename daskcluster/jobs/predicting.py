@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daskcluster.data.open import open_dataset
+from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import JOBS, POSTERIORS, check_features, check_posteriors
 from daskcluster.jobs.outputs import check_outputs
@@ -78,6 +79,7 @@ def predict(
             source, array=array, storage_options=storage_options, flatten=flatten
         )
         check_features(fitted, dataset)
+        dataset = scaled_like(dataset, fitted.scaling)
         writes = [(JOBS[fitted.kind].write_labels, output)]
         if posteriors is not None:
             writes.append((POSTERIORS[fitted.kind].write_posteriors, posteriors))

@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daskcluster.data.open import open_dataset
+from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import JOBS, check_features
 from daskcluster.jobs.run import Run
+from daskcluster.metrics.several import measure
+from daskcluster.metrics.silhouettes import SAMPLE_SIZE
 from daskcluster.models.persist import load_document
 from daskcluster.models.record import ScoreRecord
+from daskcluster.parameters.measures import check_measures
 
 
 def score(
@@ -21,6 +25,9 @@ def score(
     weights: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    metrics: Sequence[str] = (),
+    sample_size: int | None = SAMPLE_SIZE,
+    random_state: int | None = None,
     name: str | None = None,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
@@ -33,17 +40,25 @@ def score(
         URL of a saved model.
     source, array, weights, storage_options, flatten, name, engine, callbacks
         See `fit`.
+    metrics : sequence of str
+        Measures of the clusters that the model makes of these rows, as in
+        `daskcluster.parameters.measures.MEASURES`. A silhouette is in the model's own metric.
+    sample_size, random_state
+        Of the silhouette; see `daskcluster.metrics.silhouette`.
 
     Raises
     ------
     ModelFormatError
     InvalidDataError
         The rows do not have the model's features.
+    InvalidParameterError
+        A measure is not known, or has no value: all rows are in one cluster.
 
     Notes
     -----
-    Cost: one pass.
+    Cost: one pass, and those of the measures, which share theirs.
     """
+    wanted = check_measures(metrics)
     run = Run("score", name, arguments={}, engine=engine, callbacks=callbacks)
     with run:
         run.hold()
@@ -52,8 +67,23 @@ def score(
             source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
         )
         check_features(fitted, dataset)
+        dataset = scaled_like(dataset, fitted.scaling)
         chosen = run.engine(engine, dataset)
         inertia, value = JOBS[fitted.kind].score(fitted, dataset, chosen, run.callbacks)
+        found = None
+        if wanted:
+            found = measure(
+                dataset,
+                JOBS[fitted.kind].row_labels(fitted, dataset),
+                fitted.n_clusters,
+                wanted,
+                metric=str(fitted.facts().get("metric", "euclidean")),
+                sample_size=sample_size,
+                random_state=random_state,
+                engine=chosen,
+                callbacks=run.callbacks,
+            )
+        common = run.tally.common(dataset)
         return run.done(
-            ScoreRecord(model=str(model), inertia=inertia, score=value, **run.tally.common(dataset))
+            ScoreRecord(model=str(model), inertia=inertia, score=value, metrics=found, **common)
         )

@@ -37,7 +37,8 @@ def test_the_flags_are_those_of_all_algorithms_together() -> None:
     others = {
         "source", "--array", "--weights", "--flatten", "--storage-option", "--model", "--labels",
         "--overwrite", "--algorithm", "--scheduler", "--workers", "--threads", "--memory-limit",
-        "--timeout", "--json", "--progress", "--debug", "--resume", "--dry-run",
+        "--timeout", "--scale", "--tls-ca", "--tls-cert", "--tls-key", "--json", "--progress", "--debug",
+        "--resume", "--dry-run",
     }  # fmt: skip
     assert flags - tables == others
 
@@ -193,6 +194,11 @@ BAD_USAGE: list[tuple[tuple[str, ...], str]] = [
         "give one of the two",
     ),
     (("score", "m", "rows.npy", "--scheduler", "tcp://h:1", "--threads", "2"), "leave it out"),
+    (("score", "m", "rows.npy", "--tls-ca", "ca.pem"), "for the scheduler that --scheduler names"),
+    (
+        ("score", "m", "rows.npy", "--scheduler", "tls://h:1", "--tls-cert", "c.pem"),
+        "TLS needs both --tls-ca",
+    ),
     (("score", "m", "rows.npy", "--storage-option", "anon"), "should be KEY=VALUE"),
     (("predict", "m", "rows.npy"), "Missing option '--output'"),
     (("dance",), "No such command 'dance'"),

@@ -1,0 +1,255 @@
+"""Features brought to a common scale while rows are read: what it takes to learn one, and to undo it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import BLOCK_BYTES, Chunk, compute_dtype
+from daskcluster.chunkwise.exact_sum import Scale, grid_shift, residual_shift
+from daskcluster.chunkwise.grids import Grids
+from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.chunkwise.rows import accumulate_rows
+from daskcluster.chunkwise.statistics import KMeansStatistics
+from daskcluster.errors import InvalidParameterError
+from daskcluster.sparse_rows import Rows, SparseRows
+
+SCALES = ("standard", "minmax")
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureScaling:
+    """Scaled rows are ``(x - shift) / width``, feature by feature.
+
+    Attributes
+    ----------
+    kind : {"standard", "minmax"}
+    shift : ndarray of shape (d,), float64
+        Mean or minimum of every feature; zero for sparse rows, which keep their zeros: no distance between
+        rows depends on it.
+    width : ndarray of shape (d,), float64
+        Standard deviation or range; 1 for a feature that is constant.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scaling = FeatureScaling("minmax", np.array([10.0]), np.array([4.0]))
+    >>> scaling.apply(np.array([[10.0], [12.0], [14.0]])).ravel()
+    array([0. , 0.5, 1. ])
+    >>> scaling.undo(np.array([[0.5]]))
+    array([[12.]])
+    """
+
+    kind: str
+    shift: np.ndarray
+    width: np.ndarray
+
+    def apply(self, rows: Rows) -> Rows:
+        """Return scaled rows in the dtype in which rows like these are computed.
+
+        Every value is computed for itself, in float64, so how rows are cut does not matter.
+        """
+        dtype = compute_dtype(rows.dtype)
+        if isinstance(rows, SparseRows):
+            data = (rows.data.astype(np.float64) / self.width[rows.indices]).astype(dtype)
+            return SparseRows(data, rows.indices, rows.indptr, rows.n_features)
+        scaled = np.empty(rows.shape, dtype)
+        step = max(1, BLOCK_BYTES // max(1, 8 * rows.shape[1]))
+        for first in range(0, len(rows), step):
+            part = slice(first, first + step)
+            scaled[part] = (rows[part].astype(np.float64) - self.shift) / self.width
+        return scaled
+
+    def undo(self, centres: np.ndarray) -> np.ndarray:
+        """Return scaled centres (k, d) in the units of the data, in their own dtype."""
+        return (centres.astype(np.float64) * self.width + self.shift).astype(centres.dtype)
+
+    def same_as(self, other: FeatureScaling | None) -> bool:
+        """Return True if `other` scales every row to the same bits."""
+        return (
+            other is not None
+            and np.array_equal(self.shift, other.shift)
+            and np.array_equal(self.width, other.width)
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """Return the scaling as plain JSON values, from which `of` makes it again to the bit."""
+        return {"kind": self.kind, "shift": self.shift.tolist(), "width": self.width.tolist()}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], n_features: int) -> FeatureScaling:
+        """Return the scaling that `plain` gave.
+
+        Raises
+        ------
+        InvalidParameterError
+            It is no scaling of so many features.
+        """
+        kind = values.get("kind")
+        arrays = [_numbers(values.get(name), n_features) for name in ("shift", "width")]
+        shift, width = arrays
+        if kind not in SCALES or shift is None or width is None or not (width > 0.0).all():
+            raise InvalidParameterError(
+                f"a scaling should have a kind among {', '.join(SCALES)}, and finite shifts and positive "
+                f"widths of {n_features} features."
+            )
+        return cls(str(kind), shift, width)
+
+
+def _numbers(values: Any, n_features: int) -> np.ndarray | None:
+    numbers = isinstance(values, list) and all(type(value) in (int, float) for value in values)
+    if not numbers or len(values) != n_features:
+        return None
+    found = np.array(values, np.float64)
+    return found if np.isfinite(found).all() else None
+
+
+# -- learning one ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FeatureParams:
+    """About what squares are summed, shape (d,), and the scale of the rows."""
+
+    origin: np.ndarray
+    scale: Scale
+
+
+@dataclass
+class FeatureStatistics:
+    """Sums, squares about the origin and extremes of every feature.
+
+    Attributes
+    ----------
+    sums, squares : KMeansStatistics
+        Of one cluster that has all rows.
+    least, most : ndarray of shape (d,)
+    stored : ndarray of shape (d,), int64
+        Values that are there; of sparse rows the others are zero.
+    n_rows : int
+    """
+
+    sums: KMeansStatistics
+    squares: KMeansStatistics
+    least: np.ndarray
+    most: np.ndarray
+    stored: np.ndarray
+    n_rows: int = 0
+
+    def combine(self, other: FeatureStatistics) -> FeatureStatistics:
+        self.sums.combine(other.sums)
+        self.squares.combine(other.squares)
+        np.minimum(self.least, other.least, out=self.least)
+        np.maximum(self.most, other.most, out=self.most)
+        self.stored += other.stored
+        self.n_rows += other.n_rows
+        return self
+
+    def extremes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return least and largest value of every feature, zeros that are not stored included."""
+        hidden = self.stored < self.n_rows
+        least = np.where(hidden, np.minimum(self.least, 0.0), self.least)
+        return least, np.where(hidden, np.maximum(self.most, 0.0), self.most)
+
+    def scaling(self, kind: str, origin: np.ndarray, *, centred: bool) -> FeatureScaling:
+        """Return the scaling of the rows that were seen."""
+        least, most = self.extremes()
+        if kind == "standard":
+            weight = float(self.sums.weights[0])
+            mean = self.sums.totals[0] / weight
+            offset = mean - origin
+            variance = self.squares.totals[0] / weight - offset * offset
+            shift, width = mean, np.sqrt(np.maximum(variance, 0.0))
+        else:
+            shift, width = least, most - least
+        width = np.where((most > least) & (width > 0.0), width, 1.0)
+        return FeatureScaling(kind, shift if centred else np.zeros_like(shift), width)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    origin: np.ndarray
+    scale: Scale
+    grids: Grids
+    square_shifts: tuple[np.ndarray, np.ndarray]
+
+
+def _prepare(params: FeatureParams) -> _Prepared:
+    scale = params.scale
+    reach = scale.max_abs + np.abs(params.origin)
+    shift = grid_shift(reach * reach * 1.01 * scale.max_weight, scale.n_rows)
+    grids = Grids.of(scale)
+    return _Prepared(params.origin, scale, grids, (shift, residual_shift(shift, scale.n_rows)))
+
+
+def _zero(prepared: _Prepared) -> FeatureStatistics:
+    d, weighted = len(prepared.origin), prepared.scale.weighted
+    sums, squares = (
+        KMeansStatistics.zero(1, d, weighted=weighted, two_grids=True) for _ in range(2)
+    )
+    extremes = np.full(d, np.inf), np.full(d, -np.inf)
+    return FeatureStatistics(sums, squares, *extremes, np.zeros(d, np.int64))
+
+
+def _features_chunk(chunk: Chunk, prepared: _Prepared, into: FeatureStatistics) -> None:
+    grids = prepared.grids
+    for block in chunk.cache_blocks():
+        sums, squares = into.sums, into.squares
+        assert sums.sums_low is not None
+        assert squares.sums_low is not None
+        labels = np.zeros(block.n_rows, np.int32)
+        weights = block.weights, (grids.weights, grids.low_weights)
+        accumulate_rows(
+            block.rows,
+            labels,
+            weights[0],
+            (grids.sums, grids.low_sums),
+            (sums.sums, sums.sums_low),
+            weights[1],
+            (sums.counts, sums.counts_low),
+        )
+        accumulate_rows(
+            _squares(block.rows, prepared.origin),
+            labels,
+            weights[0],
+            prepared.square_shifts,
+            (squares.sums, squares.sums_low),
+            weights[1],
+            (squares.counts, squares.counts_low),
+        )
+        _look(block.rows, into)
+        into.n_rows += block.n_rows
+
+
+def _squares(rows: Rows, origin: np.ndarray) -> Rows:
+    """Return (x - origin)^2 of every value, float64; of sparse rows x^2, for their origin is zero."""
+    if isinstance(rows, SparseRows):
+        wide = rows.data.astype(np.float64)
+        return SparseRows(wide * wide, rows.indices, rows.indptr, rows.n_features)
+    gaps = rows.astype(np.float64) - origin
+    return np.asarray(gaps * gaps)
+
+
+def _look(rows: Rows, into: FeatureStatistics) -> None:
+    if isinstance(rows, SparseRows):
+        np.minimum.at(into.least, rows.indices, rows.data)
+        np.maximum.at(into.most, rows.indices, rows.data)
+        into.stored += np.bincount(rows.indices, minlength=rows.n_features)
+        return
+    if len(rows):
+        np.minimum(into.least, rows.min(axis=0), out=into.least)
+        np.maximum(into.most, rows.max(axis=0), out=into.most)
+    into.stored += len(rows)
+
+
+FEATURES = Reduction(
+    name="features",
+    prepare=_prepare,
+    zero=_zero,
+    chunk=_features_chunk,
+    combine=FeatureStatistics.combine,
+)
+"""`FeatureParams` -> `FeatureStatistics`."""

@@ -1,0 +1,166 @@
+"""Datasets as callers open them: with features on a common scale, if that is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunkwise.feature_scaling import (
+    FEATURES,
+    SCALES,
+    FeatureParams,
+    FeatureScaling,
+    FeatureStatistics,
+)
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.open import open_dataset as open_rows
+from daskcluster.data.sparse import SparseDataset
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidParameterError, WrongTypeError
+from daskcluster.events import Callback
+from daskcluster.typing import Dataset
+
+
+def open_dataset(
+    source: Any,
+    *,
+    array: str | None = None,
+    weights: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    flatten: bool = False,
+    scale: str | None = None,
+    engine: Any = None,
+) -> Dataset:
+    """Open rows for clustering, wherever they live. Reads metadata only (and the weights).
+
+    Parameters
+    ----------
+    source : str, path or array
+        A Zarr array (v2 or v3) or group by path or fsspec URL (``file://``, ``memory://``, ``s3://``,
+        ``gs://``, ``abfs://``), also one that holds CSR rows in AnnData's layout (encoding-type
+        ``csr_matrix``), or a saved coreset, which brings its weights; a zarr.Array or such a zarr.Group,
+        a ``.npy`` path (mapped), a numpy array or memmap, a list of rows, a pandas DataFrame, a dask
+        array or DataFrame, a scipy sparse matrix, an AnnData, or a dataset. Shape (n, d); float16,
+        float32, float64, any integers, bool.
+    array : str, optional
+        Which array (or CSR group) of a Zarr group, e.g. ``"X"``; of an AnnData ``X`` (the default), or an
+        array of ``obsm`` or ``layers``.
+    weights : array-like of shape (n,), or str, optional
+        Row weights: finite, >= 0, not all zero. A string names an array of the same Zarr group, or is
+        the URL of a 1-D Zarr array or ``.npy`` file.
+    storage_options : dict, optional
+        Options of the file system, e.g. ``{"anon": True}``. Those that look like credentials stay in
+        this process; workers resolve their own from their environment.
+    flatten : bool, default False
+        Accept shape (..., d), e.g. a raster (y, x, bands): all axes before the last become rows, in
+        C order.
+    scale : {"standard", "minmax"}, optional
+        Bring features to a common scale: ``"standard"`` takes the mean from each and divides by its
+        standard deviation, ``"minmax"`` brings its range to [0, 1]. It is learnt in one pass now and
+        applied to every block that is read later; rows in memory are copied. Sparse rows are divided and
+        not shifted, so that they stay sparse: no distance between rows depends on that. k-means estimators
+        report centres in the data's own units, keep the scale in their models, and apply it to new rows.
+    engine : see `daskcluster.KMeans`
+        Where that pass is made.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    DatasetNotFoundError
+        Nothing there, no such array, or no permission.
+    InvalidDataError
+        Wrong shape or dtype, a damaged store, or with `scale` a row that is not finite.
+    InvalidParameterError
+        Weights that are not one finite number >= 0 per row, or given twice; an unknown `scale`.
+    MissingExtraError
+        The cloud's client is not installed.
+    WrongTypeError
+        Something that holds no rows.
+
+    Notes
+    -----
+    Cost: no pass over the rows, one with `scale`; one pass over the weights, to check them. Frames of
+    unknown length are computed once for their lengths. Scaling costs a few operations a value in each pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dataset = open_dataset(np.zeros((10, 3), np.float32))
+    >>> dataset.n_rows, dataset.n_features, dataset.dtype
+    (10, 3, dtype('float32'))
+    >>> open_dataset(np.array([[0.0], [5.0], [10.0]]), scale="minmax").to_numpy().ravel()
+    array([0. , 0.5, 1. ])
+    """
+    opened = open_rows(
+        source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+    )
+    return opened if scale is None else scaled(opened, scale, engine=engine)
+
+
+def scaled(
+    dataset: Dataset, scale: str, *, engine: Any = None, callbacks: Sequence[Callback] = ()
+) -> Dataset:
+    """Return `dataset` with its features on a common scale, learnt from its rows in one pass.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    scale : {"standard", "minmax"}
+    engine : see `daskcluster.KMeans`
+    callbacks : sequence of callables
+        Hear the progress of the pass.
+    """
+    if scale not in SCALES:
+        raise InvalidParameterError(
+            f"scale={scale!r} should be one of {', '.join(SCALES)}, or None."
+        )
+    if not isinstance(dataset, RowDataset):
+        raise WrongTypeError(f"scale= cannot be applied to a {type(dataset).__name__}.")
+    if dataset.scaling is not None:
+        raise InvalidParameterError(
+            f"scale={scale!r} is asked for, and the dataset is scaled already "
+            f"({dataset.scaling.kind}); open its source instead."
+        )
+    return dataset.with_scaling(learn_scaling(dataset, scale, engine, callbacks))
+
+
+def learn_scaling(
+    dataset: Dataset, scale: str, engine: Any, callbacks: Sequence[Callback]
+) -> FeatureScaling:
+    """Return the scaling of the rows of `dataset`. One pass; the bits depend on the rows alone."""
+    sparse = isinstance(dataset, SparseDataset)
+    with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:
+        rows = ScaledPlacement(placement)
+        origin = rows.origin.astype(np.float64)
+        origin = np.zeros_like(origin) if sparse else origin
+        found: FeatureStatistics = rows.reduce(FEATURES, lambda scale: FeatureParams(origin, scale))
+    return found.scaling(scale, origin, centred=not sparse)
+
+
+def scaled_like(dataset: Dataset, scaling: FeatureScaling | None) -> Dataset:
+    """Return new rows on the scale of a fit.
+
+    Raises
+    ------
+    InvalidParameterError
+        They are on a scale of their own, or the fit was not.
+    """
+    own = getattr(dataset, "scaling", None)
+    if scaling is None and own is None:
+        return dataset
+    if own is not None and not own.same_as(scaling):
+        raise InvalidParameterError(
+            "The rows are on a scale of their own, which is not that of the fit; open them without scale: "
+            "the fit's own is applied to them."
+        )
+    if own is not None or scaling is None:
+        return dataset
+    if not isinstance(dataset, RowDataset):
+        raise WrongTypeError(f"a {type(dataset).__name__} cannot be scaled; give it scaled rows.")
+    return dataset.with_scaling(scaling)
