@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from daskcluster.errors import MissingExtraError
+from daskcluster.errors import InvalidParameterError, MissingExtraError
 
 
 def faiss_index(estimator: Any) -> Any:
     """Return a flat index of the centres; of inner products for the cosine metric."""
     check_is_fitted(estimator)
+    if estimator.scaling_ is not None:
+        raise InvalidParameterError(
+            "an index knows no scale, and the fit was made on one; take to_sklearn(), which scales first."
+        )
     try:
         import faiss
     except ImportError as error:

@@ -10,8 +10,10 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
+
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
 
 SHARED = ("n_iter_", "n_features_in_", "feature_names_in_")
 """What both sides call the same and mean the same by."""
@@ -20,10 +22,12 @@ SHARED = ("n_iter_", "n_features_in_", "feature_names_in_")
 def sklearn_kmeans(estimator: Any) -> Any:
     """Return scikit-learn's KMeans with the centres of a fitted k-means estimator.
 
-    Behind a `Normalizer`, in a pipeline, for the cosine metric.
+    Behind a `Normalizer`, in a pipeline, for the cosine metric; behind a `StandardScaler` for a fit of
+    scaled rows.
     """
     check_is_fitted(estimator)
-    centres = np.array(estimator.cluster_centers_, order="C")
+    # On the scale of the fit, if it had one; what is before them brings rows there.
+    centres = np.array(estimator.to_model().centres, order="C")
     twin = KMeans(len(centres), init=centres, n_init=1, max_iter=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of centres that are there twice
@@ -36,9 +40,18 @@ def sklearn_kmeans(estimator: Any) -> Any:
     if isinstance(labels, np.ndarray):
         twin.labels_ = labels.copy()
     _share(estimator, twin)
-    if estimator.metric != "cosine":
-        return twin
-    return make_pipeline(Normalizer().fit(centres), twin)
+    steps: list[Any] = []
+    if estimator.scaling_ is not None:
+        steps.append(_scaler(estimator.scaling_, centres))
+    if estimator.metric == "cosine":
+        steps.append(Normalizer().fit(centres))
+    return make_pipeline(*steps, twin) if steps else twin
+
+
+def _scaler(scaling: FeatureScaling, centres: np.ndarray) -> StandardScaler:
+    scaler = StandardScaler(with_mean=bool(scaling.shift.any())).fit(centres)
+    scaler.mean_, scaler.scale_, scaler.var_ = scaling.shift, scaling.width, scaling.width**2
+    return scaler
 
 
 def sklearn_mixture(estimator: Any) -> GaussianMixture:

@@ -125,7 +125,9 @@ class Report:
         weights = np.ones(self.model.n_clusters) if clusters is None else clusters.weights
         parts = _present(charts.map_of_centres(self.model.centres, weights))
         if self.image_shape is not None:
-            parts.append(charts.pictures_of_centres(self.model.centres, weights, self.image_shape))
+            parts.append(
+                charts.pictures_of_centres(self.model.centres_of_data, weights, self.image_shape)
+            )
         return parts
 
     def _clusters(self) -> list[Section]:

@@ -32,14 +32,17 @@ def plane(centres: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndar
     ([-4.0, 0.0, 4.0], [1.0, 0.0])
     """
     masses = np.asarray(weights, np.float64)
-    masses = masses if masses.sum() > 0 else np.ones(len(centres))
+    # In units of the largest: products of numbers near the end of float64 would overflow.
+    masses = masses / masses.max() if masses.max() > 0 else np.ones(len(centres))
+    unit = float(np.abs(centres).max()) or 1.0
+    inside = np.asarray(centres, np.float64) / unit
     heaviest = np.sort(np.argsort(-masses, kind="stable")[:MOST_CENTRES])
     share = masses[heaviest] / masses[heaviest].sum()
-    wide = np.asarray(centres[heaviest], np.float64)
+    wide = inside[heaviest]
     middle = share @ wide
     axes, variances = _axes((wide - middle) * np.sqrt(share)[:, None])
     total = variances.sum()
-    points = (np.asarray(centres, np.float64) - middle) @ axes.T
+    points = (inside - middle) @ axes.T * unit
     return points, variances[:2] / total if total > 0 else np.zeros(2)
 
 

@@ -38,7 +38,7 @@ def test_the_flags_are_those_of_all_algorithms_together() -> None:
         "source", "--array", "--weights", "--flatten", "--storage-option", "--model", "--labels",
         "--overwrite", "--algorithm", "--scheduler", "--workers", "--threads", "--memory-limit",
         "--timeout", "--scale", "--tls-ca", "--tls-cert", "--tls-key", "--json", "--progress", "--debug",
-        "--resume", "--dry-run",
+        "--resume", "--dry-run", "--name", "--detach",
     }  # fmt: skip
     assert flags - tables == others
 
@@ -202,7 +202,7 @@ BAD_USAGE: list[tuple[tuple[str, ...], str]] = [
     (("score", "m", "rows.npy", "--storage-option", "anon"), "should be KEY=VALUE"),
     (("predict", "m", "rows.npy"), "Missing option '--output'"),
     (("dance",), "No such command 'dance'"),
-    (("fit", "rows.npy", "--detach"), "No such option"),
+    (("fit", "rows.npy", "--detach-it"), "No such option"),
 ]
 
 

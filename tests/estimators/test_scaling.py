@@ -266,3 +266,12 @@ def test_a_damaged_scale_is_refused(scaling: Any, tmp_path: Path) -> None:
     (tmp_path / "m" / "zarr.json").write_bytes(files["zarr.json"])
     with pytest.raises(ModelFormatError, match="scaling"):
         dc.load_model(str(tmp_path / "m"))
+
+
+def test_other_libraries_get_the_scale(stored: str) -> None:
+    model = dc.KMeans(4, random_state=0).fit(dc.open_dataset(stored, scale="minmax"))
+    rows = make_rows(np.float32)
+    agreed = model.to_sklearn().predict(rows) == model.predict(rows)
+    assert agreed.mean() > 0.999
+    with pytest.raises(InvalidParameterError, match="an index knows no scale"):
+        model.to_faiss()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.models.graph_kmeans import GraphKMeansModel
 from daskcluster.models.kernel_kmeans import KernelKMeansModel
 from daskcluster.models.kinds import KINDS, Model
 from daskcluster.models.kmeans import KMeansModel
@@ -83,12 +84,41 @@ def kernel_model(rows: str = "dense") -> KernelKMeansModel:
     )
 
 
+def graph_model() -> GraphKMeansModel:
+    rng = np.random.default_rng(3)
+    none = np.zeros(1, np.int64)
+    return GraphKMeansModel(
+        rng.standard_normal((K, D)),
+        supports=rng.standard_normal((M, D)),
+        columns=none,
+        starts=none,
+        rows=np.arange(M),
+        coefficients=rng.random(M),
+        clusters=np.arange(M) % K,
+        norms=rng.random(K),
+        weights=np.full(K, 25.0),
+        sizes=np.full(K, 25),
+        costs=rng.random(K),
+        kernel="knn",
+        gamma=0.0,
+        degree=3,
+        coef0=1.0,
+        inertia=3.25,
+        radii=rng.random(M),
+        spread=rng.random((M, K)),
+        n_neighbors=2,
+        heat_time=1.0,
+        **how_it_was_made("KernelKMeans"),
+    )
+
+
 SAMPLES: dict[str, Model] = {
     "kmeans": kmeans_model(),
     "mixture": mixture_model(),
     "kernel, dense": kernel_model("dense"),
     "kernel, csr": kernel_model("csr"),
     "kernel, precomputed": kernel_model("precomputed"),
+    "graph": graph_model(),
 }
 
 

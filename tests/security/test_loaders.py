@@ -23,7 +23,8 @@ from daskcluster.models.document import Document, sealed
 from daskcluster.models.kinds import KINDS, Model
 from daskcluster.models.persist import MODEL, is_model, load_document, save_model
 from daskcluster.parameters.catalogue import class_names, estimator_path
-from daskcluster.reports.html import render
+from daskcluster.reports.contents import Report
+from daskcluster.reports.html import as_html
 from tests.security import damage
 from tests.security.samples import SAMPLES, D, kinds_without_a_sample, kmeans_model
 
@@ -84,7 +85,7 @@ def use(folder: Path) -> None:
     assert not getattr(estimator, "callbacks", ())
     assert getattr(estimator, "checkpoint", None) is None
     model = load_document(str(folder))
-    assert "<script>" not in render(model, title="x", data=None)
+    Report(model, "x").sections()
     repr(estimator)
     shutil.rmtree(folder.parent / "again", ignore_errors=True)
     estimator.save(str(folder.parent / "again"))
@@ -216,7 +217,7 @@ def test_values_in_a_page_are_text(tmp_path: Path) -> None:
     head["attributes"]["body"] |= {"seeding": evil, "created_with": {evil: evil}}
     damage.sign(files, head)
     write(tmp_path / "m", files)
-    page = render(load_document(str(tmp_path / "m")), title=evil, data=None)
+    page = as_html(Report(load_document(str(tmp_path / "m")), evil))
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
 
