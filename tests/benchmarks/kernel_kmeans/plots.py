@@ -89,6 +89,8 @@ def _curves(axes: Any, runs: Runs, measure: str) -> None:
             color=colour, linewidth=0.9, elinewidth=0.5, label=label, **style,
         )  # fmt: skip
     axes.set_xscale("log", base=2)
+    sizes = sorted({program.batch for program in runs if program.batch})
+    axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.set_title(measure, fontsize=8)
     axes.set_xlabel("batch size")
     if measure == MEASURES[-1]:
