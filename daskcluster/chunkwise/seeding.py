@@ -160,7 +160,10 @@ class RoundParams:
         Grid of the masses w * d^2.
     weight_shift : float
         Grid of the row weights.
+    n_rows : int
     unit : bool
+    rounds : tuple of (first, last)
+        Which candidates were new in each of the rounds before.
     """
 
     candidates: Rows
@@ -171,6 +174,7 @@ class RoundParams:
     weight_shift: float
     n_rows: int
     unit: bool = False
+    rounds: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass
@@ -226,6 +230,7 @@ class _PreparedRound:
     params: RoundParams
     candidates: PreparedCentres
     new: PreparedCentres
+    earlier: tuple[tuple[int, PreparedCentres], ...]
     low_shift: float
 
 
@@ -235,6 +240,7 @@ def _prepare_round(params: RoundParams) -> _PreparedRound:
         params,
         PreparedCentres(candidates),
         PreparedCentres(candidates[params.known :]),
+        tuple((first, PreparedCentres(candidates[first:last])) for first, last in params.rounds),
         float(residual_shift(params.shift, params.n_rows)),
     )
 
@@ -257,12 +263,13 @@ def _no_candidate(n_rows: int, prepared: _PreparedRound) -> np.ndarray:
 
 
 def _rebuild_candidates(chunk: Chunk, prepared: _PreparedRound, labels: np.ndarray) -> None:
+    # Round by round, as it came about: of candidates that are as near up to rounding, one look at all of
+    # them may take another than the rounds did.
     params = prepared.params
-    if params.known == 0:
-        return
-    known = PreparedCentres(prepared.candidates.array[: params.known])
-    for block in chunk.blocks(unit=params.unit):
-        known.nearest(block.rows, labels[block.start - chunk.start : block.stop - chunk.start])
+    for block in chunk.cache_blocks(unit=params.unit):
+        part = labels[block.start - chunk.start : block.stop - chunk.start]
+        for first, new in prepared.earlier:
+            _join(block, prepared.candidates, new, first, part)
 
 
 def _round_chunk(
@@ -271,7 +278,7 @@ def _round_chunk(
     params = prepared.params
     for block in chunk.cache_blocks(unit=params.unit):
         part = labels[block.start - chunk.start : block.stop - chunk.start]
-        masses = _join_new(block, prepared, part)
+        masses = _join(block, prepared.candidates, prepared.new, params.known, part)
         weights = block.weights
         if weights is not None:
             masses = masses * weights
@@ -282,21 +289,26 @@ def _round_chunk(
             _sample(block, masses, params, into)
 
 
-def _join_new(block: Chunk, prepared: _PreparedRound, labels: np.ndarray) -> np.ndarray:
-    """Let rows join nearer new candidates; return squared distances to the nearest."""
-    params = prepared.params
-    new = np.empty(block.n_rows, np.int32)
-    prepared.new.nearest(block.rows, new)
-    new += np.int32(params.known)
+def _join(
+    block: Chunk,
+    candidates: PreparedCentres,
+    new: PreparedCentres,
+    first: int,
+    labels: np.ndarray,
+) -> np.ndarray:
+    """Let rows join nearer new candidates, those from `first` on; return squared distances."""
+    found = np.empty(block.n_rows, np.int32)
+    new.nearest(block.rows, found)
+    found += np.int32(first)
     distances = np.empty(block.n_rows)
-    prepared.candidates.sqdist_to_assigned(block.rows, new, distances)
-    if params.known == 0:
-        labels[:] = new
+    candidates.sqdist_to_assigned(block.rows, found, distances)
+    if first == 0:
+        labels[:] = found
         return distances
     old = np.empty(block.n_rows)
-    prepared.candidates.sqdist_to_assigned(block.rows, labels, old)
+    candidates.sqdist_to_assigned(block.rows, labels, old)
     nearer = distances < old
-    np.copyto(labels, new, where=nearer)
+    np.copyto(labels, found, where=nearer)
     return np.where(nearer, distances, old)
 
 

@@ -64,9 +64,12 @@ def kmeans_parallel(
     indices = draw_rows(dataset, 1, Key(seed, "first centre"))
     candidates: Rows = take_centres(rows, indices)
     known = 0
+    rounds: tuple[tuple[int, int], ...] = ()
     for number in range(n_rounds + 1):
         last = number == n_rounds
-        found = _round(rows, candidates, known, Key(seed, "k-means||", number), 0 if last else most)
+        key = Key(seed, "k-means||", number)
+        found = _round(rows, candidates, known, rounds, key, 0 if last else most)
+        rounds = (*rounds, (known, len(candidates)))
         if last:
             break
         phi = found.cost.value
@@ -101,7 +104,12 @@ def most_candidates(n_clusters: int) -> int:
 
 
 def _round(
-    rows: ScaledPlacement, candidates: Rows, known: int, key: Key, most: int
+    rows: ScaledPlacement,
+    candidates: Rows,
+    known: int,
+    rounds: tuple[tuple[int, int], ...],
+    key: Key,
+    most: int,
 ) -> RoundStatistics:
     n_rows = rows.placement.dataset.n_rows
     found: RoundStatistics
@@ -132,6 +140,7 @@ def _round(
             float(scale.weights),
             n_rows,
             rows.unit,
+            rounds,
         ),
     )
     return found
