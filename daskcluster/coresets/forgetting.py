@@ -18,7 +18,7 @@ from daskcluster.parameters.durations import seconds_of
 
 NODE_SHARE = 8
 """No node spans more than this part of the window: what leaves it, leaves it in steps so fine. Nor does one
-span more than a half-life: it would consist of rows without weight for the most part."""
+span more than two half-lives: it would consist of rows without weight for the most part."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Forgetting:
     def most_span(self) -> float:
         """The longest span of the clock that the rows of one node may come from."""
         if self.half_life is not None:
-            return self.half_life
+            return 2.0 * self.half_life
         return math.inf if self.window is None else self.window / NODE_SHARE
 
     def left(self, tick: Any, *, now: float) -> Any:

@@ -11,11 +11,14 @@ from daskcluster.coresets.forgetting import Forgetting
 from daskcluster.coresets.lightweight import lightweight_coreset
 from daskcluster.coresets.merge_reduce import united
 from daskcluster.coresets.stream_rows import StreamRows
-from daskcluster.data.open import open_dataset
+from daskcluster.data.array import ArrayDataset
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.sparse_memory import MemorySparseDataset
+from daskcluster.data.weighted import array_weights
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.randomness import Key
-from daskcluster.sparse_rows import Rows
+from daskcluster.sparse_rows import Rows, SparseRows
 
 
 @dataclass(frozen=True)
@@ -120,11 +123,24 @@ def _drawn(
     total = float(len(rows)) if weights is None else float(weights.sum())
     if not total > 0.0:
         return rows[:0], np.empty(0)
-    with LocalEngine(1).place(open_dataset(rows, weights=weights)) as placement:
+    with LocalEngine(1).place(_dataset(rows, weights)) as placement:
         placed = ScaledPlacement(placement, unit=settings.unit)
         found = lightweight_coreset(placed, settings.size, key.derived_seed())
     # The weight is known exactly: without this it would wander, a little more with each level.
     return found.rows, found.weights * (total / float(found.weights.sum()))
+
+
+def _dataset(rows: Rows, weights: np.ndarray | None) -> RowDataset:
+    """Return few rows as a dataset that is not cut finer: one thread goes through them."""
+    dataset: RowDataset
+    if isinstance(rows, SparseRows):
+        dataset = MemorySparseDataset(rows)
+    else:
+        dataset = ArrayDataset(rows)
+    if weights is not None:
+        dataset = dataset.with_weights(array_weights(weights, len(rows)))
+    dataset.divisible = False
+    return dataset
 
 
 def retimed(node: Node, shift: float) -> Node:

@@ -12,8 +12,10 @@ from daskcluster.coresets.stream_rows import Clock, StreamRows, joined_rows, str
 from daskcluster.coresets.tree import CoresetTree
 from daskcluster.typing import Dataset, Range, Recipe
 
-PIECE_BYTES = 64 << 20
+PIECE_BYTES = 32 << 20
 """Rows that one task sums up: several chunks, for those at its edges are read twice."""
+
+_BYTES_IN_MEMORY = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -203,4 +205,5 @@ def _step(parts: Sequence[OpenPart], settings: LeafSettings) -> int:
         return settings.leaf_rows
     n_rows = first.span[1] - first.span[0]
     row_bytes = max(1, first.dataset.bytes_of(first.span) // n_rows)
-    return max(1, PIECE_BYTES // (row_bytes * settings.leaf_rows)) * settings.leaf_rows
+    n_bytes = _BYTES_IN_MEMORY if first.dataset.in_memory else PIECE_BYTES
+    return max(1, n_bytes // (row_bytes * settings.leaf_rows)) * settings.leaf_rows

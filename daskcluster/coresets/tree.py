@@ -1,15 +1,17 @@
 """A merge-and-reduce tree: a summary of any number of ordered rows, in bounded memory.
 
-Rows are cut into leaves of a fixed number of rows, and each leaf becomes a coreset of m rows. Two
+Rows are cut into leaves of a fixed number of rows, and each leaf becomes a coreset of m rows. Four
 neighbours of one level are merged into a coreset of m rows one level up (Har-Peled and Mazumdar,
-STOC 2004; Bentley and Saxe, 1980), so that there is at most one node a level, like the digits of a
-binary counter. Rows that do not fill a leaf yet are kept as they are. What is in the tree depends on
-the rows and their order alone, not on the portions in which they came.
+STOC 2004; Bentley and Saxe, 1980), so that there are at most three nodes a level, like the digits of
+a counter. The papers merge two: four make half as many levels, each of which adds its error, and a
+third of the merges, for one and a half times the nodes. Rows that do not fill a leaf yet are kept as
+they are. What is in the tree depends on the rows and their order alone, not on the portions in which
+they came.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +21,10 @@ from daskcluster.coresets.node import LeafSettings, Node, leaf, merged, retimed
 from daskcluster.coresets.stream_rows import StreamRows, joined_rows
 from daskcluster.sparse_rows import Rows
 
-MOST_LEVELS = 20
+FAN_IN = 4
+"""Neighbours that are merged into one."""
+
+MOST_LEVELS = 10
 """The highest node takes what would be above it, so the tree has a bounded size whatever comes."""
 
 _MOST_PARTS = 64
@@ -53,10 +58,10 @@ class CoresetTree:
     >>> tree = CoresetTree(settings)
     >>> tree.extend(StreamRows(np.random.default_rng(0).normal(size=(1730, 2))))
     >>> [(node.first, node.stop) for node in tree.nodes], tree.tail_rows
-    ([(0, 8)], 130)
+    ([(0, 4), (4, 8)], 130)
     >>> rows, weights = tree.summary()
     >>> len(rows), float(weights.sum())
-    (180, 1730.0)
+    (230, 1730.0)
     """
 
     def __init__(self, settings: LeafSettings) -> None:
@@ -121,15 +126,15 @@ class CoresetTree:
         self.now = max(self.now, tick)
 
     def _carry(self) -> None:
-        while len(self.nodes) > 1:
-            one, two = self.nodes[-2:]
-            if one.level > two.level or not self._may_meet(one, two):
+        while True:
+            last = self.nodes[-FAN_IN:]
+            if len(last) < FAN_IN or last[0].level > last[-1].level or not self._may_meet(last):
                 return
-            node = merged((one, two), self.settings)
-            self.nodes[-2:] = [replace(node, level=min(node.level, MOST_LEVELS))]
+            node = merged(last, self.settings)
+            self.nodes[-FAN_IN:] = [replace(node, level=min(node.level, MOST_LEVELS))]
 
-    def _may_meet(self, one: Node, two: Node) -> bool:
-        span = max(one.newest, two.newest) - min(one.oldest, two.oldest)
+    def _may_meet(self, nodes: Sequence[Node]) -> bool:
+        span = max(node.newest for node in nodes) - min(node.oldest for node in nodes)
         return span <= self.settings.forgetting.most_span
 
     def _forget(self) -> None:

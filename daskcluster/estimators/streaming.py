@@ -65,7 +65,7 @@ class StreamingKMeans(KMeansEstimator):
     """K-means of a stream: rows come in any portions, are read once, and may be forgotten.
 
     Rows are cut into leaves of a fixed number of rows, each leaf becomes a lightweight coreset (Bachem,
-    Lucic and Krause, KDD 2018), and coresets are merged pairwise and reduced, so that the summary of all
+    Lucic and Krause, KDD 2018), and coresets are merged by fours and reduced, so that the summary of all
     rows stays small (Har-Peled and Mazumdar, STOC 2004). Centres are found on the summary, from the ones
     before, and keep their numbers. The state depends on the rows and their order alone: portions,
     chunks, threads and workers do not change a bit of it.
@@ -126,10 +126,10 @@ class StreamingKMeans(KMeansEstimator):
     Notes
     -----
     Cost: every row is read once; a leaf takes two looks at its rows (three with weights or a half-life) and
-    a merge of 2 m rows. Centres are sought when new rows have an eighth of the weight of all that are
-    remembered: k-means of the summary, once from the centres before and once from scratch. Memory: at most
-    21 coresets of m rows (one for each doubling of the rows), and the rows of a leaf. Neither time nor
-    memory of a row depend on how many came before it.
+    a third of a merge of 4 m rows. Centres are sought when new rows have a sixth of the weight of all that
+    are remembered: k-means of the summary from the centres before, and when they have half of it, from
+    scratch. Memory: at most 33 coresets of m rows (three for each time that the rows become four times as
+    many), and the rows of a leaf. Neither time nor memory of a row depend on how many came before it.
 
     What differs from the papers: the weights of a coreset are scaled such that they sum to the weight of
     its rows, which is known.

@@ -33,6 +33,7 @@ def document_of(fold: StreamFold) -> Document:
         "n_rows": tree.n_rows,
         "now": tree.now,
         "since": fold.since,
+        "since_fresh": fold.since_fresh,
     }
     body["nodes"] = [
         {**{name: getattr(node, name) for name in _OF_A_NODE}, "n_rows": len(node.rows)}
@@ -73,6 +74,7 @@ def fold_of(document: Document, settings: FoldSettings) -> StreamFold:
     tree, clock = fold.tree, read_mapping(body, "clock")
     tree.n_leaves, tree.n_rows = read_count(clock, "n_leaves"), read_count(clock, "n_rows")
     tree.now, fold.since = read_number(clock, "now"), read_number(clock, "since")
+    fold.since_fresh = read_number(clock, "since_fresh")
     rows = _unpack("nodes", read_mapping(body, "nodes_rows"), arrays, settings)
     tree.nodes = _nodes(read_records(body, "nodes"), rows, arrays)
     tail = _unpack("tail", read_mapping(body, "tail_rows"), arrays, settings)

@@ -21,8 +21,11 @@ from daskcluster.estimators.streaming_refit import RefitSettings, StreamCentres,
 from daskcluster.events import Callback, DriftFound, publish
 from daskcluster.typing import Dataset
 
-REFIT_SHARE = 8
+REFIT_SHARE = 6
 """Centres are sought anew when new rows have this part of the weight of all that are remembered."""
+
+FRESH_SHARE = 2
+"""From scratch, too, when they have this part of it, or no longer fit."""
 
 _MOST_HISTORY = 100
 
@@ -58,8 +61,8 @@ class StreamFold:
     fitted : StreamCentres or None
         The centres in force, from the last leaf at which they were sought.
     drift : Drift
-    since : float
-        Weight of the rows that came since.
+    since, since_fresh : float
+        Weight of the rows that came since, and since centres were last sought from scratch.
     history : list of dict
         A record for each of the last hundred times that centres were sought.
     """
@@ -69,6 +72,7 @@ class StreamFold:
     fitted: StreamCentres | None = None
     drift: Drift = field(default_factory=Drift)
     since: float = 0.0
+    since_fresh: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
     _current: StreamCentres | None = field(default=None, repr=False)
     _found: list[StreamCentres] = field(default_factory=list, repr=False)
@@ -98,6 +102,7 @@ class StreamFold:
             became_high = self._measure(node)
             self.tree.push(node)
             self.since += node.weight
+            self.since_fresh += node.weight
             if became_high:
                 publish(callbacks, self._event())
             if self.fitted is None or became_high or self._is_due():
@@ -127,17 +132,21 @@ class StreamFold:
     def _seek(self) -> None:
         if not self.tree.kept_rows:
             return
+        high = self.drift.is_high
+        fresh = high or self.since_fresh * FRESH_SHARE >= self.tree.weight
         found = refit(
             *self.tree.summary(),
             self.fitted,
             self.settings.refit,
             self.n_rows,
-            fresh=True,
-            grow=self.drift.is_high,
+            fresh=fresh,
+            grow=high,
         )
         if found is None:
             return
         self.fitted, self.since = found, 0.0
+        if fresh:
+            self.since_fresh = 0.0
         self._found = [*self._found[-_MOST_HISTORY:], found]
         record = {
             "iteration": 1 + (self.history[-1]["iteration"] if self.history else 0),
@@ -167,7 +176,8 @@ class StreamFold:
     def absorb(self, other: StreamFold) -> None:
         """Take in the rows of another stream, which ran beside this one, and seek centres anew."""
         self.tree.absorb(other.tree)
-        self.since, self._current = self.tree.weight, None
+        self.since = self.since_fresh = self.tree.weight
+        self._current = None
         if self.fitted is None:
             self.fitted = other.fitted
         if self.fitted is not None:

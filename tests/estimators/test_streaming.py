@@ -125,11 +125,11 @@ def test_ages_may_be_times():
     assert model.rows_seen_ == 6000
 
 
-def drifting(n_portions=40, portion=1000):
+def drifting(n_portions=20, portion=1000):
     """Three clouds that walk round a circle."""
     rng = np.random.default_rng(5)
     for step in range(n_portions):
-        angles = 2 * np.pi * (np.arange(3) / 3 + step / (2 * n_portions))
+        angles = 2 * np.pi * (np.arange(3) / 3 + step / 80)
         centres = 20 * np.column_stack([np.cos(angles), np.sin(angles)])
         labels = rng.integers(0, 3, portion)
         yield centres, (centres[labels] + rng.normal(size=(portion, 2))).astype(np.float32)
