@@ -40,6 +40,7 @@ LEAF_SHARE = 8
 
 _FROM_CENTRES = {
     "cluster_centers_": "centres",
+    "_centres": "centres",
     "inertia_": "inertia",
     "cluster_sizes_": "sizes",
     "cluster_weights_": "weights",
