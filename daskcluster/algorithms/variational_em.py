@@ -17,77 +17,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 
-from daskcluster.algorithms.scoring import score_rows
 from daskcluster.algorithms.stopping import Stopping
 from daskcluster.algorithms.variational_m_step import as_kind, updated
-from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.mixture import (
-    EXACT_EM,
-    MixtureParams,
-    Search,
-    Step,
-    truncated_pass,
-)
+from daskcluster.algorithms.variational_passes import Carried, ExactPasses, TruncatedPasses
+from daskcluster.algorithms.variational_settings import EMSettings
 from daskcluster.chunkwise.mixture_parameters import Gaussians
-from daskcluster.chunkwise.mixture_statistics import MixtureGrids, MixtureStatistics
+from daskcluster.chunkwise.mixture_statistics import MixtureStatistics
 from daskcluster.data.state_files import StateFiles
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, EMStepEnded, StopReason
-from daskcluster.kernels.truncated import STEPS
-from daskcluster.kernels.truncated_neighbours import learn_neighbours
-from daskcluster.kernels.truncated_tile import listed_tile_for
-from daskcluster.randomness import Key
 
 _LEAST_VARIANCE = 1e-30
 
-SAVE_EVERY = 8
-"""Steps between two saves of K(n): a lost worker costs its rows half of these again on average."""
-
 SHARED_STEPS = 2
 """The first M-steps learn one variance for all clusters, whatever is learnt afterwards."""
-
-
-@dataclass(frozen=True)
-class EMSettings:
-    """How a mixture is learnt.
-
-    Attributes
-    ----------
-    covariance_type : {"isotropic", "spherical", "diag"}
-    truncation : int
-        C', clusters that a row keeps; with all of them, EM is exact.
-    n_neighbors : int
-        G, the cluster itself among them.
-    n_random : int
-        Clusters drawn at random for each row in each E-step.
-    warmup_steps : int
-        E-steps before the first variance is set.
-    rule : {"tile", "row"}
-    floor : float
-        Least variance.
-    tol : float
-        Stop when the free energy changes by less than this times itself; 0 never.
-    max_iter : int
-    seed : int
-    max_time : float or None
-    """
-
-    covariance_type: str = "isotropic"
-    truncation: int = 5
-    n_neighbors: int = 5
-    n_random: int = 0
-    warmup_steps: int = 0
-    rule: str = "tile"
-    floor: float = 0.0
-    tol: float = 1e-4
-    max_iter: int = 300
-    seed: int = 0
-    max_time: float | None = None
 
 
 @dataclass
@@ -120,12 +68,56 @@ class MixtureResult:
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class EMState:
+    """Where EM is between two iterations, or after its last one.
+
+    Attributes
+    ----------
+    gaussians : Gaussians
+        That the next iteration starts from.
+    masses : ndarray of shape (k,)
+    history : sequence of dict
+        As of `MixtureResult`; there is at least one iteration.
+    reason : StopReason or None
+        Why the last iteration was the last one, if it was.
+    carried : Carried
+        Between the passes.
+    """
+
+    gaussians: Gaussians
+    masses: np.ndarray
+    history: Sequence[dict[str, Any]]
+    reason: StopReason | None
+    carried: Carried
+
+
+class Keeper(Protocol):
+    """Keeps states of EM, for a fit that goes on from one."""
+
+    def begin(self, *, is_last: bool) -> StateFiles | None:
+        """Return where the sets of all rows go in the iteration that begins, if its end is to be kept.
+
+        Parameters
+        ----------
+        is_last : bool
+            It is the last one that `max_iter` allows.
+        """
+        ...
+
+    def end(self, state: EMState) -> None:
+        """Take the state after the iteration."""
+        ...
+
+
 def variational_em(
     rows: ScaledPlacement,
     centres: np.ndarray,
     settings: EMSettings,
     *,
     callbacks: Sequence[Callback] = (),
+    begun: EMState | None = None,
+    keeper: Keeper | None = None,
 ) -> MixtureResult:
     """Learn a mixture from initial means.
 
@@ -137,6 +129,9 @@ def variational_em(
     settings : EMSettings
     callbacks : sequence of callables
         Hear an `EMStepEnded` each iteration.
+    begun : EMState, optional
+        Go on from there, to the same bits; `rows` must know what its first pass learnt.
+    keeper : Keeper, optional
 
     Notes
     -----
@@ -145,10 +140,14 @@ def variational_em(
     """
     rows.known()
     centres = np.ascontiguousarray(centres, dtype=rows.dtype)
-    passes = _ExactPasses if settings.truncation >= len(centres) else _TruncatedPasses
-    run = _Run(rows, settings, passes(rows, centres, settings))
+    passes: ExactPasses | TruncatedPasses = ExactPasses(rows, settings)
+    if settings.truncation < len(centres):
+        carried = None if begun is None else begun.carried
+        passes = TruncatedPasses(rows, len(centres), settings, carried)
+    run = _Run(rows, settings, passes)
     try:
-        return run.loop(centres, callbacks)
+        state = begun or run.first(centres)
+        return run.result(run.loop(state, callbacks, keeper))
     finally:
         run.passes.close()
 
@@ -157,48 +156,80 @@ class _Run:
     """The loop of one fit."""
 
     def __init__(
-        self, rows: ScaledPlacement, settings: EMSettings, passes: _ExactPasses | _TruncatedPasses
+        self, rows: ScaledPlacement, settings: EMSettings, passes: ExactPasses | TruncatedPasses
     ) -> None:
-        self.rows, self.settings, self.passes = rows, settings, passes
+        self.settings, self.passes = settings, passes
+        survey = rows.known()
+        self.weight = survey.weight.value or float(survey.n_rows)
 
-    def loop(self, centres: np.ndarray, callbacks: Sequence[Callback]) -> MixtureResult:
-        settings, weight = self.settings, self._total_weight()
+    def first(self, centres: np.ndarray) -> EMState:
+        """Return the state before the first iteration; makes the passes that the variance needs."""
+        gaussians, weight = Gaussians(centres, np.asarray(1.0)), self.weight
+        cost = self.passes.first_cost(gaussians) / (gaussians.d * weight)
+        gaussians = Gaussians(centres, np.asarray(max(cost, self._floor)))
+        masses = np.full(gaussians.k, weight / gaussians.k)
+        return EMState(gaussians, masses, [], None, self.passes.carried())
+
+    def loop(self, state: EMState, callbacks: Sequence[Callback], keeper: Keeper | None) -> EMState:
+        """Return the state after the last iteration."""
+        settings = self.settings
         stopping = Stopping(settings.max_iter, settings.max_time, callbacks)
-        gaussians = Gaussians(centres, np.asarray(1.0))
-        first = self.passes.first_cost(gaussians) / (gaussians.d * weight)
-        gaussians = Gaussians(centres, np.asarray(max(first, settings.floor, _LEAST_VARIANCE)))
-        reason = StopReason.MAX_ITER if settings.max_iter == 0 else None
-        history: list[dict[str, Any]] = []
-        free_energy, masses = -np.inf, np.full(gaussians.k, weight / gaussians.k)
-        while reason is None:
-            began, iteration = time.perf_counter(), len(history) + 1
-            found = self.passes.step(gaussians)
-            before, free_energy = free_energy, found.bound.value + weight * gaussians.log_constant
-            masses = found.masses
-            gaussians = self._learnt(found, gaussians, iteration)
-            seconds = time.perf_counter() - began
-            history.append(_record(iteration, free_energy, gaussians, found, seconds))
-            stopping.tell(_event(history[-1]))
-            change = abs(free_energy - before) if iteration > 1 else np.inf
-            reason = stopping.reason(
-                iteration,
-                moved=change > 0.0 or settings.tol == 0.0,
-                shift=change,
-                threshold=settings.tol * abs(free_energy),
-            )
-        gaussians = as_kind(gaussians, settings.covariance_type)
-        return MixtureResult(gaussians, free_energy, weight, masses, len(history), reason, history)
+        if state.reason is None and settings.max_iter <= len(state.history):
+            state = replace(state, reason=StopReason.MAX_ITER)
+        while state.reason is None:
+            is_last = len(state.history) + 1 >= settings.max_iter
+            save_to = None if keeper is None else keeper.begin(is_last=is_last)
+            state = self._iteration(state, stopping, save_to)
+            if keeper is not None:
+                keeper.end(state)
+        return state
+
+    def _iteration(self, state: EMState, stopping: Stopping, save_to: StateFiles | None) -> EMState:
+        began, iteration, weight = time.perf_counter(), len(state.history) + 1, self.weight
+        old, tol = state.gaussians, self.settings.tol
+        found = self.passes.step(old, save_to)
+        free_energy = found.bound.value + weight * old.log_constant
+        gaussians = self._learnt(found, old, iteration)
+        seconds = time.perf_counter() - began
+        record = _record(iteration, free_energy, gaussians, found, seconds)
+        stopping.tell(_event(record))
+        change = abs(free_energy - _free_energy(state)) if iteration > 1 else np.inf
+        reason = stopping.reason(
+            iteration,
+            moved=change > 0.0 or tol == 0.0,
+            shift=change,
+            threshold=tol * abs(free_energy),
+        )
+        history = [*state.history, record]
+        return EMState(gaussians, found.masses, history, reason, self.passes.carried())
+
+    def result(self, state: EMState) -> MixtureResult:
+        gaussians = as_kind(state.gaussians, self.settings.covariance_type)
+        assert state.reason is not None
+        return MixtureResult(
+            gaussians,
+            _free_energy(state),
+            self.weight,
+            state.masses,
+            len(state.history),
+            state.reason,
+            list(state.history),
+        )
 
     def _learnt(self, found: MixtureStatistics, gaussians: Gaussians, iteration: int) -> Gaussians:
-        kind, floor = self.settings.covariance_type, max(self.settings.floor, _LEAST_VARIANCE)
+        kind, floor = self.settings.covariance_type, self._floor
         if kind == "isotropic" or iteration <= SHARED_STEPS:
             learnt = updated(found, gaussians, kind="isotropic", floor=floor)
             return as_kind(learnt, kind) if iteration == SHARED_STEPS else learnt
         return updated(found, gaussians, kind=kind, floor=floor)
 
-    def _total_weight(self) -> float:
-        survey = self.rows.known()
-        return survey.weight.value or float(survey.n_rows)
+    @property
+    def _floor(self) -> float:
+        return max(self.settings.floor, _LEAST_VARIANCE)
+
+
+def _free_energy(state: EMState) -> float:
+    return float(state.history[-1]["free_energy"]) if state.history else -np.inf
 
 
 def _record(
@@ -228,152 +259,3 @@ def _event(record: dict[str, Any]) -> EMStepEnded:
         n_distances=record["n_distances"],
         free_energy=record["free_energy"],
     )
-
-
-class _ExactPasses:
-    """Passes that look at all clusters; nothing stays with the rows."""
-
-    def __init__(self, rows: ScaledPlacement, centres: np.ndarray, settings: EMSettings) -> None:
-        self._rows, self._settings = rows, settings
-        self._n_uncounted = 0
-
-    def first_cost(self, gaussians: Gaussians) -> float:
-        """Return the weighted sum of squared distances to the nearest means."""
-        self._n_uncounted = self._rows.known().n_rows * gaussians.k
-        return score_rows(self._rows, gaussians.means).inertia
-
-    def step(self, gaussians: Gaussians) -> MixtureStatistics:
-        key = Key(self._settings.seed, "mixture sets")
-
-        def params(scale: Scale) -> MixtureParams:
-            return MixtureParams(Step(gaussians, None), scale, gaussians.k, key)
-
-        found: MixtureStatistics = self._rows.reduce(EXACT_EM, params)
-        found.n_distances += self._n_uncounted
-        self._n_uncounted = 0
-        return found
-
-    def close(self) -> None:
-        return None
-
-
-class _TruncatedPasses:
-    """Passes that keep K(n) with the rows, and G_c here."""
-
-    def __init__(self, rows: ScaledPlacement, centres: np.ndarray, settings: EMSettings) -> None:
-        self._rows, self._settings = rows, settings
-        self._reduction = truncated_pass(settings.truncation)
-        g = min(settings.n_neighbors, len(centres))
-        self.neighbours = first_neighbours(settings.seed, len(centres), g)
-        self._journal, self._n_steps = list[Step](), 0
-        self._saves = _Saves(rows)
-        self._rooted = settings.covariance_type == "isotropic"
-        self._searched = False
-        self._n_uncounted = 0
-
-    def first_cost(self, gaussians: Gaussians) -> float:
-        """Search with a variance of one, and return the sum of the least squared distances (eq. 8)."""
-        for _ in range(self._settings.warmup_steps + 1):
-            found = self._pass(gaussians, self._search(), learns=False)
-            self._n_uncounted += found.n_distances
-        self._searched = True
-        return found.bound.value
-
-    def step(self, gaussians: Gaussians) -> MixtureStatistics:
-        """Make an E-step and return what an M-step needs. The search before counts as the first."""
-        search = None if self._searched else self._search()
-        found = self._pass(gaussians, search, learns=True)
-        found.n_distances += self._n_uncounted
-        self._searched, self._n_uncounted = False, 0
-        return found
-
-    def _search(self) -> Search:
-        settings, number = self._settings, self._n_steps
-        key = Key(settings.seed, "mixture candidates", number)
-        return Search(self.neighbours, settings.rule, settings.n_random, key)
-
-    def _pass(
-        self, gaussians: Gaussians, search: Search | None, *, learns: bool
-    ) -> MixtureStatistics:
-        settings, step = self._settings, Step(gaussians, search)
-        params = MixtureParams(
-            step,
-            self._rows.scale,
-            settings.truncation,
-            Key(settings.seed, "mixture sets"),
-            tuple(self._journal),
-            self._saves.last,
-            self._saves.next(len(self._journal) + 1),
-            learns=learns,
-            rooted=self._rooted,
-        )
-        found: MixtureStatistics = self._rows.placement.map_state(self._reduction, params)
-        self._n_steps += 1
-        self._journal.append(step)
-        if self._saves.done(found.n_saved):
-            self._journal.clear()
-        if search is not None:
-            self._learn_neighbours(found, search, gaussians)
-        return found
-
-    def _learn_neighbours(
-        self, found: MixtureStatistics, search: Search, gaussians: Gaussians
-    ) -> None:
-        lists, sizes = search.lists(listed_tile_for(gaussians.means.dtype).height)
-        rooted = self._rooted
-        shift = MixtureGrids.of(self._rows.scale, gaussians, rooted=rooted).keys
-        told = found.told_sums, found.told_counts, STEPS / shift
-        self.neighbours = learn_neighbours(lists, sizes, *told, found.pairs.table, self.neighbours)
-
-    def close(self) -> None:
-        self._rows.placement.drop_state(self._reduction.name)
-
-
-class _Saves:
-    """Saves of K(n), every `SAVE_EVERY` steps where state may be lost: the journal then starts anew.
-
-    On threads nothing is lost. On a cluster sets are saved if there is a folder that all workers see.
-
-    Attributes
-    ----------
-    last : StateFiles or None
-        The last save that is whole.
-    """
-
-    def __init__(self, rows: ScaledPlacement) -> None:
-        self._placement = rows.placement
-        self._count = 0
-        self.last: StateFiles | None = None
-        self._next: StateFiles | None = None
-
-    def next(self, n_steps: int) -> StateFiles | None:
-        """Return where to save sets in the step that makes a journal of `n_steps`, None for not at all."""
-        self._next = None
-        folder = self._placement.shared_folder() if n_steps >= SAVE_EVERY else None
-        if folder is not None:
-            self._count += 1
-            self._next = StateFiles(f"{folder}/{self._count}")
-        return self._next
-
-    def done(self, n_rows: int) -> bool:
-        """Return True if the sets of all rows were saved; the save before is removed then."""
-        if self._next is None:
-            return False
-        whole = n_rows == self._placement.dataset.n_rows
-        useless = self.last if whole else self._next
-        if useless is not None:
-            useless.remove()
-        if whole:
-            self.last = self._next
-        return whole
-
-
-def first_neighbours(seed: int, k: int, g: int) -> np.ndarray:
-    """Return (k, g) int32: each cluster itself, and g - 1 distinct others, drawn uniformly."""
-    generator = Key(seed, "mixture neighbours").generator()
-    found = np.empty((k, g), np.int32)
-    for c in range(k):
-        others = generator.choice(k - 1, size=g - 1, replace=False)
-        found[c, 0] = c
-        found[c, 1:] = others + (others >= c)
-    return found

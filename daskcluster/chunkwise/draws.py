@@ -83,7 +83,13 @@ class Candidates:
         indices, ranks, sqdist, weights = (
             np.concatenate([part[field] for part in parts]) for field in range(4)
         )
-        return indices, ranks, sqdist, weights, join_rows([part[4] for part in parts])
+        rows = join_rows([part[4] for part in parts])
+        if (np.diff(indices) > 0).all():
+            return indices, ranks, sqdist, weights, rows
+        order = np.argsort(
+            indices
+        )  # parts that were joined before have rows of all the others between
+        return indices[order], ranks[order], sqdist[order], weights[order], rows[order]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.mixture_statistics import MixtureGrids, MixtureStatistics
 from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
+from daskcluster.errors import CheckpointError
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.arrays import read_only, weights_or_none
 from daskcluster.kernels.truncated import draw_sets, step_kernel
@@ -83,7 +84,7 @@ class SavedSets(Protocol):
     """Sets of all rows after one pass, where any task can read and write them."""
 
     def write(self, start: int, values: np.ndarray) -> bool:
-        """Save the sets of the rows from `start` on; False if that failed."""
+        """Save the sets of the rows from `start` on; False, or an error, if that failed."""
         ...
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -234,6 +235,11 @@ def _rebuild(chunk: Chunk, prepared: _Prepared, state: np.ndarray) -> None:
         state[:] = first_sets(params.initial, chunk.start, chunk.stop, q, k)
     else:
         state[:] = params.saved.read(chunk.start, chunk.stop)
+        if len(state) and not 0 <= state.min() <= state.max() < k:
+            raise CheckpointError(
+                f"the saved sets of rows {chunk.start} to {chunk.stop} name clusters that are not among "
+                f"the {k} of the fit; remove that checkpoint, or begin without resume."
+            )
     nothing = prepared.zero(quiet=True)
     for block in chunk.blocks():
         sets = state[block.start - chunk.start : block.stop - chunk.start]

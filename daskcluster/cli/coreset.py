@@ -49,6 +49,18 @@ _OF_A_FIT = ("algorithm", "planned", "seeding", "passes_seeding", "restarts", "b
 @takes_place
 @takes_task
 @takes_console
+@option(
+    "--checkpoint",
+    section=OUTPUT,
+    metavar="URL",
+    help="Keep the state of the draw here, for one that resumes.",
+)
+@option(
+    "--resume",
+    section=OUTPUT,
+    is_flag=True,
+    help="Go on from the state at --checkpoint, if there is one.",
+)
 @option("--dry-run", is_flag=True, help="Say what it will cost, and do nothing.")
 def command(
     source: str,
@@ -61,6 +73,8 @@ def command(
     place: Place,
     task: Task,
     console: Console,
+    checkpoint: str | None,
+    resume: bool,
     dry_run: bool,
 ) -> None:
     """Draw a lightweight coreset of SOURCE: few weighted rows that stand for all of them, in two passes.
@@ -72,13 +86,15 @@ def command(
         return
     if output is None:
         raise click.UsageError("Missing option '--output': the URL to write the coreset to.")
+    if resume and checkpoint is None:
+        raise click.UsageError("--resume needs --checkpoint, the URL of the state to go on from.")
     from daskcluster import jobs
     from daskcluster.data.weighted_store import KINDS
 
     if task.detach:
-        urls = {"source": source, "output": output}
+        urls = {"source": source, "output": output, "checkpoint": checkpoint}
         drawing = {"size": size, "random_state": random_state, "quality": quality}
-        options = {**drawing, "overwrite": overwrite, **opening}
+        options = {**drawing, "overwrite": overwrite, "resume": resume, **opening}
         task.submit(jobs.build_coreset, place, console, urls, options)
         return
     # Before a cluster is started, too.
@@ -94,6 +110,8 @@ def command(
             random_state=random_state,
             quality=quality,
             overwrite=overwrite,
+            checkpoint=checkpoint,
+            resume=resume,
             name=task.name,
             engine=engine,
             callbacks=callbacks,

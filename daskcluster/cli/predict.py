@@ -37,6 +37,12 @@ from daskcluster.cli.sections import SectionedCommand, option
     help="For a mixture: also write the posteriors of every row, as a Zarr group.",
 )
 @overwrite_option
+@option(
+    "--resume",
+    section=OUTPUT,
+    is_flag=True,
+    help="Go on where an interrupted call was, and leave what is finished to the next one.",
+)
 @takes_place
 @takes_task
 @takes_console
@@ -46,6 +52,7 @@ def command(
     output: str,
     posteriors: str | None,
     overwrite: bool,
+    resume: bool,
     opening: dict[str, Any],
     place: Place,
     task: Task,
@@ -61,7 +68,8 @@ def command(
 
     if task.detach:
         urls = {"model": model, "source": source, "output": output, "posteriors": posteriors}
-        task.submit(jobs.predict, place, console, urls, {"overwrite": overwrite, **opening})
+        options = {"overwrite": overwrite, "resume": resume, **opening}
+        task.submit(jobs.predict, place, console, urls, options)
         return
     # Before a cluster is started, too.
     inputs = {"source": source, "model": model}
@@ -75,6 +83,7 @@ def command(
             output=output,
             posteriors=posteriors,
             overwrite=overwrite,
+            resume=resume,
             name=task.name,
             engine=engine,
             callbacks=callbacks,

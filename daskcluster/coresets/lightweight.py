@@ -8,6 +8,7 @@ two passes are what it takes here, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,7 +42,14 @@ class Coreset:
     moments: Moments
 
 
-def lightweight_coreset(rows: ScaledPlacement, size: int, seed: int) -> Coreset:
+def lightweight_coreset(
+    rows: ScaledPlacement,
+    size: int,
+    seed: int,
+    *,
+    moments: Moments | None = None,
+    measured: Callable[[Moments], None] = lambda moments: None,
+) -> Coreset:
     """Draw a coreset of `size` rows.
 
     Parameters
@@ -50,13 +58,19 @@ def lightweight_coreset(rows: ScaledPlacement, size: int, seed: int) -> Coreset:
     size : int
         m >= 1. With at least as many as there are rows, the rows themselves are the coreset.
     seed : int
+    moments : Moments, optional
+        Of the rows, where an earlier call has measured them: the first pass is left out.
+    measured : callable (Moments) -> None
+        Hears them between the passes.
 
     Notes
     -----
     Cost: two passes; the first is none of its own if rows have no weights and some pass has been made.
     Two copies of the coreset in memory while it is drawn.
     """
-    moments = measure(rows)
+    if moments is None:
+        moments = measure(rows)
+        measured(moments)
     if size >= rows.placement.dataset.n_rows:
         return _whole(rows, moments)
     draws = draw_about(rows, moments.mean.astype(rows.dtype), moments, size, Key(seed, "coreset"))

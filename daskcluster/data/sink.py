@@ -11,7 +11,8 @@ import numpy as np
 
 from daskcluster.data.staging import Staging
 from daskcluster.data.writer import StagedArray, array_metadata
-from daskcluster.typing import Reach
+from daskcluster.data.written_blocks import check_whole, covers, finished_blocks
+from daskcluster.typing import Range, Reach
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,10 @@ class ArraySink:
     @property
     def reach(self) -> Reach:
         return Reach.PROCESS
+
+    def has(self, span: Range) -> bool:
+        """Return False: nobody has written here before."""
+        return False
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write `values` to the rows from `start` on."""
@@ -57,6 +62,7 @@ class ZarrSink:
 
     staging: Staging
     array: StagedArray
+    finished: frozenset[int] = frozenset()
 
     @classmethod
     def create(
@@ -69,6 +75,8 @@ class ZarrSink:
         width: int = 0,
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
+        mark: str = "",
+        resume: bool = False,
     ) -> Self:
         """Begin an output of `n_rows` rows.
 
@@ -83,6 +91,8 @@ class ZarrSink:
             Columns of a 2-D output; 0 makes it 1-D.
         overwrite : bool
             Replace a Zarr array that is there.
+        mark, resume
+            Go on with an interrupted output; see `Staging.begin`.
 
         Raises
         ------
@@ -92,8 +102,11 @@ class ZarrSink:
         chunk_rows = max(1, min(int(chunk_rows), n_rows))
         shape = (n_rows, width) if width else (n_rows,)
         metadata = array_metadata(shape, chunk_rows, dtype)
-        staging = Staging.begin(url, overwrite=overwrite, storage_options=storage_options)
-        return cls(staging, StagedArray(staging.work, "", metadata, chunk_rows))
+        staging = Staging.begin(
+            url, overwrite=overwrite, storage_options=storage_options, mark=mark, resume=resume
+        )
+        array = StagedArray(staging.work, "", metadata, chunk_rows)
+        return cls(staging, array, finished_blocks([array]) if resume else frozenset())
 
     @property
     def block_rows(self) -> int:
@@ -103,16 +116,25 @@ class ZarrSink:
     def reach(self) -> Reach:
         return self.staging.work.reach
 
+    def has(self, span: Range) -> bool:
+        """Return True if an earlier writer has written all rows of a range."""
+        return covers(self.finished, self.block_rows, span)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "finished": frozenset()}  # the driver knows what is left to do
+
     def write(self, start: int, values: np.ndarray) -> None:
         """Write whole blocks from row `start` on; from any process, in any order."""
         self.array.write(start, values)
 
     def commit(self) -> None:
         """Make the output readable at its URL."""
+        if self.staging.mark:
+            check_whole(self.staging, [self.array])
         self.staging.commit(self.array.document())
 
     def abort(self) -> None:
-        """Remove what has been written."""
+        """Remove what has been written, unless another writer may go on with it."""
         self.staging.abort()
 
     @contextmanager

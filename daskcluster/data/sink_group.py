@@ -11,7 +11,8 @@ import numpy as np
 
 from daskcluster.data.staging import Staging
 from daskcluster.data.writer import StagedArray, array_metadata, group_metadata
-from daskcluster.typing import Reach
+from daskcluster.data.written_blocks import check_whole, covers, finished_blocks
+from daskcluster.typing import Range, Reach
 
 KINDS = ("group",)
 """What an output of this kind may replace."""
@@ -38,6 +39,7 @@ class GroupSink:
     staging: Staging
     arrays: tuple[StagedArray, ...]
     attributes: Mapping[str, Any]
+    finished: frozenset[int] = frozenset()
 
     @classmethod
     def create(
@@ -51,6 +53,8 @@ class GroupSink:
         attributes: Mapping[str, Any] | None = None,
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
+        mark: str = "",
+        resume: bool = False,
     ) -> Self:
         """Begin an output of `n_rows` rows.
 
@@ -68,6 +72,8 @@ class GroupSink:
             Plain JSON values: what the group says of itself.
         overwrite : bool
             Replace a Zarr group that is there.
+        mark, resume
+            Go on with an interrupted output; see `Staging.begin`.
 
         Raises
         ------
@@ -76,13 +82,19 @@ class GroupSink:
         """
         chunk_rows = max(1, min(int(chunk_rows), n_rows))
         staging = Staging.begin(
-            url, overwrite=overwrite, storage_options=storage_options, kinds=KINDS
+            url,
+            overwrite=overwrite,
+            storage_options=storage_options,
+            kinds=KINDS,
+            mark=mark,
+            resume=resume,
         )
         arrays = []
         for name in dtype.names or ():
             metadata = array_metadata((n_rows, width), chunk_rows, dtype[name])
             arrays.append(StagedArray(staging.work, name, metadata, chunk_rows))
-        return cls(staging, tuple(arrays), dict(attributes or {}))
+        finished = finished_blocks(arrays) if resume else frozenset()
+        return cls(staging, tuple(arrays), dict(attributes or {}), finished)
 
     @property
     def block_rows(self) -> int:
@@ -92,6 +104,13 @@ class GroupSink:
     def reach(self) -> Reach:
         return self.staging.work.reach
 
+    def has(self, span: Range) -> bool:
+        """Return True if an earlier writer has written all rows of a range."""
+        return covers(self.finished, self.block_rows, span)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "finished": frozenset()}  # the driver knows what is left to do
+
     def write(self, start: int, values: np.ndarray) -> None:
         """Write whole blocks of structured values from row `start` on; from any process, in any order."""
         for array in self.arrays:
@@ -99,6 +118,8 @@ class GroupSink:
 
     def commit(self) -> None:
         """Make the output readable at its URL."""
+        if self.staging.mark:
+            check_whole(self.staging, self.arrays)
         documents: dict[str, bytes] = {}
         for array in self.arrays:
             documents |= array.document()
@@ -106,7 +127,7 @@ class GroupSink:
         self.staging.commit(documents | {"zarr.json": group_metadata(self.attributes)})
 
     def abort(self) -> None:
-        """Remove what has been written."""
+        """Remove what has been written, unless another writer may go on with it."""
         self.staging.abort()
 
     @contextmanager

@@ -7,6 +7,7 @@ nothing can be opened, is written last; a mark names the half-written output unt
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
@@ -36,11 +37,17 @@ class Staging:
     work : Location
         Where its chunks are written.
     overwrite : bool
+    mark : str
+        What a later writer of the same output will know it by; empty if none may go on with it.
+    stays : bool
+        What was written outlives an error, for that writer.
     """
 
     target: Location
     work: Location
     overwrite: bool
+    mark: str = ""
+    stays: bool = False
 
     @classmethod
     def begin(
@@ -50,6 +57,8 @@ class Staging:
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
         kinds: tuple[str, ...] = ("array",),
+        mark: str = "",
+        resume: bool = False,
     ) -> Staging:
         """Make ready to write to `url`.
 
@@ -60,6 +69,11 @@ class Staging:
         ----------
         kinds : tuple of {"array", "group"}
             What `overwrite` may replace; anything else that is there is never touched.
+        mark : str
+            Hexadecimal digits: of all that the output depends on.
+        resume : bool
+            Go on with what an interrupted writer with the same `mark` has left, and leave what is written
+            to the next one if there is an error.
 
         Raises
         ------
@@ -68,36 +82,58 @@ class Staging:
         """
         target = locate(url, storage_options)
         if target.is_local:
-            return cls._begin_local(target, overwrite, kinds)
+            return cls._begin_local(target, overwrite, kinds, mark, resume)
         try:
-            return cls._begin_remote(target, overwrite, kinds)
+            return cls._begin_remote(target, overwrite, kinds, mark, resume)
         except DaskClusterError:
             raise
         except Exception as error:
             raise explain(error, target, "output") from error
 
     @classmethod
-    def _begin_local(cls, target: Location, overwrite: bool, kinds: tuple[str, ...]) -> Staging:
+    def _begin_local(
+        cls,
+        target: Location,
+        overwrite: bool,
+        kinds: tuple[str, ...],
+        mark: str,
+        resume: bool,
+    ) -> Staging:
         target = replace(target, url=os.path.realpath(target.url))
         _check_local(target, overwrite, kinds)
-        work = replace(target, url=f"{target.url}.partial-{uuid.uuid4().hex[:8]}")
+        name = "-".join(filter(None, ["partial", mark, uuid.uuid4().hex[:8]]))
+        work = replace(target, url=f"{target.url}.{name}")
         try:
-            os.makedirs(work.url)
+            if not (resume and mark and _adopt(target.url, mark, work.url)):
+                os.makedirs(work.url)
         except OSError as error:
             raise DatasetNotFoundError(
                 f"The output {target.url!r} cannot be written ({error}); choose a folder that you may "
                 "write to."
             ) from error
-        return cls(target, work, overwrite)
+        return cls(target, work, overwrite, mark, stays=resume)
 
     @classmethod
-    def _begin_remote(cls, target: Location, overwrite: bool, kinds: tuple[str, ...]) -> Staging:
-        _check_remote(target, overwrite, kinds)
+    def _begin_remote(
+        cls,
+        target: Location,
+        overwrite: bool,
+        kinds: tuple[str, ...],
+        mark: str,
+        resume: bool,
+    ) -> Staging:
+        is_there = _check_remote(target, overwrite, kinds)
         fs, path = target.filesystem()
-        # The mark first: whatever stops us from here on, the next writer may take the place.
-        patiently(lambda: fs.pipe_file(f"{path}/{PARTIAL_MARK}", b""), target)
-        patiently(lambda: _remove_all(fs, path, but_the_mark=True), target)
-        return cls(target, target, overwrite)
+        note = f"{path}/{PARTIAL_MARK}"
+        goes_on = resume and bool(mark) and not is_there and _read(fs, note) == mark.encode()
+        if not goes_on:
+            # The mark first: whatever stops us from here on, the next writer may take the place. But who
+            # it is of is told last: what is there until then is of another output.
+            patiently(lambda: fs.pipe_file(note, b""), target)
+            patiently(lambda: _remove_all(fs, path, but_the_mark=True), target)
+            if mark:
+                patiently(lambda: fs.pipe_file(note, mark.encode()), target)
+        return cls(target, target, overwrite, mark, stays=resume)
 
     def commit(self, documents: Mapping[str, bytes]) -> None:
         """Publish the output: `documents` (metadata by relative path) are written last, in order.
@@ -144,10 +180,12 @@ class Staging:
         shutil.rmtree(replaced, ignore_errors=True)
 
     def abort(self) -> None:
-        """Remove what has been written; the target stays absent, or as it was.
+        """Remove what has been written, unless it `stays`; the target stays absent, or as it was.
 
         Never raises: what ended the writing is what its caller should hear of.
         """
+        if self.stays:
+            return
         if self.target.is_local:
             shutil.rmtree(self.work.url, ignore_errors=True)
             return
@@ -161,6 +199,22 @@ class Staging:
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+
+def _adopt(target: str, mark: str, work: str) -> bool:
+    """Take over what an interrupted writer has left, the one that got farthest; False if none has."""
+    left = glob.glob(f"{glob.escape(target)}.partial-{mark}-{'[0-9a-f]' * 8}")
+    for path in sorted(left, key=_files_below, reverse=True):
+        try:
+            os.rename(path, work)
+        except FileNotFoundError:
+            continue  # somebody else was faster
+        return True
+    return False
+
+
+def _files_below(path: str) -> int:
+    return sum(len(files) for _, _, files in os.walk(path))
 
 
 def check_free(

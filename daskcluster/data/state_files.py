@@ -1,19 +1,30 @@
-"""Per-row state in a folder of files: what a fit may begin again from."""
+"""Per-row state in a folder of files: what rows that were lost, or a fit, may begin again from."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import threading
+import hashlib
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from daskcluster.errors import ReachError
+from daskcluster.data.opened import open_once
+from daskcluster.data.stores import Location, explain
+from daskcluster.data.whole_files import write_whole
+from daskcluster.errors import CheckpointError, DaskClusterError
 
-_SUFFIX = ".npy"
+_STORED = np.dtype("<i4")
+_DIGEST_BYTES = 32
+_NAME = re.compile(r"(\d{15})-(\d{15})\.state")
+_READERS = 8
+
+Run = tuple[int, int, str]
+"""First row, last row and one, name of the file."""
 
 
 @dataclass(frozen=True)
@@ -21,65 +32,155 @@ class StateFiles:
     """State of all rows after one pass, in a file for each run of rows that was written at once.
 
     Any number of tasks write, also the same rows twice or cut differently: the values are the same then.
+    A file is a SHA-256 digest and the plain numbers, of which there are as many as its name says: reading
+    one executes nothing and believes nothing. Picklable, without credentials.
 
     Attributes
     ----------
-    folder : str
+    folder : Location
         Its own; made when the first rows are written.
+    width : int
+        Numbers of a row.
+    kept : bool
+        It outlives the fit: an error of the store is raised, and files are on the disk before they count.
 
     Examples
     --------
-    >>> import tempfile, numpy as np
-    >>> files = StateFiles(tempfile.mkdtemp())
-    >>> files.write(0, np.arange(3)), files.write(3, np.arange(3, 5))
+    >>> import numpy as np
+    >>> from daskcluster.data.stores import locate
+    >>> files = StateFiles(locate("memory://state-example"), 2)
+    >>> files.write(0, np.arange(6).reshape(3, 2)), files.write(3, np.arange(4).reshape(2, 2))
     (True, True)
-    >>> files.read(2, 5).tolist()
-    [2, 3, 4]
+    >>> files.read(2, 4).tolist()
+    [[4, 5], [0, 1]]
+    >>> files.remove()
     """
 
-    folder: str
+    folder: Location
+    width: int
+    kept: bool = False
 
     def write(self, start: int, values: np.ndarray) -> bool:
-        """Write the state of the rows from `start` on; False if the disk does not take it."""
-        folder = Path(self.folder)
-        name = f"{start:015d}-{start + len(values):015d}"
-        part = folder / f"{name}.{os.getpid()}-{threading.get_ident()}.part"
+        """Write the state of the rows from `start` on, int32 (m, width).
+
+        Returns
+        -------
+        bool
+            False if the store does not take it.
+
+        Raises
+        ------
+        OSError
+            Instead, where the files are `kept`; or what else the client of the store raises.
+        """
+        payload = np.ascontiguousarray(values, _STORED).tobytes()
+        name = f"{start:015d}-{start + len(values):015d}.state"
+        content = hashlib.sha256(payload).digest() + payload
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with part.open("wb") as file:
-                np.save(file, values, allow_pickle=False)
-            part.replace(folder / f"{name}{_SUFFIX}")
-        except OSError:
-            with suppress(OSError):
-                part.unlink()
+            write_whole(self.folder, name, content, durable=self.kept)
+        except Exception:  # clouds' clients have error classes of their own
+            if self.kept:
+                raise
             return False
         return True
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Return the state of rows `start` to `stop`.
+        """Return the state of rows `start` to `stop`, int32 (stop - start, width).
 
         Raises
         ------
-        ReachError
-            Some of them cannot be read here.
+        CheckpointError
+            Some of them are missing or damaged.
         """
-        parts, at = [], start
-        for first, last, path in self._runs():
-            if first <= at < last and at < stop:
-                found = np.load(path, mmap_mode="r", allow_pickle=False)
-                parts.append(np.array(found[at - first : min(last, stop) - first]))
+        parts, at, runs = [], start, self._listed()
+        begin = max(0, bisect_right(runs, start, key=lambda run: run[0]) - 1)
+        for index in range(begin, len(runs)):
+            first, last, name = runs[index]
+            if at >= stop:
+                break
+            if first <= at < last:
+                found = self._content(first, last, name)
+                parts.append(found[at - first : min(last, stop) - first])
                 at = min(last, stop)
         if at < stop:
-            raise ReachError(
-                f"the saved state of rows {at} to {stop} is not in {self.folder!r} on this host; keep all "
-                "workers on the host of the driver while the fit runs, or start it again."
+            raise CheckpointError(
+                f"the saved state of rows {at} to {stop} is not in {self.folder.url!r}, as seen from this "
+                "host; keep all workers on the driver's host, or give a checkpoint= that all of them "
+                "reach under the same name."
             )
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return np.array(parts[0]) if len(parts) == 1 else np.concatenate(parts)
+
+    def check(self, n_rows: int, *, whole: bool = True) -> None:
+        """Refuse files that do not hold the state of all rows.
+
+        Parameters
+        ----------
+        n_rows : int
+        whole : bool
+            Also read all of them and compare their digests.
+
+        Raises
+        ------
+        CheckpointError
+        """
+        at, runs = 0, list(self._runs())
+        for first, last, _ in runs:
+            at = last if first <= at else at
+        if at < n_rows:
+            raise CheckpointError(
+                f"the state of rows {at} to {n_rows} that workers have written is not in "
+                f"{self.folder.url!r}, as seen from the driver; give a checkpoint= that the driver and all "
+                "workers reach under the same name: a bucket, or a folder that they share."
+            )
+        if whole:
+            with ThreadPoolExecutor(_READERS, thread_name_prefix="daskcluster-state") as pool:
+                for _ in pool.map(lambda run: self._content(*run) is None, runs):
+                    pass
 
     def remove(self) -> None:
-        """Remove the folder and what is in it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove the folder and what is in it; what cannot be removed is left."""
+        with suppress(Exception):  # clouds' clients have error classes of their own
+            fs, path = self.folder.filesystem()
+            fs.rm(path, recursive=True)
 
-    def _runs(self) -> list[tuple[int, int, Path]]:
-        paths = sorted(Path(self.folder).glob(f"*{_SUFFIX}"))
-        return [(*map(int, path.stem.split("-")), path) for path in paths]  # type: ignore[misc]
+    # -- files ------------------------------------------------------------------------------------
+
+    def _content(self, first: int, last: int, name: str) -> np.ndarray:
+        fs, path = self.folder.filesystem()
+        expected = _DIGEST_BYTES + (last - first) * self.width * _STORED.itemsize
+        try:
+            # One byte more than there should be: a larger file is no file of ours.
+            with fs.open(f"{path}/{name}", "rb") as file:
+                content: Any = file.read(expected + 1)
+        except Exception as error:  # clouds' clients have error classes of their own
+            raise explain(error, self.folder, "saved state") from error
+        digest, payload = content[:_DIGEST_BYTES], memoryview(content)[_DIGEST_BYTES:]
+        if len(content) != expected or hashlib.sha256(payload).digest() != digest:
+            raise CheckpointError(
+                f"the saved state of rows {first} to {last} in {self.folder.url!r} is damaged; remove that "
+                "checkpoint, or begin without resume."
+            )
+        found = np.frombuffer(payload, _STORED).reshape(-1, self.width)
+        return found.astype(np.int32, copy=False)
+
+    def _listed(self) -> list[Run]:
+        """Return all files in the order of their rows; listed once per process."""
+        return open_once(("state files", self), lambda: list(self._runs()))
+
+    def _runs(self) -> Iterator[Run]:
+        fs, path = self.folder.filesystem()
+        fs.invalidate_cache()
+        try:
+            names = [str(entry).rsplit("/", 1)[-1] for entry in fs.ls(path, detail=False)]
+        except FileNotFoundError:
+            names = []
+        except DaskClusterError:
+            raise
+        except Exception as error:  # clouds' clients have error classes of their own
+            raise explain(error, self.folder, "saved state") from error
+        at = 0
+        for match in filter(None, map(_NAME.fullmatch, sorted(names))):
+            first, last = int(match.group(1)), int(match.group(2))
+            if last > at:  # others have nothing new
+                at = last
+                yield first, last, match.group(0)

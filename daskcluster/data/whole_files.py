@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import suppress
 
 from daskcluster.data.patience import patiently
@@ -10,8 +11,23 @@ from daskcluster.data.stores import Location, explain
 from daskcluster.errors import DaskClusterError
 
 
-def write_whole(place: Location, name: str, content: bytes) -> None:
+def write_whole(place: Location, name: str, content: bytes, *, durable: bool = True) -> None:
     """Write file `name` below a place; one that is there is replaced.
+
+    Parameters
+    ----------
+    place : Location
+        A folder; made if it is not there.
+    name : str
+        Relative path.
+    content : bytes
+    durable : bool
+        On disk, wait until the disk has it: it is whole after a power cut, too.
+
+    Raises
+    ------
+    OSError
+        Or what else the client of a store raises.
 
     Examples
     --------
@@ -24,14 +40,21 @@ def write_whole(place: Location, name: str, content: bytes) -> None:
         fs, path = place.filesystem()
         patiently(lambda: fs.pipe_file(f"{path}/{name}", content), place)
         return
-    # A file on disk grows; renaming lets it appear whole, also after a power cut.
+    # A file on disk grows; renaming lets it appear whole.
     file = os.path.join(place.url, name)
+    part = f"{file}.{os.getpid()}-{threading.get_ident()}.partial"
     os.makedirs(os.path.dirname(file), exist_ok=True)
-    with open(f"{file}.partial", "wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(f"{file}.partial", file)
+    try:
+        with open(part, "wb") as out:
+            out.write(content)
+            if durable:
+                out.flush()
+                os.fsync(out.fileno())
+        os.replace(part, file)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
 
 
 def read_whole(place: Location, name: str) -> bytes | None:

@@ -6,9 +6,10 @@ them, counts passes and bytes) and maps reductions over the placement.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -16,8 +17,9 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
+from daskcluster.engine.legs import Leg, Legs, legs_together
 from daskcluster.engine.memory import Footprint
-from daskcluster.events import Callback
+from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.typing import Dataset, Range, Reachable, Sink, Witness
 
 T = TypeVar("T")
@@ -56,6 +58,44 @@ class Placement(ABC):
     @abstractmethod
     def reduce(self, reduction: Reduction, params: Any) -> Any:
         """Map `reduction` over all rows and return the combined statistics. One pass."""
+
+    def reduce_in_legs(self, reduction: Reduction, params: Any, legs: Legs) -> Any:
+        """Like `reduce`, in legs that `legs` hears of, and from where an earlier call was. One pass.
+
+        Rows in memory are one leg: there is little to lose.
+        """
+        began, bytes_before = time.perf_counter(), self.traffic.bytes_read
+        n_units = len(self.units)
+        leg = legs.begin(n_units, n_units if self.dataset.in_memory else self.n_threads)
+        publish(self.callbacks, PassStarted(reduction.name, self.dataset.n_rows))
+        if leg.done:
+            publish(self.callbacks, PassProgress(self._rows_before(leg)))
+        step = 1
+        while not leg.is_last:
+            started = time.perf_counter()
+            found = self.reduce_units(reduction, params, leg.units(step))
+            total = found if leg.total is None else reduction.combine(leg.total, found)
+            leg = leg.after(step, total)
+            legs.ended(leg)
+            step = legs_together(step, time.perf_counter() - started)
+        self.traffic.passes += 1
+        bytes_read = self.traffic.bytes_read - bytes_before
+        seconds = time.perf_counter() - began
+        publish(self.callbacks, PassEnded(reduction.name, seconds, bytes_read))
+        return leg.total
+
+    def _rows_before(self, leg: Leg) -> int:
+        done = set(replace(leg, done=0).units(leg.done))
+        return sum(stop - start for unit, (start, stop) in enumerate(self.units) if unit in done)
+
+    @abstractmethod
+    def reduce_units(self, reduction: Reduction, params: Any, units: Sequence[int]) -> Any:
+        """Reduce some of the `units` alone, at least one, as a part of a pass that the caller counts."""
+
+    @property
+    @abstractmethod
+    def n_threads(self) -> int:
+        """Threads that compute at the same time, over all workers."""
 
     @abstractmethod
     def map_state(self, reduction: StatefulReduction, params: Any) -> Any:
@@ -114,7 +154,10 @@ class Placement(ABC):
         prepare: Callable[[Any], Any] | None = None,
         name: str = "rows",
     ) -> None:
-        """Write ``fn(chunk, prepared)`` (first axis: the chunk's rows) to `sink`. One pass."""
+        """Write ``fn(chunk, prepared)`` (first axis: the chunk's rows) to `sink`. One pass.
+
+        Units whose rows the sink has already are left out.
+        """
 
     @abstractmethod
     def take(self, rows: np.ndarray) -> np.ndarray:

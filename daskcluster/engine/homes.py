@@ -8,7 +8,7 @@ partitions as possible move: a partition that moves loses what is held for it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 TAIL_SHARE = 10
@@ -160,15 +160,19 @@ class Tails:
         self._stay = stay
 
     @classmethod
-    def cut(cls, homes: Homes, *, stay: bool = False) -> Tails:
-        """Cut the home lists."""
-        cuts = {
-            lane: len(own) - (_tail_length(homes, lane, own) if _has_help(homes, lane, stay) else 0)
+    def cut(cls, homes: Homes, *, stay: bool = False, only: Collection[int] | None = None) -> Tails:
+        """Cut the home lists; of some partitions `only`, if these are given."""
+        lists = {
+            lane: own if only is None else [index for index in own if index in only]
             for lane, own in homes.lists.items()
         }
+        cuts = {
+            lane: len(own) - (_tail_length(homes, lane, own) if _has_help(homes, lane, stay) else 0)
+            for lane, own in lists.items()
+        }
         return cls(
-            {lane: own[: cuts[lane]] for lane, own in homes.lists.items()},
-            {lane: own[cuts[lane] :] for lane, own in homes.lists.items()},
+            {lane: own[: cuts[lane]] for lane, own in lists.items()},
+            {lane: own[cuts[lane] :] for lane, own in lists.items()},
             stay=stay,
         )
 

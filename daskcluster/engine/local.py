@@ -145,6 +145,15 @@ class LocalPlacement(Placement):
     def reduce(self, reduction: Reduction, params: Any) -> Any:
         return self._pass(reduction.name, Fold(reduction), params, self._units())
 
+    def reduce_units(self, reduction: Reduction, params: Any, units: Sequence[int]) -> Any:
+        own = self._units()
+        chosen = [own[index] for index in units]
+        return self._pass(reduction.name, Fold(reduction), params, chosen, is_part=True)
+
+    @property
+    def n_threads(self) -> int:
+        return self._n_threads
+
     def map_state(self, reduction: StatefulReduction, params: Any) -> Any:
         stamp = self._stamps.get(reduction.name, 0)
         self._stamps[reduction.name] = stamp + 1
@@ -189,7 +198,10 @@ class LocalPlacement(Placement):
         units = self._units()
         if sink.block_rows > 1 and any(stop % sink.block_rows for _, stop in self._spans[:-1]):
             units = [Unit(span) for span in output_blocks(self.dataset, sink.block_rows)]
-        self._pass(name, WriteRows(fn, prepare, sink), params, units)
+        left = [unit for unit in units if not sink.has(unit.span)]
+        if left:
+            before = sum(unit.n_rows for unit in units) - sum(unit.n_rows for unit in left)
+            self._pass(name, WriteRows(fn, prepare, sink), params, left, before=before)
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         return self.dataset.take(rows)
@@ -216,19 +228,33 @@ class LocalPlacement(Placement):
             for index, (span, place) in enumerate(zip(self._spans, self._places, strict=True))
         ]
 
-    def _pass(self, name: str, operation: Operation, params: Any, units: Sequence[Unit]) -> Any:
+    def _pass(
+        self,
+        name: str,
+        operation: Operation,
+        params: Any,
+        units: Sequence[Unit],
+        *,
+        is_part: bool = False,
+        before: int = 0,
+    ) -> Any:
         """Let every thread take units from one queue until it is empty; combine what they found."""
         began = time.perf_counter()
         run = LocalPass(self.dataset, units)
         prepared = operation.prepare(params)
-        publish(self.callbacks, PassStarted(name, self.dataset.n_rows))
+        if not is_part:
+            publish(self.callbacks, PassStarted(name, self.dataset.n_rows))
+        if before:
+            publish(self.callbacks, PassProgress(before))
         try:
             values = self._run_threads(run, lambda: operation.run(run.reader(), prepared))
         finally:
             run.stop()
             self.traffic.bytes_read += run.bytes_read
-        self.traffic.passes += 1
-        publish(self.callbacks, PassEnded(name, time.perf_counter() - began, run.bytes_read))
+        if not is_part:
+            self.traffic.passes += 1
+            seconds = time.perf_counter() - began
+            publish(self.callbacks, PassEnded(name, seconds, run.bytes_read))
         return reduce(operation.combine, values)
 
     def _run_threads(self, run: LocalPass, work: Callable[[], T]) -> list[T]:

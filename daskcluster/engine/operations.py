@@ -12,7 +12,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
 from daskcluster.engine.tasks import StateFold, joined, write_rows
 from daskcluster.engine.units import UnitReader
-from daskcluster.typing import Reach, Sink
+from daskcluster.typing import Range, Reach, Sink
 
 
 class Operation(Protocol):
@@ -143,6 +143,9 @@ class _Collector:
 
     def __init__(self, parts: list[Any]) -> None:
         self._parts = parts
+
+    def has(self, span: Range) -> bool:
+        return False
 
     def write(self, start: int, values: np.ndarray) -> None:
         self._parts.append((start, values))

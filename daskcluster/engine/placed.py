@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
@@ -75,6 +75,14 @@ class DaskPlacement(Placement):
     def reduce(self, reduction: Reduction, params: Any) -> Any:
         return self._pass(reduction.name, Fold(reduction), params, self._ground)
 
+    def reduce_units(self, reduction: Reduction, params: Any, units: Sequence[int]) -> Any:
+        operation, only = Fold(reduction), frozenset(units)
+        return self._pass(reduction.name, operation, params, self._ground, only=only)
+
+    @property
+    def n_threads(self) -> int:
+        return sum(member.n_threads for member in self._crew.refresh().values())
+
     def map_state(self, reduction: StatefulReduction, params: Any) -> Any:
         stamp = self._stamps.get(reduction.name, 0)
         self._stamps[reduction.name] = stamp + 1
@@ -115,17 +123,22 @@ class DaskPlacement(Placement):
         prepare: Callable[[Any], Any] | None = None,
         name: str = "rows",
     ) -> None:
-        ground = self._ground
+        ground, blocks = self._ground, self.units
         if sink.block_rows > 1 and any(stop % sink.block_rows for _, stop in self.units[:-1]):
             blocks = output_blocks(self._near, sink.block_rows)
-            ground = Ground(self._client, self._near, blocks, travels=self._travels)
+        left = [span for span in blocks if not sink.has(span)]
+        if not left:
+            return
+        if list(left) != list(self.units):
+            ground = Ground(self._client, self._near, left, travels=self._travels)
+        before = self.dataset.n_rows - sum(stop - start for start, stop in left)
         here = sink.reach is Reach.PROCESS or (
             sink.reach is Reach.HOST and not on_this_host(self._crew.refresh().values())
         )
         operation = WriteRows(fn, prepare, None if here else sink)
         on_value = _writer(sink) if here else None
         try:
-            self._pass(name, operation, params, ground, on_value)
+            self._pass(name, operation, params, ground, on_value, before=before)
         finally:
             if ground is not self._ground:
                 ground.close()
@@ -155,18 +168,30 @@ class DaskPlacement(Placement):
         params: Any,
         ground: Ground,
         on_value: Callable[[Any], None] | None = None,
+        only: Collection[int] | None = None,
+        before: int = 0,
     ) -> Any:
+        """Make a pass; with `only` over some units alone, which is none that counts.
+
+        `before` says how many rows need not be visited.
+        """
         began = time.perf_counter()
-        publish(self.callbacks, PassStarted(name, self.dataset.n_rows))
+        if only is None:
+            publish(self.callbacks, PassStarted(name, self.dataset.n_rows))
+        if before:
+            publish(self.callbacks, PassProgress(before))
         members = self._settle(ground)
         flight = self._flight(operation, params, ground, members, on_value)
         try:
-            value = flight.run(Tails.cut(ground.homes, stay=isinstance(operation, FoldState)))
+            stay = isinstance(operation, FoldState)
+            value = flight.run(Tails.cut(ground.homes, stay=stay, only=only))
         finally:
             self.traffic.bytes_read += flight.bytes_read
         ground.homes.learn(flight.speeds)
-        self.traffic.passes += 1
-        publish(self.callbacks, PassEnded(name, time.perf_counter() - began, flight.bytes_read))
+        if only is None:
+            self.traffic.passes += 1
+            seconds = time.perf_counter() - began
+            publish(self.callbacks, PassEnded(name, seconds, flight.bytes_read))
         return value
 
     def _settle(self, ground: Ground) -> dict[str, Member]:

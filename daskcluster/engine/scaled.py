@@ -20,6 +20,7 @@ from daskcluster.chunkwise.reduction import Reduction
 from daskcluster.chunkwise.statistics import SurveyStatistics
 from daskcluster.chunkwise.survey import SURVEY, SurveyParams, bad_row_error
 from daskcluster.engine.engine import Placement
+from daskcluster.engine.legs import Legs
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 
 
@@ -40,12 +41,15 @@ class ScaledPlacement:
         That of the last pass.
     survey : SurveyStatistics or None
         What the first pass learnt; None before it.
+    legs : Legs or None
+        Passes without state are made in legs that it hears of.
     """
 
     def __init__(self, placement: Placement, *, unit: bool = False) -> None:
         self.placement = placement
         self.unit = unit
         self.survey: SurveyStatistics | None = None
+        self.legs: Legs | None = None
         dataset = placement.dataset
         first = [(0, min(PROBE_ROWS, dataset.n_rows))]
         # Views if the rows are in memory: batches come and go, and are looked at each time.
@@ -77,18 +81,24 @@ class ScaledPlacement:
         """Run one pass of `reduction` with ``params(scale)``; the first one carries the survey."""
         self.used = self.scale
         if self.survey is not None:
-            return self.placement.reduce(reduction, params(self.scale))
+            return self.run(reduction, params(self.scale))
         return self._survey_with(reduction, params)
+
+    def run(self, reduction: Reduction, params: Any) -> Any:
+        """Run one pass of a reduction that needs no scale but those in `params`."""
+        if self.legs is None:
+            return self.placement.reduce(reduction, params)
+        return self.placement.reduce_in_legs(reduction, params, self.legs)
 
     def _survey_with(self, reduction: Reduction | None, params: Callable[[Scale], Any]) -> Any:
         """Run the first pass, with or without a reduction that needs it."""
         while True:
             wanted = SurveyParams(self.origin, self.scale, self.unit)
             if reduction is None:
-                survey, statistics = self.placement.reduce(SURVEY, wanted), None
+                survey, statistics = self.run(SURVEY, wanted), None
             else:
                 both = _joined(SURVEY, reduction)
-                survey, statistics = self.placement.reduce(both, (wanted, params(self.scale)))
+                survey, statistics = self.run(both, (wanted, params(self.scale)))
             self.used = self.scale
             self._refuse_bad(survey)
             covered = self.scale.covers(survey.max_abs)

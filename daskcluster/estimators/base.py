@@ -72,6 +72,7 @@ class CentreEstimator(
         output: str | None = None,
         overwrite: bool = False,
         storage_options: dict[str, Any] | None = None,
+        resume: bool = False,
     ) -> Any:
         """Return the nearest centre of every row.
 
@@ -88,6 +89,9 @@ class CentreEstimator(
             Replace an existing output.
         storage_options : dict, optional
             For the output's file system.
+        resume : bool
+            Go on with an `output` where an interrupted call was: chunks that it has finished are not
+            computed again. What is finished stays, should this call be interrupted, too.
 
         Returns
         -------
@@ -123,6 +127,7 @@ class CentreEstimator(
                 output,
                 overwrite=overwrite,
                 storage_options=storage_options,
+                resume=resume,
             )
             return output
         if not most:

@@ -31,6 +31,8 @@ _NO_MATTER = frozenset(
 )
 """Parameters that change when or how a fit ends up somewhere, not where it is after an iteration."""
 
+Check = Callable[[Document, Callable[[str], Location]], None]
+
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _PROBED = 64
 
@@ -53,22 +55,44 @@ class Commits:
     _since: int = 0
     _last: float | None = None
 
-    def keep(self, make: Callable[[], Document], *, now: bool = False, counts: bool = True) -> None:
-        """Commit what `make` returns if it is time to, or `now`.
+    def is_due(self, *, counts: bool = True) -> bool:
+        """Return True if the next call of `keep` will commit.
 
         It is time after `every` calls that count and after half a minute, whichever is first, and before an
-        interrupt that waits is delivered, here.
+        interrupt that waits is delivered, there.
         """
         clock = time.monotonic()
         self._last = clock if self._last is None else self._last
+        late = clock - self._last >= EVERY_SECONDS
+        return (counts and self._since + 1 >= self.every) or late or pending()
+
+    def keep(
+        self,
+        make: Callable[[], Document],
+        *,
+        now: bool = False,
+        counts: bool = True,
+        due: bool | None = None,
+    ) -> None:
+        """Commit what `make` returns if it is time to, or `now`.
+
+        Parameters
+        ----------
+        make : callable () -> Document
+        now : bool
+            It is time, whatever `is_due` says.
+        counts : bool
+            An iteration has ended.
+        due : bool, optional
+            What was decided when the iteration began, for what it would write beside.
+        """
+        due = now or self.is_due(counts=counts) if due is None else due
         self._since += int(counts)
-        due = (counts and self._since >= self.every) or clock - self._last >= EVERY_SECONDS
-        interrupted = pending()
-        if now or due or interrupted:
+        if due:
             self.folder.commit(make())
             self._since, self._last = 0, time.monotonic()
-        if interrupted:
-            deliver()
+            if pending():
+                deliver()
 
     def part(self, name: str) -> Commits:
         """Return the commits of a part of the fit, with a clock of their own."""
@@ -90,6 +114,8 @@ class Checkpoints:
         Go on from the last commit.
     circumstances : mapping, optional
         Plain values on which the result depends beside parameters and rows.
+    check : callable (state, place) -> None, optional
+        Refuses commits of which attachments are damaged; ``place(name)`` says where one is.
 
     Attributes
     ----------
@@ -107,6 +133,7 @@ class Checkpoints:
         *,
         resume: bool = False,
         circumstances: Mapping[str, Any] = _NOTHING,
+        check: Check = lambda state, place: None,
     ) -> None:
         url = getattr(estimator, "checkpoint", None)
         if resume and url is None:
@@ -120,20 +147,28 @@ class Checkpoints:
         known = facts(estimator, dataset) | (
             {"circumstances": dict(circumstances)} if circumstances else {}
         )
-        self.commits = Commits(CheckpointFolder(url, known), int(estimator.checkpoint_every))
+        folder = CheckpointFolder(url, known)
+        self.commits = Commits(folder, int(getattr(estimator, "checkpoint_every", 1)))
         if resume:
-            self.found = self.commits.folder.latest()
-            publish(callbacks, Notice(self._told(self.commits.folder.url)))
+            self.found = folder.latest(lambda state: check(state, folder.attachment))
+            publish(callbacks, Notice(self._told(folder.url)))
 
     def _told(self, url: str) -> str:
         if self.found is None:
             return f"Nothing is committed at {url!r} yet; the fit begins at its beginning."
         return f"The fit goes on from its checkpoint at {url!r}."
 
-    def keep(self, make: Callable[[], Document], *, now: bool = False, counts: bool = True) -> None:
+    def keep(
+        self,
+        make: Callable[[], Document],
+        *,
+        now: bool = False,
+        counts: bool = True,
+        due: bool | None = None,
+    ) -> None:
         """Commit what `make` returns if it is time to, or `now`; see `Commits.keep`."""
         if self.commits is not None:
-            self.commits.keep(make, now=now, counts=counts)
+            self.commits.keep(make, now=now, counts=counts, due=due)
 
 
 def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
@@ -143,15 +178,20 @@ def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
     return {
         "estimator": type(estimator).__name__,
         "parameters": {name: _plain(value) for name, value in given if name not in _NO_MATTER},
-        "data": {
-            "rows": dataset.n_rows,
-            "features": dataset.n_features,
-            "dtype": str(dataset.dtype),
-            "weighted": dataset.weights is not None,
-            "first_and_last_weights": _weights_digest(dataset),
-            "first_and_last_rows": _rows_digest(dataset),
-        },
+        "data": data_facts(dataset),
         "daskcluster": versions["daskcluster"],
+    }
+
+
+def data_facts(dataset: Dataset) -> dict[str, Any]:
+    """Return what tells rows from others: number, type and ends, as plain values."""
+    return {
+        "rows": dataset.n_rows,
+        "features": dataset.n_features,
+        "dtype": str(dataset.dtype),
+        "weighted": dataset.weights is not None,
+        "first_and_last_weights": _weights_digest(dataset),
+        "first_and_last_rows": _rows_digest(dataset),
     }
 
 

@@ -7,15 +7,12 @@ from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from daskcluster.coresets.lightweight import lightweight_coreset as _lightweight_coreset
 from daskcluster.coresets.merge_reduce import united
 from daskcluster.data.open import open_dataset
 from daskcluster.data.weighted_store import write_weighted
-from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.memory import Footprint
-from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.by_reference import SharesEngine
+from daskcluster.estimators.coreset_draw import CoresetDraw
 from daskcluster.estimators.inputs import check_whole, fit_dataset
 from daskcluster.estimators.merged_coreset import (
     MergedCoreset,
@@ -27,7 +24,6 @@ from daskcluster.estimators.merged_coreset import (
 )
 from daskcluster.events import Notice, publish
 from daskcluster.models.versions import created_with
-from daskcluster.randomness import as_seed
 from daskcluster.typing import Dataset
 
 
@@ -47,6 +43,11 @@ class LightweightCoreset(SharesEngine):
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`.
+    checkpoint : str or path, optional
+        Folder or URL under which the state of the draw is kept, so that ``fit(..., resume=True)`` can go on
+        where a killed one was: at its beginning, between the passes, at the end, and each half a minute
+        within a pass over data that is not in memory. A commit takes what was found so far, at the most
+        the bytes of the coreset; the last two stay.
 
     Attributes
     ----------
@@ -93,18 +94,22 @@ class LightweightCoreset(SharesEngine):
         random_state: Any = None,
         engine: Any = None,
         callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None:
         self.size = size
         self.random_state = random_state
         self.engine = engine
         self.callbacks = callbacks
+        self.checkpoint = checkpoint
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
         """Draw the coreset of `X`.
 
         Parameters
@@ -113,6 +118,9 @@ class LightweightCoreset(SharesEngine):
         y : ignored
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
+        resume : bool
+            Go on from the last state under `checkpoint`, to the same bits as if the draw had never been
+            interrupted. Without one it begins at its beginning.
 
         Returns
         -------
@@ -120,13 +128,15 @@ class LightweightCoreset(SharesEngine):
 
         Raises
         ------
+        CheckpointError
+            What is under `checkpoint` is of other data or parameters, or damaged.
         InvalidParameterError, InvalidDataError, MemoryLimitError
         """
         check_whole(type(self).__name__, "size", self.size, 1)
         dataset = fit_dataset(self, X, sample_weight)
-        return self.draw(dataset)
+        return self.draw(dataset, resume=resume)
 
-    def draw(self, dataset: Dataset, *, unit: bool = False) -> Self:
+    def draw(self, dataset: Dataset, *, unit: bool = False, resume: bool = False) -> Self:
         """Draw the coreset of a dataset; see `fit`.
 
         Parameters
@@ -134,22 +144,20 @@ class LightweightCoreset(SharesEngine):
         dataset : Dataset
         unit : bool
             Measure rows of length one (cosine metric); drawn rows stay as they are.
+        resume : bool
+            As of `fit`.
         """
         began = time.perf_counter()
-        self.seed_ = as_seed(self.random_state)
-        engine = choose_engine(self.engine, dataset)
-        footprint = coreset_footprint(dataset, self.size)
-        with engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
-            rows = ScaledPlacement(placement, unit=unit)
-            found = _lightweight_coreset(rows, self.size, self.seed_)
-            traffic = placement.traffic
+        draw = CoresetDraw(self, dataset, unit=unit, resume=resume)
+        found = draw.run()
+        self.seed_ = draw.seed
         self.coreset_ = open_dataset(found.rows, weights=found.weights)
         self.indices_ = found.indices
         self.mean_ = found.moments.mean
         self.total_weight_ = found.moments.weight
         self.spread_ = found.moments.spread
         self.n_rows_ = dataset.n_rows
-        self.passes_, self.bytes_read_ = traffic.passes, traffic.bytes_read
+        self.passes_, self.bytes_read_ = draw.passes, draw.bytes_read
         self._source = source_of(dataset)
         publish(self.callbacks, self._drawn(time.perf_counter() - began))
         return self
@@ -294,12 +302,6 @@ def merge_coresets(
 def _account(given: Any, dataset: Dataset) -> dict[str, Any]:
     """Return what a coreset that a caller gave was drawn from."""
     return given.provenance() if isinstance(given, LightweightCoreset) else part_provenance(dataset)
-
-
-def coreset_footprint(dataset: Dataset, size: int) -> Footprint:
-    """Return what drawing a coreset takes: its rows are held where they are found, and joined once."""
-    row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
-    return Footprint(thread_bytes=2 * min(size, dataset.n_rows) * (row_bytes + 48))
 
 
 def dataset_of(coreset: Any) -> Dataset:

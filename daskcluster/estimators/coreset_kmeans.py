@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.coresets.quality import CoresetQuality
+from daskcluster.data.stores import Location
+from daskcluster.engine.engine import Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.estimators.coreset import LightweightCoreset
 from daskcluster.estimators.coreset_quality import coreset_quality
@@ -25,11 +27,25 @@ from daskcluster.events import (
     PassStarted,
     publish,
 )
-from daskcluster.randomness import Key, as_seed
+from daskcluster.randomness import Key
 
 _OF_THE_CORESET = (FitStarted, PassStarted, PassProgress, PassEnded)
 """Events of the fit within the fit: passes are those over the rows."""
-_OWN = frozenset({"coreset_size", "random_state", "engine", "callbacks"})
+_OWN = frozenset({"coreset_size", "random_state", "engine", "callbacks", "checkpoint"})
+
+
+@dataclass(frozen=True)
+class _Attached:
+    """Folders beside the commits: that in which the coreset and its k-means have theirs."""
+
+    inner: str
+
+
+@dataclass(frozen=True)
+class _State:
+    """All that a fit keeps itself."""
+
+    attached: _Attached
 
 
 class CoresetKMeans(LabelsLater, KMeansEstimator):
@@ -51,6 +67,9 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
         Draws the coreset; it is clustered in this process.
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`.
+    checkpoint, checkpoint_every
+        As of `daskcluster.KMeans`, for the fit on the coreset; see `daskcluster.LightweightCoreset` for
+        what is kept before.
 
     Attributes
     ----------
@@ -105,6 +124,8 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
         verbose: int = 0,
         max_time: float | None = None,
         chain_length: int = 10,
+        checkpoint: Any = None,
+        checkpoint_every: int = 10,
     ) -> None:
         self.n_clusters = n_clusters
         self.coreset_size = coreset_size
@@ -119,16 +140,20 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
         self.verbose = verbose
         self.max_time = max_time
         self.chain_length = chain_length
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
         """Draw a coreset of `X` and find its centres; see `daskcluster.KMeans.fit`."""
         kmeans = self._kmeans()
         owner = type(self).__name__
         check_coreset_size(owner, self.coreset_size, "cluster", self.n_clusters)
-        fit = self._begin_fit(Fit, X, sample_weight)
+        fit = self._begin_fit(Fit, X, sample_weight, resume=resume)
         fit.started("coreset")
-        seed, left = as_seed(self.random_state), None
-        drawn = self._draw(fit, seed)
+        place, seed, left = _folder(fit), fit.seed, None
+        drawn = self._draw(fit, place)
         if self.max_time is not None:
             left = max(1e-9, fit.time_left() or 0.0)  # without time there is still one iteration
         kmeans.set_params(
@@ -136,8 +161,9 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
             engine=home_engine(fit.engine),
             callbacks=(_Within(fit, drawn),),
             max_time=left,
+            checkpoint=None if place is None else place.child("kmeans"),
         )
-        self._take_over(kmeans.fit(drawn.coreset_), drawn)
+        self._take_over(kmeans.fit(drawn.coreset_, resume=fit.goes_on), drawn)
         labels = Labels(fit.dataset, self._centres, fit.engine, unit=self._unit)
         self._label_later(labels, in_memory=fit.labelled)
         return self
@@ -169,11 +195,15 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
         kmeans.check_parameters(type(self).__name__)
         return kmeans.set_params(verbose=0)
 
-    def _draw(self, fit: Fit, seed: int) -> LightweightCoreset:
+    def _draw(self, fit: Fit, place: Location | None) -> LightweightCoreset:
         estimator = LightweightCoreset(
-            self.coreset_size, random_state=seed, engine=fit.engine, callbacks=fit.callbacks
+            self.coreset_size,
+            random_state=fit.seed,
+            engine=fit.engine,
+            callbacks=fit.callbacks,
+            checkpoint=None if place is None else place.child("coreset"),
         )
-        return estimator.draw(fit.dataset, unit=self._unit)
+        return estimator.draw(fit.dataset, unit=self._unit, resume=fit.goes_on)
 
     def _take_over(self, kmeans: KMeans, drawn: LightweightCoreset) -> None:
         for name in ("_centres", "inertia_", "n_iter_", "stop_reason_", "history_"):
@@ -186,6 +216,19 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
             drawn.passes_,
             drawn.bytes_read_,
         )
+
+
+def _folder(fit: Fit) -> Location | None:
+    """Return where the coreset and its k-means keep their commits; None if nothing is kept."""
+    commits = fit.checkpoints.commits
+    if commits is None:
+        return None
+    state = fit.begun(_State, {})
+    if state is None:
+        state = _State(_Attached(commits.folder.new_attachment("inner")))
+        kept = state
+        fit.keep(lambda: kept, Traffic(), now=True)
+    return commits.folder.attachment(state.attached.inner)
 
 
 class _Within:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from daskcluster.estimators.coreset import coreset_footprint
+from daskcluster.estimators.coreset_draw import coreset_footprint
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.kmeans_plan import pass_flop
-from daskcluster.estimators.plan import Plan
+from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.typing import Dataset
 
 CORESET_PASSES = 2
@@ -26,4 +26,14 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_at_most=CORESET_PASSES,
         footprint=coreset_footprint(dataset, int(parameters["coreset_size"])),
         flop=pass_flop(dataset, 1),
+        commit_bytes=coreset_bytes(dataset, int(parameters["coreset_size"]))
+        + centres_bytes(dataset, int(parameters["n_clusters"])),
     )
+
+
+def coreset_bytes(dataset: Dataset, size: int) -> int:
+    """Return the bytes of a commit of a coreset: its rows as they are stored, weights and indices."""
+    if size >= dataset.n_rows:
+        return 0  # the rows themselves
+    row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
+    return size * (row_bytes + 16)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from daskcluster.algorithms.scoring import score_rows
+from daskcluster.data.stores import Location
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -88,7 +89,12 @@ class Fit:
         self.passes = self.bytes_read = 0
         self._began, self._seconds_before = time.perf_counter(), 0.0
         self.checkpoints = Checkpoints(
-            estimator, dataset, callbacks, resume=resume, circumstances=self.circumstances()
+            estimator,
+            dataset,
+            callbacks,
+            resume=resume,
+            circumstances=self.circumstances(),
+            check=self.check_attached,
         )
         self._framed, self._frame = self._found()
 
@@ -120,6 +126,18 @@ class Fit:
     def circumstances(self) -> Mapping[str, Any]:
         """Return plain values on which the result depends beside parameters and rows."""
         return {}
+
+    def check_attached(self, state: Document, place: Callable[[str], Location]) -> None:
+        """Refuse a commit of which attachments are damaged; by default there are none.
+
+        Called before anything but the rows and the parameters is known. ``place(name)`` says where an
+        attachment is.
+        """
+
+    @property
+    def goes_on(self) -> bool:
+        """It goes on from a commit."""
+        return self._frame is not None
 
     @cached_property
     def seed(self) -> int:
@@ -158,6 +176,7 @@ class Fit:
         *,
         now: bool = False,
         counts: bool = True,
+        due: bool | None = None,
     ) -> None:
         """Commit ``state()`` if it is time to, or `now`.
 
@@ -171,6 +190,8 @@ class Fit:
             Which the loop goes over.
         counts : bool
             An iteration has ended; if none has, only the clock decides.
+        due : bool, optional
+            What was decided when the iteration began.
         """
 
         def document() -> Document:
@@ -178,7 +199,7 @@ class Fit:
             spent = Spent(self.seed, self.method, passes, bytes_read, self.seconds)
             return Frame(spent, None if rows is None else rows.survey).around(state())
 
-        self.checkpoints.keep(document, now=now, counts=counts)
+        self.checkpoints.keep(document, now=now, counts=counts, due=due)
 
     def _found(self) -> tuple[Framed | None, Frame | None]:
         """Return what was committed, and go on counting from there."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from daskcluster.data.cells import group_bytes, n_groups
 from daskcluster.engine.memory import Footprint
-from daskcluster.estimators.coreset import coreset_footprint
+from daskcluster.estimators.coreset_draw import coreset_footprint
 from daskcluster.estimators.coreset_plan import CORESET_PASSES
 from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import method_for

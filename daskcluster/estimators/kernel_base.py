@@ -72,6 +72,7 @@ class KernelEstimator(
         output: str | None = None,
         overwrite: bool = False,
         storage_options: dict[str, Any] | None = None,
+        resume: bool = False,
     ) -> Any:
         """Return the nearest centre of every row, in the space of the kernel.
 
@@ -85,6 +86,9 @@ class KernelEstimator(
             Replace an existing output.
         storage_options : dict, optional
             For the output's file system.
+        resume : bool
+            Go on with an `output` where an interrupted call was: chunks that it has finished are not
+            computed again. What is finished stays, should this call be interrupted, too.
 
         Returns
         -------
@@ -106,6 +110,7 @@ class KernelEstimator(
             output,
             overwrite=overwrite,
             storage_options=storage_options,
+            resume=resume,
             fn=label_by_gram,
         )
         return output

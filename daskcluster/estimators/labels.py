@@ -11,6 +11,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, label_rows, prepare_rows
 from daskcluster.data.sink import ArraySink, ZarrSink
 from daskcluster.engine.engine import Engine
+from daskcluster.estimators.fingerprint import fingerprint_of_rows
 from daskcluster.events import Callback
 from daskcluster.typing import Dataset
 
@@ -85,8 +86,18 @@ class Labels:
         array = self._array if dtype is None else self._array.astype(dtype, copy=False)
         return array.copy() if copy else array
 
-    def save(self, url: str, *, overwrite: bool = False, storage_options: Any = None) -> None:
-        """Write the labels to `url`: a 1-D int32 Zarr array chunked like the rows, whole or absent."""
+    def save(
+        self,
+        url: str,
+        *,
+        overwrite: bool = False,
+        storage_options: Any = None,
+        resume: bool = False,
+    ) -> None:
+        """Write the labels to `url`: a 1-D int32 Zarr array chunked like the rows, whole or absent.
+
+        With `resume` an interrupted call goes on where it was.
+        """
         save_rows(
             self._dataset,
             self._engine,
@@ -95,6 +106,7 @@ class Labels:
             overwrite=overwrite,
             storage_options=storage_options,
             fn=self._fn,
+            resume=resume,
         )
 
     def to_dask(self) -> Any:
@@ -114,8 +126,21 @@ def save_rows(
     storage_options: Any = None,
     callbacks: Sequence[Callback] = (),
     fn: LabelRows = label_rows,
+    resume: bool = False,
+    before_end: Callable[[], None] = lambda: None,
 ) -> None:
-    """Stream the labels of `dataset` to a Zarr array at `url`; nothing is left of a failed try."""
+    """Stream the labels of `dataset` to a Zarr array at `url`; nothing is left of a failed try.
+
+    Parameters
+    ----------
+    dataset, engine, params, url, overwrite, storage_options, callbacks, fn
+        As of `Labels`, and its `save`.
+    resume : bool
+        Go on where an interrupted call for the same labels was; of a failed try its finished chunks are
+        left, for the next one.
+    before_end : callable () -> None
+        Called once all labels are written, before they can be seen.
+    """
     sink = ZarrSink.create(
         url,
         n_rows=dataset.n_rows,
@@ -123,6 +148,10 @@ def save_rows(
         dtype=np.int32,
         overwrite=overwrite,
         storage_options=storage_options,
+        mark=fingerprint_of_rows(dataset, params, fn),
+        resume=resume,
     )
-    with sink.transaction(), engine.place(dataset, callbacks=callbacks) as placement:
-        placement.map_rows(fn, sink, params, prepare=prepare_rows, name="labels")
+    with sink.transaction():
+        with engine.place(dataset, callbacks=callbacks) as placement:
+            placement.map_rows(fn, sink, params, prepare=prepare_rows, name="labels")
+        before_end()

@@ -68,8 +68,9 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     chain_length : int
         Of ``init="afk-mc2"``.
     random_state : int, RandomState, Generator or None
-    engine, callbacks, verbose, max_time
-        As in `daskcluster.KMeans`.
+    engine, callbacks, verbose, max_time, checkpoint, checkpoint_every
+        As in `daskcluster.KMeans`. A commit takes the bytes of the mixture and, written by the tasks
+        themselves, 4 C' bytes a row; with `coreset_size` that of the coreset.
 
     Attributes
     ----------
@@ -143,6 +144,8 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         callbacks: Any = (),
         verbose: int = 0,
         max_time: float | None = None,
+        checkpoint: Any = None,
+        checkpoint_every: int = 10,
     ) -> None:
         self.n_components = n_components
         self.covariance_type = covariance_type
@@ -162,8 +165,12 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         self.callbacks = callbacks
         self.verbose = verbose
         self.max_time = max_time
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
         """Learn the mixture.
 
         Parameters
@@ -173,9 +180,14 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         y : ignored
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
+        resume : bool
+            Go on from the last state under `checkpoint`, to the same bits as if the fit had never been
+            interrupted. Without one the fit begins at its beginning.
 
         Raises
         ------
+        CheckpointError
+            What is under `checkpoint` is of other data or parameters, or damaged.
         InvalidParameterError, InvalidDataError
             Which say what, the value, the rule and the remedy.
         MemoryLimitError
@@ -185,8 +197,8 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         dataset = dense_dataset(self, X, sample_weight)
         check_enough_rows(dataset, self.n_components)
         engine = choose_engine(self.engine, dataset)
-        run = MixtureFit(self, X, dataset, engine, all_callbacks(self)).run()
-        self._take_over(run, dataset, engine, in_memory=not is_out_of_core(X))
+        fit = MixtureFit(self, X, dataset, engine, all_callbacks(self), resume=resume)
+        self._take_over(fit.run(), dataset, engine, in_memory=not is_out_of_core(X))
         return self
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -198,7 +210,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     def _check_parameters(self) -> None:
         owner = type(self).__name__
         least = {"n_components": 1, "truncation": 1, "n_neighbors": 2, "n_random": 0}
-        least |= {"warmup_steps": 0, "max_iter": 0, "chain_length": 1}
+        least |= {"warmup_steps": 0, "max_iter": 0, "chain_length": 1, "checkpoint_every": 1}
         for name, value in least.items():
             check_whole(owner, name, getattr(self, name), value)
         check_choice(owner, "covariance_type", self.covariance_type, COVARIANCE_TYPES)

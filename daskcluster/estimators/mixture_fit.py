@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from daskcluster.algorithms.variational_em import EMSettings, MixtureResult, variational_em
-from daskcluster.engine.engine import Engine, Placement
+import numpy as np
+
+from daskcluster.algorithms.stopping import is_final
+from daskcluster.algorithms.variational_em import EMState, MixtureResult, variational_em
+from daskcluster.algorithms.variational_settings import EMSettings
+from daskcluster.data.state_files import StateFiles
+from daskcluster.data.stores import Location
+from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.checkpoints import Commits
 from daskcluster.estimators.coreset import LightweightCoreset
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.footprint import seeding_bytes
+from daskcluster.estimators.frame import Framed
 from daskcluster.estimators.initial import method_for
+from daskcluster.estimators.mixture_state import Attached, KeptEM, MixtureState, mixture_shapes
 from daskcluster.events import (
     Callback,
     Event,
     PassEnded,
     PassProgress,
     PassStarted,
+    StopReason,
     publish,
 )
-from daskcluster.randomness import Key, as_seed
+from daskcluster.models.document import Document
+from daskcluster.models.state import Shapes
+from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
     from daskcluster.estimators.mixture import VariationalGaussianMixture
 
 _PASSES = (PassStarted, PassProgress, PassEnded)
+_FIXED = (StopReason.CONVERGED, StopReason.TOLERANCE)
 _FLOOR = 1e-6
 """Least variance, in mean variances of the features."""
 
@@ -45,7 +59,13 @@ class MixtureRun:
 
 
 class MixtureFit(Fit):
-    """One call of fit."""
+    """One call of fit.
+
+    Attributes
+    ----------
+    state : MixtureState
+        Where it is.
+    """
 
     estimator: VariationalGaussianMixture
 
@@ -56,50 +76,85 @@ class MixtureFit(Fit):
         dataset: Dataset,
         engine: Engine,
         callbacks: tuple[Callback, ...],
+        *,
+        resume: bool = False,
     ) -> None:
         k = estimator.n_components
-        super().__init__(estimator, source, dataset, engine, callbacks, n_clusters=k)
+        super().__init__(estimator, source, dataset, engine, callbacks, n_clusters=k, resume=resume)
         self.init = getattr(estimator.init, "means_", estimator.init)  # of another mixture
+        self.state = self.begun(MixtureState, self._shapes) or MixtureState()
 
     def run(self) -> MixtureRun:
-        estimator, dataset = self.estimator, self.dataset
-        seed, coreset = as_seed(estimator.random_state), None
+        estimator, dataset, coreset = self.estimator, self.dataset, None
         self.started("var-gmm" if estimator.coreset_size is None else "vc-gmm")
         engine, callbacks = self.engine, self.callbacks
         if estimator.coreset_size is not None:
-            coreset = LightweightCoreset(
-                estimator.coreset_size,
-                random_state=seed,
-                engine=engine,
-                callbacks=callbacks,
-            ).draw(dataset)
+            coreset = self._coreset(estimator.coreset_size)
             dataset, callbacks = coreset.coreset_, (_Quiet(callbacks),)
             engine = home_engine(engine)
+        self.method = method_for(self.init, in_memory=dataset.in_memory)
         footprint = mixture_footprint(
             dataset,
             estimator.n_components,
             estimator.truncation,
             estimator.covariance_type,
-            method_for(self.init, in_memory=dataset.in_memory),
+            self.method,
             estimator.chain_length,
         )
         with engine.place(dataset, footprint=footprint, callbacks=callbacks) as placement:
-            result = self._learn(placement, seed)
-            traffic = placement.traffic
-        spent = traffic.passes, traffic.bytes_read
+            result = self._learn(placement)
+            self.passes += placement.traffic.passes
+            self.bytes_read += placement.traffic.bytes_read
         if coreset is not None:
-            spent = coreset.passes_, coreset.bytes_read_
-        self.passes, self.bytes_read = spent
+            self.passes, self.bytes_read = coreset.passes_, coreset.bytes_read_
         inertia = result.history[-1]["inertia"] if result.history else 0.0
         self.ended(result.stop_reason, inertia, result.n_iter)
-        return MixtureRun(result, self.method, *spent, coreset)
+        return MixtureRun(result, self.method, self.passes, self.bytes_read, coreset)
 
-    def _learn(self, placement: Placement, seed: int) -> MixtureResult:
+    def _coreset(self, size: int) -> LightweightCoreset:
+        """Return the coreset that is learnt from; its own commits stand in a folder beside ours."""
+        place = None
+        commits = self.checkpoints.commits
+        if commits is not None:
+            if self.state.attached.coreset is None:
+                name = commits.folder.new_attachment("coreset")
+                self.state = replace(self.state, attached=Attached(name))
+                self.keep(lambda: self.state, Traffic(), now=True)
+            place = commits.folder.attachment(str(self.state.attached.coreset))
+        drawn = LightweightCoreset(
+            size,
+            random_state=self.seed,
+            engine=self.engine,
+            callbacks=self.callbacks,
+            checkpoint=place,
+        )
+        return drawn.draw(self.dataset, resume=self.goes_on)
+
+    def _learn(self, placement: Placement) -> MixtureResult:
         rows = ScaledPlacement(placement)
-        centres = self.seeded(rows, Key(seed, "mixture seeding"))
-        return variational_em(rows, centres, self._settings(rows, seed), callbacks=self.callbacks)
+        self.recall(rows)
+        centres, commits = self._centres(rows), self.checkpoints.commits
+        return variational_em(
+            rows,
+            centres,
+            self._settings(rows),
+            callbacks=self.callbacks,
+            begun=self._begun_em(),
+            keeper=None if commits is None else _Keeper(self, rows, commits),
+        )
 
-    def _settings(self, rows: ScaledPlacement, seed: int) -> EMSettings:
+    def _centres(self, rows: ScaledPlacement) -> np.ndarray:
+        """Return the first means, chosen now or before; or the means that EM has come to."""
+        if self.state.em is not None:
+            return self.state.em.means
+        if self.state.centres is None:
+            centres = self.seeded(rows, Key(self.seed, "mixture seeding"))
+            self.state = replace(self.state, centres=np.ascontiguousarray(centres, rows.dtype))
+            self.keep(lambda: self.state, rows.placement.traffic, rows, now=True)
+        assert self.state.centres is not None
+        return self.state.centres
+
+    def _settings(self, rows: ScaledPlacement) -> EMSettings:
         estimator = self.estimator
         floor = estimator.reg_covar
         if floor == "auto":
@@ -107,7 +162,7 @@ class MixtureFit(Fit):
             floor = _FLOOR * (variance if variance > 0.0 else 1.0)
         return EMSettings(
             covariance_type=estimator.covariance_type,
-            truncation=min(estimator.truncation, estimator.n_components),
+            truncation=self.width,
             n_neighbors=estimator.n_neighbors,
             n_random=estimator.n_random,
             warmup_steps=estimator.warmup_steps,
@@ -115,9 +170,76 @@ class MixtureFit(Fit):
             floor=float(floor),
             tol=estimator.tol,
             max_iter=estimator.max_iter,
-            seed=seed,
+            seed=self.seed,
             max_time=self.time_left(),
         )
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    @property
+    def width(self) -> int:
+        """Clusters in the set of a row."""
+        return min(self.estimator.truncation, self.n_clusters)
+
+    @property
+    def has_sets(self) -> bool:
+        """Rows have sets; exact EM looks at all clusters."""
+        return self.width < self.n_clusters
+
+    def sets_at(self, place: Location) -> StateFiles:
+        """Return the sets of rows that stand, or will, in a folder beside the commits."""
+        return StateFiles(place, self.width, kept=True)
+
+    @property
+    def _shapes(self) -> Shapes:
+        k, kind = self.n_clusters, self.estimator.covariance_type
+        g = min(self.estimator.n_neighbors, k)
+        return mixture_shapes(k, self.dataset.n_features, g, kind)
+
+    def check_attached(self, found: Document, place: Callable[[str], Location]) -> None:
+        """Refuse a commit whose sets of rows are damaged: reads them all."""
+        framed = Framed(found, place("").url)
+        sets = framed.state(MixtureState, self._shapes).attached.sets
+        survey = framed.frame(self.dataset.n_features).survey
+        if sets is not None and survey is not None:
+            self.sets_at(place(sets)).check(survey.n_rows)
+
+    def _begun_em(self) -> EMState | None:
+        """Return the state of EM that the fit goes on from, if EM had begun."""
+        kept, sets, commits = self.state.em, self.state.attached.sets, self.checkpoints.commits
+        if kept is None or commits is None:
+            return None
+        files = None if sets is None else self.sets_at(commits.folder.attachment(sets))
+        state = kept.state(files)
+        ended, n_iter = state.reason, len(state.history)
+        stays = ended is None or is_final(ended, n_iter, self.estimator.max_iter, self.time_left())
+        return state if stays else replace(state, reason=None)
+
+
+class _Keeper:
+    """Commits states of EM; the tasks write the sets of their rows in the pass before."""
+
+    def __init__(self, fit: MixtureFit, rows: ScaledPlacement, commits: Commits) -> None:
+        self._fit, self._rows, self._commits = fit, rows, commits
+        self._is_due, self._sets = False, ""
+
+    def begin(self, *, is_last: bool) -> StateFiles | None:
+        self._is_due, self._sets = is_last or self._commits.is_due(), ""
+        if not (self._is_due and self._fit.has_sets):
+            return None
+        self._sets = self._commits.folder.new_attachment("sets")
+        return self._fit.sets_at(self._commits.folder.attachment(self._sets))
+
+    def end(self, state: EMState) -> None:
+        fit, traffic = self._fit, self._rows.placement.traffic
+        # A fixed point needs no sets: nobody goes on from it.
+        due = self._is_due or state.reason in _FIXED
+
+        def kept() -> MixtureState:
+            attached = replace(fit.state.attached, sets=self._sets or None)
+            return MixtureState(attached, None, KeptEM.of(state))
+
+        fit.keep(kept, traffic, self._rows, due=due)
 
 
 class _Quiet:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from daskcluster.estimators.coreset import coreset_footprint
-from daskcluster.estimators.coreset_plan import CORESET_PASSES
+from daskcluster.estimators.coreset_draw import coreset_footprint
+from daskcluster.estimators.coreset_plan import CORESET_PASSES, coreset_bytes
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.kmeans_plan import pass_flop, seeding_passes
 from daskcluster.estimators.mixture_fit import mixture_footprint
-from daskcluster.estimators.plan import Plan
+from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.typing import Dataset
 
 
@@ -30,6 +30,8 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
             passes_at_most=CORESET_PASSES,
             footprint=coreset_footprint(dataset, int(size)),
             flop=pass_flop(dataset, 1),
+            commit_bytes=coreset_bytes(dataset, int(size))
+            + commit_bytes(dataset, parameters, min(int(size), dataset.n_rows)),
         )
     method = method_for(parameters["init"], in_memory=dataset.in_memory)
     seeding, truncation = seeding_passes(method, k), min(int(parameters["truncation"]), k)
@@ -51,4 +53,17 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
             int(parameters["chain_length"]),
         ),
         flop=pass_flop(dataset, k if is_exact else min(k, looked_at)),
+        commit_bytes=commit_bytes(dataset, parameters, dataset.n_rows),
     )
+
+
+def commit_bytes(dataset: Dataset, parameters: Mapping[str, Any], n_rows: int) -> int:
+    """Return the bytes of a commit of EM on `n_rows` rows: mixture, neighbourhoods, sets of rows."""
+    k, q = int(parameters["n_components"]), int(parameters["truncation"])
+    own = {"isotropic": 0, "spherical": 2}.get(
+        parameters["covariance_type"], 1 + dataset.n_features
+    )
+    mixture = centres_bytes(dataset, k) + 8 * k * (1 + own)
+    if q >= k:
+        return mixture
+    return mixture + 8 * k * min(k, int(parameters["n_neighbors"])) + 4 * q * n_rows

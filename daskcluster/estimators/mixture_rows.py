@@ -100,6 +100,7 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
         output: str | None = None,
         overwrite: bool = False,
         storage_options: dict[str, Any] | None = None,
+        resume: bool = False,
     ) -> Any:
         """Return the component with the largest posterior for every row, by full search.
 
@@ -112,6 +113,9 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
             Replace an existing output.
         storage_options : dict, optional
             For the output's file system.
+        resume : bool
+            Go on with an `output` where an interrupted call was: chunks that it has finished are not
+            computed again. What is finished stays, should this call be interrupted, too.
 
         Returns
         -------
@@ -133,6 +137,7 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
                 output,
                 overwrite=overwrite,
                 storage_options=storage_options,
+                resume=resume,
                 fn=label_by_density,
             )
             return output
@@ -145,6 +150,7 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
         output: str | None = None,
         overwrite: bool = False,
         storage_options: dict[str, Any] | None = None,
+        resume: bool = False,
     ) -> Any:
         """Return the posteriors of the `truncation` most probable components of every row.
 
@@ -158,6 +164,9 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
             Replace an existing output.
         storage_options : dict, optional
             For the output's file system.
+        resume : bool
+            Go on with an `output` where an interrupted call was: chunks that it has finished are not
+            computed again. What is finished stays, should this call be interrupted, too.
 
         Returns
         -------
@@ -183,6 +192,7 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
             output,
             overwrite=overwrite,
             storage_options=storage_options,
+            resume=resume,
         )
         return output
 

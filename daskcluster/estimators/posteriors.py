@@ -12,6 +12,7 @@ from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.mixture_rows import STORED_POSTERIOR, MixtureRowParams, stored_posteriors
 from daskcluster.data.sink_group import GroupSink
 from daskcluster.engine.engine import Engine
+from daskcluster.estimators.fingerprint import fingerprint_of_rows
 from daskcluster.events import Callback
 from daskcluster.typing import Dataset
 
@@ -38,6 +39,7 @@ def save_posteriors(
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     callbacks: Sequence[Callback] = (),
+    resume: bool = False,
 ) -> None:
     """Stream the posteriors of `dataset` to a Zarr group at `url`; nothing is left of a failed try.
 
@@ -45,12 +47,15 @@ def save_posteriors(
     ----------
     truncation : int
         Posteriors of a row.
+    resume : bool
+        As of `save_rows`.
 
     Notes
     -----
     Cost: one pass; the group holds 8 bytes for each of the n x `truncation` entries before
     compression: ``components`` int32 and ``probabilities`` float32, largest first.
     """
+    params = MixtureRowParams.of(gaussians, truncation)
     sink = GroupSink.create(
         url,
         n_rows=dataset.n_rows,
@@ -60,7 +65,8 @@ def save_posteriors(
         attributes={"daskcluster": "posteriors", "n_components": gaussians.k},
         overwrite=overwrite,
         storage_options=storage_options,
+        mark=fingerprint_of_rows(dataset, params, stored_posteriors),
+        resume=resume,
     )
-    params = MixtureRowParams.of(gaussians, truncation)
     with sink.transaction(), engine.place(dataset, callbacks=callbacks) as placement:
         placement.map_rows(stored_posteriors, sink, params, prepare=prepare_rows, name="posteriors")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,8 @@ class CentreJobs:
         overwrite: bool,
         storage_options: Mapping[str, Any] | None,
         callbacks: Sequence[Callback],
+        resume: bool = False,
+        before_end: Callable[[], None] = lambda: None,
     ) -> None:
         """Write the label of every row. One pass."""
         save_rows(
@@ -49,6 +51,8 @@ class CentreJobs:
             overwrite=overwrite,
             storage_options=None if storage_options is None else dict(storage_options),
             callbacks=callbacks,
+            resume=resume,
+            before_end=before_end,
         )
 
     def evaluate(

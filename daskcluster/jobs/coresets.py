@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daskcluster.data.open import open_dataset
+from daskcluster.data.stores import locate
 from daskcluster.data.weighted_store import KINDS
 from daskcluster.events import Callback
 from daskcluster.jobs.outputs import check_outputs
@@ -25,6 +26,8 @@ def build_coreset(
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
     overwrite: bool = False,
+    checkpoint: str | None = None,
+    resume: bool = False,
     name: str | None = None,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
@@ -42,6 +45,10 @@ def build_coreset(
     random_state : int, optional
     quality : int, optional
         Also compare estimated with true costs of so many centres; see `daskcluster.coreset_quality`.
+    checkpoint : str, optional
+        URL under which the state is kept; see `daskcluster.LightweightCoreset`.
+    resume : bool
+        Go on from the state under `checkpoint`.
     array, weights, storage_options, flatten, overwrite, name, engine, callbacks
         See `fit`.
 
@@ -94,9 +101,15 @@ def build_coreset(
         from daskcluster.estimators.coreset import LightweightCoreset
         from daskcluster.estimators.coreset_quality import coreset_quality
 
+        place = None if checkpoint is None else locate(checkpoint, storage_options)
+        kept = run.keeping("coreset", {"checkpoint": place})
         drawn = LightweightCoreset(
-            size, random_state=random_state, engine=chosen, callbacks=run.callbacks
-        ).fit(dataset)
+            size,
+            random_state=random_state,
+            engine=chosen,
+            callbacks=run.callbacks,
+            **kept,
+        ).fit(dataset, resume=run.goes_on("coreset", resume=resume))
         run.begin_output()
         options = None if storage_options is None else dict(storage_options)
         drawn.save(output, overwrite=overwrite, storage_options=options)

@@ -65,7 +65,8 @@ def fit(
     overwrite : bool
         Replace outputs that exist.
     resume : bool
-        Go on from the state under the parameter ``checkpoint``, a URL; see `daskcluster.KMeans.fit`.
+        Go on from the state under the parameter ``checkpoint``, a URL; see `daskcluster.KMeans.fit`. Of
+        `labels` the chunks that an interrupted call has finished are not computed again.
     name : str, optional
         Of the job: makes it re-entrant. It keeps its state beside the model until it is done, goes on from
         there if it is called again under its name, and returns its record if it was done. A Dask task has
@@ -142,8 +143,14 @@ def fit(
         run.tally.at_least(fitted.passes, fitted.bytes_read)
         run.begin_output()
         options = None if storage_options is None else dict(storage_options)
-        estimator.save(model, overwrite=overwrite, storage_options=options)
-        if labels is not None:
+
+        def save() -> None:
+            estimator.save(model, overwrite=overwrite, storage_options=options)
+
+        if labels is None:
+            save()
+        else:
+            # The model is last: as long as there is none, the same call goes on.
             JOBS[fitted.kind].write_labels(
                 fitted,
                 dataset,
@@ -152,6 +159,8 @@ def fit(
                 overwrite=overwrite,
                 storage_options=options,
                 callbacks=run.callbacks,
+                resume=resume or run.is_resumed,
+                before_end=save,
             )
         common = run.tally.common(dataset)
         return run.done(

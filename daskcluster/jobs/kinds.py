@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from daskcluster.chunkwise.assign import ScoreStatistics
@@ -40,8 +40,10 @@ class ModelJobs(Protocol):
         overwrite: bool,
         storage_options: Mapping[str, Any] | None,
         callbacks: Sequence[Callback],
+        resume: bool = False,
+        before_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """Write the label of every row to `url`, a 1-D int32 Zarr array."""
+        """Write the label of every row to `url`, a 1-D int32 Zarr array; see `save_rows`."""
         ...
 
     def evaluate(
@@ -86,6 +88,7 @@ class PosteriorJobs(Protocol):
         overwrite: bool,
         storage_options: Mapping[str, Any] | None,
         callbacks: Sequence[Callback],
+        resume: bool = False,
     ) -> None:
         """Write the largest posteriors of every row to `url`, a Zarr group."""
         ...

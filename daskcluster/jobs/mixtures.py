@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from daskcluster.algorithms.scoring import score_rows
@@ -46,6 +46,8 @@ class MixtureJobs:
         overwrite: bool,
         storage_options: Mapping[str, Any] | None,
         callbacks: Sequence[Callback],
+        resume: bool = False,
+        before_end: Callable[[], None] = lambda: None,
     ) -> None:
         """Write the label of every row. One pass."""
         save_rows(
@@ -56,6 +58,8 @@ class MixtureJobs:
             overwrite=overwrite,
             storage_options=None if storage_options is None else dict(storage_options),
             callbacks=callbacks,
+            resume=resume,
+            before_end=before_end,
             fn=label_by_density,
         )
 
@@ -69,6 +73,7 @@ class MixtureJobs:
         overwrite: bool,
         storage_options: Mapping[str, Any] | None,
         callbacks: Sequence[Callback],
+        resume: bool = False,
     ) -> None:
         """Write the posteriors of every row; see `save_posteriors`. One pass."""
         save_posteriors(
@@ -80,6 +85,7 @@ class MixtureJobs:
             overwrite=overwrite,
             storage_options=storage_options,
             callbacks=callbacks,
+            resume=resume,
         )
 
     def evaluate(

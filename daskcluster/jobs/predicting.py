@@ -25,6 +25,7 @@ def predict(
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
     overwrite: bool = False,
+    resume: bool = False,
     name: str | None = None,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
@@ -42,6 +43,9 @@ def predict(
     posteriors : str, optional
         For a mixture: URL of a Zarr group with ``components`` (int32) and ``probabilities`` (float32), the
         largest posteriors of every row.
+    resume : bool
+        Go on where an interrupted call was: chunks of the outputs that it has finished are not computed
+        again, and those of this call stay if it is interrupted.
 
     Raises
     ------
@@ -80,21 +84,23 @@ def predict(
         )
         check_features(fitted, dataset)
         dataset = scaled_like(dataset, fitted.scaling)
-        writes = [(JOBS[fitted.kind].write_labels, output)]
-        if posteriors is not None:
-            writes.append((POSTERIORS[fitted.kind].write_posteriors, posteriors))
         chosen = run.engine(engine, dataset)
         run.begin_output()
-        for write, url in writes:
-            write(
-                fitted,
-                dataset,
-                chosen,
-                url,
-                overwrite=overwrite,
-                storage_options=storage_options,
-                callbacks=run.callbacks,
-            )
+        options: dict[str, Any] = {
+            "overwrite": overwrite,
+            "storage_options": storage_options,
+            "callbacks": run.callbacks,
+            "resume": resume or run.is_resumed,
+        }
+
+        def write_posteriors() -> None:
+            if posteriors is not None:
+                write = POSTERIORS[fitted.kind].write_posteriors
+                write(fitted, dataset, chosen, posteriors, **options)
+
+        # Labels are seen last: as long as there are none, the same call goes on.
+        write_labels = JOBS[fitted.kind].write_labels
+        write_labels(fitted, dataset, chosen, output, **options, before_end=write_posteriors)
         return run.done(
             PredictRecord(
                 model=str(model), output=output, posteriors=posteriors, **run.tally.common(dataset)

@@ -4,10 +4,12 @@ Layout::
 
     <url>/<fingerprint>/<number>-<token>/          a sealed document (`daskcluster.models.document`)
     <url>/<fingerprint>/<part>/<number>-<token>/   the same of a part of the fit that goes its own way
+    <url>/<fingerprint>/<kind>-<number>-<token>/   an attachment: what commits only name
 
 The fingerprint is that of all facts on which the fit's result depends. A commit counts once its last
 file, the one with the checksums, is there; that needs nothing of a store but that a file appears whole.
-The token keeps two writers of one number apart.
+The token keeps two writers of one number apart. Attachments are written before the commits that name them
+(in an entry ``attached`` of the state), and stay as long as a commit that stays does.
 """
 
 from __future__ import annotations
@@ -17,14 +19,20 @@ import json
 import re
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from daskcluster.data.stores import Location, explain, locate
 from daskcluster.data.whole_files import names_below, write_whole
-from daskcluster.errors import CheckpointError, DaskClusterError, EngineError, ModelFormatError
-from daskcluster.models.document import HEAD, Document, Form, sealed, unsealed
+from daskcluster.errors import (
+    CheckpointError,
+    DaskClusterError,
+    DatasetNotFoundError,
+    EngineError,
+    ModelFormatError,
+)
+from daskcluster.models.document import HEAD, Document, Form, read_body, sealed, unsealed
 from daskcluster.models.folder import Folder
 from daskcluster.typing import Reach
 
@@ -34,6 +42,7 @@ KEPT = 2
 """Commits that stay: one, and the one before in case that it is damaged."""
 
 _COMMIT = re.compile(r"(\d{8})-[0-9a-f]{8}")
+_ATTACHMENT = re.compile(r"[a-z]{1,16}-(\d{8})-[0-9a-f]{8}")
 _FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 
 
@@ -77,6 +86,7 @@ class CheckpointFolder:
         if part:
             self._place = self._place.child(part)
         self._next: int | None = None
+        self._attached: dict[str, Collection[str]] = {}
 
     def part(self, name: str) -> CheckpointFolder:
         """Return the folder of a part of the fit: below this one, with commits of its own."""
@@ -92,8 +102,22 @@ class CheckpointFolder:
         """Who can read and write them."""
         return self._place.reach
 
+    def new_attachment(self, kind: str) -> str:
+        """Return the name of a new attachment, for the next commit to name.
+
+        Parameters
+        ----------
+        kind : str
+            Lower-case letters.
+        """
+        return f"{kind}-{self._number():08d}-{uuid.uuid4().hex[:8]}"
+
+    def attachment(self, name: str) -> Location:
+        """Return where an attachment is."""
+        return self._place.child(name)
+
     def commit(self, state: Document) -> None:
-        """Write one commit, and remove those that are older than the one before it.
+        """Write one commit, and remove those that are older than the one before it, with their attachments.
 
         Raises
         ------
@@ -104,9 +128,8 @@ class CheckpointFolder:
         -----
         Cost: the bytes of the state, and one listing.
         """
-        if self._next is None:
-            self._next = self.newest() + 1
-        name = f"{self._next:08d}-{uuid.uuid4().hex[:8]}"
+        number = self._number()
+        name = f"{number:08d}-{uuid.uuid4().hex[:8]}"
         body = {"facts": self._facts, "state": state.body}
         document = Document(state.kind, body, state.arrays)
         try:
@@ -116,17 +139,29 @@ class CheckpointFolder:
             raise
         except Exception as error:  # clouds' clients have error classes of their own
             raise explain(error, self._place, "checkpoint") from error
-        self._next += 1
+        self._next = number + 1
+        self._attached[name] = attachments_of(state).values()
         self._prune()
 
     def newest(self) -> int:
         """Return the number of the newest commit; 0 if there is none."""
         return max((number for number, _ in _commits(self._place)), default=0)
 
-    def latest(self) -> Document | None:
+    def _number(self) -> int:
+        """Return the number of the next commit."""
+        if self._next is None:
+            self._next = self.newest() + 1
+        return self._next
+
+    def latest(self, check: Callable[[Document], None] = lambda state: None) -> Document | None:
         """Return the newest commit that is sound, or None if there is none at all.
 
         Warns of those that are damaged.
+
+        Parameters
+        ----------
+        check : callable (state) -> None
+            Raises `ModelFormatError` or `CheckpointError` where attachments of a commit are damaged.
 
         Raises
         ------
@@ -136,8 +171,10 @@ class CheckpointFolder:
         commits = _commits(self._place)
         for _, name in commits:
             try:
-                return self._read(self._place.child(name))
-            except ModelFormatError as error:
+                found = self._read(self._place.child(name))
+                check(found)
+                return found
+            except (ModelFormatError, CheckpointError, DatasetNotFoundError) as error:
                 warnings.warn(
                     f"A checkpoint is passed over, the one before it is taken: {error}",
                     RuntimeWarning,
@@ -153,7 +190,7 @@ class CheckpointFolder:
         return None
 
     def clear(self) -> None:
-        """Remove this fit's commits."""
+        """Remove this fit's commits and their attachments."""
         for _, name in _commits(self._place):
             _remove(self._place.child(name))
         _remove(self._place)
@@ -165,11 +202,36 @@ class CheckpointFolder:
         facts, state = document.body.get("facts"), document.body.get("state")
         if facts != self._facts or not isinstance(state, dict):
             raise ModelFormatError(f"the checkpoint at {place.url!r} is not that of its folder.")
-        return Document(document.kind, state, document.arrays)
+        found = Document(document.kind, state, document.arrays)
+        attachments_of(found)
+        return found
 
     def _prune(self) -> None:
-        for _, name in _commits(self._place)[KEPT:]:
+        names = names_below(self._place)
+        commits = _commits(self._place, names)
+        for _, name in commits[KEPT:]:
             _remove(self._place.child(name))
+        attached = [match for match in map(_ATTACHMENT.fullmatch, names) if match]
+        if not attached:
+            return
+        named = {each for _, name in commits[:KEPT] for each in self._named_by(name)}
+        # Later ones are under way: of this fit, or of another writer.
+        oldest = min(number for number, _ in commits[:KEPT])
+        for match in attached:
+            if match.group(0) not in named and int(match.group(1)) < oldest:
+                _remove(self._place.child(match.group(0)))
+
+    def _named_by(self, commit: str) -> Collection[str]:
+        """Return the attachments that a commit names; none if it is damaged."""
+        if commit not in self._attached:
+            folder = Folder(self._place.child(commit).url, self._top.storage_options())
+            try:
+                state = read_body(CHECKPOINT, folder).get("state")
+                document = Document("", state if isinstance(state, dict) else {}, {})
+                self._attached[commit] = attachments_of(document).values()
+            except ModelFormatError:
+                self._attached[commit] = ()
+        return self._attached[commit]
 
     def _refuse_others(self) -> None:
         """Say in what the fit differs from one that has checkpoints here."""
@@ -218,6 +280,29 @@ def _holds_commits(place: Location) -> bool:
     return False
 
 
+def attachments_of(state: Document) -> dict[str, str]:
+    """Return the names of the attachments of a state, by their kind.
+
+    Raises
+    ------
+    ModelFormatError
+        They are not what `CheckpointFolder.new_attachment` calls attachments: names become paths.
+
+    Examples
+    --------
+    >>> attachments_of(Document("em", {"attached": {"sets": "sets-00000003-0123abcd"}}, {}))
+    {'sets': 'sets-00000003-0123abcd'}
+    """
+    framed = state.body.get("state")  # what a fit keeps has a frame around its state
+    found = (framed if isinstance(framed, dict) else state.body).get("attached") or {}
+    named = {k: v for k, v in found.items() if v is not None} if isinstance(found, dict) else None
+    if named is None or not all(
+        isinstance(name, str) and _ATTACHMENT.fullmatch(name) for name in named.values()
+    ):
+        raise ModelFormatError("a checkpoint names attachments that are none of its own.")
+    return named
+
+
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Return in words where two mappings of facts differ, nested ones by dotted names.
 
@@ -249,10 +334,10 @@ def _shown(value: Any) -> str:
 # -- the store -----------------------------------------------------------------------------------------
 
 
-def _commits(place: Location) -> list[tuple[int, str]]:
+def _commits(place: Location, names: Collection[str] | None = None) -> list[tuple[int, str]]:
     """Return numbers and names of the whole commits of one fit, newest first."""
     found = []
-    for name in names_below(place):
+    for name in names_below(place) if names is None else names:
         match = _COMMIT.fullmatch(name)
         if match and _is_there(place.child(name)):
             found.append((int(match.group(1)), name))

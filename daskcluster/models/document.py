@@ -137,6 +137,19 @@ def unsealed(
     return Document(kind, body, arrays)
 
 
+def read_body(form: Form, folder: Folder) -> dict[str, Any]:
+    """Read the body of a document alone, and check that.
+
+    Raises
+    ------
+    ModelFormatError
+    """
+    body = _read_head(form, folder)["body"]
+    if not isinstance(body, dict):
+        raise _damaged(form, folder, "its document has no body")
+    return body
+
+
 def looks_like(form: Form, folder: Folder) -> bool:
     """Whether a document of that family, sound or damaged, stands there."""
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from daskcluster.parameters.shared import (
     CHAIN_LENGTH,
+    CHECKPOINT,
+    CHECKPOINT_EVERY,
     INIT,
     MAX_ITER,
     MAX_TIME,
@@ -36,5 +38,7 @@ CORESET = (
     VERBOSE,
     MAX_TIME,
     CHAIN_LENGTH,
+    CHECKPOINT,
+    CHECKPOINT_EVERY,
 )
 """All of them but ``engine`` and ``callbacks``, which are objects."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from daskcluster.parameters.coreset import CORESET_SIZE
 from daskcluster.parameters.shared import (
     CHAIN_LENGTH,
+    CHECKPOINT,
+    CHECKPOINT_EVERY,
     INIT,
     MAX_ITER,
     MAX_TIME,
@@ -62,5 +64,7 @@ MIXTURE = (
     RANDOM_STATE,
     VERBOSE,
     MAX_TIME,
+    CHECKPOINT,
+    CHECKPOINT_EVERY,
 )
 """All of them but ``engine`` and ``callbacks``, which are objects."""

@@ -77,7 +77,7 @@ def draw_about(
     spread = moments.spread_about(point.astype(np.float64))
     while True:
         params = _params(rows, point, moments.weight, spread, size, key)
-        found: Candidates = rows.placement.reduce(DRAWS, params)
+        found: Candidates = rows.run(DRAWS, params)
         true = found.spread.value
         if not (spread <= _SPREAD_ERROR * true and true <= _SPREAD_ERROR * spread):
             spread = true

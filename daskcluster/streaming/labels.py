@@ -20,7 +20,7 @@ from daskcluster.engine.engine import Engine
 from daskcluster.estimators.streaming_drift import nearest_with_distances
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.streaming.folding import Folded
-from daskcluster.typing import Reach
+from daskcluster.typing import Range, Reach
 
 NEAREST = np.dtype([("label", np.int32), ("distance", np.float64)])
 
@@ -81,6 +81,10 @@ class TwoSinks:
     @property
     def reach(self) -> Reach:
         return self.labels.reach
+
+    def has(self, span: Range) -> bool:
+        """Return True if both were written before."""
+        return self.labels.has(span) and (self.distances is None or self.distances.has(span))
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write the rows from `start` on."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskcluster.algorithms.variational_em import EMSettings, first_neighbours, variational_em
+from daskcluster.algorithms.variational_em import variational_em
+from daskcluster.algorithms.variational_passes import first_neighbours
+from daskcluster.algorithms.variational_settings import EMSettings
 from daskcluster.chunkwise.mixture import first_sets
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.local import LocalEngine

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 from daskcluster.models.persist import load_document
 from tests.cli.conftest import start
@@ -130,7 +131,7 @@ def test_the_demo_on_a_cluster(here: Path) -> None:
 
 def newest(folder: str) -> int:
     """Return the highest number of a commit, of the fit or of a part of it."""
-    found = [path for deep in ("*", "*/*") for path in glob.glob(f"{folder}/{deep}/[0-9]*-*")]
+    found = glob.glob(f"{folder}/**/[0-9]*-*", recursive=True)
     return max((int(os.path.basename(path)[:8]) for path in found), default=0)
 
 
@@ -143,6 +144,9 @@ def newest(folder: str) -> int:
         pytest.param("nested", ("--tol", "0", "--batch-size", "500"), marks=pytest.mark.slow),
         pytest.param("vrkm++", ("--tol", "0", "--max-iter", "40"), marks=pytest.mark.slow),
         pytest.param("backward-euler", ("--n-init", "3"), marks=pytest.mark.slow),
+        pytest.param("var-gmm", ("--tol", "0", "--max-iter", "30"), marks=pytest.mark.slow),
+        pytest.param("vc-gmm", ("--tol", "0", "--max-iter", "60"), marks=pytest.mark.slow),
+        pytest.param("coreset", ("--tol", "0"), marks=pytest.mark.slow),
     ],
 )
 def test_a_killed_fit_resumes_to_the_same_bits(
@@ -155,20 +159,72 @@ def test_a_killed_fit_resumes_to_the_same_bits(
     kept = (*fit, "--checkpoint", "kept", "--checkpoint-every", "1", "--resume")
     record(*fit, "--model", "whole.zarr")
     process = start(*kept, "--model", "m.zarr")
-    deadline = time.monotonic() + 200
-    try:
-        while newest("kept") < 3:
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-    finally:
-        process.kill()
-        process.communicate()
+    wait_until(lambda: newest("kept") >= 3, process)
+    process.kill()
+    process.communicate()
     assert not Path("m.zarr").exists()
     resumed = record(*kept, "--model", "m.zarr")
     whole, model = load_document("whole.zarr"), load_document("m.zarr")
     assert resumed["n_iter"] == whole.n_iter > 3
     assert model.centres.tobytes() == whole.centres.tobytes()
-    assert model.inertia == whole.inertia
+    assert model.facts() == whole.facts()
     code, _, err = finish(*fit, "--resume", "--model", "other.zarr")
     assert (code, "--resume needs --checkpoint" in err) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_killed_coreset_resumes_to_the_same_rows(here: Path, record: Any) -> None:
+    np.save("noise.npy", np.random.default_rng(0).random((3_000_000, 12), dtype=np.float32))
+    draw = ("coreset", "noise.npy", "--size", "5000", "--random-state", "0")
+    kept = (*draw, "--checkpoint", "kept", "--resume", "--output", "few.zarr")
+    record(*draw, "--output", "whole.zarr")
+    process = start(*kept)
+    wait_until(lambda: newest("kept") >= 1, process)
+    process.kill()
+    process.communicate()
+    assert not Path("few.zarr").exists()
+    assert record(*kept)["passes"] == 2
+    few, whole = (zarr.open_group(f"{name}.zarr", mode="r") for name in ("few", "whole"))
+    for name in ("X", "weights", "indices"):
+        assert np.array_equal(few[name][:], whole[name][:])
+    code, _, err = finish(*draw, "--resume", "--output", "other.zarr")
+    assert (code, "--resume needs --checkpoint" in err) == (2, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [False, True])
+def test_labels_of_a_killed_process_are_not_computed_again(
+    here: Path, record: Any, asked: bool
+) -> None:
+    rows = np.random.default_rng(0).random((300_000, 16), dtype=np.float32)
+    zarr.create_array("noise.zarr", data=rows, chunks=(3000, 16))
+    fit = ("fit", "noise.zarr", "--n-clusters", "800", "--init", "random", "--max-iter", "0")
+    record(*fit, "--model", "m.zarr")
+    predict = ("predict", "m.zarr", "noise.zarr", "--threads", "1")
+    record(*predict, "--output", "whole.zarr")
+    process = start(*predict, "--output", "labels.zarr", *(["--resume"] if asked else []))
+    wait_until(lambda: len(glob.glob("labels.zarr.partial-*/c/*")) >= 3, process)
+    process.kill()
+    process.communicate()
+    assert not Path("labels.zarr").exists()
+    finished = glob.glob("labels.zarr.partial-*/c/[0-9]*[0-9]")
+    written = {os.path.basename(path): os.stat(path).st_mtime_ns for path in finished}
+    found = record(*predict, "--output", "labels.zarr", "--resume")
+    assert found["bytes_read"] < rows.nbytes
+    again = {name: os.stat(f"labels.zarr/c/{name}").st_mtime_ns for name in written}
+    assert sum(again[name] == written[name] for name in written) >= len(written) - 1
+    labels, whole = (zarr.open_array(f"{name}.zarr", mode="r")[:] for name in ("labels", "whole"))
+    assert np.array_equal(labels, whole)
+    assert not glob.glob("*.partial-*")
+
+
+def wait_until(is_so: Any, process: Any) -> None:
+    deadline = time.monotonic() + 200
+    try:
+        while not is_so():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+    except BaseException:
+        process.kill()
+        raise

@@ -269,9 +269,9 @@ def test_sets_that_die_with_a_worker_are_replayed(tmp_path, monkeypatch, every):
     from dask import config
     from distributed import Client, LocalCluster
 
-    from daskcluster.algorithms import variational_em
+    from daskcluster.algorithms import variational_saves
 
-    monkeypatch.setattr(variational_em, "SAVE_EVERY", every)
+    monkeypatch.setattr(variational_saves, "SAVE_EVERY", every)
     X = blobs(6000, 20, 4, dtype=np.float32)
     rows = stored(tmp_path, X)
     model = mixture(20, n_random=1, tol=0.0, max_iter=8)
@@ -306,7 +306,7 @@ def test_lost_sets_are_replayed_to_the_bit(monkeypatch):
 
 def test_lost_sets_go_on_from_the_last_save(monkeypatch, tmp_path):
     """Every pass loses all sets, and the journal never has more steps than lie between two saves."""
-    from daskcluster.algorithms import variational_em
+    from daskcluster.algorithms import variational_saves
     from daskcluster.chunkwise import mixture as passes
     from daskcluster.engine.local import LocalPlacement
     from daskcluster.engine.places import Place
@@ -322,7 +322,7 @@ def test_lost_sets_go_on_from_the_last_save(monkeypatch, tmp_path):
 
     monkeypatch.setattr(Place, "keep_state", lambda *arguments: None)
     monkeypatch.setattr(passes._Prepared, "__init__", spied)
-    monkeypatch.setattr(variational_em, "SAVE_EVERY", 3)
+    monkeypatch.setattr(variational_saves, "SAVE_EVERY", 3)
     monkeypatch.setattr(LocalPlacement, "shared_folder", lambda self: str(tmp_path))
     same(clone(model).fit(X), expected)
     assert [n for n, _ in lengths] == [0, 1, 2] * 3 + [0, 1]

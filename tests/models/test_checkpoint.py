@@ -9,8 +9,21 @@ import numpy as np
 import pytest
 
 from daskcluster.data.stores import Location, locate
-from daskcluster.errors import CheckpointError, EngineError, InvalidDataError, OutputExistsError
-from daskcluster.models.checkpoint import CheckpointFolder, _commits, differences, told_where
+from daskcluster.data.whole_files import write_whole
+from daskcluster.errors import (
+    CheckpointError,
+    EngineError,
+    InvalidDataError,
+    ModelFormatError,
+    OutputExistsError,
+)
+from daskcluster.models.checkpoint import (
+    CheckpointFolder,
+    _commits,
+    attachments_of,
+    differences,
+    told_where,
+)
 from daskcluster.models.document import Document
 from tests.data.conftest import s3  # noqa: F401  (a fixture)
 
@@ -113,3 +126,61 @@ def test_a_store_that_cannot_be_asked_hides_no_error() -> None:
     with pytest.raises(EngineError) as caught, told_where(locate("nosuch://bucket/kept")):
         raise EngineError("it is gone")
     assert not hasattr(caught.value, "__notes__")
+
+
+# -- attachments ----------------------------------------------------------------------------------
+
+
+def attached(number: int, **names: str | None) -> Document:
+    return Document("test", {"number": number, "attached": names}, state(number).arrays)
+
+
+def left(folder: CheckpointFolder, place: Location) -> list[str]:
+    fs, path = locate(folder.url, place.storage_options()).filesystem()
+    fs.invalidate_cache()
+    names = [str(entry).rsplit("/", 1)[-1] for entry in fs.ls(path, detail=False)]
+    return sorted(name for name in names if not name[0].isdigit())
+
+
+def test_attachments_stay_as_long_as_a_commit_that_names_them(place: Location) -> None:
+    folder = CheckpointFolder(place, {})
+    names: list[str] = []
+    kept = folder.new_attachment("rows")
+    write_whole(folder.attachment(kept), "content", b"all along")
+    for number in range(4):
+        names.append(folder.new_attachment("sets"))
+        write_whole(folder.attachment(names[-1]), "part/content", b"of one commit")
+        folder.commit(attached(number, sets=names[-1], rows=kept, none=None))
+    assert left(folder, place) == sorted([kept, *names[-2:]])
+    again = CheckpointFolder(place, {})  # another process
+    under_way = again.new_attachment("sets")
+    write_whole(again.attachment(under_way), "content", b"of the next commit")
+    again.commit(attached(4, rows=kept))
+    assert left(again, place) == sorted([kept, names[-1], under_way])
+    again.commit(attached(5))
+    again.commit(attached(6))
+    assert left(again, place) == []
+
+
+def test_a_commit_with_a_damaged_attachment_is_passed_over(place: Location) -> None:
+    folder = CheckpointFolder(place, {})
+    for number in range(2):
+        folder.commit(attached(number, sets=folder.new_attachment("sets")))
+
+    def check(found: Document) -> None:
+        if found.body["number"] == 1:
+            raise CheckpointError("it is damaged")
+
+    with pytest.warns(RuntimeWarning, match="passed over"):
+        found = folder.latest(check)
+    assert found is not None
+    assert found.body["number"] == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "../00000001-00000000", "sets-1-0", "/tmp", "sets-00000001-0000000g", 7, ["x"]]
+)
+def test_names_of_attachments_are_no_paths(name: Any) -> None:
+    for body in ({"attached": {"sets": name}}, {"state": {"attached": {"sets": name}}}):
+        with pytest.raises(ModelFormatError, match="none of its own"):
+            attachments_of(Document("test", body, {}))

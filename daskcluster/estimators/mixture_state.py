@@ -1,0 +1,116 @@
+"""The state of a ``VariationalGaussianMixture.fit`` between two iterations, as plain values and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.algorithms.variational_em import EMState
+from daskcluster.algorithms.variational_passes import Carried
+from daskcluster.chunkwise.mixture_parameters import Gaussians
+from daskcluster.data.state_files import StateFiles
+from daskcluster.events import StopReason
+from daskcluster.models.state import Shapes
+
+
+@dataclass(frozen=True)
+class Attached:
+    """Folders beside the commits, which these only name.
+
+    Attributes
+    ----------
+    coreset : str or None
+        Commits of the coreset that the fit learns from.
+    sets : str or None
+        K(n) of all rows, written by the tasks that have them.
+    """
+
+    coreset: str | None = None
+    sets: str | None = None
+
+
+@dataclass(frozen=True)
+class KeptEM:
+    """An `EMState`, but for the sets of rows.
+
+    Attributes
+    ----------
+    means : ndarray of shape (k, d)
+    variance : float or None
+        Shared by all clusters.
+    variances : ndarray of shape (k,) or (k, d), or None
+        Of each cluster, where none is shared.
+    mixing : ndarray of shape (k,), or None
+    masses : ndarray of shape (k,)
+    history : sequence of dict
+    reason : StopReason or None
+    n_steps : int
+    neighbours : ndarray of shape (k, g), int64, or None
+    """
+
+    means: np.ndarray
+    variance: float | None
+    variances: np.ndarray | None
+    mixing: np.ndarray | None
+    masses: np.ndarray
+    history: Sequence[dict[str, Any]]
+    reason: StopReason | None
+    n_steps: int
+    neighbours: np.ndarray | None
+
+    @classmethod
+    def of(cls, state: EMState) -> KeptEM:
+        """Return what is kept of a state."""
+        gaussians, carried = state.gaussians, state.carried
+        near = carried.neighbours
+        return cls(
+            gaussians.means,
+            float(gaussians.variances) if gaussians.shared else None,
+            None if gaussians.shared else gaussians.variances,
+            gaussians.weights,
+            state.masses,
+            state.history,
+            state.reason,
+            carried.n_steps,
+            None if near is None else near.astype(np.int64),
+        )
+
+    def state(self, sets: StateFiles | None) -> EMState:
+        """Return the state, with the sets of rows where they are."""
+        near = self.neighbours
+        variances = np.asarray(self.variance) if self.variances is None else self.variances
+        carried = Carried(self.n_steps, None if near is None else near.astype(np.int32), sets)
+        gaussians = Gaussians(self.means, variances, self.mixing)
+        return EMState(gaussians, self.masses, list(self.history), self.reason, carried)
+
+
+@dataclass(frozen=True)
+class MixtureState:
+    """Where a fit is.
+
+    Attributes
+    ----------
+    attached : Attached
+    centres : ndarray of shape (k, d), or None
+        First means; None before they are chosen, and once EM has begun.
+    em : KeptEM or None
+    """
+
+    attached: Attached = Attached()
+    centres: np.ndarray | None = None
+    em: KeptEM | None = None
+
+
+def mixture_shapes(k: int, d: int, g: int, kind: str) -> Shapes:
+    """Return the shapes of the arrays of a `MixtureState`."""
+    return {
+        "centres": (k, d),
+        "em_means": (k, d),
+        "em_variances": (k, d) if kind == "diag" else (k,),
+        "em_mixing": (k,),
+        "em_masses": (k,),
+        "em_neighbours": (k, g),
+    }

@@ -1,0 +1,110 @@
+"""Passes in legs: the same bits, one pass, and another call goes on where one has ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import daskcluster as dc
+from daskcluster.chunkwise.survey import SURVEY, SurveyParams
+from daskcluster.data.open import open_dataset
+from daskcluster.engine import legs as legs_module
+from daskcluster.engine.dask import DaskEngine
+from daskcluster.engine.legs import Leg, Legs
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.events import PassEnded, PassProgress, PassStarted
+from tests.laws.data import lognormal
+
+N = 80_000
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> str:
+    # A partition has 1 MB, or 1,024 rows, at least.
+    X = lognormal(N, 64)
+    zarr.create_array(str(tmp_path / "rows.zarr"), data=X, chunks=(1024, 64))
+    return str(tmp_path / "rows.zarr")
+
+
+@pytest.fixture(autouse=True)
+def _one_leg_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(legs_module, "LEAST_SECONDS", 0.0)
+
+
+def surveyed(engine: Any, source: Any, legs: Legs | None, heard: list[Any] | None = None) -> Any:
+    callbacks = () if heard is None else (heard.append,)
+    with engine.place(open_dataset(source), callbacks=callbacks) as placement:
+        rows = ScaledPlacement(placement)
+        params = SurveyParams(rows.origin, rows.scale)
+        if legs is None:
+            return placement.reduce(SURVEY, params), placement.traffic
+        return placement.reduce_in_legs(SURVEY, params, legs), placement.traffic
+
+
+def same(one: Any, other: Any) -> None:
+    assert one.sums.tobytes() == other.sums.tobytes()
+    assert (one.spread, one.n_rows) == (other.spread, other.n_rows)
+    assert np.array_equal(one.max_abs, other.max_abs)
+
+
+def test_legs_add_up_to_the_pass(rows: str) -> None:
+    heard: list[Any] = []
+    kept: list[Leg] = []
+    engine = dc.LocalEngine(1)
+    whole, _ = surveyed(engine, rows, None)
+    found, traffic = surveyed(engine, rows, Legs(kept.append), heard)
+    same(found, whole)
+    n = kept[0].n_legs
+    assert n > 1
+    assert [leg.done for leg in kept] == list(range(1, n))
+    assert traffic.passes == 1
+    assert [type(e) for e in heard if not isinstance(e, PassProgress)] == [PassStarted, PassEnded]
+    assert sum(e.rows for e in heard if isinstance(e, PassProgress)) == N
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_another_engine_goes_on_from_any_leg(rows: str, client: Any, at: int) -> None:
+    engines = dc.LocalEngine(1), DaskEngine(client)
+    whole, traffic = surveyed(engines[0], rows, None)
+    kept: list[Leg] = []
+
+    def keep(leg: Leg) -> None:
+        kept.append(leg)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        surveyed(engines[at], rows, Legs(keep))
+    heard: list[Any] = []
+    found, less = surveyed(engines[1 - at], rows, Legs(kept.append, kept[0]), heard)
+    same(found, whole)
+    assert less.bytes_read < traffic.bytes_read
+    assert sum(e.rows for e in heard if isinstance(e, PassProgress)) == N
+
+
+def test_rows_in_memory_are_one_leg() -> None:
+    kept: list[Leg] = []
+    surveyed(dc.LocalEngine(2), lognormal(5000), Legs(kept.append))
+    assert not kept
+
+
+def test_only_the_same_pass_goes_on() -> None:
+    begun = Leg(2, 4, 16, 3, "total")
+    legs = Legs(lambda leg: None, begun)
+    assert legs.begin(16, 1) == Leg(1, 4, 16)
+    assert legs.begin(16, 2) == begun
+    assert legs.begin(16, 1) == Leg(3, 4, 16)
+    other = Legs(lambda leg: None, replace(begun, number=1))
+    assert other.begin(17, 1).done == 0
+
+
+def test_legs_leave_something_to_do_for_every_thread() -> None:
+    legs = Legs(lambda leg: None)
+    assert [legs.begin(n, 2).n_legs for n in (1, 15, 16, 100, 10_000)] == [1, 1, 2, 12, 32]
+    leg = Leg(1, 12, 100)
+    units = [unit for done in range(12) for unit in replace(leg, done=done).units(1)]
+    assert sorted(units) == list(range(100))
