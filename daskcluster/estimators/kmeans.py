@@ -61,7 +61,7 @@ class KMeans(KMeansEstimator):
         where a killed one was: after the seeding, then each `checkpoint_every` iterations or half a
         minute, whichever is first, and at the end. A commit takes the bytes of the centres; two stay.
     checkpoint_every : int
-        Iterations between two commits.
+        Iterations between two commits; one takes some 10 ms on a local disk.
 
     Attributes
     ----------
