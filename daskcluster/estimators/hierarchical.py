@@ -98,6 +98,8 @@ class HierarchicalKMeans(KMeansEstimator):
     (True, 0)
     """
 
+    takes_scaling = False
+
     def __init__(
         self,
         n_clusters: int = 8,
