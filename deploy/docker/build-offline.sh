@@ -39,5 +39,5 @@ rm -rf "$store/root"
 cp -a "$(images mount "$container")" "$store/root"
 images umount "$container" >/dev/null
 images rm "$container" >/dev/null
-images inspect --type image --format '{{json .OCIv1.Config}}' localhost/daskcluster:1 >"$store/config.json"
+images inspect --type image localhost/daskcluster:1 >"$store/config.json"
 du -sm "$store/root" | cut -f1

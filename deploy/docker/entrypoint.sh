@@ -15,7 +15,8 @@ warm() {
         echo "warning: kernels were not compiled beforehand; the first fit will" >&2
 }
 
-case "${1:---help}" in
+[ $# -gt 0 ] || set -- --help
+case "$1" in
 scheduler)
     shift
     exec dask scheduler --port 8786 --dashboard-address :8787 "$@"

@@ -14,7 +14,7 @@ shift 2
 mkdir -p "$volumes/cache" "$volumes/scratch" "$volumes/data"
 chown 10001:10001 "$volumes/cache" "$volumes/scratch" "$volumes/data"
 environment=$(python3 -c 'import json, shlex, sys
-print(" ".join(map(shlex.quote, json.load(open(sys.argv[1]))["Env"])))' "$root/../config.json")
+print(" ".join(map(shlex.quote, json.load(open(sys.argv[1]))["OCIv1"]["config"]["Env"])))' "$root/../config.json")
 for name in ${PASS:-}; do
     eval "value=\${$name-}"
     # shellcheck disable=SC2154

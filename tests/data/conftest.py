@@ -66,7 +66,7 @@ def s3() -> Iterator[dict[str, Any]]:
 
 
 def _wait_for(url: str) -> None:
-    for _ in range(100):
+    for _ in range(600):
         try:
             urllib.request.urlopen(f"{url}/moto-api/", timeout=1).close()
         except OSError:

@@ -98,7 +98,7 @@ def test_the_rendered_commands_work_together(
         done = subprocess.run(
             [ENTRYPOINT, *job.arguments],
             env={**environment, **job.variables}, cwd=tmp_path,
-            capture_output=True, text=True, timeout=120, check=False,
+            capture_output=True, text=True, timeout=280, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr + (tmp_path / "log").read_text()
         found = json.loads(done.stdout.splitlines()[-1])

@@ -108,7 +108,7 @@ class Image:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_it_runs_as_its_user_on_a_read_only_root(store: Path, tmp_path: Path) -> None:
-    config = json.loads((store / "config.json").read_text())
+    config = json.loads((store / "config.json").read_text())["OCIv1"]["config"]
     assert config["User"] == "10001:10001"
     image = Image(store, tmp_path / "volumes", {})
     code = (
