@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from daskcluster.data.objects import list_names, remove_object
+from daskcluster.data.stores import locate
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import DaskClusterError, JobCancelledError, LeaseError
@@ -228,10 +229,15 @@ def _told(error: BaseException) -> str:
     return text if known else f"{type(error).__name__}: {text}"
 
 
+_URLS = ("source", "model", "labels", "output", "posteriors")
+
+
 def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for name, value in arguments.items():
-        if value is None or isinstance(value, bool | int | float | str):
+        if name in _URLS and isinstance(value, str | os.PathLike):
+            plain[name] = locate(value).url  # the same from wherever it is called
+        elif value is None or isinstance(value, bool | int | float | str):
             plain[name] = value
         elif isinstance(value, os.PathLike):
             plain[name] = os.fspath(value)
