@@ -65,6 +65,14 @@ def finished(log: Path | None) -> dict[int, Outcome]:
     return found
 
 
+def _verdict(outcome: Outcome) -> str:
+    if not outcome.landed:
+        return "missed"
+    if not outcome.recovered:
+        return "NOT RECOVERED"
+    return "ok" if outcome.right else "WRONG"
+
+
 def run(todo: list[Plan], options: argparse.Namespace, done: dict[int, Outcome]) -> None:
     """Run the trials that are left, and add what comes of them to `done` and to the log."""
     with (
@@ -76,7 +84,7 @@ def run(todo: list[Plan], options: argparse.Namespace, done: dict[int, Outcome])
             if options.resume_log is not None:
                 with options.resume_log.open("a") as log:
                     log.write(json.dumps(outcome.as_dict()) + "\n")
-            verdict = "missed" if not outcome.landed else "ok" if outcome.right else "WRONG"
+            verdict = _verdict(outcome)
             sys.stderr.write(
                 f"{plan.number + 1}/{options.trials} {plan.kind} {plan.algorithm} at "
                 f"{outcome.plan.moment:.2f}: {verdict} {outcome.recovery:.1f} s {outcome.trouble}\n"

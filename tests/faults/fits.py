@@ -84,7 +84,7 @@ class Fit:
         words += ["--n-clusters", str(N_CLUSTERS), "--random-state", "5"]
         words += FITS[self.algorithm].split()
         words += ["--model", str(self.folder / "m.zarr"), "--labels", str(self.folder / "l.zarr")]
-        words += ["--scheduler", scheduler, "--timeout", "5", "--overwrite"]
+        words += ["--scheduler", scheduler, "--timeout", "10", "--overwrite"]
         if self.resumes:
             words += ["--checkpoint", str(self.checkpoint), "--checkpoint-every", "1"]
             words += ["--resume"] if resume else []

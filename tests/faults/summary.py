@@ -60,7 +60,7 @@ def markdown(found: dict[str, Any]) -> str:
         lines += [
             f"Without its scheduler the command ended with the error that is due after "
             f"{lost['noticed_median']:.1f} s (median; worst {lost['noticed_worst']:.1f} s), with "
-            "`--timeout 5`; the last two columns count from there.",
+            "the default `--timeout` of 10 s; the last two columns count from there.",
             "",
         ]
     lines += [_COLUMNS[0].replace("killed", "algorithm"), _COLUMNS[1]]
