@@ -63,9 +63,15 @@ def step_ms(fits: Sequence[Fitted]) -> tuple[float, float]:
     return loop, gram
 
 
+def _mean_and_spread(values: Sequence[float]) -> tuple[str, str]:
+    """Return both to three digits; one value has no spread."""
+    spread = f"{np.std(values):.3f}" if len(values) > 1 else "-"
+    return f"{np.mean(values):.3f}", spread
+
+
 def _line(program: Program, fits: Sequence[Fitted], slowest: float | None) -> list[Any]:
     ari, nmi = ([getattr(fit, kind) for fit in fits] for kind in ("ari", "nmi"))
-    figures = [f"{value:.3f}" for part in (ari, nmi) for value in (np.mean(part), np.std(part))]
+    figures = [text for part in (ari, nmi) for text in _mean_and_spread(part)]
     loop, gram = step_ms(fits)
     ratio = None if slowest is None or program.kind == FULL else slowest / max(loop, 1e-9)
     steps = int(np.median([fit.steps for fit in fits]))
