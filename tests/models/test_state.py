@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from daskcluster.errors import ModelFormatError
@@ -78,10 +78,14 @@ def test_a_state_comes_back_as_it_was() -> None:
     assert equal(through_a_store(least), least)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a machine may stand still for a while
 @given(
     seed=st.integers(-(2**70), 2**70),
     cost=st.floats(),
-    records=st.lists(st.dictionaries(st.text(max_size=3), st.floats() | st.none() | st.booleans())),
+    records=st.lists(
+        st.dictionaries(st.text(max_size=3), st.floats() | st.none() | st.booleans(), max_size=4),
+        max_size=3,
+    ),
 )
 def test_any_numbers_come_back(seed: int, cost: float, records: list[dict[str, Any]]) -> None:
     found = through_a_store(replace(state, seed=seed, cost=cost, history=records))
