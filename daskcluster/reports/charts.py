@@ -45,17 +45,19 @@ class Chart:
 def convergence(history: Sequence[Record]) -> Chart | None:
     """Return the objective against iterations, seconds and gigabytes read; None without a history."""
     name = "free_energy" if any("free_energy" in one for one in history) else "inertia"
-    if not numbers(history, name):
+    if not history or len(numbers(history, name)) < len(history):
         return None
     label = "inertia of the batch" if any("batch_size" in one for one in history) else name
     against = {
-        "iteration": [float(one["iteration"]) for one in history],
+        "iteration": numbers(history, "iteration"),
         "seconds": list(np.cumsum(numbers(history, "seconds"))),
         "GB read": list(np.cumsum(numbers(history, "bytes_read")) / 1e9),
     }
     shown = {
         what: x for what, x in against.items() if len(x) == len(history) and x[-1] > 0 and what
     }
+    if not shown:
+        return None
 
     def draw(figure: Any) -> None:
         values, validation = numbers(history, name), numbers(history, "validation")
