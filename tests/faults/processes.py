@@ -60,6 +60,8 @@ class Command:
 
     def __init__(self, arguments: list[str], folder: Path, name: str) -> None:
         self._files = folder / f"{name}.out", folder / f"{name}.err"
+        for file in self._files:
+            file.touch()
         self.began = time.monotonic()
         # A daemon may not start processes of its own.
         alone = "--workers" not in arguments

@@ -101,6 +101,7 @@ def test_other_commands_leave_nothing(
     while name == "predict" and not any(Path().glob("out.zarr*")):
         assert command.process.is_alive(), command.stderr
         time.sleep(0.01)
+    time.sleep(0.5)  # until it is at work
     assert command.process.is_alive(), "it was over before it could be stopped"
     os.kill(command.process.pid, number)
     assert command.end(60)[0] == code, command.stderr
