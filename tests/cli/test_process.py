@@ -131,7 +131,7 @@ def test_the_demo_on_a_cluster(here: Path) -> None:
 
 def newest(folder: str) -> int:
     """Return the highest number of a commit, of the fit or of a part of it."""
-    found = glob.glob(f"{folder}/**/[0-9]*-*", recursive=True)
+    found = glob.glob(f"{folder}/**/{'[0-9]' * 8}-*", recursive=True)
     return max((int(os.path.basename(path)[:8]) for path in found), default=0)
 
 
