@@ -21,6 +21,7 @@ def shell(tmp_path: Path) -> dict[str, str]:
     return programs(tmp_path / "bin")
 
 
+@pytest.mark.slow
 def test_the_commands_run(
     tmp_path: Path, shell: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

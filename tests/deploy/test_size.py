@@ -24,7 +24,9 @@ size = load_script("size.py")
 @pytest.fixture(scope="module")
 def dry(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
     rows = str(tmp_path_factory.mktemp("size") / "rows.zarr")
-    zarr.create_array(rows, shape=(40_000_000, 16), chunks=(500_000, 16), dtype=np.float32)
+    shape, chunks = (40_000_000, 16), (500_000, 16)
+    array = zarr.create_array(rows, shape=shape, chunks=chunks, dtype=np.float32)
+    array[:500_000] = 1  # an array without any chunk is refused
 
     def call(*flags: str) -> dict[str, Any]:
         arguments = ("fit", rows, "--n-clusters", "50", "--workers", "4", "--threads", "2")
@@ -36,6 +38,7 @@ def dry(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any
     return call
 
 
+@pytest.mark.slow
 def test_the_engine_admits_what_was_said(dry: Callable[..., dict[str, Any]]) -> None:
     found = dry("--memory-limit", "100GiB")
     for name, each in size.sizes(found).items():
@@ -51,6 +54,7 @@ def test_the_engine_admits_what_was_said(dry: Callable[..., dict[str, Any]]) -> 
     assert size.sizes(found)["resident"] * 4 > 2 * found["bytes_decoded"]
 
 
+@pytest.mark.slow
 def test_values_for_the_chart(
     dry: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

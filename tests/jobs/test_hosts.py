@@ -143,6 +143,7 @@ def answers() -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["the driver of the job", "another worker"])
 def test_a_host_is_cut_off_in_the_middle(
     hosts: Hosts, noise: np.ndarray, tmp_path: Path, victim: str, monkeypatch: pytest.MonkeyPatch
