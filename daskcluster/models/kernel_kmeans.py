@@ -88,6 +88,7 @@ class KernelKMeansModel(FittedModel):
         for name in _PER_CLUSTER:
             check_per_cluster(name, getattr(self, name), self.n_clusters)
         self._check_gram()
+        self._check_dtypes()
         self._check_supports()
         if self.supports.ndim == 1 and self.kernel != PRECOMPUTED:
             self._check_csr()
@@ -108,6 +109,14 @@ class KernelKMeansModel(FittedModel):
     def n_supports(self) -> int:
         """Rows that are kept."""
         return len(self.rows)
+
+    def _check_dtypes(self) -> None:
+        whole = {"rows", "clusters", "columns", "starts"}
+        for name in (*sorted(whole), "coefficients", "norms"):
+            wanted = np.int64 if name in whole else np.float64
+            found = getattr(self, name).dtype
+            if found != wanted:
+                raise ModelFormatError(f"{name} of dtype {found} should be {np.dtype(wanted)}.")
 
     def _check_supports(self) -> None:
         k, d, m = self.n_clusters, self.n_features, len(self.rows)
