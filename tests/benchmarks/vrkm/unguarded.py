@@ -10,7 +10,11 @@ def unguarded_losses(
 ) -> list[float]:
     """Return the loss before each epoch and after the last; T = n, one partition."""
     import daskcluster as dc
-    from daskcluster.algorithms.variance_reduced import StepRule, variance_reduced
+    from daskcluster.algorithms.variance_reduced import (
+        EpochsState,
+        StepRule,
+        variance_reduced,
+    )
     from daskcluster.algorithms.variance_reduced_steps import StepsHere
     from daskcluster.data.batches import whole
     from daskcluster.engine.scaled import ScaledPlacement
@@ -22,9 +26,9 @@ def unguarded_losses(
     with dc.LocalEngine(threads).place(dataset, footprint=footprint) as placement:
         result = variance_reduced(
             ScaledPlacement(placement, unit=False),
-            problem.first_centres(seed),
+            EpochsState(problem.first_centres(seed), rate),
             StepsHere(whole(dataset)),
-            rule=StepRule(rate),
+            rule=StepRule(),
             key=Key(seed, "steps"),
             guard=False,
             max_iter=epochs,
