@@ -197,6 +197,9 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None and _in_task():
+            # What it came from may be a client's error that cannot be pickled: it would take ours along.
+            error.__cause__ = error.__context__ = None
         if isinstance(error, LeaseError) and self._lease is not None and self._lease.is_held:
             return  # the run that took over speaks for the job
         if error is None:
