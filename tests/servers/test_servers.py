@@ -176,6 +176,6 @@ def test_from_bucket_to_bucket_by_commands(
     )
     assert np.array_equal(first, second)
     run("coreset", f"{top}/rows.zarr", "--size", "300", "--output", f"{top}/few")
-    assert run("info", f"{top}/few")["n_rows"] == 300
+    assert run("info", f"{top}/few")["rows"] == 300
     secrets = [value for name, value in os.environ.items() if "SECRET" in name]
     assert not any(secret in json.dumps(fitted) for secret in secrets)
