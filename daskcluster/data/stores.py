@@ -173,10 +173,13 @@ def open_store(location: Location, *, read_only: bool = True) -> Any:
     """Return the Zarr store at a location."""
     from zarr.storage import FsspecStore, LocalStore
 
+    from daskcluster.data.azure import SCHEMES, BlobStore
+
     if location.is_local:
         return LocalStore(location.url, read_only=read_only)
+    kind = BlobStore if location.scheme in SCHEMES else FsspecStore
     try:
-        return FsspecStore.from_url(
+        return kind.from_url(
             location.url, storage_options=location.storage_options(), read_only=read_only
         )
     except (ImportError, ValueError, TypeError) as error:

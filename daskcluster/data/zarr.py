@@ -166,10 +166,12 @@ def location_of(array: Any) -> Location | None:
     """Return where an opened array or group is; None in a store that no URL names."""
     from zarr.storage import FsspecStore, LocalStore
 
+    from daskcluster.data.azure import BlobStore
+
     store = array.store
     if isinstance(store, LocalStore):
         location = locate(str(store.root))
-    elif type(store) is FsspecStore:
+    elif type(store) in (FsspecStore, BlobStore):
         fs, path = store.fs, store.path
         fs = getattr(fs, "sync_fs", fs)  # a wrapper around a file system without async calls
         options = {k: v for k, v in fs.storage_options.items() if k != "asynchronous"}
