@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,12 @@ def readers() -> list[threading.Thread]:
     return [
         thread for thread in threading.enumerate() if thread.name.startswith("daskcluster-read")
     ]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_before() -> None:
+    """Let go of streams that the errors of tests before hold in cycles, and with them of their threads."""
+    gc.collect()
 
 
 def size(job: int) -> int:
