@@ -28,7 +28,7 @@ def test_killed_at_random_moments(place: Arena, kind: str) -> None:
     outcomes = [place.run(plan) for plan in plans(count, 3, IN_CI, [kind], place.n_workers)]
     found = summary(outcomes)["all"]
     assert [outcome.trouble for outcome in outcomes if outcome.trouble] == []
-    assert found["trials"] >= count - 2
+    assert found["trials"] >= count // 2  # a fit may end before its kill
     assert found["recovered"] == found["trials"]
     assert found["wrong"] == 0
 
