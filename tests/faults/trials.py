@@ -227,6 +227,8 @@ class Arena:
         killed = time.monotonic()
         kill(cluster.scheduler)
         code, _ = command.end(_PATIENCE)
+        if code == 0:  # all that the fit still needed was on its way
+            return replace(outcome, landed=False)
         outcome = replace(outcome, noticed=time.monotonic() - killed)
         trouble = unclean(code, command.stderr, fit)
         if trouble:
