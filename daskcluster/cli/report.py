@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -131,7 +130,7 @@ def write_report(path: str, report: Report) -> None:
         content = json.dumps(report.as_dict(), indent=1).encode()
     else:
         content = (as_markdown(report) if kind == ".md" else as_html(report)).encode()
-    write_whole(path, content)
+    write_output(path, content)
 
 
 def check_page(path: str, *, overwrite: bool, formats: Sequence[str] = FORMATS) -> None:
@@ -149,11 +148,10 @@ def check_page(path: str, *, overwrite: bool, formats: Sequence[str] = FORMATS) 
         )
 
 
-def write_whole(path: str, content: bytes) -> None:
+def write_output(path: str, content: bytes) -> None:
     """Write a file whole or not at all."""
-    partial = Path(f"{path}.partial-{os.getpid()}")
-    try:
-        partial.write_bytes(content)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    from daskcluster.data.stores import locate
+    from daskcluster.data.whole_files import write_whole
+
+    folder, name = os.path.split(os.path.abspath(path))
+    write_whole(locate(folder), name, content)

@@ -19,7 +19,7 @@ from daskcluster.cli.options import (
     takes_source,
 )
 from daskcluster.cli.output import Console
-from daskcluster.cli.report import check_page, write_whole
+from daskcluster.cli.report import check_page, write_output
 from daskcluster.cli.sections import SectionedCommand, option
 from daskcluster.cli.values import ParamType
 from daskcluster.parameters.mixture import COVARIANCE_TYPES
@@ -214,4 +214,4 @@ def _write(found: KSelection, path: str) -> None:
         written = io.BytesIO()
         found.plot().figure.savefig(written, format=kind[1:], dpi=150)
         content = written.getvalue()
-    write_whole(path, content)
+    write_output(path, content)

@@ -1,4 +1,4 @@
-"""Small objects under a URL, whole or absent: listed, read, written, created once, removed."""
+"""Small objects that are created once, and removed with all that is beside them."""
 
 from __future__ import annotations
 
@@ -7,39 +7,7 @@ import uuid
 from contextlib import suppress
 
 from daskcluster.data.stores import Location, explain
-from daskcluster.errors import DaskClusterError
-
-
-def list_names(place: Location) -> list[str]:
-    """Return the names of what stands directly below `place`, sorted; none if nothing does.
-
-    Raises
-    ------
-    DatasetNotFoundError
-        The store cannot be reached, or not read.
-    """
-    fs, path = place.filesystem()
-    fs.invalidate_cache()
-    try:
-        found = fs.ls(path, detail=False)
-    except FileNotFoundError:
-        return []
-    except DaskClusterError:
-        raise
-    except Exception as error:  # clouds' clients have error classes of their own
-        raise explain(error, place, "folder") from error
-    return sorted({str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in found})
-
-
-def read_object(place: Location, name: str) -> bytes | None:
-    """Return the content of an object, or None if it is not there."""
-    fs, path = place.filesystem()
-    try:
-        return bytes(fs.cat_file(f"{path}/{name}"))
-    except FileNotFoundError:
-        return None
-    except Exception as error:  # clouds' clients have error classes of their own
-        raise explain(error, place, "folder") from error
+from daskcluster.data.whole_files import read_whole
 
 
 def create_object(place: Location, name: str, content: bytes) -> bool:
@@ -62,7 +30,7 @@ def create_object(place: Location, name: str, content: bytes) -> bool:
     except FileExistsError:
         return False
     except Exception as error:  # a failed precondition has another class with every client
-        found = read_object(place, name)
+        found = read_whole(place, name)
         if found is None:
             raise explain(error, place, "folder") from error
         return found == content
@@ -89,11 +57,8 @@ def _create_file(file: str, content: bytes) -> bool:
     return True
 
 
-def remove_object(place: Location, name: str = "") -> None:
-    """Remove one object, or all below `place` if none is named; what is not there is no error."""
+def remove_below(place: Location) -> None:
+    """Remove all that is below a place; it is no error if nothing is."""
     fs, path = place.filesystem()
     with suppress(FileNotFoundError):
-        if name:
-            fs.rm_file(f"{path}/{name}")
-        else:
-            fs.rm(path, recursive=True)
+        fs.rm(path, recursive=True)

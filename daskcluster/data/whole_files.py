@@ -77,7 +77,7 @@ def read_whole(place: Location, name: str) -> bytes | None:
 
 
 def names_below(place: Location) -> list[str]:
-    """Return the names of files and folders at a place; none if it is not there.
+    """Return the names of files and folders at a place, sorted; none if it is not there.
 
     Raises
     ------
@@ -87,13 +87,14 @@ def names_below(place: Location) -> list[str]:
     fs, path = place.filesystem()
     fs.invalidate_cache()
     try:
-        return [str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in fs.ls(path, detail=False)]
+        found = fs.ls(path, detail=False)
     except FileNotFoundError:
         return []
     except DaskClusterError:
         raise
     except Exception as error:  # clouds' clients have error classes of their own
         raise explain(error, place, "folder") from error
+    return sorted({str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in found})
 
 
 def remove_file(place: Location, name: str) -> None:

@@ -23,8 +23,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from daskcluster.data.objects import create_object, list_names, read_object, remove_object
+from daskcluster.data.objects import create_object
 from daskcluster.data.stores import Location, locate
+from daskcluster.data.whole_files import names_below, read_whole, remove_file
 from daskcluster.errors import InvalidParameterError, LeaseError
 from daskcluster.models.checkpoint import differences
 
@@ -205,7 +206,7 @@ class Lease:
             )
 
     def _numbers(self) -> list[int]:
-        found = map(_LEASE.fullmatch, list_names(self._place))
+        found = map(_LEASE.fullmatch, names_below(self._place))
         return sorted(int(match.group(1)) for match in found if match)
 
     def _is_last(self, number: int) -> bool:
@@ -213,11 +214,11 @@ class Lease:
         last = self._numbers()[-1:] == [number]
         if mine and not last:
             # Made in the place of one that was removed, because there were higher ones.
-            remove_object(self._place, _file(number))
+            remove_file(self._place, _file(number))
         return mine and last
 
     def _is_mine(self, number: int) -> bool:
-        return _parsed(read_object(self._place, _file(number))).get("token") == self._token
+        return _parsed(read_whole(self._place, _file(number))).get("token") == self._token
 
     def _last(self) -> Holder | None:
         for number in reversed(self._numbers()):
@@ -227,11 +228,11 @@ class Lease:
         return None
 
     def _read(self, number: int) -> Holder | None:
-        lease = _parsed(read_object(self._place, _file(number)))
+        lease = _parsed(read_whole(self._place, _file(number)))
         if lease.pop("format", None) != _FORMAT:
             return None
-        begun = read_object(self._place, _file(number, "begun")) is not None
-        ended = _parsed(read_object(self._place, _file(number, "ended")))
+        begun = read_whole(self._place, _file(number, "begun")) is not None
+        ended = _parsed(read_whole(self._place, _file(number, "ended")))
         lease["begun"] = begun or bool(lease.get("begun"))
         return Holder(number=number, **lease, **ended)
 
@@ -252,9 +253,9 @@ class Lease:
         create_object(self._place, _file(self._number, what), json.dumps(facts, indent=1).encode())
 
     def _prune(self) -> None:
-        for name in list_names(self._place):
+        for name in names_below(self._place):
             if re.match(r"\d{8}\.", name) and int(name[:8]) < self._number:
-                remove_object(self._place, name)
+                remove_file(self._place, name)
 
 
 def _file(number: int, what: str = "") -> str:

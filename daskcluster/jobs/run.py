@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from daskcluster.data.objects import list_names, remove_object
+from daskcluster.data.objects import remove_below
 from daskcluster.data.stores import locate
+from daskcluster.data.whole_files import names_below
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import DaskClusterError, JobCancelledError, LeaseError
@@ -159,9 +160,9 @@ class Run:
 
     def _clear(self) -> None:
         assert self._lease is not None
-        for name in list_names(self._lease.folder):
+        for name in names_below(self._lease.folder):
             if name != "jobs":
-                remove_object(self._lease.folder.child(name))
+                remove_below(self._lease.folder.child(name))
 
     def begin_output(self) -> None:
         """Say that outputs are about to be written, if this run still may.

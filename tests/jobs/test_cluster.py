@@ -10,7 +10,7 @@ import zarr
 from distributed import Client
 
 from daskcluster import jobs
-from daskcluster.data.objects import list_names
+from daskcluster.data.whole_files import names_below
 from daskcluster.errors import (
     EngineError,
     InvalidParameterError,
@@ -92,7 +92,7 @@ def test_the_client_may_leave(
     assert written.inertia == expected(LONG).inertia
     sizes = np.bincount(zarr.open_array(labels, mode="r", storage_options=s3)[:], minlength=100)
     np.testing.assert_array_equal(sizes, expected(LONG).sizes)
-    assert list_names(folder_of(model, s3)) == ["jobs"]
+    assert names_below(folder_of(model, s3)) == ["jobs"]
 
 
 def test_two_jobs_at_once(

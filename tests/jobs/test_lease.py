@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from daskcluster.data.objects import create_object, list_names, read_object, remove_object
+from daskcluster.data.objects import create_object
 from daskcluster.data.stores import Location
+from daskcluster.data.whole_files import names_below, read_whole, remove_file
 from daskcluster.errors import InvalidParameterError, LeaseError
 from daskcluster.jobs.lease import Lease, folder_of
 
@@ -37,15 +38,15 @@ pytestmark = pytest.mark.parametrize("folder", STORES, indirect=True)
 
 
 def test_objects_are_created_once(folder: Location) -> None:
-    assert list_names(folder) == []
-    assert read_object(folder, "x") is None
+    assert names_below(folder) == []
+    assert read_whole(folder, "x") is None
     assert create_object(folder, "x", b"mine")
     assert not create_object(folder, "x", b"yours")
-    assert read_object(folder, "x") == b"mine"
-    assert list_names(folder) == ["x"]
-    remove_object(folder, "x")
-    remove_object(folder, "x")
-    assert list_names(folder) == []
+    assert read_whole(folder, "x") == b"mine"
+    assert names_below(folder) == ["x"]
+    remove_file(folder, "x")
+    remove_file(folder, "x")
+    assert names_below(folder) == []
 
 
 def test_another_job_waits_until_the_holder_has_ended(folder: Location) -> None:
@@ -72,7 +73,7 @@ def test_the_same_job_takes_over(folder: Location) -> None:
     third = begun(folder, n=3)
     assert (third.attempt, third.begun) == (3, True)
     # Older leases are gone: what stays does not grow with the runs.
-    assert len(list_names(folder.child("jobs"))) == 1
+    assert len(names_below(folder.child("jobs"))) == 1
 
 
 def test_a_name_stands_for_one_set_of_arguments(folder: Location) -> None:
