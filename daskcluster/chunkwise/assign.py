@@ -173,15 +173,24 @@ def _distances(block: Chunk, labels: np.ndarray, prepared: _Prepared) -> np.ndar
 
 def _score_chunk(chunk: Chunk, prepared: _Prepared, into: ScoreStatistics) -> None:
     for block in chunk.cache_blocks(unit=prepared.params.unit):
-        labels = _label(block, prepared)
-        costs = _distances(block, labels, prepared)
-        into.sizes += np.bincount(labels, minlength=len(into.sizes))
-        if block.weights is not None:
-            costs *= block.weights
-            shifts = prepared.weight_shift, prepared.weight_low_shift
-            accumulate_values(block.weights, labels, *shifts, *into.weights)
-        shifts = prepared.distance_shift, prepared.distance_low_shift
-        accumulate_values(costs, labels, *shifts, *into.costs)
+        score_block(block, prepared, into)
+
+
+def score_block(
+    block: Chunk, prepared: _Prepared, into: ScoreStatistics
+) -> tuple[np.ndarray, np.ndarray]:
+    """Add rows to the figures of their clusters; return their labels and squared distances."""
+    labels = _label(block, prepared)
+    sqdist = _distances(block, labels, prepared)
+    costs = sqdist
+    into.sizes += np.bincount(labels, minlength=len(into.sizes))
+    if block.weights is not None:
+        costs = sqdist * block.weights
+        shifts = prepared.weight_shift, prepared.weight_low_shift
+        accumulate_values(block.weights, labels, *shifts, *into.weights)
+    shifts = prepared.distance_shift, prepared.distance_low_shift
+    accumulate_values(costs, labels, *shifts, *into.costs)
+    return labels, sqdist
 
 
 SCORE = Reduction(

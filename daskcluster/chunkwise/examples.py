@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.assign import SCORE, AssignParams, ScoreStatistics, score_block
 from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.survey import refuse_bad
 
 BINS_PER_OCTAVE = 4
 """Of the histogram of distances: a bin ends 2^(1/4) times as far as it begins."""
 _LEAST_OCTAVE, _MOST_OCTAVE = -64, 64
+_LEAST_SORTED = 16_384
 N_BINS = 1 + (_MOST_OCTAVE - _LEAST_OCTAVE) * BINS_PER_OCTAVE
 
 
 @dataclass(frozen=True)
-class ExampleParams:
-    """Centres, and how many rows of each cluster are wanted at either end.
+class ExamineParams:
+    """Centres and scale of the sums, and how many rows of each cluster are wanted at either end."""
 
-    Attributes
-    ----------
-    centres : ndarray of shape (k, d)
-        In the compute dtype of the rows.
-    unit : bool
-        Rows are scaled to length one first.
-    most : int
-    """
-
-    centres: np.ndarray
-    unit: bool = False
+    score: AssignParams
     most: int = 5
 
 
@@ -69,12 +61,13 @@ class RankedRows:
         order = order[place < most]
         return RankedRows(self.labels[order], self.sqdist[order], self.rows[order])
 
-    def with_(self, other: RankedRows) -> RankedRows:
-        """Return the rows of both, in no order."""
+    def with_(self, others: Sequence[RankedRows]) -> RankedRows:
+        """Return the rows of all, in no order."""
+        every = (self, *others)
         return RankedRows(
-            np.concatenate([self.labels, other.labels]),
-            np.concatenate([self.sqdist, other.sqdist]),
-            np.concatenate([self.rows, other.rows]),
+            np.concatenate([one.labels for one in every]),
+            np.concatenate([one.sqdist for one in every]),
+            np.concatenate([one.rows for one in every]),
         )
 
     def of(self, cluster: int) -> tuple[np.ndarray, np.ndarray]:
@@ -83,29 +76,63 @@ class RankedRows:
         return self.rows[first:last], np.sqrt(self.sqdist[first:last])
 
 
-@dataclass
 class Examples:
-    """What a pass for examples found.
+    """Rows of every cluster at either end, among those that were added.
+
+    Parameters
+    ----------
+    most : int
+        Rows of each cluster at either end.
 
     Attributes
     ----------
-    most : int
     nearest, farthest : RankedRows
         Up to `most` rows of each cluster.
     histogram : ndarray of shape (513,), int64
         Rows by their distance to their centre: at 0, then in bins of a quarter of an octave.
     """
 
-    most: int
-    nearest: RankedRows = field(default_factory=RankedRows)
-    farthest: RankedRows = field(default_factory=RankedRows)
-    histogram: np.ndarray = field(default_factory=lambda: np.zeros(N_BINS, np.int64))
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.histogram = np.zeros(N_BINS, np.int64)
+        self._nearest, self._farthest = RankedRows(), RankedRows()
+        self._added: list[RankedRows] = []
+
+    def add(self, found: RankedRows) -> None:
+        """Add rows, which need not be ranked."""
+        self.histogram += np.bincount(_bins(found.sqdist), minlength=N_BINS)
+        self._added.append(found)
+        # Sorting takes the ranked rows along: wait until there are as many new ones.
+        if sum(len(one.rows) for one in self._added) > max(_LEAST_SORTED, len(self._nearest.rows)):
+            self._rank()
 
     def combine(self, other: Examples) -> Examples:
-        self.nearest = self.nearest.with_(other.nearest).first(self.most, farthest=False)
-        self.farthest = self.farthest.with_(other.farthest).first(self.most, farthest=True)
+        near, far = self.nearest.with_([other.nearest]), self.farthest.with_([other.farthest])
+        self._nearest = near.first(self.most, farthest=False)
+        self._farthest = far.first(self.most, farthest=True)
         self.histogram += other.histogram
         return self
+
+    @property
+    def nearest(self) -> RankedRows:
+        self._rank()
+        return self._nearest
+
+    @property
+    def farthest(self) -> RankedRows:
+        self._rank()
+        return self._farthest
+
+    def _rank(self) -> None:
+        if not self._added:
+            return
+        self._nearest = self._nearest.with_(self._added).first(self.most, farthest=False)
+        self._farthest = self._farthest.with_(self._added).first(self.most, farthest=True)
+        self._added = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._rank()  # what travels is small
+        return vars(self)
 
 
 @dataclass(frozen=True)
@@ -137,33 +164,43 @@ def _bins(sqdist: np.ndarray) -> np.ndarray:
     return bins
 
 
-def _prepare(params: ExampleParams) -> tuple[ExampleParams, PreparedCentres]:
-    return params, PreparedCentres(params.centres)
+# -- figures and examples of clusters, in one pass ---------------------------------------------------
 
 
-def _zero(prepared: tuple[ExampleParams, PreparedCentres]) -> Examples:
-    return Examples(prepared[0].most)
+@dataclass
+class Examined:
+    """Size, weight and cost of every cluster, and examples of its rows."""
+
+    scores: ScoreStatistics
+    examples: Examples
+
+    def combine(self, other: Examined) -> Examined:
+        self.scores.combine(other.scores)
+        self.examples.combine(other.examples)
+        return self
 
 
-def _examples_chunk(
-    chunk: Chunk, prepared: tuple[ExampleParams, PreparedCentres], into: Examples
-) -> None:
-    params, centres = prepared
-    labels, sqdist = np.empty(chunk.n_rows, np.int32), np.empty(chunk.n_rows)
-    for block in chunk.cache_blocks(unit=params.unit):
-        refuse_bad(block)
-        part = slice(block.start - chunk.start, block.stop - chunk.start)
-        centres.nearest(block.rows, labels[part])
-        centres.sqdist_to_assigned(block.rows, labels[part], sqdist[part])
-    found = RankedRows(labels, sqdist, np.arange(chunk.start, chunk.stop))
-    into.combine(Examples(params.most, found, found, np.bincount(_bins(sqdist), minlength=N_BINS)))
+def _prepare(params: ExamineParams) -> tuple[ExamineParams, Any]:
+    return params, SCORE.prepare(params.score)
 
 
-EXAMPLES = Reduction(
+def _zero(prepared: tuple[ExamineParams, Any]) -> Examined:
+    params, scoring = prepared
+    return Examined(SCORE.zero(scoring), Examples(params.most))
+
+
+def _examine_chunk(chunk: Chunk, prepared: tuple[ExamineParams, Any], into: Examined) -> None:
+    params, scoring = prepared
+    for block in chunk.cache_blocks(unit=params.score.unit):
+        labels, sqdist = score_block(block, scoring, into.scores)
+        into.examples.add(RankedRows(labels, sqdist, np.arange(block.start, block.stop)))
+
+
+EXAMINE = Reduction(
     name="examples",
     prepare=_prepare,
     zero=_zero,
-    chunk=_examples_chunk,
-    combine=Examples.combine,
+    chunk=_examine_chunk,
+    combine=Examined.combine,
 )
-"""`ExampleParams` -> `Examples`."""
+"""`ExamineParams` -> `Examined`."""

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from daskcluster.reports.contents import Clusters, Report
 
 FORMATS = (".html", ".png", ".md", ".json")
-_EXAMPLES = 5
 
 
 @click.command("report", cls=SectionedCommand)
@@ -37,7 +36,7 @@ _EXAMPLES = 5
     "--data",
     section=INPUT,
     metavar="SOURCE",
-    help="Also evaluate the model on these rows, in two passes, and show rows of its clusters.",
+    help="Also evaluate the model on these rows, in one pass, and show rows of its clusters.",
 )
 @takes_source()
 @option(
@@ -85,28 +84,19 @@ def _evaluate(
     model: Model, data: str, opening: dict[str, Any], place: Place, console: Console
 ) -> Clusters:
     from daskcluster.data.open import open_dataset
-    from daskcluster.jobs import evaluate, examine
-    from daskcluster.reports.contents import Clusters, largest
+    from daskcluster.jobs import examine
+    from daskcluster.reports.contents import MOST_EXAMPLES, Clusters
 
     dataset = open_dataset(data, **opening)
     with place.open() as engine, console.watching() as callbacks:
-        seen = evaluate(model, dataset, engine=engine, callbacks=callbacks)
-        weights = seen.sizes if dataset.weights is None else seen.weights.sum(axis=0)
-        examples = examine(
-            model,
-            dataset,
-            clusters=largest(weights),
-            most=_EXAMPLES,
-            engine=engine,
-            callbacks=callbacks,
-        )
+        seen = examine(model, dataset, shown=MOST_EXAMPLES, engine=engine, callbacks=callbacks)
     return Clusters(
         title=f"Clusters in {data}",
-        sizes=seen.sizes,
-        weights=weights,
-        costs=seen.costs.sum(axis=0),
-        facts=[("rows", f"{dataset.n_rows:,}"), ("inertia", f"{seen.inertia:.10g}")],
-        examples=examples,
+        sizes=seen.scores.sizes,
+        weights=seen.weights,
+        costs=seen.scores.costs.sum(axis=0),
+        facts=[("rows", f"{dataset.n_rows:,}"), ("inertia", f"{seen.scores.inertia:.10g}")],
+        examples=seen.examples,
     )
 
 

@@ -10,14 +10,13 @@ import numpy as np
 from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows, prepare_rows
-from daskcluster.chunkwise.examples import ClusterExamples, ExampleParams
 from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.labels import save_rows
 from daskcluster.events import Callback
-from daskcluster.jobs.examples import find_examples
+from daskcluster.jobs.examples import Examination, examine_rows
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.typing import Dataset
 
@@ -75,15 +74,13 @@ class CentreJobs:
         self,
         model: KMeansModel,
         dataset: Dataset,
-        clusters: Sequence[int],
+        shown: int,
         most: int,
         engine: Any,
         callbacks: Sequence[Callback],
-    ) -> ClusterExamples:
-        """Return the nearest and farthest rows of every cluster. One pass."""
-        rows = _row_params(model, dataset)
-        params = ExampleParams(rows.centres, rows.unit, most)
-        return find_examples(dataset, params, clusters, engine, callbacks)
+    ) -> Examination:
+        """Return figures, and the nearest and farthest rows, of every cluster. One pass."""
+        return examine_rows(dataset, _row_params(model, dataset), shown, most, engine, callbacks)
 
 
 def _row_params(model: KMeansModel, dataset: Dataset) -> RowParams:

@@ -1,32 +1,81 @@
-"""Examples of every cluster: which rows, how far they are, and the rows themselves."""
+"""Figures and examples of every cluster: how many rows, how far they are, which, and some of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.examples import EXAMPLES, ClusterExamples, ExampleParams, Examples
+from daskcluster.chunkwise.assign import AssignParams, RowParams, ScoreStatistics
+from daskcluster.chunkwise.examples import (
+    EXAMINE,
+    ClusterExamples,
+    Examined,
+    ExamineParams,
+)
 from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Placement
+from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback
+from daskcluster.models.balance import largest
 from daskcluster.sparse_rows import dense_rows
 from daskcluster.typing import Dataset
 
 
-def find_examples(
+@dataclass(frozen=True)
+class Examination:
+    """What rows are under a model.
+
+    Attributes
+    ----------
+    scores : ScoreStatistics
+        Size, weight and cost of every cluster.
+    weights : ndarray of shape (k,)
+        Of the clusters; their sizes where rows have no weights.
+    examples : ClusterExamples, optional
+        Nearest and farthest rows; None where there is no place in the space of the rows to be near to.
+    """
+
+    scores: ScoreStatistics
+    weights: np.ndarray
+    examples: ClusterExamples | None = None
+
+    @classmethod
+    def of(
+        cls, scores: ScoreStatistics, dataset: Dataset, examples: ClusterExamples | None = None
+    ) -> Examination:
+        """Return what was found on `dataset`."""
+        return cls(scores, _weights(scores, dataset), examples)
+
+
+def examine_rows(
     dataset: Dataset,
-    params: ExampleParams,
-    clusters: Sequence[int],
+    rows: RowParams,
+    shown: int,
+    most: int,
     engine: Any,
     callbacks: Sequence[Callback],
-) -> ClusterExamples:
-    """Find examples of all clusters in one pass, and fetch the rows of some clusters' examples."""
+) -> Examination:
+    """Measure all clusters and find their examples in one pass, and fetch those of the largest."""
     chosen = choose_engine(engine, dataset)
     with chosen.place(dataset, callbacks=callbacks) as placement:
-        found: Examples = placement.reduce(EXAMPLES, params)
-        ends = (found.nearest, found.farthest)
-        indices = [end.of(cluster)[0] for cluster in clusters for end in ends]
-        wanted = np.unique(np.concatenate([np.empty(0, np.int64), *indices]))
-        rows = dense_rows(placement.take(wanted))
-    return ClusterExamples(found, dict(zip(wanted.tolist(), rows, strict=True)))
+        found: Examined = ScaledPlacement(placement, unit=rows.unit).reduce(
+            EXAMINE,
+            lambda scale: ExamineParams(AssignParams(rows.centres, scale, rows.unit), most),
+        )
+        clusters = largest(_weights(found.scores, dataset), shown)
+        examples = ClusterExamples(found.examples, _fetch(placement, found, clusters))
+    return Examination.of(found.scores, dataset, examples)
+
+
+def _weights(scores: ScoreStatistics, dataset: Dataset) -> np.ndarray:
+    return scores.sizes if dataset.weights is None else scores.weights.sum(axis=0)
+
+
+def _fetch(placement: Placement, found: Examined, clusters: Sequence[int]) -> dict[int, np.ndarray]:
+    ends = (found.examples.nearest, found.examples.farthest)
+    indices = [end.of(cluster)[0] for cluster in clusters for end in ends]
+    wanted = np.unique(np.concatenate([np.empty(0, np.int64), *indices]))
+    return dict(zip(wanted.tolist(), dense_rows(placement.take(wanted)), strict=True))

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from daskcluster.chunkwise.assign import ScoreStatistics
-from daskcluster.chunkwise.examples import ClusterExamples
 from daskcluster.chunkwise.labelled import RowLabels
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
 from daskcluster.jobs.centres import CentreJobs
+from daskcluster.jobs.examples import Examination
 from daskcluster.jobs.kernels import KernelJobs
 from daskcluster.jobs.mixtures import MixtureJobs
 from daskcluster.models.graph_kmeans import GraphKMeansModel
@@ -66,12 +66,12 @@ class ExampleJobs(Protocol):
         self,
         model: Any,
         dataset: Dataset,
-        clusters: Sequence[int],
+        shown: int,
         most: int,
         engine: Any,
         callbacks: Sequence[Callback],
-    ) -> ClusterExamples:
-        """Return the nearest and farthest rows of every cluster."""
+    ) -> Examination:
+        """Return figures, and the nearest and farthest rows, of every cluster."""
         ...
 
 
@@ -153,24 +153,29 @@ def examine(
     model: Model,
     dataset: Dataset,
     *,
-    clusters: Sequence[int] = (),
+    shown: int = 0,
     most: int = 5,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
-) -> ClusterExamples | None:
-    """Return the `most` nearest and farthest rows of every cluster; None for kernel k-means.
+) -> Examination:
+    """Return size, weight and cost of every cluster, and its `most` nearest and farthest rows.
+
+    Kernel k-means has no examples: its centres are no points among the rows.
 
     Parameters
     ----------
-    clusters : sequence of int
-        Whose examples are fetched as well.
+    shown : int
+        Clusters, the largest, whose examples are fetched as well.
 
     Notes
     -----
-    Cost: one pass, k + 1 distances a row, and the rows themselves are read once more. A worker returns
-    at most 40 k `most` bytes.
+    Cost: one pass, k + 1 distances a row; the rows that are shown are read once more. A worker returns
+    at most 40 k (`most` + 1) bytes.
     """
     check_features(model, dataset)
     dataset = scaled_like(dataset, model.scaling)
     jobs = EXAMPLES.get(model.kind)
-    return None if jobs is None else jobs.examine(model, dataset, clusters, most, engine, callbacks)
+    if jobs is None:
+        found = JOBS[model.kind].evaluate(model, dataset, engine, callbacks)
+        return Examination.of(found, dataset)
+    return jobs.examine(model, dataset, shown, most, engine, callbacks)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from daskcluster.algorithms.scoring import score_rows
-from daskcluster.chunkwise.assign import ScoreStatistics, prepare_rows
-from daskcluster.chunkwise.examples import ClusterExamples, ExampleParams
+from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, prepare_rows
 from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.mixture_rows import (
@@ -23,7 +22,7 @@ from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.mixture_rows import gaussians_for, log_likelihood
 from daskcluster.estimators.posteriors import save_posteriors
 from daskcluster.events import Callback
-from daskcluster.jobs.examples import find_examples
+from daskcluster.jobs.examples import Examination, examine_rows
 from daskcluster.models.mixture import MixtureModel
 from daskcluster.typing import Dataset
 
@@ -113,15 +112,14 @@ class MixtureJobs:
         self,
         model: MixtureModel,
         dataset: Dataset,
-        clusters: Sequence[int],
+        shown: int,
         most: int,
         engine: Any,
         callbacks: Sequence[Callback],
-    ) -> ClusterExamples:
-        """Return the nearest and farthest rows of every mean, of those nearest to it. One pass."""
-        means = _gaussians(model, dataset).means
-        params = ExampleParams(means, most=most)
-        return find_examples(dataset, params, clusters, engine, callbacks)
+    ) -> Examination:
+        """Return figures, and the nearest and farthest rows, of every mean, with its rows. One pass."""
+        rows = RowParams(_gaussians(model, dataset).means)
+        return examine_rows(dataset, rows, shown, most, engine, callbacks)
 
 
 def _gaussians(model: MixtureModel, dataset: Dataset) -> Gaussians:

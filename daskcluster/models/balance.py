@@ -1,4 +1,4 @@
-"""How evenly rows are spread over clusters."""
+"""How evenly rows are spread over clusters, and which of them are the largest."""
 
 from __future__ import annotations
 
@@ -72,3 +72,27 @@ class Balance:
             f"{self.median:g}, variation {self.variation:.3g}, Gini {self.gini:.3g}, "
             f"{self.empty:,} empty"
         )
+
+
+def largest_first(weights: np.ndarray) -> np.ndarray:
+    """Return the numbers of all clusters in the order of their weights, ties by number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> largest_first(np.array([1.0, 5.0, 0.0, 5.0]))
+    array([1, 3, 0, 2])
+    """
+    return np.argsort(-np.asarray(weights), kind="stable")
+
+
+def largest(weights: np.ndarray, most: int) -> list[int]:
+    """Return the numbers of the `most` heaviest clusters that have weight, largest first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> largest(np.array([1.0, 5.0, 0.0, 5.0]), most=4)
+    [1, 3, 0]
+    """
+    return [int(j) for j in largest_first(weights)[:most] if weights[j] > 0]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.examples import histogram_edges
+from daskcluster.models.balance import largest_first
 from daskcluster.reports.pictures import Shape, mosaic
 from daskcluster.reports.projection import plane
 
@@ -101,7 +102,7 @@ def sizes(weights: np.ndarray) -> Chart:
     """Return the weights of clusters, largest first: bars, or a curve if there are many."""
 
     def draw(figure: Any) -> None:
-        ordered = np.sort(weights)[::-1]
+        ordered = weights[largest_first(weights)]
         axes = figure.subplots()
         place = np.arange(1, len(ordered) + 1)
         if len(ordered) <= MOST_BARS:
@@ -183,7 +184,7 @@ def distances(histogram: np.ndarray) -> Chart | None:
 
 def pictures_of_centres(centres: np.ndarray, weights: np.ndarray, shape: Shape) -> Chart:
     """Return the heaviest centres as pictures, largest first."""
-    order = np.argsort(-weights, kind="stable")[:MOST_PICTURES]
+    order = largest_first(weights)[:MOST_PICTURES]
     columns = min(PICTURE_COLUMNS, len(order))
     return gallery([centres[j] for j in order], shape, columns, "centres, largest cluster first")
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from daskcluster.chunkwise.examples import ClusterExamples, RankedRows
 from daskcluster.host import format_bytes
+from daskcluster.models.balance import largest
 from daskcluster.models.kinds import Model
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.reports import charts
@@ -154,19 +155,6 @@ class Report:
         }
 
 
-def largest(weights: np.ndarray, most: int = MOST_EXAMPLES) -> list[int]:
-    """Return the numbers of the heaviest clusters, largest first.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> largest(np.array([1.0, 5.0, 0.0, 5.0]), most=2)
-    [1, 3]
-    """
-    order = np.argsort(-weights, kind="stable")[:most]
-    return [int(j) for j in order if weights[j] > 0]
-
-
 def _present(*parts: Chart | None) -> list[Table | Chart]:
     return [part for part in parts if part is not None]
 
@@ -209,7 +197,7 @@ def _of_clusters(found: Clusters) -> list[Table | Chart]:
 def _examples(
     clusters: Clusters, examples: ClusterExamples, shape: Shape | None
 ) -> list[Table | Chart]:
-    shown = largest(clusters.weights)
+    shown = largest(clusters.weights, MOST_EXAMPLES)
     ends = (("nearest", examples.found.nearest), ("farthest", examples.found.farthest))
     if shape is not None:
         return [_gallery(name, ranked, shown, examples, shape) for name, ranked in ends]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.host import format_bytes
+from daskcluster.models.balance import largest_first
 from daskcluster.models.kinds import Model
 
 Rows = list[tuple[str, str]]
@@ -111,7 +112,6 @@ def cluster_rows(
     sizes, weights, costs : ndarray of shape (k,)
     """
     total = float(np.sum(weights))
-    order = np.lexsort((np.arange(len(weights)), -np.asarray(weights)))
     return [
         (
             int(cluster),
@@ -120,5 +120,5 @@ def cluster_rows(
             float(weights[cluster]) / total if total > 0 else 0.0,
             float(costs[cluster] / weights[cluster]) if weights[cluster] > 0 else 0.0,
         )
-        for cluster in order
+        for cluster in largest_first(weights)
     ]

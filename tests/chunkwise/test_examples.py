@@ -8,18 +8,25 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
+from daskcluster import jobs
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.examples import EXAMPLES, ExampleParams, Examples, histogram_edges
+from daskcluster.chunkwise import examples as examples_module
+from daskcluster.chunkwise.assign import AssignParams
+from daskcluster.chunkwise.exact_sum import Scale
+from daskcluster.chunkwise.examples import EXAMINE, ExamineParams, Examples, histogram_edges
+from daskcluster.events import PassEnded
 
 
-def found_in(rows: np.ndarray, edges: list[int], params: ExampleParams) -> Examples:
-    prepared = EXAMPLES.prepare(params)
-    total = EXAMPLES.zero(prepared)
+def found_in(rows: np.ndarray, edges: list[int], centres: np.ndarray, most: int) -> Examples:
+    scale = Scale.probe(rows, len(rows), None)
+    prepared = EXAMINE.prepare(ExamineParams(AssignParams(centres, scale), most))
+    total = EXAMINE.zero(prepared)
     for first, last in pairwise(edges):
-        part = EXAMPLES.zero(prepared)
-        EXAMPLES.chunk(Chunk(rows[first:last], first), prepared, part)
-        total = EXAMPLES.combine(part, total)
-    return total
+        part = EXAMINE.zero(prepared)
+        EXAMINE.chunk(Chunk(rows[first:last], first), prepared, part)
+        total = EXAMINE.combine(part, total)
+    examples: Examples = total.examples
+    return examples
 
 
 @pytest.fixture
@@ -31,7 +38,7 @@ def rows() -> np.ndarray:
 
 def test_examples_are_those_of_a_plain_search(rows: np.ndarray) -> None:
     centres = np.array([[0, 0, 0], [1, 1, 1], [50, 0, 0]], np.float32)
-    found = found_in(rows, [0, 90, 91, 300], ExampleParams(centres, most=4))
+    found = found_in(rows, [0, 90, 91, 300], centres, most=4)
     square = ((rows[:, None].astype(float) - centres) ** 2).sum(axis=2)
     labels, mine = square.argmin(axis=1), square.min(axis=1)
     for cluster in range(3):
@@ -46,9 +53,11 @@ def test_examples_are_those_of_a_plain_search(rows: np.ndarray) -> None:
     assert found.histogram[1:].tolist() == expected.tolist()
 
 
-def test_chunks_do_not_matter(rows: np.ndarray) -> None:
-    params = ExampleParams(rows[:5].copy(), most=3)
-    whole, cut = found_in(rows, [0, 300], params), found_in(rows, [0, 1, 150, 299, 300], params)
+def test_chunks_do_not_matter(rows: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    centres = rows[:5].copy()
+    whole = found_in(rows, [0, 300], centres, most=3)
+    monkeypatch.setattr(examples_module, "_LEAST_SORTED", 20)  # ranked many times on the way
+    cut = found_in(rows, [0, 1, 150, 299, 300], centres, most=3)
     for one, other in ((whole.nearest, cut.nearest), (whole.farthest, cut.farthest)):
         assert (one.labels == other.labels).all()
         assert (one.rows == other.rows).all()
@@ -59,15 +68,29 @@ def test_chunks_do_not_matter(rows: np.ndarray) -> None:
 def test_sparse_and_weighted_rows_have_examples_too(rows: np.ndarray) -> None:
     from scipy.sparse import csr_array
 
-    from daskcluster import jobs
-
     model = dc.KMeans(3, random_state=0, engine="local").fit(rows)
     document = model.to_model()
-    dense = jobs.examine(document, dc.open_dataset(rows), clusters=[0, 1, 2])
-    sparse = jobs.examine(document, dc.open_dataset(csr_array(rows)), clusters=[0, 1, 2])
+    dense = jobs.examine(document, dc.open_dataset(rows), shown=3).examples
+    sparse = jobs.examine(document, dc.open_dataset(csr_array(rows)), shown=3).examples
     assert dense is not None
     assert sparse is not None
     assert dense.found.nearest.rows.tolist() == sparse.found.nearest.rows.tolist()
     for index, row in dense.rows.items():
         assert (row == rows[index]).all()
         assert (sparse.rows[index] == row).all()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_figures_and_examples_take_one_pass(rows: np.ndarray, weighted: bool) -> None:
+    weights = np.linspace(0.0, 3.0, len(rows)) if weighted else None
+    document = dc.KMeans(4, random_state=1, engine="local").fit(rows).to_model()
+    dataset, heard = dc.open_dataset(rows, weights=weights), []
+    found = jobs.examine(document, dataset, shown=2, most=1, callbacks=[heard.append])
+    assert sum(isinstance(event, PassEnded) for event in heard) == 1
+    alone = jobs.evaluate(document, dataset)
+    assert (found.scores.costs == alone.costs).all()
+    assert (found.scores.sizes == alone.sizes).all()
+    assert found.weights.sum() == pytest.approx(300 if weights is None else weights.sum())
+    assert found.examples is not None
+    assert found.examples.found.histogram.sum() == 300
+    assert 2 <= len(found.examples.rows) <= 4

@@ -16,7 +16,7 @@ from daskcluster.errors import InvalidParameterError, MissingExtraError
 from daskcluster.models.persist import load_document
 from daskcluster.reports import drawing, html
 from daskcluster.reports.charts import Chart
-from daskcluster.reports.contents import MOST_CLUSTERS, Clusters, Report, Table, largest
+from daskcluster.reports.contents import MOST_CLUSTERS, Clusters, Report, Table
 from daskcluster.reports.drawing import as_png, as_svg
 from daskcluster.reports.html import as_html
 from daskcluster.reports.markdown import as_markdown
@@ -34,10 +34,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     url = str(tmp_path_factory.mktemp("report") / "model")
     dc.KMeans(5, random_state=0, tol=0, engine="local").fit(rows).save(url)
     model, dataset = load_document(url), dc.open_dataset(rows)
-    seen = jobs.evaluate(model, dataset)
-    clusters = Clusters("Clusters in rows", seen.sizes, seen.sizes, seen.costs.sum(axis=0), [])
-    examples = jobs.examine(model, dataset, clusters=largest(seen.sizes), most=3)
-    clusters = Clusters(**{**vars(clusters), "examples": examples})
+    seen = jobs.examine(model, dataset, shown=5, most=3)
+    sizes, costs = seen.scores.sizes, seen.scores.costs.sum(axis=0)
+    clusters = Clusters("Clusters in rows", sizes, seen.weights, costs, [], seen.examples)
     return Report(model, "<b>&", data=clusters, facts=[("a<", ">b")], image_shape=(4, 6))
 
 
