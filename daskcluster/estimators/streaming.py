@@ -128,9 +128,10 @@ class StreamingKMeans(KMeansEstimator):
     -----
     Cost: every row is read once; a leaf takes two looks at its rows (three with weights or a half-life) and
     a third of a merge of 4 m rows. Centres are sought when new rows have a sixth of the weight of all that
-    are remembered: k-means of the summary from the centres before, and when they have half of it, from
-    scratch. Memory: at most 33 coresets of m rows (three for each time that the rows become four times as
-    many), and the rows of a leaf. Neither time nor memory of a row depend on how many came before it.
+    are remembered: k-means of the summary from the centres before, and when they have half of it, with a
+    local search (Lattanzi and Sohler, ICML 2019) for single centres that serve better elsewhere.
+    Memory: at most 33 coresets of m rows (three for each time that the rows become four times as many), and
+    the rows of a leaf. Neither time nor memory of a row depend on how many came before it.
 
     What differs from the papers: the weights of a coreset are scaled such that they sum to the weight of
     its rows, which is known.

@@ -25,7 +25,7 @@ REFIT_SHARE = 6
 """Centres are sought anew when new rows have this part of the weight of all that are remembered."""
 
 FRESH_SHARE = 2
-"""From scratch, too, when they have this part of it, or no longer fit."""
+"""With a local search, too, when they have this part of it, or no longer fit."""
 
 _MOST_HISTORY = 100
 
@@ -62,7 +62,7 @@ class StreamFold:
         The centres in force, from the last leaf at which they were sought.
     drift : Drift
     since, since_fresh : float
-        Weight of the rows that came since, and since centres were last sought from scratch.
+        Weight of the rows that came since, and since the last local search.
     history : list of dict
         A record for each of the last hundred times that centres were sought.
     """

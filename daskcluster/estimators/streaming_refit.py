@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from daskcluster.algorithms.matching import is_the_same, matched
+from daskcluster.algorithms.local_search import LEAST_GAIN, swap_centres
+from daskcluster.algorithms.matching import is_the_same
 from daskcluster.data.open import open_dataset
-from daskcluster.estimators.initial import method_for, unit_rows
+from daskcluster.estimators.initial import is_method, method_for, unit_rows
 from daskcluster.estimators.kmeans import KMeans
 from daskcluster.estimators.streaming_drift import nearest_with_distances
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, dense_rows
 
-FRESH_GAIN = 0.02
-"""Centres that were sought from scratch replace the refined ones if they are better by this share."""
-
+_MOST_SEARCHES = 8
+"""Local searches, each followed by Lloyd's algorithm: two or three do until one is in vain."""
 _CANDIDATES = 8
 _LEAST_GAIN = 0.3
 
@@ -109,13 +109,15 @@ def refit(
     n_rows : int
         Rows that the stream has had.
     fresh : bool
-        Also begin anew, and take what that finds where it is better by `FRESH_GAIN`.
+        Leave the local minimum that the centres before lead to, if there is a better one nearby. The
+        first centres are always sought so.
     grow : bool
         Add clusters, up to the budget, as long as each makes the summary much cheaper.
 
     Notes
     -----
-    Cost: k-means of m rows in memory; twice with `fresh`, and once for each cluster that is tried.
+    Cost: k-means of m rows in memory, and once for each cluster that is tried; with `fresh` also once for
+    each local search, the last of which is in vain.
     """
     wanted = settings.n_clusters if before is None else len(before.centres)
     if len(rows) < wanted:
@@ -130,7 +132,7 @@ def refit(
         if more is None:
             break
         best, start = more, more.centres
-    return task.better(best, before) if fresh else best
+    return task.searched(best, before) if fresh else best
 
 
 @dataclass(frozen=True)
@@ -145,28 +147,25 @@ class _Refit:
         init = self.settings.init
         # The summary is in memory, whatever it is wrapped in.
         given = "k-means++" if isinstance(init, str) and init == "auto" else init
-        return self._found(given, self.settings.n_clusters, None)
+        found = self._found(given, self.settings.n_clusters, None)
+        # Centres that somebody gave are only refined.
+        return self.searched(found, None) if is_method(init) else found
 
     def refined(self, centres: np.ndarray, before: StreamCentres) -> StreamCentres:
         return self._found(centres, len(centres), before)
 
-    def better(self, best: StreamCentres, before: StreamCentres) -> StreamCentres:
-        """Return `best`, or centres from a new start that are much better, in the old order."""
-        other = self._found("k-means++", len(best.centres), None)
-        if other.inertia >= (1.0 - FRESH_GAIN) * best.inertia:
-            return best
-        order = matched(before.centres, other.centres)
-        return self._dated(
-            replace(
-                other,
-                centres=other.centres[order],
-                weights=other.weights[order],
-                costs=other.costs[order],
-                sizes=other.sizes[order],
-                seeding="k-means++",
-            ),
-            before,
-        )
+    def searched(self, best: StreamCentres, before: StreamCentres | None) -> StreamCentres:
+        """Return centres that hardly any move of one of them would make better."""
+        for attempt in range(min(_MOST_SEARCHES, self.settings.max_iter)):
+            seed = Key(self.settings.seed, f"local search {attempt}", self.n_rows).derived_seed()
+            moved = swap_centres(
+                self.rows, self.weights, best.centres, seed, unit=self.settings.unit
+            )
+            found = self._found(moved, len(moved), before)
+            if found.inertia > (1.0 - LEAST_GAIN / len(moved)) * best.inertia:
+                break
+            best = found
+        return best
 
     def with_one_more(
         self, best: StreamCentres, start: np.ndarray, before: StreamCentres

@@ -15,6 +15,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 import daskcluster as dc
+from daskcluster.coresets.forgetting import Forgetting
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.streaming_document import document_of, fold_of
 from daskcluster.events import DriftFound
@@ -90,6 +91,25 @@ def test_it_is_nearly_as_good_as_a_full_fit(seed):
     assert -model.score(rows) <= 1.05 * full.inertia_
     assert model.inertia_ == pytest.approx(-model.score(rows), rel=0.1)
     assert model.cluster_weights_.sum() == pytest.approx(len(rows))
+
+
+@pytest.mark.parametrize("half_life", [None, 8000])
+def test_it_does_not_stay_in_a_poor_local_minimum(half_life):
+    k, n = 30, 30_000
+    rng = np.random.default_rng(7)
+    centres = 3.0 * rng.normal(size=(k, 10))
+    rows = (centres[rng.integers(0, k, n)] + rng.normal(size=(n, 10))).astype(np.float32)
+    weights = Forgetting.of(half_life, None).left(np.arange(n, dtype=float), now=n - 1.0)
+    best = dc.KMeans(k, init=centres).fit(rows, sample_weight=weights).inertia_
+    for seed in range(4):
+        model = dc.StreamingKMeans(k, half_life=half_life, random_state=seed, coreset_size=1000)
+        assert -model.fit(rows).score(rows, sample_weight=weights) <= 1.05 * best
+
+
+def test_centres_that_were_given_are_only_refined():
+    given = np.repeat(X[:1], 5, axis=0) + np.arange(5, dtype=np.float32)[:, None] / 100
+    model = dc.StreamingKMeans(5, init=given, max_iter=0, **FEW).fit(X)
+    assert np.array_equal(model.cluster_centers_, given)
 
 
 def test_weights_and_sparse_rows():

@@ -1,0 +1,187 @@
+"""Local search: centres that share a cloud are moved to clouds that share a centre.
+
+Lloyd's algorithm ends in a local minimum that no small step leaves. Here one centre at a time is moved
+to a row that was drawn by its squared distance, if that makes all rows cheaper (Lattanzi and Sohler, "A
+better k-means++ algorithm via local search", ICML 2019). What differs from the paper: several rows are
+drawn at a time, of which the best is taken; the centre goes to the mean of the rows that the drawn
+one would win, for in many dimensions a row is a poor centre even of its own cloud; a swap must save a good
+part of what a cluster costs on average, and the search ends when none of those drawn does. That one is
+made nevertheless, for what it saves may show only in the next iterations of Lloyd's algorithm.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.randomness import Key
+from daskcluster.sparse_rows import Rows, SparseRows, dense_rows, join_rows
+
+LEAST_GAIN = 0.25
+"""Of what a cluster costs on average; less is left to Lloyd's algorithm."""
+
+LEAST_CANDIDATES = 16
+CANDIDATES_SHARE = 4
+"""A row is drawn for every four centres: the share of two clouds with one centre falls as 1 / k."""
+
+_TOGETHER = 16
+
+
+def swap_centres(
+    rows: Rows, weights: np.ndarray, centres: np.ndarray, seed: int, *, unit: bool = False
+) -> np.ndarray:
+    """Move single centres to where they serve better, and one more, which Lloyd's algorithm may reward.
+
+    Parameters
+    ----------
+    rows : Rows, shape (n, d)
+        In memory, few.
+    weights : ndarray of shape (n,), float64
+    centres : ndarray of shape (k, d)
+        In the compute dtype of the rows; not changed.
+    seed : int
+    unit : bool
+        Rows are scaled to length one before anything else (cosine metric).
+
+    Returns
+    -------
+    ndarray of shape (k, d)
+        At most 2 k centres were moved one after the other, each of which made the rows much cheaper, but
+        for the last one. The others are where they were, under their numbers.
+
+    Notes
+    -----
+    Cost: for every swap k + 32 distances a row and as many looks at them, or a few times that where 16
+    candidates at a time are not enough; the last time k + max(32, k / 2). 300 bytes a row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.repeat([[0.0], [10.0], [20.0]], 4, axis=0) + np.tile([[0.0], [0.1]], (6, 1))
+    >>> found = swap_centres(rows, np.ones(12), np.array([[0.0], [0.1], [10.0]]), 0)
+    >>> sorted(int(centre) for centre in found[:, 0].round(-1))
+    [0, 10, 20]
+    """
+    rows = join_rows([block.rows for block in Chunk(rows).blocks(unit=unit)])
+    found = np.ascontiguousarray(centres)
+    for step in range(2 * len(centres)):
+        near = _Near.of(rows, weights, found)
+        enough, swap = near.cost * (1.0 - LEAST_GAIN / len(found)), None
+        drawn = _drawn(near, Key(seed, "swaps", step))
+        for first in range(0, len(drawn), _TOGETHER):
+            other = near.best_swap(drawn[first : first + _TOGETHER], unit=unit)
+            swap = other if swap is None or other.cost < swap.cost else swap
+            if swap.cost <= enough:
+                break
+        if swap is None:
+            return found
+        found = swap.centres
+        if swap.cost > enough:
+            return found
+    return found
+
+
+@dataclass(frozen=True)
+class _Swap:
+    """Centres of which one was moved, and what all rows cost then."""
+
+    centres: np.ndarray
+    cost: float
+
+
+@dataclass(frozen=True)
+class _Near:
+    """Rows and their nearest two centres.
+
+    Attributes
+    ----------
+    rows : Rows, shape (n, d)
+    weights : ndarray of shape (n,)
+    centres : ndarray of shape (k, d)
+    labels : ndarray of shape (n,), int32
+    nearest, second : ndarray of shape (n,), float64
+        Squared distances.
+    """
+
+    rows: Rows
+    weights: np.ndarray
+    centres: np.ndarray
+    labels: np.ndarray
+    nearest: np.ndarray
+    second: np.ndarray
+
+    @classmethod
+    def of(cls, rows: Rows, weights: np.ndarray, centres: np.ndarray) -> _Near:
+        prepared, n_rows = PreparedCentres(centres), int(rows.shape[0])
+        labels, runners_up = np.empty(n_rows, np.int32), np.empty(n_rows, np.int32)
+        nearest, second = np.empty(n_rows), np.full(n_rows, math.inf)
+        prepared.nearest_two(rows, labels, runners_up)
+        prepared.sqdist_to_assigned(rows, labels, nearest)
+        if len(centres) > 1:
+            prepared.sqdist_to_assigned(rows, runners_up, second)
+        return cls(rows, weights, centres, labels, nearest, second)
+
+    @property
+    def costs(self) -> np.ndarray:
+        return self.nearest * self.weights
+
+    @property
+    def cost(self) -> float:
+        return float(self.costs.sum())
+
+    def best_swap(self, drawn: np.ndarray, *, unit: bool) -> _Swap:
+        """Return the swap of one centre for where one of the rows that were drawn is that saves most."""
+        candidates, least = self._means(drawn, unit=unit), math.inf
+        number = chosen = 0
+        for which, distances in enumerate(_distances(self.rows, candidates)):
+            kept = np.minimum(distances, self.nearest)
+            # Rows of a centre that goes have the choice between their second one and the candidate.
+            losses = (np.minimum(distances, self.second) - kept) * self.weights
+            left = np.bincount(self.labels, losses, len(self.centres)) + (kept * self.weights).sum()
+            if left.min() < least:
+                least, number, chosen = float(left.min()), int(left.argmin()), which
+        centres = self.centres.copy()
+        centres[number] = candidates[chosen]
+        return _Swap(centres, least)
+
+    def _means(self, candidates: np.ndarray, *, unit: bool) -> np.ndarray:
+        """Return the mean of the rows that each candidate would win."""
+        found = candidates.copy()
+        for number, distances in enumerate(_distances(self.rows, candidates)):
+            won = np.flatnonzero((distances < self.nearest) & (self.weights > 0.0))
+            if len(won):
+                found[number] = _mean(self.rows[won], self.weights[won])
+        return np.concatenate([block.rows for block in Chunk(found).blocks(unit=unit)])
+
+
+def _mean(rows: Rows, weights: np.ndarray) -> np.ndarray:
+    if isinstance(rows, SparseRows):
+        masses = rows.data * np.repeat(weights, np.diff(rows.indptr))
+        sums = np.bincount(rows.indices, masses, rows.n_features)
+    else:
+        sums = (rows * weights[:, None]).sum(axis=0)
+    return np.asarray(sums / weights.sum())
+
+
+def _drawn(near: _Near, key: Key) -> np.ndarray:
+    """Return rows that were drawn in proportion to their costs, dense; none if all are 0."""
+    edges = np.cumsum(near.costs)
+    if not edges[-1] > 0.0:
+        return near.centres[:0]
+    n_drawn = max(LEAST_CANDIDATES, len(near.centres) // CANDIDATES_SHARE)
+    targets = key.generator().random(n_drawn) * edges[-1]
+    drawn = np.minimum(np.searchsorted(edges, targets, side="right"), len(edges) - 1)
+    # Each once, in the order of the draws: the first few are draws by themselves.
+    _, first = np.unique(drawn, return_index=True)
+    return dense_rows(near.rows[drawn[np.sort(first)]])
+
+
+def _distances(rows: Rows, candidates: np.ndarray) -> np.ndarray:
+    """Return squared distances (candidates, n)."""
+    found = np.empty((int(rows.shape[0]), len(candidates)))
+    PreparedCentres(candidates).sqdist_all(rows, found)
+    return np.ascontiguousarray(found.T)
