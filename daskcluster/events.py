@@ -205,6 +205,21 @@ class DriftFound(Event):
 
 
 @dataclass(frozen=True)
+class CycleEnded(Event):
+    """A look at the source of a stream is over, and what it led to is committed.
+
+    `new_rows` rows of `new_objects` objects were folded, `n_rows` since the stream began; `model_version`
+    is that of the latest model, None before there is one.
+    """
+
+    n_rows: int
+    new_rows: int
+    new_objects: int
+    model_version: int | None
+    seconds: float
+
+
+@dataclass(frozen=True)
 class StartEnded(Event):
     """One of `n_init` independent starts was judged on all rows."""
 

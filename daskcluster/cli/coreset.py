@@ -94,8 +94,8 @@ def command(
     if task.detach:
         urls = {"source": source, "output": output, "checkpoint": checkpoint}
         drawing = {"size": size, "random_state": random_state, "quality": quality}
-        options = {**drawing, "overwrite": overwrite, "resume": resume, **opening}
-        task.submit(jobs.build_coreset, place, console, urls, options)
+        options = {**drawing, "overwrite": overwrite, "resume": resume}
+        task.submit(jobs.build_coreset, place, console, urls, options, opening)
         return
     # Before a cluster is started, too.
     inputs = {"source": source, "weights": opening["weights"]}

@@ -13,12 +13,15 @@ from daskcluster.cli.engines import Place
 from daskcluster.cli.options import WHERE
 from daskcluster.cli.output import Console
 from daskcluster.cli.sections import option
+from daskcluster.parameters.shared import METHODS
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from daskcluster.engine.dask import DaskEngine
     from daskcluster.engine.local import LocalEngine
+
+_URLS = ("checkpoint", "state", "labels", "distances")
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Task:
         console: Console,
         urls: Mapping[str, Any],
         options: Mapping[str, Any],
+        opening: Mapping[str, Any] = {},
     ) -> None:
         """Hand the job to the cluster, say its name, and leave.
 
@@ -47,17 +51,37 @@ class Task:
             Arguments that are URLs or paths: made absolute, since workers stand elsewhere.
         options : mapping
             All other arguments.
+        opening : mapping
+            Arguments of `daskcluster.open_dataset`, of which weights may be a path.
         """
         from daskcluster import jobs
-        from daskcluster.data.stores import locate
 
-        given = {key: None if url is None else locate(url).url for key, url in urls.items()}
+        given = {key: _absolute(url) for key, url in urls.items()}
+        rows = dict(opening)
+        if (
+            rows.get("array") is None and "weights" in rows
+        ):  # else it may name an array beside the rows
+            rows["weights"] = _absolute(rows["weights"])
         with place.open() as engine:
-            future = jobs.submit(client_of(engine), job, name=self.name, **given, **options)
+            future = jobs.submit(client_of(engine), job, name=self.name, **given, **options, **rows)
             name = self.name or future.key
         record = {"job": name, "scheduler": place.scheduler, **given}
         hint = f"daskcluster jobs status {name} --scheduler {place.scheduler}"
         console.emit(record, [("job", name), ("see", hint)])
+
+
+def take_urls(given: dict[str, Any]) -> dict[str, Any]:
+    """Take those parameters out of `given` that name something in a store, and return them."""
+    names = [name for name in _URLS if given.get(name) is not None]
+    if isinstance(given.get("init"), str) and given["init"] not in METHODS:
+        names.append("init")
+    return {name: given.pop(name) for name in names}
+
+
+def _absolute(url: str | None) -> str | None:
+    from daskcluster.data.stores import locate
+
+    return None if url is None else locate(url).url
 
 
 def client_of(engine: LocalEngine | DaskEngine) -> Client:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.detach import Task, takes_task
+from daskcluster.cli.detach import Task, take_urls, takes_task
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     INPUT,
@@ -89,8 +89,9 @@ def command(
 
     if task.detach:
         urls = {"source": source, "model": model, "labels": labels}
-        options = {"overwrite": overwrite, "algorithm": algorithm, "resume": resume}
-        task.submit(jobs.fit, place, console, urls, {**options, **opening, **given})
+        urls |= take_urls(given)
+        options = {"overwrite": overwrite, "algorithm": algorithm, "resume": resume, "scale": scale}
+        task.submit(jobs.fit, place, console, urls, {**options, **given}, opening)
         return
     # Before a cluster is started, too.
     outputs = {"model": model, "labels": labels}

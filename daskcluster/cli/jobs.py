@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import click
 from daskcluster.cli.detach import client_of
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import takes_console, takes_place
-from daskcluster.cli.output import Console
+from daskcluster.cli.output import Console, emit
 from daskcluster.cli.sections import SectionedCommand
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _FOLLOW_SECONDS = 1.0
 
 @click.group("jobs")
 def command() -> None:
-    """See and stop the jobs of a Dask scheduler: those of `fit --detach`, and all that have a name."""
+    """See and stop the jobs of a Dask scheduler: those of `--detach`, and all that have a name."""
 
 
 @contextmanager
@@ -60,6 +60,8 @@ def status_command(name: str, place: Place, console: Console, wait: bool) -> Non
     with connected(place) as client:
         found = jobs.wait(client, name) if wait else jobs.status(client, name)
     console.emit(found.as_dict(), _rows_of_status(found))
+    if found.record is not None and not console.as_json:
+        _show_record(found.kind, found.record)
     if wait and found.state != "done":
         raise SystemExit(1)
 
@@ -105,6 +107,18 @@ def cancel_command(name: str, place: Place, console: Console, wait: bool) -> Non
     console.emit(found.as_dict(), rows)
 
 
+def _show_record(kind: str, record: Mapping[str, Any]) -> None:
+    """Show what a job found that writes nothing else, or not all of it."""
+    if kind == "sweep":
+        from daskcluster.cli.sweep import show
+
+        show(record)
+    if kind == "score":
+        from daskcluster.cli.score import rows_of_score
+
+        emit({}, rows_of_score(record), as_json=False)
+
+
 def _show(lines: list[tuple[float, str]]) -> None:
     for stamp, text in lines:
         click.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(stamp))}  {text}")
@@ -114,6 +128,8 @@ def _in_short(job: JobStatus) -> str:
     parts = [f"{job.state:<9}", job.kind, job.output]
     if job.iteration:
         parts.append(f"iteration {job.iteration}")
+    if job.rows_seen is not None:
+        parts.append(f"{job.rows_seen:,} rows")
     return "  ".join(part for part in parts if part)
 
 
@@ -127,6 +143,7 @@ def _rows_of_status(job: JobStatus) -> list[tuple[str, str]]:
         "attempt": job.attempt if job.attempt > 1 else "",
         "iteration": "" if job.iteration is None else f"{job.iteration} of {job.max_iter}",
         "inertia": "" if job.inertia is None else f"{job.inertia:.8g}",
+        "rows seen": "" if job.rows_seen is None else f"{job.rows_seen:,}",
         "at": "" if job.share is None or job.is_over else f"{job.phase}, {job.share:.0%}",
         "error": job.error,
     }

@@ -68,8 +68,8 @@ def command(
 
     if task.detach:
         urls = {"model": model, "source": source, "output": output, "posteriors": posteriors}
-        options = {"overwrite": overwrite, "resume": resume, **opening}
-        task.submit(jobs.predict, place, console, urls, options)
+        options = {"overwrite": overwrite, "resume": resume}
+        task.submit(jobs.predict, place, console, urls, options, opening)
         return
     # Before a cluster is started, too.
     inputs = {"source": source, "model": model}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
+from daskcluster.cli.detach import Task, takes_task
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import takes_console, takes_place, takes_source
 from daskcluster.cli.output import Console
@@ -50,6 +52,7 @@ def _names(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str, 
     "--random-state", section=WHAT, type=click.IntRange(min=0), help="Seed of that sample of rows."
 )
 @takes_place
+@takes_task
 @takes_console
 def command(
     model: str,
@@ -59,6 +62,7 @@ def command(
     random_state: int | None,
     opening: dict[str, Any],
     place: Place,
+    task: Task,
     console: Console,
 ) -> None:
     """Sum of squared distances of the rows of SOURCE to the centres of MODEL, in one pass.
@@ -66,21 +70,35 @@ def command(
     With --metrics, also how compact and how far apart the clusters are that MODEL makes of these rows.
     """
     from daskcluster import jobs
-    from daskcluster.reports.tables import rows_of_record
 
+    measured: dict[str, Any] = {
+        "metrics": metrics,
+        "sample_size": sample_size,
+        "random_state": random_state,
+    }
+    if task.detach:
+        urls = {"model": model, "source": source}
+        task.submit(jobs.score, place, console, urls, measured, opening)
+        return
     with place.open() as engine, console.watching() as callbacks:
         record = jobs.score(
             model,
             source,
-            metrics=metrics,
-            sample_size=sample_size,
-            random_state=random_state,
+            **measured,
+            name=task.name,
             engine=engine,
             callbacks=callbacks,
             **opening,
         ).as_dict()
+    console.emit(record, rows_of_score(record))
+
+
+def rows_of_score(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the lines that say what was measured."""
+    from daskcluster.reports.tables import rows_of_record
+
     measured = [
         (name.replace("-", " "), f"{value:.6g}")
         for name, value in (record["metrics"] or {}).items()
     ]
-    console.emit(record, [*rows_of_record(record), *measured])
+    return [*rows_of_record(record), *measured]

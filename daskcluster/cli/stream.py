@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from daskcluster.cli.detach import Task, take_urls, takes_task
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     INPUT,
@@ -91,6 +92,7 @@ SETTLE = 10.0
 )
 @table_options(STREAMING, "Clustering", required=("n_clusters",))
 @takes_place
+@takes_task
 @takes_console
 def command(
     source: str,
@@ -101,6 +103,7 @@ def command(
     metrics_port: int | None,
     metrics_address: str,
     place: Place,
+    task: Task,
     console: Console,
     **flags: Any,
 ) -> None:
@@ -117,24 +120,32 @@ def command(
     from daskcluster import jobs
     from daskcluster.streaming.drift import DriftCommand
 
-    settled = (0.0 if every is None else SETTLE) if settle is None else settle
+    given = given_parameters(flags)
+    given["settle"] = (0.0 if every is None else SETTLE) if settle is None else settle
+    if task.detach:
+        if on_drift is not None or metrics_port is not None:
+            raise click.UsageError(
+                "--on-drift and --metrics-port belong to a loop of this process, and --detach leaves the "
+                "loop to the cluster; leave them out."
+            )
+        urls = {"source": source, **take_urls(given)}
+        task.submit(jobs.stream, place, console, urls, {"every": every, **given})
+        return
     reaction = None if on_drift is None else DriftCommand(tuple(shlex.split(on_drift)))
     with (
         place.open() as engine,
         console.watching() as callbacks,
         _told(console, metrics_port, metrics_address, reaction) as heard,
     ):
-        loop = jobs.open_stream(
+        jobs.stream(
             source,
-            settle=settled,
+            every=every,
+            heard=heard,
+            name=task.name,
             engine=engine,
             callbacks=callbacks if reaction is None else (*callbacks, reaction),
-            **given_parameters(flags),
+            **given,
         )
-        if every is None:
-            heard(loop.cycle())
-        else:
-            loop.run(every, heard)
 
 
 @contextmanager

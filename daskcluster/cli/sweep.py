@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
+from daskcluster.cli.detach import Task, takes_task
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     OUTPUT,
@@ -24,9 +25,6 @@ from daskcluster.cli.sections import SectionedCommand, option
 from daskcluster.cli.values import ParamType
 from daskcluster.parameters.mixture import COVARIANCE_TYPES
 from daskcluster.parameters.shared import METHODS, METRICS
-
-if TYPE_CHECKING:
-    from daskcluster.reports.k_selection import KSelection
 
 TRYING = "What is tried"
 SUFFIXES = (".json", ".png", ".svg")
@@ -136,10 +134,11 @@ def _numbers(text: str) -> dict[str, Any] | None:
     section=OUTPUT,
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Also write the table (.json) or the curves (.png, .svg; needs matplotlib).",
+    help="Also write the table (.json, also a URL) or the curves (.png, .svg; needs matplotlib).",
 )
 @overwrite_option
 @takes_place
+@takes_task
 @takes_console
 def command(
     source: str,
@@ -150,6 +149,7 @@ def command(
     overwrite: bool,
     opening: dict[str, Any],
     place: Place,
+    task: Task,
     console: Console,
     **settings: Any,
 ) -> None:
@@ -157,38 +157,51 @@ def command(
 
     All fits are made on one small weighted sample, which takes two passes over the rows.
     """
-    if output is not None:
-        check_page(output, overwrite=overwrite, formats=SUFFIXES)
-    from daskcluster.data.open import open_dataset
-    from daskcluster.jobs.selection import select_k
+    is_drawn = output is not None and not output.endswith(".json")
+    from daskcluster import jobs
 
-    dataset = open_dataset(source, **opening)
+    settings |= {**numbers, "n_seeds": seeds}
+    settings["coreset_size"] = "auto" if coreset_size is None else coreset_size
+    if task.detach:
+        if is_drawn:
+            raise click.UsageError(
+                "--detach leaves a table: give --output a name that ends in .json, or none, and see it "
+                "with daskcluster jobs status."
+            )
+        urls = {"source": source, "output": output}
+        task.submit(jobs.sweep, place, console, urls, {"overwrite": overwrite, **settings}, opening)
+        return
+    if output is not None and is_drawn:
+        check_page(output, overwrite=overwrite, formats=SUFFIXES)
     with place.open() as engine, console.watching() as callbacks:
-        found = select_k(
-            dataset,
-            **numbers,
-            n_seeds=seeds,
-            coreset_size="auto" if coreset_size is None else coreset_size,
+        record = jobs.sweep(
+            source,
+            output=None if is_drawn else output,
+            overwrite=overwrite,
+            name=task.name,
             engine=engine,
             callbacks=callbacks,
             **settings,
-        )
-    if output is not None:
-        _write(found, output)
+            **opening,
+        ).as_dict()
+    if output is not None and is_drawn:
+        _draw(record, output)
     if console.as_json:
-        console.emit({**found.as_dict(), "output": output}, [])
+        console.emit({**record, "output": output}, [])
     else:
-        show(found, output)
+        show({**record, "output": output})
 
 
-def show(found: KSelection, output: str | None = None) -> None:
+def show(record: Mapping[str, Any]) -> None:
     """Print the table, the best number and what speaks against it."""
     from rich.console import Console as Terminal
     from rich.table import Table
 
     from daskcluster.host import format_bytes
+    from daskcluster.reports.k_selection import KSelection
     from daskcluster.reports.tables import format_seconds
 
+    found = KSelection.of(record)
     head, rows = found.texts()
     table = Table(box=None, pad_edge=False)
     for name in head:
@@ -202,16 +215,14 @@ def show(found: KSelection, output: str | None = None) -> None:
         terminal.print(f"note      {note}", markup=False)
     work = f"{found.passes}, {format_bytes(found.bytes_read)} read"
     terminal.print(f"passes    {work}, {format_seconds(found.seconds)}")
-    if output is not None:
-        terminal.print(f"written   {output}", markup=False)
+    if record["output"] is not None:
+        terminal.print(f"written   {record['output']}", markup=False)
 
 
-def _write(found: KSelection, path: str) -> None:
-    kind = os.path.splitext(path)[1].lower()
-    if kind == ".json":
-        content = json.dumps(found.as_dict(), allow_nan=False, indent=1).encode()
-    else:
-        written = io.BytesIO()
-        found.plot().figure.savefig(written, format=kind[1:], dpi=150)
-        content = written.getvalue()
-    write_output(path, content)
+def _draw(record: Mapping[str, Any], path: str) -> None:
+    from daskcluster.reports.k_selection import KSelection
+
+    drawn = io.BytesIO()
+    kind = os.path.splitext(path)[1].lower()[1:]
+    KSelection.of(record).plot().figure.savefig(drawn, format=kind, dpi=150)
+    write_output(path, drawn.getvalue())

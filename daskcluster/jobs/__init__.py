@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from daskcluster.jobs.selection import select_k
     from daskcluster.jobs.streaming import open_stream, stream
     from daskcluster.jobs.submitting import cancel, list_jobs, logs, status, submit, wait
-    from daskcluster.models.record import CoresetRecord, FitRecord, PredictRecord, ScoreRecord
+    from daskcluster.jobs.sweeping import sweep
+    from daskcluster.models.record import (
+        CoresetRecord,
+        FitRecord,
+        PredictRecord,
+        ScoreRecord,
+        SweepRecord,
+    )
 
 __all__ = [
     "CoresetRecord",
@@ -31,6 +38,7 @@ __all__ = [
     "JobStatus",
     "PredictRecord",
     "ScoreRecord",
+    "SweepRecord",
     "build_coreset",
     "cancel",
     "check_outputs",
@@ -47,6 +55,7 @@ __all__ = [
     "submit",
     "wait",
     "stream",
+    "sweep",
 ]
 
 _HOMES = {
@@ -55,6 +64,7 @@ _HOMES = {
     "FitRecord": "daskcluster.models.record",
     "PredictRecord": "daskcluster.models.record",
     "ScoreRecord": "daskcluster.models.record",
+    "SweepRecord": "daskcluster.models.record",
     "check_outputs": "daskcluster.jobs.outputs",
     "evaluate": "daskcluster.jobs.kinds",
     "examine": "daskcluster.jobs.kinds",
@@ -68,6 +78,7 @@ _HOMES = {
     ),
     "open_stream": "daskcluster.jobs.streaming",
     "stream": "daskcluster.jobs.streaming",
+    "sweep": "daskcluster.jobs.sweeping",
 }
 
 

@@ -43,6 +43,8 @@ class JobStatus:
         Seconds since the epoch, by the scheduler's clock.
     iteration, max_iter : int or None
     inertia : float or None
+    rows_seen : int or None
+        By a stream, since it began.
     phase : str
         What it is at: the pass over the rows.
     share : float or None
@@ -65,6 +67,7 @@ class JobStatus:
     iteration: int | None = None
     max_iter: int | None = None
     inertia: float | None = None
+    rows_seen: int | None = None
     phase: str = ""
     share: float | None = None
     record: dict[str, Any] | None = None

@@ -158,7 +158,8 @@ class Lease:
             earlier = self.earlier()
             last = self._last()
             number = 1 if last is None else last.number + 1
-            attempt = 1 if earlier is None else earlier.attempt + 1
+            # What was done is begun anew by jobs that are never done for good, such as streams.
+            attempt = 1 if earlier is None or earlier.state == "done" else earlier.attempt + 1
             begun = earlier is not None and earlier.begun
             if self._create(number, attempt, begun) and self._is_last(number):
                 self._number, self.attempt, self.begun = number, attempt, begun

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from daskcluster.data.objects import remove_below
 from daskcluster.data.stores import locate
@@ -28,7 +29,17 @@ if TYPE_CHECKING:
 
     from daskcluster.jobs.board import Board
 
+
+class Told(Protocol):
+    """What a job returns, and tells as plain values."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        ...
+
+
 R = TypeVar("R", bound=Record)
+T = TypeVar("T", bound=Told)
 
 
 class Run:
@@ -85,7 +96,7 @@ class Run:
         self._watch: Watch | None = None
         self._board: Board | None = None
         self._earlier: Holder | None = None
-        self._record: Record | None = None
+        self._record: Told | None = None
         if self.name is None:
             return
         if output is not None:
@@ -111,8 +122,8 @@ class Run:
         self._earlier = self._lease.earlier()
         if self._earlier is None or self._earlier.state != "done" or not self._earlier.record:
             return None
-        self._record = kind(**self._earlier.record)
-        return self._record
+        found = self._record = kind(**self._earlier.record)
+        return found
 
     def may_replace(self, overwrite: bool) -> bool:
         """Whether outputs that are there may be replaced: also those of an earlier run of this job."""
@@ -134,16 +145,20 @@ class Run:
             self._watch.look()
 
     def engine(self, engine: Any, dataset: Dataset) -> Engine:
-        """Return the engine to use: in a Dask task that names none, the workers of its cluster.
+        """Return the engine to use for work on `dataset`; see `drives`."""
+        return choose_engine(self.drives(engine, dataset.reach), dataset)
+
+    def drives(self, engine: Any, reach: Reach) -> Any:
+        """Return `engine`, or in a Dask task that names none the workers of its cluster.
 
         Rows that only this process can read stay on one thread of it.
         """
-        if engine is None and _in_task() and dataset.reach is not Reach.PROCESS:
-            from daskcluster.engine.connect import client_of_task
-            from daskcluster.engine.dask import DaskEngine
+        if engine is not None or not _in_task() or reach is Reach.PROCESS:
+            return engine
+        from daskcluster.engine.connect import client_of_task
+        from daskcluster.engine.dask import DaskEngine
 
-            return DaskEngine(client_of_task())
-        return choose_engine(engine, dataset)
+        return DaskEngine(client_of_task())
 
     def keeping(self, algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of a fit, with a place for its state if it has none."""
@@ -178,7 +193,19 @@ class Run:
         if self._lease is not None:
             self._lease.begin()
 
-    def done(self, record: R) -> R:
+    def rest(self, seconds: float) -> None:
+        """Sleep; wake up to stop if the job is cancelled.
+
+        Raises
+        ------
+        JobCancelledError
+        """
+        if self._watch is None:
+            time.sleep(seconds)
+        else:
+            self._watch.rest(seconds)
+
+    def done(self, record: T) -> T:
         """Keep the record, remove the state that the work needed, and return the record."""
         self._record = record
         if self._lease is not None:

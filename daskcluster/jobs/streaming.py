@@ -2,27 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from daskcluster.data.stores import locate
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
+from daskcluster.jobs.run import Run
 from daskcluster.parameters.catalogue import check_parameters
+from daskcluster.typing import Reach
 
 if TYPE_CHECKING:
     from daskcluster.streaming.cycle import Cycle
     from daskcluster.streaming.loop import StreamLoop
 
 
-def stream(source: Any, **arguments: Any) -> Cycle:
+def stream(
+    source: Any,
+    *,
+    state: str,
+    n_clusters: int,
+    every: float | None = None,
+    heard: Callable[[Cycle], None] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+    **arguments: Any,
+) -> Cycle:
     """Fold what is new at `source` into a stream, and commit.
 
     Parameters
     ----------
     source : URL or iterable
         See `open_stream`. An iterator is drawn to its end.
+    state : str
+        URL of the state; see `open_stream`.
+    n_clusters : int
+    every : float, optional
+        Look again and again, so many seconds after the last look began, until the job is cancelled.
+        Default: once.
+    heard : callable (Cycle) -> None, optional
+        Gets every cycle.
+    name : str, optional
+        Of the job: it alone writes the state, and goes on from its last commit wherever it is called again.
+        It looks again then, also after it was done. A Dask task has its key for a name.
+    storage_options, engine, callbacks
+        See `open_stream`; inside a Dask task the default is the task's cluster.
     **arguments
-        Of `open_stream`: ``state`` and ``n_clusters`` are needed.
+        Further ones of `open_stream`.
 
     Returns
     -------
@@ -34,10 +63,14 @@ def stream(source: Any, **arguments: Any) -> Cycle:
     CheckpointError
         The state is of another source or other parameters.
     InvalidParameterError, InvalidDataError
+    JobCancelledError, LeaseError
+        It was asked to stop, or another job or run writes the state.
 
     Notes
     -----
-    Cost: new rows are read once, twice where labels are wanted; one listing of the source.
+    Cost: new rows are read once, twice where labels are wanted; one listing of the source. With a name a
+    few small objects beside the state; while it waits, four questions a second to the scheduler that it
+    was submitted to, and none to the store.
 
     Examples
     --------
@@ -48,11 +81,54 @@ def stream(source: Any, **arguments: Any) -> Cycle:
     >>> found.rows_seen, found.model_version
     (3000, 3000)
     """
-    loop = open_stream(source, **arguments)
-    cycle = loop.cycle()
-    while loop.is_drawn and cycle.new_objects:
+    if every is not None and not every >= 0.0:
+        raise InvalidParameterError(
+            f"every={every!r} should be >= 0, in seconds, or None for once."
+        )
+    # The state itself refuses other arguments, those of the last commit included.
+    run = Run(
+        "stream",
+        name,
+        output=state,
+        arguments={},
+        storage_options=storage_options,
+        engine=engine,
+        callbacks=callbacks,
+    )
+    with run:
+        run.hold()
+        loop = open_stream(
+            source,
+            state=state,
+            n_clusters=n_clusters,
+            storage_options=storage_options,
+            engine=run.drives(engine, _reach(source)),
+            callbacks=run.callbacks,
+            **arguments,
+        )
+        return run.done(_followed(loop, run, every, heard or _ignore))
+
+
+def _followed(
+    loop: StreamLoop, run: Run, every: float | None, heard: Callable[[Cycle], None]
+) -> Cycle:
+    """Return the last cycle; of those that are made again and again there is none."""
+    if every is not None:
+        loop.run(every, heard, sleep=run.rest, before=run.begin_output)
+    while True:
+        run.begin_output()
         cycle = loop.cycle()
-    return cycle
+        heard(cycle)
+        if not (loop.is_drawn and cycle.new_objects):
+            return cycle
+
+
+def _ignore(cycle: Cycle) -> None:
+    """Nobody wants to hear of a cycle."""
+
+
+def _reach(source: Any) -> Reach:
+    return locate(source).reach if isinstance(source, str | os.PathLike) else Reach.PROCESS
 
 
 def open_stream(

@@ -36,12 +36,13 @@ def submit(
     ----------
     client : distributed.Client
     job : callable
-        `fit`, `predict`, `score`, `build_coreset`, or another function of `daskcluster.jobs`.
+        `fit`, `predict`, `score`, `sweep`, `build_coreset` or `stream`.
     *arguments, **options
         Of the job. Credentials cannot be among them: workers have their own.
     name : str, optional
         Of the job. A name stands for one run and its arguments: submitted again while it runs, it is the
-        same job; after a failure it goes on; after its end its record is returned. Default: a new one.
+        same job; after a failure it goes on; after its end its record is returned, if it has an output
+        that holds it (a stream looks again, a score is measured again). Default: a new one.
 
     Returns
     -------
@@ -82,7 +83,8 @@ def submit(
         key = before.key or name  # the scheduler has the task: this is another view of it
     else:
         board.clear(name)
-        key = name if before is None or before.state == "done" else new_name(name)
+        # A task of an earlier run may be held by somebody: the same key would give its record, unread.
+        key = name if before is None else new_name(name)
         board.announce(name, kind=job.__name__, state="submitted", key=key, output=_output(options))
     given = {**options, "name": name}
     future = client.submit(call, job.__name__, arguments, given, key=key, pure=False)
@@ -154,4 +156,4 @@ def _check(job: Any, options: Mapping[str, Any]) -> None:
 
 
 def _output(options: Mapping[str, Any]) -> str:
-    return str(options.get("model") or options.get("output") or "")
+    return str(options.get("model") or options.get("output") or options.get("state") or "")

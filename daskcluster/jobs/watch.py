@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskcluster.errors import JobCancelledError
 from daskcluster.events import (
+    CycleEnded,
     Event,
     FitStarted,
     IterationEnded,
@@ -55,6 +56,7 @@ class Watch:
         self._line = ""
         self._facts: dict[str, Any] = {}
         self._pass = (0, 0)
+        self._rows_seen = -1
         self._reported = self._asked = self._checked = 0.0
 
     def __call__(self, event: Event) -> None:
@@ -70,6 +72,13 @@ class Watch:
     def look(self, now: float | None = None) -> None:
         """Stop if the job was cancelled or begun anew; looks again only after a while."""
         now = time.monotonic() if now is None else now
+        self.listen(now)
+        if self._lease is not None and self._lease.is_held and now - self._checked >= LEASE_SECONDS:
+            self._checked = now
+            self._lease.check()
+
+    def listen(self, now: float) -> None:
+        """Stop if the job was cancelled."""
         if self._board is not None and now - self._asked >= CANCEL_SECONDS:
             self._asked = now
             if self._board.is_cancelled(self._name):
@@ -77,14 +86,20 @@ class Watch:
                     f"the job {self._name!r} was cancelled; submit it again under its name to go on from "
                     "its checkpoint."
                 )
-        if self._lease is not None and self._lease.is_held and now - self._checked >= LEASE_SECONDS:
-            self._checked = now
-            self._lease.check()
+
+    def rest(self, seconds: float) -> None:
+        """Sleep, unless the job is cancelled meanwhile; the store is left in peace."""
+        until = time.monotonic() + seconds
+        while (left := until - (now := time.monotonic())) > 0:
+            self.listen(now)
+            time.sleep(min(left, CANCEL_SECONDS))
 
     def _hear(self, line: str) -> None:
         self._line = line
 
     def _report(self, now: float) -> None:
+        if not (self._line or self._facts):
+            return
         self._reported = now
         if self._board is not None:
             self._board.report(self._name, self._line, **self._facts)
@@ -97,6 +112,10 @@ class Watch:
             inertia = float(event.inertia)
             finite = inertia if math.isfinite(inertia) else None
             return {"iteration": int(event.iteration), "inertia": finite}
+        if isinstance(event, CycleEnded):
+            is_news = event.n_rows != self._rows_seen  # one that found nothing is none
+            self._rows_seen = event.n_rows
+            return {"rows_seen": event.n_rows} if is_news else {}
         if isinstance(event, PassStarted):
             self._pass = (0, event.n_rows)
             return {"phase": event.name, "share": 0.0}

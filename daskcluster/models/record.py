@@ -95,6 +95,33 @@ class PredictRecord(Record):
 
 
 @dataclass(frozen=True)
+class SweepRecord(Record):
+    """What `sweep` found; `daskcluster.reports.k_selection.KSelection.of` makes a table and curves of it.
+
+    Attributes
+    ----------
+    best_k : int
+    criterion : str
+        By which it is the best.
+    candidates : list of dict
+        One for each number of clusters, ascending.
+    notes : list of str
+        What speaks against `best_k`.
+    coreset_size, n_seeds : int
+    output : str or None
+        The URL that was written.
+    """
+
+    best_k: int
+    criterion: str
+    candidates: list[dict[str, Any]]
+    notes: list[str]
+    coreset_size: int
+    n_seeds: int
+    output: str | None = None
+
+
+@dataclass(frozen=True)
 class ScoreRecord(Record):
     """What `score` found; ``score`` is minus the inertia, as scikit-learn has it.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -118,6 +118,28 @@ class KSelection:
         """Return all but the centres as plain JSON values."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "centres"}
         return {**plain, "candidates": self.table(), "notes": list(self.notes)}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """Return what `as_dict` told; there are no centres in it.
+
+        Parameters
+        ----------
+        record : mapping
+            Also one of `daskcluster.models.record.SweepRecord`.
+
+        Examples
+        --------
+        >>> found = KSelection(3, "knee", (KCandidate(2, 9.0), KCandidate(3, 1.0)))
+        >>> KSelection.of(found.as_dict()) == found
+        True
+        """
+        known = {f.name: record[f.name] for f in fields(cls) if f.name in record}
+        candidates = (
+            KCandidate(**{name: value for name, value in row.items() if name != "error"})
+            for row in record["candidates"]
+        )
+        return cls(**{**known, "candidates": tuple(candidates), "notes": tuple(record["notes"])})
 
     def __str__(self) -> str:
         head, rows = self.texts()

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 
 from daskcluster.events import (
+    CycleEnded,
+    DriftFound,
     EMStepEnded,
     Event,
     FitEnded,
@@ -67,6 +69,8 @@ class ProgressLines:
             return f"ended ({event.stop_reason}): inertia {event.inertia:.8g}"
         if isinstance(event, StartEnded):
             return describe_start(event)
+        if isinstance(event, CycleEnded | DriftFound):
+            return describe_stream(event)
         if isinstance(event, Notice):
             return event.text
         return self._pass_text(event)
@@ -84,6 +88,27 @@ class ProgressLines:
         elif isinstance(event, PassEnded) and event.seconds >= _EVERY_SECONDS:
             return f"{event.name}: done in {format_seconds(event.seconds)}"
         return ""
+
+
+def describe_stream(event: CycleEnded | DriftFound) -> str:
+    """Return one line about new rows of a stream, or their drift; nothing if no rows are new.
+
+    Examples
+    --------
+    >>> describe_stream(CycleEnded(3000, 1000, 2, 3000, 0.5))
+    '1,000 new rows of 2 objects in 0.5 s; 3,000 rows so far, model version 3000'
+    """
+    if isinstance(event, DriftFound):
+        times = event.error / event.baseline if event.baseline else float("inf")
+        return f"drift: the error of new rows is {times:.3g} times its baseline"
+    if not event.new_objects:
+        return ""
+    version = (
+        "no model yet" if event.model_version is None else f"model version {event.model_version}"
+    )
+    objects = f"{event.new_objects:,} object{'s' * (event.new_objects > 1)}"
+    new = f"{event.new_rows:,} new rows of {objects}"
+    return f"{new} in {format_seconds(event.seconds)}; {event.n_rows:,} rows so far, {version}"
 
 
 def describe_start(event: StartEnded) -> str:

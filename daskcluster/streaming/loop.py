@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from daskcluster.coresets.forgetting import Forgetting
 from daskcluster.data.stores import locate
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.streaming import StreamingKMeans
-from daskcluster.events import Callback, DriftFound, Event, Notice, publish
+from daskcluster.events import Callback, CycleEnded, DriftFound, Event, Notice, publish
 from daskcluster.randomness import as_seed
 from daskcluster.streaming.arrival import Source
 from daskcluster.streaming.cycle import Cycle
@@ -121,6 +121,8 @@ class StreamLoop:
         self._tell(findings)
         cycle = self._record(before, findings, time.perf_counter() - began)
         self.store.show(status_of(cycle, self.state.ledger))
+        told = cycle.rows_seen, cycle.new_rows, cycle.new_objects, cycle.model_version
+        publish(self.callbacks, CycleEnded(*told, cycle.seconds))
         return cycle
 
     def _fold_new(self) -> list[Finding]:
@@ -199,8 +201,8 @@ class StreamLoop:
         heard: Callable[[Cycle], None],
         *,
         sleep: Callable[[float], None] = time.sleep,
-        goes_on: Callable[[], bool] = lambda: True,
-    ) -> None:
+        before: Callable[[], None] = lambda: None,
+    ) -> NoReturn:
         """Make a cycle, hand it to `heard`, and wait until `every` seconds after it began; and so on.
 
         Parameters
@@ -208,10 +210,11 @@ class StreamLoop:
         every : float
         heard : callable (Cycle) -> None
         sleep : callable (seconds) -> None
-        goes_on : callable () -> bool
-            Asked before each cycle.
+        before : callable () -> None
+            Called before each cycle. It ends when this, `sleep` or `heard` raises.
         """
-        while goes_on():
+        while True:
+            before()
             began = time.monotonic()
             heard(self.cycle())
             sleep(max(0.0, every - (time.monotonic() - began)))

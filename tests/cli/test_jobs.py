@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from click.testing import Result
 from distributed import Client
 
 from daskcluster.models.persist import load_document
+from tests.streaming.feeds import put
 
 FIT = ("--n-clusters", "4", "--random-state", "3", "--algorithm", "lloyd")
 Run = Callable[..., Result]
@@ -59,6 +61,74 @@ def test_a_job_is_stopped(here: Path, record: Read, run: Run, scheduler: tuple[s
     waited = run("jobs", "status", "cli-long", "--wait", *scheduler)
     assert waited.exit_code == 1
     assert not (here / "m").exists()
+
+
+@pytest.mark.parametrize("more", [("--scale", "standard"), ("--init", "./first")])
+def test_what_a_fit_was_told_goes_along(
+    here: Path, record: Read, scheduler: tuple[str, str], more: tuple[str, str]
+) -> None:
+    """Scale, and paths of which a fit has more than its outputs."""
+    np.save("weights.npy", np.linspace(0.5, 1.5, 2000))
+    record("fit", "rows.npy", *FIT, "--model", "first")
+    told = ("fit", "rows.npy", *FIT, *more, "--weights", "weights.npy")
+    direct = record(*told, "--model", "direct")
+    name = f"cli-told{more[0]}"
+    kept = ("--model", "m", "--checkpoint", "kept", "--detach", "--name", name)
+    assert record(*told, *kept, *scheduler)["checkpoint"] == str(here / "kept")
+    found = record("jobs", "status", name, "--wait", *scheduler)
+    assert found["state"] == "done", found
+    assert found["record"]["inertia"] == direct["inertia"]
+    assert (here / "kept").is_dir()
+
+
+def test_a_stream_is_left_with_the_cluster(
+    here: Path, record: Read, run: Run, scheduler: tuple[str, str]
+) -> None:
+    stream = ("stream", "feed", "--state", "state", "--n-clusters", "4", "--coreset-size", "120")
+    left = (*stream, "--detach", "--name", "cli-stream", *scheduler)
+    for number in range(2):  # the same name looks again
+        put(here / "feed", number)
+        assert record(*left)["state"] == str(here / "state")
+        found = record("jobs", "status", "cli-stream", "--wait", *scheduler)
+        assert (found["state"], found["rows_seen"]) == ("done", 700 * (number + 1))
+        assert found["record"]["new_rows"] == 700
+    assert "1,400 rows" in run("jobs", "list", *scheduler).stdout
+    logs = run("jobs", "logs", "cli-stream", *scheduler).stdout
+    assert "700 new rows of 1 object in" in logs
+    refused = run(*left, "--every", "1s", "--metrics-port", "0")
+    assert refused.exit_code == 2
+    assert "leaves the loop to the cluster" in " ".join(refused.stderr.split())
+    # A loop that goes on is cancelled while it waits.
+    record(*stream, "--every", "1h", "--settle", "0", "--detach", "--name", "cli-loop", *scheduler)
+    assert record("jobs", "cancel", "cli-loop", "--wait", *scheduler)["state"] == "cancelled"
+
+
+def test_sweeps_and_scores_are_left_with_the_cluster(
+    here: Path, record: Read, run: Run, scheduler: tuple[str, str]
+) -> None:
+    sweep = (
+        "sweep", "rows.npy", "--k", "4:8", "--seeds", "1", "--coreset-size", "500", "--random-state", "0",
+    )  # fmt: skip
+    left = ("--detach", "--name", "cli-sweep", *scheduler)
+    record(*sweep, "--output", "table.json", *left)
+    found = record("jobs", "status", "cli-sweep", "--wait", *scheduler)
+    direct = record(*sweep)
+    assert found["record"]["candidates"] == direct["candidates"]
+    assert json.loads(Path("table.json").read_text())["best_k"] == direct["best_k"]
+    assert (
+        f"best      k={direct['best_k']} by knee"
+        in run("jobs", "status", left[2], *scheduler).stdout
+    )
+    drawn = run(*sweep, "--output", "curves.png", *left)
+    assert drawn.exit_code == 2
+    assert "ends in .json" in " ".join(drawn.stderr.split())
+
+    record("fit", "rows.npy", *FIT, "--model", "m")
+    score = ("score", "m", "rows.npy", "--metrics", "davies-bouldin")
+    record(*score, "--detach", "--name", "cli-score", *scheduler)
+    found = record("jobs", "status", "cli-score", "--wait", *scheduler)
+    assert found["record"]["metrics"] == record(*score)["metrics"]
+    assert "davies bouldin" in run("jobs", "status", "cli-score", *scheduler).stdout
 
 
 def test_bad_usage(here: Path, run: Run, scheduler: tuple[str, str]) -> None:

@@ -1,0 +1,136 @@
+"""The job that tries several numbers of clusters and keeps the table of what it found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from daskcluster.data.open import open_dataset
+from daskcluster.data.stores import Location, locate
+from daskcluster.data.whole_files import read_whole, write_whole
+from daskcluster.errors import InvalidParameterError, OutputExistsError
+from daskcluster.events import Callback
+from daskcluster.jobs.run import Run
+from daskcluster.jobs.selection import select_k
+from daskcluster.models.record import SweepRecord
+
+_SUFFIX = ".json"
+
+
+def sweep(
+    source: Any,
+    *,
+    k_min: int = 2,
+    k_max: int = 32,
+    ks: Iterable[int] | None = None,
+    output: str | None = None,
+    random_state: int | None = None,
+    array: str | None = None,
+    weights: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    flatten: bool = False,
+    overwrite: bool = False,
+    name: str | None = None,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+    **settings: Any,
+) -> SweepRecord:
+    """Fit several numbers of clusters to `source` and say which one is best.
+
+    Parameters
+    ----------
+    source : URL, or anything `open_dataset` takes
+    k_min, k_max, ks
+        The numbers to try; see `daskcluster.select_k`.
+    output : str, optional
+        URL of a JSON file to write, which ends in ``.json``: the table, and which number is best.
+    random_state : int, optional
+    array, weights, storage_options, flatten, overwrite, name, engine, callbacks
+        See `fit`. Without `output` a job that is started again begins at its beginning.
+    **settings
+        Further arguments of `daskcluster.select_k`: ``criterion``, ``n_seeds``, ``coreset_size``,
+        ``check``, ``init``, ``max_iter``, ``tol``, ``metric``, ``covariance_type``.
+
+    Returns
+    -------
+    SweepRecord
+
+    Raises
+    ------
+    OutputExistsError
+        Before any work.
+    InvalidParameterError, InvalidDataError
+    JobCancelledError, LeaseError
+        It was asked to stop, which it looks for in passes and not between fits; or another job or run
+        writes the output.
+
+    Notes
+    -----
+    Cost: that of `daskcluster.select_k`: three passes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> rows = rng.normal(size=(4000, 2)) + 30 * rng.permutation(np.arange(4000) % 5)[:, None]
+    >>> url = "memory://example/table.json"
+    >>> record = sweep(rows, k_max=12, n_seeds=2, random_state=0, output=url, overwrite=True)
+    >>> record.best_k, len(record.candidates)
+    (5, 11)
+    """
+    tried = {"k_min": k_min, "k_max": k_max, "ks": None if ks is None else [int(k) for k in ks]}
+    told = {"source": source, "weights": weights, "array": array, "random_state": random_state}
+    run = Run(
+        "sweep",
+        name,
+        output=output,
+        arguments={**told, **settings, **tried, "ks": str(tried["ks"])},
+        storage_options=storage_options,
+        engine=engine,
+        callbacks=callbacks,
+    )
+    with run:
+        before = run.earlier(SweepRecord)
+        if before is not None:
+            return before
+        place = None if output is None else _place(output, storage_options)
+        if place is not None and not run.may_replace(overwrite):
+            _check_free(*place)
+        run.hold()
+        dataset = open_dataset(
+            source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+        )
+        found = select_k(
+            dataset,
+            **{**settings, **tried},
+            random_state=random_state,
+            engine=run.engine(engine, dataset),
+            callbacks=run.callbacks,
+        )
+        common = {**found.as_dict(), **run.tally.common(dataset)}
+        record = SweepRecord(output=output, **common)
+        if place is not None:
+            run.begin_output()
+            content = json.dumps(record.as_dict(), allow_nan=False, indent=1)
+            write_whole(*place, content.encode())
+        return run.done(record)
+
+
+def _place(output: str, storage_options: Mapping[str, Any] | None) -> tuple[Location, str]:
+    """Return the folder and the name of the file at a URL."""
+    place = locate(output, storage_options)
+    if not place.url.endswith(_SUFFIX):
+        raise InvalidParameterError(
+            f"output={place.url!r} should end in {_SUFFIX!r}: a sweep writes one JSON file."
+        )
+    folder, _, file = place.url.rpartition("/")
+    return replace(place, url=folder), file
+
+
+def _check_free(folder: Location, file: str) -> None:
+    if read_whole(folder, file) is not None:
+        raise OutputExistsError(
+            f"{folder.child(file).url!r} exists; pass overwrite=True or choose another name."
+        )
