@@ -1,6 +1,7 @@
 """What the documents say is executed: blocks of Markdown pages, examples of docstrings.
 
-A block below a line ``<!-- not run: reason -->`` is left out.
+A block below a line ``<!-- not run: reason -->`` is left out; a page with ``<!-- needs: library -->`` is
+skipped where that cannot be imported.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^(<!-- not run: .+ -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NEEDED = re.compile(r"^<!-- needs: (\w+) -->$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)(?:#[^)]*)?\)")
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -46,14 +49,14 @@ def blocks_of(page: Path) -> list[Block]:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> dict[str, str]:
-    """Return an environment whose `daskcluster` is this checkout's, run by this Python."""
+    """Return what makes `daskcluster` in an environment this checkout's, run by this Python."""
     command = tmp_path / "bin" / "daskcluster"
     command.parent.mkdir()
     start = "import sys; sys.argv[0] = 'daskcluster'; from daskcluster.cli.main import main; main()"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{start}" "$@"\n')
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
     path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    return {"PATH": path, "PYTHONPATH": str(ROOT)}
 
 
 @pytest.mark.parametrize(
@@ -67,12 +70,17 @@ def test_page_runs(
     folder.mkdir()
     monkeypatch.chdir(folder)
     space: dict[str, Any] = {"__name__": "__main__"}
-    for block in blocks_of(page):
-        if block.language == "python":
-            # Padding, so that a traceback names the line of the page.
-            exec(compile("\n" * block.line + block.text, str(page), "exec"), space)
-        else:
-            run_console(block, page, shell)
+    for library in NEEDED.findall(page.read_text(encoding="utf-8")):
+        pytest.importorskip(library, reason=f"{library} is not installed")
+    with patch.dict(os.environ):  # what a page sets, its commands see
+        for block in blocks_of(page):
+            if block.language == "python":
+                # Padding, so that a traceback names the line of the page.
+                exec(compile("\n" * block.line + block.text, str(page), "exec"), space)
+            else:
+                run_console(block, page, {**os.environ, **shell})
+    if "s3fs" in sys.modules:  # which keeps clients by their parameters, not by the environment
+        sys.modules["s3fs"].S3FileSystem.clear_instance_cache()
 
 
 def run_console(block: Block, page: Path, environment: dict[str, str]) -> None:

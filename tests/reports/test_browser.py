@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from daskcluster.reports.contents import Clusters, Report
 from daskcluster.reports.html import as_html
+from tests.browser import browse, needs_browser
 from tests.reports.models import make_model
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--disable-dev-shm-usage", "--hide-scrollbars",
-)  # fmt: skip
 ASK = """<script>addEventListener("load", () => { document.title =
   [...document.images].map(i => i.naturalWidth).join(" ") + "; " +
   (document.documentElement.scrollWidth <= innerWidth) })</script></body>"""
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium is installed")
-
-
-def browse(page: Path, folder: Path, *flags: str) -> str:
-    command = [str(BROWSER), *FLAGS, f"--user-data-dir={folder / 'profile'}", *flags, page.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return done.stdout
+pytestmark = needs_browser
 
 
 def test_a_browser_shows_the_page(tmp_path: Path) -> None:
