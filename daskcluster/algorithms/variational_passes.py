@@ -136,7 +136,7 @@ class TruncatedPasses:
     def _search(self) -> Search:
         settings, number = self._settings, self._n_steps
         key = Key(settings.seed, "mixture candidates", number)
-        return Search(self.neighbours, settings.rule, settings.n_random, key)
+        return Search(self.neighbours, settings.rule_of(number), settings.n_random, key)
 
     def _pass(
         self,

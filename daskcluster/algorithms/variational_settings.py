@@ -20,7 +20,8 @@ class EMSettings:
         Clusters drawn at random for each row in each E-step.
     warmup_steps : int
         E-steps before the first variance is set.
-    rule : {"tile", "row"}
+    rule : {"tile", "row", "alternate"}
+        Of `Search`, or both in turn.
     floor : float
         Least variance.
     tol : float
@@ -41,3 +42,10 @@ class EMSettings:
     max_iter: int = 300
     seed: int = 0
     max_time: float | None = None
+
+    def rule_of(self, number: int) -> str:
+        """Return where rows look in a pass, the first of which is 0."""
+        if self.rule != "alternate":
+            return self.rule
+        searches = number - (number > self.warmup_steps)  # the pass after them does not search
+        return "tile" if searches % 2 else "row"

@@ -61,10 +61,11 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     tol : float
         Stop when the free energy changes by less than this times itself; 0: never.
     max_iter : int
-    search : {"tile", "row"}
+    search : {"tile", "row", "alternate"}
         Where rows look: at their own components and the neighbours' neighbours of the nearest
         (``"tile"``), or at the neighbours of all their own components (``"row"``, as in the paper): as
-        many, but not shared by the rows of a component, hence slower.
+        many, but not shared by the rows of a component, hence slower. ``"alternate"``: both in turn,
+        which ends in better optima where either alone is stuck, at the mean of their costs.
     chain_length : int
         Of ``init="afk-mc2"``.
     random_state : int, RandomState, Generator or None

@@ -18,7 +18,7 @@ from daskcluster.parameters.shared import (
 from daskcluster.parameters.table import Parameter
 
 COVARIANCE_TYPES = ("isotropic", "spherical", "diag")
-SEARCHES = ("tile", "row")
+SEARCHES = ("tile", "row", "alternate")
 
 MIXTURE = (
     N_CLUSTERS.varied(help="Number of components."),
@@ -57,7 +57,8 @@ MIXTURE = (
         "search",
         str,
         "tile",
-        "Where rows look: tile shares candidates among rows, row is the literal search of the paper.",
+        "Where rows look: tile shares candidates among rows, row is the literal search of the paper, "
+        "alternate takes them in turn.",
         choices=SEARCHES,
     ),
     CHAIN_LENGTH,

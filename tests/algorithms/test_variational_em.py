@@ -58,7 +58,7 @@ def assert_same(a, b):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("rule", ["tile", "row"])
+@pytest.mark.parametrize("rule", ["tile", "row", "alternate"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_iteration_is_that_of_the_reference(kind, rule, dtype):
     X = mixture_rows(dtype=dtype)
@@ -97,7 +97,7 @@ def test_all_clusters_in_every_set_is_exact_em(kind):
 # -- laws -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", ["tile", "row"])
+@pytest.mark.parametrize("rule", ["tile", "row", "alternate"])
 @pytest.mark.parametrize(("q", "g", "n_random"), [(5, 5, 0), (3, 3, 1), (1, 4, 0), (5, 2, 2)])
 def test_the_free_energy_never_falls(rule, q, g, n_random):
     X = mixture_rows(2000, 8, 60, dtype=np.float32, seed=3)

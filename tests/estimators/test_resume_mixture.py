@@ -28,6 +28,7 @@ FITS: dict[str, dict[str, Any]] = {
     "isotropic": {"warmup_steps": 1},
     "spherical": {"covariance_type": "spherical", "n_random": 1},
     "diag": {"covariance_type": "diag", "search": "row"},
+    "alternate": {"search": "alternate"},
     "exact": {"truncation": K},
     "given means": {"init": case("float32")[0][:K]},
     "ends by itself": {"tol": 1e-2, "max_iter": 40},

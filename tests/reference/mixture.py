@@ -157,12 +157,14 @@ def var_gmm(
         [list(s) for s in sets], [list(g) for g in neighbours],
     )  # fmt: skip
     mixture.rooted = kind == "isotropic"
+    rules = ("row", "tile") if rule == "alternate" else (rule, rule)
     for step in range(warmup + 1):
-        e_step(X, mixture, rule, draw(step))
+        e_step(X, mixture, rules[step % 2], draw(step))
     mixture.variances[:] = first_variance(X, mixture, gamma)
     for iteration in range(n_iter):
         if iteration:
-            e_step(X, mixture, rule, draw(warmup + iteration))
+            step = warmup + iteration
+            e_step(X, mixture, rules[step % 2], draw(step))
         q, bounds = posteriors(X, mixture)
         mixture.trace.append(free_energy(gamma, bounds))
         shared = kind == "isotropic" or iteration < SHARED_STEPS

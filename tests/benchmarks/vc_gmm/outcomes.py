@@ -9,6 +9,8 @@ from typing import Any
 
 PROGRAMS = ("k-means++", "greedy k-means++", "AFK-MC2", "var-GMM-S", "LWCS", "vc-GMM")
 TOLERANCE = 1e-4
+SEARCHES = {"tile": "", "row": ", search by rows", "alternate": ", both searches"}
+"""How a label of Table 1 ends."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Setting:
     @property
     def label(self) -> str:
         """What it is called in Table 1."""
-        return f"{self.program}, search by rows" if self.search == "row" else self.program
+        return f"{self.program}{SEARCHES[self.search]}"
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def _notes_of_table_1() -> list[str]:
         "tiles. By the clock, runs on a quiet machine only compare.",
         "k-means is plain Lloyd, as in the paper (bounds would skip most of its distances). k-means++ "
         "draws one candidate a step as in the paper; greedy is the library's default, 2 + log C. Search by "
-        'rows is the paper\'s to the letter, `search="row"`.',
+        'rows is the paper\'s to the letter, `search="row"`; both in turn is `search="alternate"`.',
         "Distances are those that iterations say they computed (the first one's with the search before "
         "it), and for seeding: C N (greedy: (candidates + 1) C N), AFK-MC2 m C^2 / 2 and one for each of "
         "its rows; a coreset: N.",
