@@ -12,6 +12,7 @@ from daskcluster.cli.values import ParamType, click_type
 from daskcluster.errors import InvalidParameterError
 from daskcluster.parameters.catalogue import (
     ALGORITHMS,
+    Algorithm,
     check_parameters,
     find_algorithm,
     parameters_by_name,
@@ -26,13 +27,18 @@ Variants = Mapping[str, Parameter]
 """One parameter as each algorithm that has it has it."""
 
 
-def parameter_options(required: Sequence[str] = ()) -> Callable[[F], F]:
-    """Give a command ``--algorithm`` and one flag for every parameter of any algorithm."""
+Catalogue = Mapping[str, Algorithm]
+
+
+def parameter_options(
+    required: Sequence[str] = (), catalogue: Catalogue = ALGORITHMS
+) -> Callable[[F], F]:
+    """Give a command ``--algorithm`` and one flag for every parameter of any algorithm of a catalogue."""
 
     def decorate(function: F) -> F:
-        for name, variants in reversed(parameters_by_name().items()):
-            function = _flag(name, variants, required=name in required)(function)
-        return _algorithm(function)
+        for name, variants in reversed(parameters_by_name(catalogue).items()):
+            function = _flag(name, variants, catalogue, required=name in required)(function)
+        return _algorithm(catalogue)(function)
 
     return decorate
 
@@ -45,39 +51,41 @@ def given_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
 class AlgorithmCommand(SectionedCommand):
     """A command whose help ends with what each algorithm is."""
 
+    catalogue: Catalogue = ALGORITHMS
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_options(ctx, formatter)
         with formatter.section("Algorithms"):
-            formatter.write_dl([(name, entry.about) for name, entry in ALGORITHMS.items()])
+            formatter.write_dl([(name, entry.about) for name, entry in self.catalogue.items()])
 
 
-def _algorithm(function: F) -> F:
-    decorated: F = option(
+def _algorithm(catalogue: Catalogue) -> Any:
+    return option(
         "--algorithm",
         section=EVERY,
-        type=click.Choice(list(ALGORITHMS)),
-        default=next(iter(ALGORITHMS)),
+        type=click.Choice(list(catalogue)),
+        default=next(iter(catalogue)),
         show_default=True,
         is_eager=True,  # other flags are read as it has them
         metavar="NAME",
         help="One of those at the end.",
-    )(function)
-    return decorated
+    )
 
 
-def _flag(name: str, variants: Variants, *, required: bool) -> Any:
+def _flag(name: str, variants: Variants, catalogue: Catalogue, *, required: bool) -> Any:
     first = next(iter(variants.values()))
-    section = _section(variants)
+    section = _section(variants, catalogue)
     text = _help(variants, required=required)
     if first.kind is bool:
         flags = f"{first.flag}/--no-{first.flag[2:]}"
-        return option(flags, name, section=section, default=None, help=text, callback=_check_switch)
+        check = _switch_check(catalogue)
+        return option(flags, name, section=section, default=None, help=text, callback=check)
     return option(
         first.flag,
         name,
         section=section,
         required=required,
-        type=AsTheAlgorithmHasIt(name),
+        type=AsTheAlgorithmHasIt(name, catalogue),
         metavar=_metavar(variants),
         help=text,
     )
@@ -88,26 +96,30 @@ class AsTheAlgorithmHasIt(ParamType):
 
     name = "value"
 
-    def __init__(self, parameter: str) -> None:
-        self._parameter = parameter
+    def __init__(self, parameter: str, catalogue: Catalogue = ALGORITHMS) -> None:
+        self._parameter, self._catalogue = parameter, catalogue
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        return click_type(_chosen(ctx, self._parameter)).convert(value, param, ctx)
+        chosen = _chosen(ctx, self._parameter, self._catalogue)
+        return click_type(chosen).convert(value, param, ctx)
 
 
-def _check_switch(ctx: click.Context, param: click.Parameter, value: bool | None) -> bool | None:
-    if value is not None:
-        _chosen(ctx, str(param.name))
-    return value
+def _switch_check(catalogue: Catalogue) -> Callable[..., bool | None]:
+    def check(ctx: click.Context, param: click.Parameter, value: bool | None) -> bool | None:
+        if value is not None:
+            _chosen(ctx, str(param.name), catalogue)
+        return value
+
+    return check
 
 
-def _chosen(ctx: click.Context, name: str) -> Parameter:
+def _chosen(ctx: click.Context, name: str, catalogue: Catalogue) -> Parameter:
     algorithm = ctx.params["algorithm"]
     try:
-        check_parameters(algorithm, [name])
+        check_parameters(algorithm, [name], catalogue)
     except InvalidParameterError as error:
         raise click.UsageError(str(error), ctx) from error
-    return find_algorithm(algorithm).parameters[name]
+    return find_algorithm(algorithm, catalogue).parameters[name]
 
 
 # -- help -----------------------------------------------------------------------------------------
@@ -133,9 +145,9 @@ def _help(variants: Variants, *, required: bool) -> str:
     return f"{first.help}{shown}"
 
 
-def _section(variants: Variants) -> str:
+def _section(variants: Variants, catalogue: Catalogue) -> str:
     """Return the heading under which a flag stands: the algorithms that have it, or lack it."""
-    lacking = [name for name in ALGORITHMS if name not in variants]
+    lacking = [name for name in catalogue if name not in variants]
     if not lacking:
         return EVERY
     if len(lacking) < len(variants):

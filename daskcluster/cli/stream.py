@@ -22,11 +22,14 @@ from daskcluster.cli.options import (
     weights_option,
 )
 from daskcluster.cli.output import Console
-from daskcluster.cli.parameter_flags import given_parameters
-from daskcluster.cli.sections import SectionedCommand, option
-from daskcluster.cli.table_flags import table_options
+from daskcluster.cli.parameter_flags import (
+    AlgorithmCommand,
+    given_parameters,
+    parameter_options,
+)
+from daskcluster.cli.sections import option
 from daskcluster.cli.values import Duration
-from daskcluster.parameters.streaming import STREAMING
+from daskcluster.parameters.streams import STREAMS
 
 if TYPE_CHECKING:
     from daskcluster.streaming.cycle import Cycle
@@ -36,7 +39,13 @@ SETTLE = 10.0
 """Seconds for which objects must not have changed, where the source is looked at again and again."""
 
 
-@click.command("stream", cls=SectionedCommand)
+class StreamCommand(AlgorithmCommand):
+    """A command that drives one of the algorithms of streams."""
+
+    catalogue = STREAMS
+
+
+@click.command("stream", cls=StreamCommand)
 @click.argument("source")
 @array_option
 @weights_option
@@ -90,7 +99,7 @@ SETTLE = 10.0
     show_default=True,
     help="Where to listen for that.",
 )
-@table_options(STREAMING, "Clustering", required=("n_clusters",))
+@parameter_options(required=("n_clusters",), catalogue=STREAMS)
 @takes_place
 @takes_task
 @takes_console

@@ -48,6 +48,7 @@ def rows_of_status(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return a status as names and values, for people."""
     drift, updated = found["drift"], datetime.fromtimestamp(found["updated"], UTC)
     rows = [
+        ("algorithm", str(found["algorithm"])),
         ("rows seen", f"{found['rows_seen']:,}"),
         ("remembered", f"{found['remembered']:,.6g}"),
         ("objects", f"{found['objects']:,} ({found['rejected']} rejected)"),

@@ -197,7 +197,7 @@ class MiniBatchKMeans(KMeansEstimator):
         MemoryLimitError
             The engine's memory does not suffice.
         """
-        self._check_parameters()
+        self.check_parameters()
         fit = self._begin_fit(MiniBatchFit, X, sample_weight, resume=resume)
         run, self._state = fit.run()
         self._seed = fit.seed
@@ -229,7 +229,7 @@ class MiniBatchKMeans(KMeansEstimator):
         InvalidParameterError
             The first call has fewer rows than there are clusters.
         """
-        self._check_parameters()
+        self.check_parameters()
         fresh = not hasattr(self, "cluster_centers_")
         dataset = fit_dataset(self, X, sample_weight, reset=fresh)
         chunk = whole(dataset)
@@ -308,7 +308,8 @@ class MiniBatchKMeans(KMeansEstimator):
         """Whether steps are those of stochastic k-means, which are taken in runs."""
         return self.batch_size == 1 and self.learning_rate == "count" and not self._unit
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
+        """Refuse parameters that `fit` would refuse."""
         owner = type(self).__name__
         check_whole(owner, "n_clusters", self.n_clusters, 1)
         check_whole(owner, "batch_size", self.batch_size, 1)

@@ -194,7 +194,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         MemoryLimitError
             The engine's memory does not suffice.
         """
-        self._check_parameters()
+        self.check_parameters()
         dataset = dense_dataset(self, X, sample_weight)
         check_enough_rows(dataset, self.n_components)
         engine = choose_engine(self.engine, dataset)
@@ -208,7 +208,8 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
 
     # -- checks -----------------------------------------------------------------------------------
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
+        """Refuse parameters that `fit` would refuse."""
         owner = type(self).__name__
         least = {"n_components": 1, "truncation": 1, "n_neighbors": 2, "n_random": 0}
         least |= {"warmup_steps": 0, "max_iter": 0, "chain_length": 1, "checkpoint_every": 1}

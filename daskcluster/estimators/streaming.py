@@ -31,12 +31,9 @@ from daskcluster.estimators.streaming_refit import RefitSettings
 from daskcluster.estimators.verbose import all_callbacks
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.parameters.shared import METRICS
-from daskcluster.parameters.streaming import automatic_size
+from daskcluster.parameters.streaming import leaf_rows_of, summary_size
 from daskcluster.randomness import as_seed
 from daskcluster.typing import Dataset
-
-LEAF_SHARE = 8
-"""A leaf is so many coresets long, in whole thousands of rows."""
 
 _FROM_CENTRES = {
     "cluster_centers_": "centres",
@@ -291,12 +288,10 @@ class StreamingKMeans(KMeansEstimator):
     def fold_settings(self, dtype: str, seed: int) -> FoldSettings:
         """Return what decides a stream of rows in `dtype`, but the rows."""
         most = max(self.n_clusters, self.max_clusters or 0)
-        size = automatic_size(most) if self.coreset_size == "auto" else int(self.coreset_size)
-        unit = self._unit
-        leaf_rows = -(-LEAF_SHARE * size // 1024) * 1024
+        size, unit = summary_size(self.coreset_size, most), self._unit
         forgetting = Forgetting.of(self.half_life, self.window)
         return FoldSettings(
-            LeafSettings(size, leaf_rows, seed, dtype, unit, forgetting),
+            LeafSettings(size, leaf_rows_of(size), seed, dtype, unit, forgetting),
             RefitSettings(
                 self.n_clusters,
                 most,

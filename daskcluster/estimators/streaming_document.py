@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,14 @@ from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
 
 KIND = "stream"
 
-_PER_CLUSTER = ("centres", "births", "weights", "costs", "sizes")
 _OF_A_NODE = ("level", "first", "stop", "oldest", "newest")
+
+_READERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
+    "int": read_count,
+    "float": read_number,
+    "str": read_text,
+}
+"""By the types of plain fields of centres; all others are arrays."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -50,19 +57,17 @@ def document_of(fold: StreamFold) -> Document:
     _put(arrays, "drift_counts", [fold.drift.counts])
     body["history"] = fold.history
     if fold.fitted is not None:
-        fitted = fold.fitted
-        arrays |= {f"fitted_{name}": getattr(fitted, name) for name in _PER_CLUSTER}
-        body["fitted"] = {
-            "n_rows": fitted.n_rows,
-            "n_iter": fitted.n_iter,
-            "stop_reason": fitted.stop_reason,
-            "seeding": fitted.seeding,
-        }
+        values = {each.name: getattr(fold.fitted, each.name) for each in fields(fold.fitted)}
+        of_clusters = [name for name, value in values.items() if isinstance(value, np.ndarray)]
+        arrays |= {f"fitted_{name}": values.pop(name) for name in of_clusters}
+        body["fitted"] = values
     return Document(KIND, body, arrays)
 
 
-def fold_of(document: Document, settings: FoldSettings) -> StreamFold:
-    """Return the state that `document` describes, of a stream with `settings`.
+def fold_of(
+    document: Document, settings: FoldSettings, kind: type[StreamFold] = StreamFold
+) -> StreamFold:
+    """Return the state of class `kind` that `document` describes, of a stream with `settings`.
 
     Raises
     ------
@@ -70,7 +75,7 @@ def fold_of(document: Document, settings: FoldSettings) -> StreamFold:
         It does not describe one.
     """
     body, arrays = document.body, document.arrays
-    fold = StreamFold.empty(settings)
+    fold = kind.empty(settings)
     tree, clock = fold.tree, read_mapping(body, "clock")
     tree.n_leaves, tree.n_rows = read_count(clock, "n_leaves"), read_count(clock, "n_rows")
     tree.now, fold.since = read_number(clock, "now"), read_number(clock, "since")
@@ -84,15 +89,18 @@ def fold_of(document: Document, settings: FoldSettings) -> StreamFold:
     fold.drift = Drift.of(read_mapping(body, "drift"), counts)
     fold.history = list(read_records(body, "history"))
     if "fitted" in body:
-        facts = read_mapping(body, "fitted")
-        fold.fitted = StreamCentres(
-            **{name: arrays[f"fitted_{name}"] for name in _PER_CLUSTER},
-            n_rows=read_count(facts, "n_rows"),
-            n_iter=read_count(facts, "n_iter"),
-            stop_reason=read_text(facts, "stop_reason"),
-            seeding=read_text(facts, "seeding"),
-        )
+        fold.fitted = _centres(settings.refit.finds, read_mapping(body, "fitted"), arrays)
     return fold
+
+
+def _centres(kind: type[StreamCentres], facts: Mapping[str, Any], arrays: Arrays) -> StreamCentres:
+    given: dict[str, Any] = {}
+    for each in fields(kind):
+        reader = _READERS.get(str(each.type))
+        given[each.name] = (
+            arrays[f"fitted_{each.name}"] if reader is None else reader(facts, each.name)
+        )
+    return kind(**given)
 
 
 def _nodes(records: Sequence[Mapping[str, Any]], rows: Rows, arrays: Arrays) -> list[Node]:

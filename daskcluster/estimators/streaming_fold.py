@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from daskcluster.coresets.node import LeafSettings, Node
 from daskcluster.coresets.pieces import Piece, Position
@@ -17,7 +17,7 @@ from daskcluster.coresets.stream_rows import StreamRows
 from daskcluster.coresets.tree import CoresetTree
 from daskcluster.data.open import open_dataset
 from daskcluster.estimators.streaming_drift import Drift, measure_fit
-from daskcluster.estimators.streaming_refit import RefitSettings, StreamCentres, refit
+from daskcluster.estimators.streaming_refit import Search, StreamCentres
 from daskcluster.events import Callback, DriftFound, publish
 from daskcluster.typing import Dataset
 
@@ -37,12 +37,12 @@ class FoldSettings:
     Attributes
     ----------
     leaf : LeafSettings
-    refit : RefitSettings
+    refit : Search
     drift_threshold : float
     """
 
     leaf: LeafSettings
-    refit: RefitSettings
+    refit: Search
     drift_threshold: float
 
     def comparable(self) -> LeafSettings:
@@ -65,7 +65,11 @@ class StreamFold:
         Weight of the rows that came since, and since the last local search.
     history : list of dict
         A record for each of the last hundred times that centres were sought.
+    most_found : int
+        Centres that are kept for `take_found`.
     """
+
+    most_found: ClassVar[int] = _MOST_HISTORY
 
     settings: FoldSettings
     tree: CoresetTree
@@ -78,7 +82,7 @@ class StreamFold:
     _found: list[StreamCentres] = field(default_factory=list, repr=False)
 
     @classmethod
-    def empty(cls, settings: FoldSettings) -> StreamFold:
+    def empty(cls, settings: FoldSettings) -> Self:
         return cls(settings, CoresetTree(settings.leaf))
 
     @property
@@ -115,7 +119,7 @@ class StreamFold:
             return False
         was_high = self.drift.is_high
         found = measure_fit(
-            node.rows, node.weights, self.fitted.centres, unit=self.settings.refit.unit
+            node.rows, node.weights, self.fitted.centres, unit=self.settings.leaf.unit
         )
         self.drift = self.drift.after(found, self.settings.drift_threshold)
         return self.drift.is_high and not was_high
@@ -134,20 +138,20 @@ class StreamFold:
             return
         high = self.drift.is_high
         fresh = high or self.since_fresh * FRESH_SHARE >= self.tree.weight
-        found = refit(
-            *self.tree.summary(),
-            self.fitted,
-            self.settings.refit,
-            self.n_rows,
-            fresh=fresh,
-            grow=high,
+        found = self.settings.refit.seek(
+            *self.tree.summary(), self.fitted, self.n_rows, fresh=fresh, grow=high
         )
         if found is None:
             return
-        self.fitted, self.since = found, 0.0
+        self.since = 0.0
         if fresh:
             self.since_fresh = 0.0
-        self._found = [*self._found[-_MOST_HISTORY:], found]
+        self._take_over(found)
+
+    def _take_over(self, found: StreamCentres) -> None:
+        """Let centres come into force."""
+        self.fitted = found
+        self._found = [*self._found[-self.most_found :], found]
         record = {
             "iteration": 1 + (self.history[-1]["iteration"] if self.history else 0),
             "n_rows": self.n_rows,
@@ -164,8 +168,9 @@ class StreamFold:
             if self.fitted is not None and self.fitted.n_rows == self.n_rows:
                 self._current = self.fitted
             else:
-                summary = self.tree.summary()
-                self._current = refit(*summary, self.fitted, self.settings.refit, self.n_rows)
+                self._current = self.settings.refit.seek(
+                    *self.tree.summary(), self.fitted, self.n_rows
+                )
         return self._current
 
     def take_found(self) -> list[StreamCentres]:
@@ -183,7 +188,7 @@ class StreamFold:
         if self.fitted is not None:
             self._seek()
 
-    def twin(self) -> StreamFold:
+    def twin(self) -> Self:
         """Return a state that goes its own way from here; what is in both is never changed in place."""
         tree = CoresetTree(self.tree.settings)
         tree.__dict__.update(self.tree.__dict__, nodes=list(self.tree.nodes))

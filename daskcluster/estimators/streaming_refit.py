@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -52,6 +52,58 @@ class RefitSettings:
     def unit(self) -> bool:
         return self.metric == "cosine"
 
+    @property
+    def finds(self) -> type[StreamCentres]:
+        return StreamCentres
+
+    def seek(
+        self,
+        rows: Rows,
+        weights: np.ndarray,
+        before: StreamCentres | None,
+        n_rows: int,
+        *,
+        fresh: bool = False,
+        grow: bool = False,
+    ) -> StreamCentres | None:
+        """Return the centres of a summary; see `refit`."""
+        return refit(rows, weights, before, self, n_rows, fresh=fresh, grow=grow)
+
+
+class Search(Protocol):
+    """How centres are found on rows of a stream: small, and a function of what it is given."""
+
+    @property
+    def finds(self) -> type[StreamCentres]:
+        """The class of what is found."""
+        ...
+
+    def seek(
+        self,
+        rows: Rows,
+        weights: np.ndarray,
+        before: StreamCentres | None,
+        n_rows: int,
+        *,
+        fresh: bool = False,
+        grow: bool = False,
+    ) -> StreamCentres | None:
+        """Return the centres of weighted rows, from those before; None if there are too few rows.
+
+        Parameters
+        ----------
+        rows : Rows, shape (m, d)
+        weights : ndarray of shape (m,)
+        before : StreamCentres, optional
+        n_rows : int
+            Rows that the stream has had.
+        fresh : bool
+            Do not only refine those before.
+        grow : bool
+            There may be more clusters than before.
+        """
+        ...
+
 
 @dataclass(frozen=True)
 class StreamCentres:
@@ -85,6 +137,19 @@ class StreamCentres:
     @property
     def inertia(self) -> float:
         return float(self.costs.sum())
+
+    def nearest(self, rows: Rows, *, unit: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return the label (n,), int32, and the squared distance (n,), float64, of every row."""
+        return nearest_with_distances(rows, self.centres, unit=unit)
+
+
+def births_after(before: StreamCentres | None, centres: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return the births of centres: of those that were there before theirs, of all others `n_rows`."""
+    births = np.full(len(centres), n_rows, np.int64)
+    if before is not None:
+        same = np.flatnonzero(is_the_same(before.centres, centres))
+        births[same] = before.births[same]
+    return births
 
 
 def refit(
@@ -233,7 +298,4 @@ class _Refit:
 
     def _dated(self, found: StreamCentres, before: StreamCentres) -> StreamCentres:
         """Return centres with the births of those that were there before."""
-        births = found.births.copy()
-        same = np.flatnonzero(is_the_same(before.centres, found.centres))
-        births[same] = before.births[same]
-        return replace(found, births=births)
+        return replace(found, births=births_after(before, found.centres, self.n_rows))

@@ -10,7 +10,6 @@ from daskcluster.data.stores import locate
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.jobs.run import Run
-from daskcluster.parameters.catalogue import check_parameters
 from daskcluster.typing import Reach
 
 if TYPE_CHECKING:
@@ -136,6 +135,7 @@ def open_stream(
     *,
     state: str,
     n_clusters: int,
+    algorithm: str = "streaming",
     random_state: int | None = 0,
     labels: str | None = None,
     distances: str | None = None,
@@ -160,6 +160,11 @@ def open_stream(
     state : str
         URL of the state: what was folded, the ledger, and all versions of the model.
     n_clusters : int
+        Of a mixture, its components.
+    algorithm : {"streaming", "mini-batch", "vc-gmm"}
+        What learns: k-means of a summary of all rows, centres moved by each row once, or a Gaussian
+        mixture of the summary. Models are those of `daskcluster.StreamingKMeans`, `MiniBatchKMeans` and
+        `VariationalGaussianMixture`.
     random_state : int
         Of a new state; one that is there keeps its own.
     labels, distances : str, optional
@@ -180,22 +185,21 @@ def open_stream(
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
     **parameters
-        Further parameters of `daskcluster.StreamingKMeans`, e.g. ``half_life``.
+        Further ones of the algorithm, e.g. ``half_life``: see `daskcluster.parameters.streams.STREAMS`.
 
     Returns
     -------
     StreamLoop
     """
-    check_parameters("streaming", {"n_clusters": n_clusters, **parameters})
     if not settle >= 0.0:
         raise InvalidParameterError(f"settle={settle!r} should be >= 0, in seconds.")
     # Scikit-learn takes long to import.
-    from daskcluster.estimators.streaming import StreamingKMeans
+    from daskcluster.streaming.learner import make_learner
     from daskcluster.streaming.loop import StreamLoop
     from daskcluster.streaming.sources import open_source
 
-    estimator = StreamingKMeans(n_clusters, random_state=random_state, **parameters)
-    estimator.check_parameters()
+    given = {"n_clusters": n_clusters, "random_state": random_state, **parameters}
+    learner = make_learner(algorithm, given)
     ours = tuple(url for url in (state, labels, distances) if url is not None)
     opened = open_source(
         source,
@@ -208,7 +212,7 @@ def open_stream(
     )
     return StreamLoop(
         opened,
-        estimator,
+        learner,
         state,
         labels=labels,
         distances=distances,

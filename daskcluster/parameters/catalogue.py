@@ -190,8 +190,8 @@ ALGORITHMS: dict[str, Algorithm] = {
 """From names to algorithms. The first is the default."""
 
 
-def find_algorithm(name: str) -> Algorithm:
-    """Return the algorithm called `name`.
+def find_algorithm(name: str, catalogue: Mapping[str, Algorithm] = ALGORITHMS) -> Algorithm:
+    """Return the algorithm called `name` in a catalogue.
 
     Raises
     ------
@@ -203,28 +203,32 @@ def find_algorithm(name: str) -> Algorithm:
     >>> find_algorithm("elkan").class_name
     'KMeans'
     """
-    if name not in ALGORITHMS:
+    if name not in catalogue:
         raise InvalidParameterError(
-            f"algorithm={name!r} should be one of {', '.join(ALGORITHMS)}{_meant(name, ALGORITHMS)}."
+            f"algorithm={name!r} should be one of {', '.join(catalogue)}{_meant(name, catalogue)}."
         )
-    return ALGORITHMS[name]
+    return catalogue[name]
 
 
-def owners(parameter: str) -> tuple[str, ...]:
+def owners(parameter: str, catalogue: Mapping[str, Algorithm] = ALGORITHMS) -> tuple[str, ...]:
     """Return the names of the algorithms that have `parameter`, in the catalogue's order."""
-    return tuple(name for name, entry in ALGORITHMS.items() if parameter in entry.parameters)
+    return tuple(name for name, entry in catalogue.items() if parameter in entry.parameters)
 
 
-def parameters_by_name() -> dict[str, dict[str, Parameter]]:
+def parameters_by_name(
+    catalogue: Mapping[str, Algorithm] = ALGORITHMS,
+) -> dict[str, dict[str, Parameter]]:
     """Return every parameter of any algorithm, by name and then by algorithm."""
     found: dict[str, dict[str, Parameter]] = {}
-    for algorithm, entry in ALGORITHMS.items():
+    for algorithm, entry in catalogue.items():
         for name, parameter in entry.parameters.items():
             found.setdefault(name, {})[algorithm] = parameter
     return found
 
 
-def check_parameters(algorithm: str, names: Any) -> None:
+def check_parameters(
+    algorithm: str, names: Any, catalogue: Mapping[str, Algorithm] = ALGORITHMS
+) -> None:
     """Refuse parameters that `algorithm` does not have.
 
     Raises
@@ -236,14 +240,14 @@ def check_parameters(algorithm: str, names: Any) -> None:
     --------
     >>> check_parameters("lloyd", ["max_iter", "tol"])
     """
-    known = find_algorithm(algorithm).parameters
+    known = find_algorithm(algorithm, catalogue).parameters
     for name in names:
         if name not in known:
-            raise InvalidParameterError(_lacks(algorithm, name, known))
+            raise InvalidParameterError(_lacks(algorithm, name, catalogue))
 
 
-def _lacks(algorithm: str, name: str, known: Mapping[str, Parameter]) -> str:
-    others = owners(name)
+def _lacks(algorithm: str, name: str, catalogue: Mapping[str, Algorithm]) -> str:
+    known, others = catalogue[algorithm].parameters, owners(name, catalogue)
     remedy = (
         f"{name!r} is a parameter of {', '.join(others)}"
         if others

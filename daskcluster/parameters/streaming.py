@@ -18,29 +18,43 @@ from daskcluster.parameters.table import Parameter
 
 LEAST_SIZE = 2_000
 
+SUMMARY_SIZE = Parameter(
+    "coreset_size",
+    int,
+    "auto",
+    "Rows of each coreset of the summary. auto: 20 k max(1, ln k), at least 2,000.",
+    word="auto",
+    least=1,
+)
+
+HALF_LIFE = Parameter(
+    "half_life",
+    str,
+    None,
+    "Rows weigh half as much when so many have come after them, or when they are so old (6h, 7d), by "
+    "the time stamps of their objects.",
+)
+
+WINDOW = Parameter(
+    "window",
+    str,
+    None,
+    "Forget rows when so many have come after them, or when they are so old.",
+)
+
+DRIFT_THRESHOLD = Parameter(
+    "drift_threshold",
+    float,
+    1.5,
+    "New rows no longer fit when their error is so many times what it used to be.",
+    least=1,
+)
+
 STREAMING = (
     N_CLUSTERS,
-    Parameter(
-        "coreset_size",
-        int,
-        "auto",
-        "Rows of each coreset of the summary. auto: 20 k max(1, ln k), at least 2,000.",
-        word="auto",
-        least=1,
-    ),
-    Parameter(
-        "half_life",
-        str,
-        None,
-        "Rows weigh half as much when so many have come after them, or when they are so old (6h, 7d), by "
-        "the time stamps of their objects.",
-    ),
-    Parameter(
-        "window",
-        str,
-        None,
-        "Forget rows when so many have come after them, or when they are so old.",
-    ),
+    SUMMARY_SIZE,
+    HALF_LIFE,
+    WINDOW,
     Parameter(
         "max_clusters",
         int,
@@ -48,13 +62,7 @@ STREAMING = (
         "Budget of clusters that may be added when new rows no longer fit. Default: none are.",
         least=1,
     ),
-    Parameter(
-        "drift_threshold",
-        float,
-        1.5,
-        "New rows no longer fit when their error is so many times what it used to be.",
-        least=1,
-    ),
+    DRIFT_THRESHOLD,
     INIT.varied(
         help="How to choose the first centres. auto: k-means++. The URL of a saved model is a warm start."
     ),
@@ -68,6 +76,26 @@ STREAMING = (
     CHAIN_LENGTH,
 )
 """All of them but ``engine`` and ``callbacks``, which are objects."""
+
+
+LEAF_SHARE = 8
+"""A leaf is so many coresets long, in whole thousands of rows."""
+
+
+def summary_size(given: int | str, n_clusters: int) -> int:
+    """Return the rows of a coreset where `coreset_size` is `given`."""
+    return automatic_size(n_clusters) if given == "auto" else int(given)
+
+
+def leaf_rows_of(size: int) -> int:
+    """Return the rows of a leaf that becomes a coreset of `size` rows.
+
+    Examples
+    --------
+    >>> leaf_rows_of(2000)
+    16384
+    """
+    return -(-LEAF_SHARE * size // 1024) * 1024
 
 
 def automatic_size(n_clusters: int) -> int:

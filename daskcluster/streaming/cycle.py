@@ -27,6 +27,7 @@ class Cycle:
     remembered : float
         The weight that all rows have left.
     n_clusters : int or None
+    algorithm : str
     seconds : float
     """
 
@@ -41,6 +42,7 @@ class Cycle:
     drift: dict[str, Any]
     remembered: float
     n_clusters: int | None
+    algorithm: str
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidDataError
-from daskcluster.estimators.streaming import StreamingKMeans
 from daskcluster.estimators.streaming_fold import StreamFold
 from daskcluster.estimators.streaming_pass import fold_dataset
 from daskcluster.estimators.streaming_refit import StreamCentres
 from daskcluster.events import Callback
 from daskcluster.streaming.arrival import Source
 from daskcluster.streaming.attempts import UNREADABLE, sum_up
+from daskcluster.streaming.learner import Learner
 from daskcluster.streaming.ledger import Entry
 from daskcluster.streaming.sorting import Finding, New, Oddity
 from daskcluster.streaming.state import StreamState
@@ -119,7 +119,7 @@ def fold_wave(
     state: StreamState,
     wanted: Sequence[New],
     source: Source,
-    estimator: StreamingKMeans,
+    learner: Learner,
     engine: Any,
     callbacks: Sequence[Callback] = (),
 ) -> Wave:
@@ -131,7 +131,7 @@ def fold_wave(
         IN/OUT.
     wanted : sequence of New
     source : Source
-    estimator : StreamingKMeans
+    learner : Learner
     engine : object
         As `daskcluster.engine.choose.choose_engine` takes it.
     callbacks : sequence of callables
@@ -141,7 +141,7 @@ def fold_wave(
     Cost: rows are read once; those of a wave once more for each unreadable object in it.
     """
     wave = Wave()
-    left = _opened(wanted, source, state, estimator, wave)
+    left = _opened(wanted, source, state, learner, wave)
     while left and not wave.is_stopped:
         assert state.fold is not None
         chosen = choose_engine(engine, left[0].dataset)
@@ -225,7 +225,7 @@ def _opened(
     wanted: Sequence[New],
     source: Source,
     state: StreamState,
-    estimator: StreamingKMeans,
+    learner: Learner,
     wave: Wave,
 ) -> list[_Ready]:
     ready = []
@@ -236,9 +236,10 @@ def _opened(
         except UNREADABLE as error:
             _reject(new, str(error), state, wave)
             continue
+        learner.check_rows(dataset)
         if state.fold is None:
             dtype = compute_dtype(dataset.dtype).name
-            state.fold = StreamFold.empty(estimator.fold_settings(dtype, state.seed))
+            state.fold = learner.empty(dtype, state.seed)
             state.n_features = dataset.n_features
         ready.append(_Ready(new, dataset))
     return ready

@@ -17,7 +17,7 @@ from daskcluster.data.growing_array import write_rows_at
 from daskcluster.data.sink import ZarrSink
 from daskcluster.data.stores import Location
 from daskcluster.engine.engine import Engine
-from daskcluster.estimators.streaming_drift import nearest_with_distances
+from daskcluster.estimators.streaming_refit import StreamCentres
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.streaming.folding import Folded
 from daskcluster.typing import Range, Reach
@@ -32,11 +32,11 @@ class Spell:
     Attributes
     ----------
     start : int
-    centres : ndarray of shape (k, d)
+    centres : StreamCentres
     """
 
     start: int
-    centres: np.ndarray
+    centres: StreamCentres
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,12 @@ def label_spells(chunk: Chunk, params: SpellParams) -> np.ndarray:
             continue
         place = slice(first - chunk.start, last - chunk.start)
         rows = chunk.rows[place]
-        if rows.dtype != spell.centres.dtype:
-            rows = rows.astype(spell.centres.dtype)
+        dtype = spell.centres.centres.dtype
+        if rows.dtype != dtype:
+            rows = rows.astype(dtype)
         if not isinstance(rows, SparseRows):
             rows = np.ascontiguousarray(rows)
-        labels, distances = nearest_with_distances(rows, spell.centres, unit=params.unit)
+        labels, distances = spell.centres.nearest(rows, unit=params.unit)
         found["label"][place] = labels
         found["distance"][place] = np.sqrt(distances)
     return found
@@ -174,7 +175,7 @@ def _spells(folded: Folded) -> tuple[Spell, ...] | None:
             centres = folded.after()
             if centres is None:
                 return None
-        found.append(Spell(row + shift, centres.centres))
+        found.append(Spell(row + shift, centres))
     return tuple(found)
 
 

@@ -12,11 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from daskcluster.coresets.forgetting import Forgetting
 from daskcluster.data.stores import locate
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.streaming import StreamingKMeans
 from daskcluster.events import Callback, CycleEnded, DriftFound, Event, Notice, publish
 from daskcluster.randomness import as_seed
 from daskcluster.streaming.arrival import Source
@@ -24,13 +22,11 @@ from daskcluster.streaming.cycle import Cycle
 from daskcluster.streaming.drift import drift_facts
 from daskcluster.streaming.folding import fold_wave, waves
 from daskcluster.streaming.labels import LabelWriter
+from daskcluster.streaming.learner import Learner
 from daskcluster.streaming.portions import Portions
 from daskcluster.streaming.sorting import Finding, Settling, sort_out
 from daskcluster.streaming.state import StateStore, StreamState
 from daskcluster.streaming.status import status_of
-
-_NOT_OF_THE_STATE = ("engine", "callbacks", "verbose", "random_state")
-"""Parameters on which the result does not depend; the seed is kept in the state."""
 
 
 @dataclass
@@ -40,8 +36,8 @@ class StreamLoop:
     Attributes
     ----------
     source : Source
-    estimator : StreamingKMeans
-        The parameters; it learns nothing itself.
+    learner : Learner
+        The algorithm and its parameters.
     state_url : str
     labels, distances : str or None
         URLs under which labels and distances of new rows are written.
@@ -55,7 +51,7 @@ class StreamLoop:
     """
 
     source: Source
-    estimator: StreamingKMeans
+    learner: Learner
     state_url: str
     labels: str | None = None
     distances: str | None = None
@@ -66,13 +62,11 @@ class StreamLoop:
     _drifts: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
-        self.estimator.check_parameters()
         if self.distances is not None and self.labels is None:
             raise InvalidParameterError(
                 f"distances={self.distances!r} are written beside labels; give labels= too."
             )
-        forgetting = Forgetting.of(self.estimator.half_life, self.estimator.window)
-        if forgetting.by_time and not self.source.has_times:
+        if self.learner.forgetting.by_time and not self.source.has_times:
             raise InvalidParameterError(
                 "half_life or window is a time, but rows of this source have none: objects below a prefix "
                 "have; give a number of rows."
@@ -84,17 +78,15 @@ class StreamLoop:
         self._told: set[Finding] = set()
 
     def _facts(self) -> dict[str, Any]:
-        parameters = self.estimator.get_params(deep=False)
-        plain = {
-            name: value if isinstance(value, (int, float, str, type(None))) else repr(value)
-            for name, value in parameters.items()
-            if name not in _NOT_OF_THE_STATE
+        return {
+            "source": self.source.facts(),
+            "algorithm": self.learner.algorithm,
+            "parameters": self.learner.facts(),
         }
-        return {"source": self.source.facts(), "parameters": plain}
 
     def _loaded(self) -> StreamState:
-        given = self.estimator.random_state
-        return self.store.load(self.estimator, as_seed(0 if given is None else given))
+        given = self.learner.parameters["random_state"]
+        return self.store.load(self.learner, as_seed(0 if given is None else given))
 
     @property
     def is_drawn(self) -> bool:
@@ -134,14 +126,14 @@ class StreamLoop:
                 self.state,
                 wanted,
                 self.source,
-                self.estimator,
+                self.learner,
                 self.engine,
                 self._watchers,
             )
             findings += wave.findings
             if self.labels is not None:
                 self._write_labels(wave.folded)
-            self.store.commit(self.state, self.estimator)
+            self.store.commit(self.state, self.learner)
             if wave.is_stopped:
                 break
         return findings
@@ -152,7 +144,7 @@ class StreamLoop:
         writer = LabelWriter(
             locate(self.labels, options),
             None if self.distances is None else locate(self.distances, options),
-            self.estimator.metric == "cosine",
+            self.learner.unit,
         )
         for each in folded:
             engine = choose_engine(self.engine, each.dataset)
@@ -192,6 +184,7 @@ class StreamLoop:
             {} if fold is None else fold.drift.body(),
             0.0 if fold is None else fold.remembered,
             None if fitted is None else len(fitted.centres),
+            self.learner.algorithm,
             seconds,
         )
 

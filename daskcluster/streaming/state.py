@@ -23,13 +23,13 @@ from typing import Any
 from daskcluster.data.stores import Location, locate
 from daskcluster.data.whole_files import names_below, read_whole, remove_file, write_whole
 from daskcluster.errors import CheckpointError, ModelFormatError
-from daskcluster.estimators.streaming import StreamingKMeans
-from daskcluster.estimators.streaming_document import document_of, fold_of
+from daskcluster.estimators.streaming_document import document_of
 from daskcluster.estimators.streaming_fold import StreamFold
 from daskcluster.models.checkpoint import CheckpointFolder
 from daskcluster.models.document import Document
 from daskcluster.models.fields import read_count, read_mapping, read_records, read_text
 from daskcluster.models.persist import load_document, save_model
+from daskcluster.streaming.learner import Learner
 from daskcluster.streaming.ledger import Ledger
 from daskcluster.streaming.status import STATUS
 
@@ -85,7 +85,7 @@ class StateStore:
         self._ledger = self.place.child("ledger")
         self._named: list[set[str]] = []
 
-    def load(self, estimator: StreamingKMeans, seed: int) -> StreamState:
+    def load(self, learner: Learner, seed: int) -> StreamState:
         """Return the state of the last commit, or an empty one with `seed`.
 
         Raises
@@ -104,10 +104,9 @@ class StateStore:
         seed = int(read_text(body, "seed"))
         fold = None
         if "fold" in body:
-            settings = estimator.fold_settings(read_text(body, "dtype"), seed)
             document = Document(found.kind, read_mapping(body, "fold"), found.arrays)
             try:
-                fold = fold_of(document, settings)
+                fold = learner.restored(document, read_text(body, "dtype"), seed)
             except (KeyError, ModelFormatError) as error:
                 raise CheckpointError(
                     f"The state at {self.place.url!r} cannot be gone on from ({error}); it may be of "
@@ -125,7 +124,7 @@ class StateStore:
         self.point(state)  # a run may have been stopped between its commit and this
         return state
 
-    def commit(self, state: StreamState, estimator: StreamingKMeans) -> None:
+    def commit(self, state: StreamState, learner: Learner) -> None:
         """Make a state, its ledger and its model count.
 
         Raises
@@ -142,7 +141,7 @@ class StateStore:
                 f"The state at {self.place.url!r} was committed by another loop meanwhile; run one at a "
                 "time on a state."
             )
-        state.version = self._save_model(state, estimator)
+        state.version = self._save_model(state, learner)
         segments = state.ledger.write(self._ledger)
         body: dict[str, Any] = {
             "ledger": segments,
@@ -162,7 +161,7 @@ class StateStore:
         self.point(state)
         self._tidy({str(segment["name"]) for segment in segments})
 
-    def _save_model(self, state: StreamState, estimator: StreamingKMeans) -> int | None:
+    def _save_model(self, state: StreamState, learner: Learner) -> int | None:
         """Save the model of a state, unless it is there already; return its version."""
         if state.fold is None or state.fold.current() is None:
             return None
@@ -171,9 +170,9 @@ class StateStore:
         try:
             load_document(place.url, place.storage_options())
         except ModelFormatError:
-            fitted = estimator.standing_for(state.fold, state.n_features)
+            model = learner.model_of(state.fold, state.n_features)
             options = place.storage_options() or None
-            save_model(fitted.to_model(), place.url, overwrite=True, storage_options=options)
+            save_model(model, place.url, overwrite=True, storage_options=options)
         return version
 
     def model(self, version: int) -> Location:

@@ -14,6 +14,12 @@ from daskcluster.estimators.streaming_document import document_of
 from daskcluster.streaming.loop import StreamLoop
 
 OPTIONS = {"n_clusters": 4, "coreset_size": 120, "random_state": 1}
+OPTIONS_OF: dict[str, dict[str, Any]] = {
+    "streaming": OPTIONS,
+    "mini-batch": {"n_clusters": 4, "batch_size": 64, "random_state": 1},
+    "vc-gmm": {**OPTIONS, "covariance_type": "diag"},
+}
+"""Leaves of about a thousand rows, under each algorithm."""
 
 
 def portion(number: int, rows: int = 700) -> np.ndarray:
@@ -36,8 +42,9 @@ def put(folder: Path, number: int, rows: np.ndarray | None = None, **attributes:
     return path
 
 
-def open_loop(source: Any, state: Any, **more: Any) -> StreamLoop:
-    return jobs.open_stream(str(source), state=str(state), **{**OPTIONS, **more})
+def open_loop(source: Any, state: Any, *, algorithm: str = "streaming", **more: Any) -> StreamLoop:
+    options = {**OPTIONS_OF[algorithm], **more}
+    return jobs.open_stream(str(source), state=str(state), algorithm=algorithm, **options)
 
 
 def bits(loop: StreamLoop) -> dict[str, Any]:

@@ -1,0 +1,52 @@
+"""What a stream may be clustered with: the names that ``stream --algorithm NAME`` and `jobs.stream` accept.
+
+The names are those of the catalogue of fits. An algorithm has fewer parameters here: a stream has no end to
+stop at, and is committed by its own rules.
+"""
+
+from __future__ import annotations
+
+from daskcluster.parameters.catalogue import Algorithm
+from daskcluster.parameters.minibatch import MINI_BATCH
+from daskcluster.parameters.mixture import MIXTURE
+from daskcluster.parameters.streaming import (
+    DRIFT_THRESHOLD,
+    HALF_LIFE,
+    STREAMING,
+    SUMMARY_SIZE,
+    WINDOW,
+)
+from daskcluster.parameters.table import Parameter
+
+
+def _without(table: tuple[Parameter, ...], *names: str) -> tuple[Parameter, ...]:
+    return tuple(parameter for parameter in table if parameter.name not in names)
+
+
+_STOPS = ("verbose", "max_time", "checkpoint", "checkpoint_every")
+_OF_PASSES = ("max_iter", "max_no_improvement", "tol", "init_size", "validation")
+
+STREAMS: dict[str, Algorithm] = {
+    "streaming": Algorithm(
+        "daskcluster.streaming.kmeans_learner:KMeansLearner",
+        STREAMING,
+        about="k-means of a summary of all rows, which may forget old ones; centres keep their numbers",
+    ),
+    "mini-batch": Algorithm(
+        "daskcluster.streaming.minibatch_learner:MiniBatchLearner",
+        (*_without(MINI_BATCH, *_STOPS, *_OF_PASSES), HALF_LIFE, DRIFT_THRESHOLD),
+        about="centres moved by each row once; nothing else is kept",
+    ),
+    "vc-gmm": Algorithm(
+        "daskcluster.streaming.mixture_learner:MixtureLearner",
+        (
+            *_without(MIXTURE, *_STOPS, "coreset_size"),
+            SUMMARY_SIZE,
+            HALF_LIFE,
+            WINDOW,
+            DRIFT_THRESHOLD,
+        ),
+        about="a Gaussian mixture of the same summary, by truncated EM",
+    ),
+}
+"""From names to what learns (a `daskcluster.streaming.learner.Learner`). The first is the default."""
