@@ -18,7 +18,8 @@ from tests.browser import browse, needs_browser
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ("errors", "events", "jobs", "metrics")
-TARGET = re.compile(r'(?:href|src)="([^"#]+)(?:#[^"]*)?"')
+TARGET = re.compile(r'(?:href|src)="([^"#]*)#?([^"]*)"')
+ID = re.compile(r' id="([^"]+)"')
 LOADED = re.compile(r'<(?:script|img|iframe|source)[^>]* src="([^"]+)"|<link[^>]* href="([^"]+)"')
 NO_PROXY = "http://127.0.0.1:9"  # nobody listens there
 
@@ -55,16 +56,29 @@ def test_every_page_of_the_tree_is_there(site: Path) -> None:
     assert (site / "deploy" / "README.html").exists() or (site / "deploy" / "index.html").exists()
 
 
-def test_links_and_pictures_lead_to_files(pages: dict[Path, str]) -> None:
-    lost = {
-        f"{page.name}: {target}"
-        for page, text in pages.items()
-        if page.name != "404.html"  # its links begin at the root of a server
-        for target in map(unescape, TARGET.findall(text))
-        if not re.match(r"[a-z]+:", target)
-        if not (page.parent / unquote(target)).exists()
-    }
+def test_links_and_pictures_lead_to_something(pages: dict[Path, str]) -> None:
+    anchors = {page: set(ID.findall(text)) for page, text in pages.items()}
+    lost = set()
+    for page, text in pages.items():
+        if page.name == "404.html":  # its links begin at the root of a server
+            continue
+        for target, anchor in TARGET.findall(text):
+            if re.match(r"[a-z]+:", target):
+                continue
+            path = (
+                Path(os.path.normpath(page.parent / unquote(unescape(target)))) if target else page
+            )
+            known = anchors.get(path, {""}) | {"__comments", "__codelineno"}
+            if not path.exists() or (anchor and path in pages and unquote(anchor) not in known):
+                lost.add(f"{page.name}: {target}#{anchor}")
     assert lost == set()
+
+
+def test_public_names_in_the_text_lead_to_the_reference(site: Path) -> None:
+    text = (site / "how-to" / "choose-an-algorithm.html").read_text(encoding="utf-8")
+    assert 'href="../reference/k-means.html#daskcluster.KMeans"><code>KMeans</code>' in text
+    other = (site / "how-to" / "migrate.html").read_text(encoding="utf-8")
+    assert "<td><code>MiniBatchKMeans</code></td>" in other  # theirs, in the column of theirs
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[Path, str]) -> None:
