@@ -20,6 +20,7 @@ BENCHMARKS = {
     "nested": "tests.benchmarks.bench_nested",
     "coreset": "tests.benchmarks.bench_coreset",
     "stream": "tests.benchmarks.bench_stream",
+    "stream-drift": "tests.benchmarks.bench_stream_drift",
     "pipeline": "tests.benchmarks.bench_pipeline",
     "mixture": "tests.benchmarks.bench_mixture",
     "kernel-rows": "tests.benchmarks.bench_kernel_rows",

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import json
 import random
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +16,7 @@ import zarr
 from daskcluster.models import checkpoint
 from daskcluster.streaming import folding, labels, ledger, state
 from tests.streaming.feeds import bits, open_loop, portion, put
+from tests.streaming.killing import good_rows, start
 
 N = 6
 
@@ -93,51 +91,19 @@ def test_stopped_at_any_point(tmp_path: Path, algorithm: str, n_points: int) -> 
         assert outcome(feed, tmp_path / str(die_at), algorithm) == want, die_at
 
 
-PROGRAM = """
-import os, random, signal, sys, time
-import daskcluster.estimators.streaming, daskcluster.streaming.labels, daskcluster.streaming.loop
-import zarr
-from tests.streaming.feeds import open_loop
-
-feed, state, n_kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
-rng = random.Random(n_kills)
-for number in range(n_kills):
-    heard, said = os.pipe()
-    child = os.fork()  # of a process that has imported everything, and started no thread
-    if not child:
-        loop = open_loop(feed, state)
-        os.write(said, b"o")
-        loop.run(0.05, lambda cycle: os.write(said, b"."))
-    os.read(heard, 1)
-    if number % 3 == 2:
-        os.read(heard, 1)  # now and then something must be done
-    time.sleep(rng.uniform(0.0, 0.8))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    os.close(heard), os.close(said)
-"""
-
-
 def killed_while_it_runs(tmp_path: Path, n_kills: int, n_objects: int) -> None:
-    """Kill processes that run the loop, one after the other, while objects land."""
-    feed, staging, root = tmp_path / "feed", tmp_path / "staging", Path(__file__).parents[2]
+    """Kill processes that run the loop, one after the other, while another process writes objects."""
+    feed = tmp_path / "feed"
     feed.mkdir()
-    arguments = [str(feed), str(tmp_path / "state"), str(n_kills)]
-    killer = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
-    )
-    for number in range(n_objects):
-        # Whole at once: the order in which objects are seen is that of their names.
-        put(staging, number, portion(number, 900)).rename(feed / f"part-{number:04d}.zarr")
-        time.sleep(n_kills / n_objects)
-    assert killer.wait(timeout=250) == 0
+    killer = start("kill", feed, tmp_path / "state", n_kills, "{}")
+    writer = start("write", feed, n_objects, n_kills / n_objects / 2, "null")
+    assert writer.wait(timeout=250) == killer.wait(timeout=250) == 0
+    assert json.loads(killer.stdout.read())["ended"] == 0
     loop, whole = open_loop(feed, tmp_path / "state"), open_loop(feed, tmp_path / "whole")
     before = loop.state.rows_seen
     loop.cycle()
     whole.cycle()
-    assert 0 < before <= loop.state.rows_seen == n_objects * 900
+    assert 0 < before <= loop.state.rows_seen == good_rows(n_objects)
     assert bits(loop) == bits(whole)
 
 

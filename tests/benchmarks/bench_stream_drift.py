@@ -1,0 +1,134 @@
+"""A mixture that drifts, followed by the loop of streams with each of its algorithms."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.benchmarks.harness import Options, Table, say
+from tests.benchmarks.plots import canvas_of, save, why_not
+
+TAKES = "about a minute on 2 cores (--quick: a quarter of it)"
+
+CLOUDS, FEATURES, OBJECT_ROWS = 5, 2, 2_000
+OBJECTS, QUICK_OBJECTS = 120, 40
+HALF_LIFE = 2_000
+JUMP_AT = 0.7
+"""Where in the stream the last cloud is gone and another one has come up elsewhere."""
+
+FOLLOWERS: Mapping[str, dict[str, Any]] = {
+    "streaming, half-life": {"algorithm": "streaming", "half_life": HALF_LIFE, "coreset_size": 200},
+    "mini-batch, half-life": {"algorithm": "mini-batch", "half_life": HALF_LIFE, "batch_size": 100},
+    "vc-gmm, half-life": {"algorithm": "vc-gmm", "half_life": HALF_LIFE, "coreset_size": 200},
+    "streaming, nothing forgotten": {"algorithm": "streaming", "coreset_size": 200},
+}
+COLOURS = dict(zip(FOLLOWERS, ("#0072b2", "#e69f00", "#009e73", "#999999"), strict=True))
+
+
+def run(options: Options) -> list[Any]:
+    """Return the table of errors, and the plot."""
+    folder = options.folder("daskcluster-stream-drift")
+    n_objects = QUICK_OBJECTS if options.quick else OBJECTS
+    try:
+        found = {}
+        for name, parameters in FOLLOWERS.items():
+            say(f"  {name}")
+            found[name] = follow(folder / name, n_objects, parameters)
+        return [_table(found, n_objects), _plot(found, n_objects, options)]
+    finally:
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+# -- the stream ----------------------------------------------------------------------------------------
+
+
+def middles(at: float) -> np.ndarray:
+    """Return where the clouds are when the share `at` of the stream has gone by, (k, d)."""
+    angles = 2 * np.pi * (np.arange(CLOUDS - 1) / (CLOUDS - 1) + 0.4 * at)
+    ring = 20 * np.column_stack([np.cos(angles), np.sin(angles)])
+    return np.vstack([ring, [[0.0, 0.0]] if at < JUMP_AT else [[40.0, 0.0]]])
+
+
+def rows_at(number: int, n_objects: int) -> np.ndarray:
+    """Return the rows of one object."""
+    rng = np.random.default_rng(number)
+    centres = middles(number / n_objects)
+    rows = centres[rng.integers(0, CLOUDS, OBJECT_ROWS)] + rng.normal(size=(OBJECT_ROWS, FEATURES))
+    return rows.astype(np.float32)
+
+
+def follow(folder: Path, n_objects: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a cycle after each arrival; return centres, excess errors and drifts by arrival.
+
+    The excess error of an arrival is the mean squared distance of its rows to the centres that were there
+    when it had come, over that to the true middles, less one.
+    """
+    import zarr
+
+    import daskcluster as dc
+    from daskcluster import jobs
+
+    loop = jobs.open_stream(
+        str(folder / "feed"), state=str(folder / "state"), n_clusters=CLOUDS, **parameters
+    )
+    found: dict[str, Any] = {"centres": [], "excess": [], "drifts": []}
+    for number in range(n_objects):
+        rows = rows_at(number, n_objects)
+        zarr.create_array(str(folder / "feed" / f"{number:04d}.zarr"), data=rows)
+        cycle = loop.cycle()
+        model = dc.load_model(str(cycle.model))
+        centres = model.means_ if hasattr(model, "means_") else model.cluster_centers_
+        true = dc.quantization_error(rows, middles(number / n_objects).astype(np.float32))
+        found["excess"].append(dc.quantization_error(rows, centres) / true - 1.0)
+        found["centres"].append(centres)
+        found["drifts"] += [number] * bool(cycle.drifts)
+    return found
+
+
+# -- what is shown -----------------------------------------------------------------------------------
+
+
+def _table(found: Mapping[str, dict[str, Any]], n_objects: int) -> Table:
+    jump = round(JUMP_AT * n_objects)
+    table = Table(
+        f"{n_objects} objects of {OBJECT_ROWS:,} x {FEATURES} rows from {CLOUDS} clouds, four of which go "
+        f"0.4 of the way round a circle while the fifth jumps at object {jump}; a cycle after each: mean "
+        f"squared distance of an object's rows to the centres that have just seen it, over that to the "
+        f"true middles, less one; half-life {HALF_LIFE:,} rows",
+        ["", "before the jump", "over the last eighth", "drift told at object"],
+    )
+    for name, each in found.items():
+        excess = each["excess"]
+        before, after = np.mean(excess[jump // 2 : jump]), np.mean(excess[-n_objects // 8 :])
+        told = ", ".join(map(str, each["drifts"])) or "-"
+        table.rows.append([name, f"{before:.0%}", f"{after:.0%}", told])
+    return table
+
+
+def _plot(found: Mapping[str, dict[str, Any]], n_objects: int, options: Options) -> Any:
+    if (missing := why_not(options.images)) is not None:
+        return missing
+    assert options.images is not None
+    with canvas_of("stream-drift", (7.6, 3.4)) as canvas:
+        plane, curve = canvas.subplots(1, 2)
+        path = np.array([middles(number / n_objects) for number in range(n_objects)])
+        for cloud in range(CLOUDS):
+            plane.plot(path[:, cloud, 0], path[:, cloud, 1], ":", color="black", linewidth=1)
+        for name, each in found.items():
+            track = np.array(each["centres"])[::4].reshape(-1, FEATURES)
+            plane.plot(*track.T, ".", color=COLOURS[name], markersize=3)
+            curve.plot(
+                np.maximum(each["excess"], 1e-3), color=COLOURS[name], linewidth=1, label=name
+            )
+        plane.set_aspect("equal")
+        plane.set_title("centres and the ways of the clouds", fontsize=8)
+        curve.set(yscale="log", xlabel="object")
+        curve.set_title("excess error of the object just seen", fontsize=8)
+        curve.legend(fontsize=6, frameon=False)
+        text = "Centres of a stream that follow five clouds, and their errors by algorithm"
+        return save(canvas, options.images / "stream-drift.svg", text)
