@@ -62,8 +62,10 @@ def rows_at(number: int, n_objects: int) -> np.ndarray:
     return rows.astype(np.float32)
 
 
-def follow(folder: Path, n_objects: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Make a cycle after each arrival; return centres, excess errors and drifts by arrival.
+def follow(
+    folder: Path, n_objects: int, parameters: Mapping[str, Any], stop: int | None = None
+) -> dict[str, Any]:
+    """Make a cycle after each arrival, or the first `stop`; return centres, excess errors and drifts.
 
     The excess error of an arrival is the mean squared distance of its rows to the centres that were there
     when it had come, over that to the true middles, less one.
@@ -77,7 +79,7 @@ def follow(folder: Path, n_objects: int, parameters: Mapping[str, Any]) -> dict[
         str(folder / "feed"), state=str(folder / "state"), n_clusters=CLOUDS, **parameters
     )
     found: dict[str, Any] = {"centres": [], "excess": [], "drifts": []}
-    for number in range(n_objects):
+    for number in range(n_objects if stop is None else stop):
         rows = rows_at(number, n_objects)
         zarr.create_array(str(folder / "feed" / f"{number:04d}.zarr"), data=rows)
         cycle = loop.cycle()

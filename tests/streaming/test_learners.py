@@ -18,6 +18,7 @@ from daskcluster.estimators.load import named
 from daskcluster.parameters.catalogue import ALGORITHMS
 from daskcluster.parameters.streams import STREAMS
 from daskcluster.streaming.learner import make_learner
+from tests.benchmarks.bench_stream_drift import FOLLOWERS, follow
 from tests.streaming.feeds import OPTIONS_OF, bits, open_loop, portion, put
 
 N = 8
@@ -157,6 +158,30 @@ def test_a_half_life_by_time_counts_in_batches_too(tmp_path: Path) -> None:
 
 
 @others
+def test_rows_without_weight_do_nothing(tmp_path: Path, algorithm: str) -> None:
+    for number in range(3):
+        rows, weights = portion(number).astype(np.float64), np.full(700, 2.0)
+        rows[::2], weights[::2] = 1e3, 0.0
+        group = zarr.create_group(str(tmp_path / "feed" / f"{number}.zarr"))
+        group.create_array("X", data=rows, chunks=(300, 3))
+        group.create_array("w", data=weights, chunks=(300,))
+    places = {"array": "X", "weights": "w", "labels": str(tmp_path / "labels")}
+    loop = open_loop(tmp_path / "feed", tmp_path / "state", algorithm=algorithm, **places)
+    cycle = loop.cycle()
+    assert cycle.remembered == 3 * 700
+    model = dc.load_model(cycle.model)
+    centres = getattr(model, "means_", None)
+    centres = model.cluster_centers_ if centres is None else centres
+    assert centres.dtype == np.float64
+    assert np.abs(centres).max() < 12
+    assert bits(
+        open_loop(
+            tmp_path / "feed", tmp_path / "state", algorithm=algorithm, array="X", weights="w"
+        )
+    ) == bits(loop)
+
+
+@others
 def test_drift_is_found(tmp_path: Path, algorithm: str) -> None:
     for number in range(6):
         put(tmp_path / "feed", number, portion(number, 1024))
@@ -166,6 +191,16 @@ def test_drift_is_found(tmp_path: Path, algorithm: str) -> None:
     (drift,) = loop.cycle().drifts
     assert drift["ratio"] > 1.5
     assert loop.cycle().n_clusters == 4
+
+
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_clouds_that_walk_are_followed(tmp_path: Path, name: str) -> None:
+    found = follow(tmp_path, 120, FOLLOWERS[name], stop=14)
+    # The error of rows that have just come, over that about their true middles.
+    if "nothing forgotten" in name:
+        assert found["excess"][-1] > 2.0
+    else:
+        assert found["excess"][-1] < 1.0
 
 
 def test_sparse_rows(tmp_path: Path) -> None:
