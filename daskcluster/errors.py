@@ -77,3 +77,7 @@ class JobCancelledError(DaskClusterError, RuntimeError):
 
 class JobNotFoundError(DaskClusterError, LookupError):
     """The scheduler knows no job of that name."""
+
+
+class BenchmarkError(DaskClusterError, RuntimeError):
+    """Some cells of a comparison could not be measured; the others were, and are kept."""

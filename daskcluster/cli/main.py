@@ -39,6 +39,7 @@ COMMANDS = {
     "stream": "Keep a model of a growing source up to date.",
     "stream-status": "Show how such a stream is.",
     "report": "Write a page about a model.",
+    "bench": "Compare with other libraries on this machine.",
     "jobs": "See and stop jobs on a Dask scheduler.",
 }
 """Commands and what they do; each has a module of its own name (with _ for -)."""

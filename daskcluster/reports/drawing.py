@@ -25,7 +25,7 @@ def can_draw() -> bool:
 
 def as_svg(chart: Chart, name: str) -> str:
     """Return the chart as SVG; the same chart and name give the same text."""
-    with _style(name):
+    with style(name):
         figure = _figure(chart.height)
         chart.draw(figure)
         written = io.StringIO()
@@ -42,7 +42,7 @@ def as_png(charts: Sequence[tuple[str, Chart]], title: str) -> bytes:
     """
     if not can_draw():
         raise MissingExtraError(f"a PNG is drawn, but {MISSING}.")
-    with _style(title):
+    with style(title):
         heights = [chart.height + 0.3 for _, chart in charts]
         figure = _figure(sum(heights, 0.4))
         figure.suptitle(title, fontsize=10)
@@ -55,21 +55,27 @@ def as_png(charts: Sequence[tuple[str, Chart]], title: str) -> bytes:
     return written.getvalue()
 
 
-def _figure(height: float) -> Any:
+def blank(inches: tuple[float, float], **settings: Any) -> Any:
+    """Return an empty drawing of that width and height."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
+    return Figure(figsize=inches, facecolor="white", **settings)
 
 
 @contextmanager
-def _style(name: str) -> Iterator[None]:
+def style(name: str, font_size: float = 8) -> Iterator[None]:
+    """Draw under settings for which the same chart and name give the same bytes, and text stays text."""
     import matplotlib as mpl
 
     settings: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": name,
-        "font.size": 8,
+        "font.size": font_size,
         "axes.linewidth": 0.6,
     }
     with mpl.rc_context(settings):
         yield
+
+
+def _figure(height: float) -> Any:
+    return blank((WIDTH, height), layout="constrained")

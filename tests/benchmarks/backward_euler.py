@@ -218,7 +218,7 @@ def euler(rows: np.ndarray, cell: Cell, block: int, options: Options) -> np.ndar
 def lloyd(rows: np.ndarray, cell: Cell, block: int, options: Options) -> np.ndarray:
     """Return the inertia of Lloyd's algorithm (EM) from random rows."""
     from daskcluster import KMeans, LocalEngine
-    from tests.benchmarks.peers import quietly
+    from daskcluster.bench.peers import quietly
 
     found = []
     for first in _first_centres(rows, cell.k, block):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.bench.ooc_fit import BOUNDS_BYTES, start
+from daskcluster.bench.plots import Curve, Panel, draw
 from tests.benchmarks.harness import Figure, Note, Options, Table, say, turns
-from tests.benchmarks.ooc_fit import BOUNDS_BYTES
 from tests.benchmarks.ooc_rows import Layout, prepare
-from tests.benchmarks.plots import Curve, Panel, draw
 
 TAKES = (
     "about a quarter of an hour on 2 cores, and 2.6 GB of disk in --scratch DIR, removed afterwards "
@@ -32,7 +29,6 @@ CLUSTERS = 50
 MOST_REPEATS = 3
 ORDERS = {"arrival": "cluster after cluster", "random": "random order"}
 BYTES_TARGET, SECONDS_TARGET = 0.5, 1.10
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(options: Options) -> list[Table | Figure | Note]:
@@ -78,20 +74,9 @@ def _compete(path: Path, k: int, options: Options) -> dict[str, list[dict[str, A
         found: dict[str, list[dict[str, Any]]] = {name: [] for name in ALGORITHMS}
         for name in turns(ALGORITHMS, _repeats(options)):
             say(f"  {name}")
-            found[name].append(_measure(path, file, name, options.threads))
+            words = [str(path), str(file), name, str(ITERATIONS), str(options.threads)]
+            found[name].append(start(words))
     return found
-
-
-def _measure(path: Path, centres: Path, algorithm: str, threads: int) -> dict[str, Any]:
-    words = [str(path), str(centres), algorithm, str(ITERATIONS), str(threads)]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks.ooc_fit", *words],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def check(order: str, found: dict[str, list[dict[str, Any]]], layout: Layout) -> None:

@@ -12,17 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.bench.energy import Rows, Run, lowest
+from daskcluster.bench.energy_programs import exact, mini_batches, nested, warm_up
 from tests.benchmarks.energy_plots import Band, EnergyPanel, draw_energies
-from tests.benchmarks.energy_programs import exact, mini_batches, nested, warm_up
-from tests.benchmarks.energy_runs import (
-    Run,
-    lowest,
-    mean_and_deviation,
-    open_files,
-    write_results,
-)
+from tests.benchmarks.energy_runs import mean_and_deviation, open_files, write_results
 from tests.benchmarks.harness import Figure, Note, Options, Table, say
-from tests.benchmarks.minibatch_sets import DENSE, SPARSE, Rows, chosen, finished
+from tests.benchmarks.minibatch_sets import DENSE, SPARSE, chosen, finished
 
 TAKES = (
     "about two and a half hours on 2 cores, 8 GB of memory and 0.4 GB of disk in --scratch DIR, removed "

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.bench.energy import Rows, Run, lowest
+from daskcluster.bench.energy_programs import nested, warm_up
 from tests.benchmarks.energy_plots import Band, EnergyPanel, draw_energies
-from tests.benchmarks.energy_programs import nested, warm_up
-from tests.benchmarks.energy_runs import Run, lowest, open_files, write_results
+from tests.benchmarks.energy_runs import open_files, write_results
 from tests.benchmarks.harness import Figure, Note, Options, Table, say
-from tests.benchmarks.minibatch_sets import DENSE, Rows, chosen, finished
+from tests.benchmarks.minibatch_sets import DENSE, chosen, finished
 
 TAKES = (
     "about two hours on 2 cores, 6 GB of memory and 0.4 GB of disk in --scratch DIR, removed afterwards "

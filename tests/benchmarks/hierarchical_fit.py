@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from daskcluster import HierarchicalKMeans, KMeans, LocalEngine
+from daskcluster.bench.ooc_fit import forget_peak, memory
+from daskcluster.bench.peers import quietly
 from daskcluster.events import Event, IterationEnded, SeedingEnded
 from daskcluster.models.balance import Balance
-from tests.benchmarks.ooc_fit import forget_peak, memory
-from tests.benchmarks.peers import quietly
 
 
 def estimator(run: str, k: int, **settings: Any) -> Any:

@@ -10,74 +10,20 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from daskcluster.bench.comparisons.nested import BATCH, CLUSTERS, QUICK, QUICK_CLUSTERS, mnist_rows
+from daskcluster.bench.energy import Rows
 from tests.benchmarks import digits
 from tests.benchmarks.harness import Options
 
-CLUSTERS, QUICK_CLUSTERS = 50, 10
-BATCH = 5000
-QUICK = 25
-"""By how much `--quick` divides the rows and the batches."""
 PATCH = 6
 PATCHES_OF_A_PICTURE = 100
 COLUMNS, TOPICS, WORDS = 47_000, 100, 76
 """Of the synthetic bags of words."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """One set.
-
-    Attributes
-    ----------
-    name, source : str
-        What it is called in tables and files; where it comes from.
-    rows, validation : ndarray or scipy CSR array of shape (n, d), float32
-    batch : int
-        Rows of a mini-batch, and of the first nested one.
-    k : int
-    """
-
-    name: str
-    source: str
-    rows: Any
-    validation: Any
-    batch: int = BATCH
-    k: int = CLUSTERS
-
-    @property
-    def n(self) -> int:
-        return int(self.rows.shape[0])
-
-    @property
-    def is_sparse(self) -> bool:
-        return not isinstance(self.rows, np.ndarray)
-
-    @property
-    def shape(self) -> str:
-        n, d = self.rows.shape
-        return f"{n:,} + {self.validation.shape[0]:,}, {d:,}, {self.k}"
-
-    def first_centres(self, seed: int) -> np.ndarray:
-        """Return `k` rows drawn at random, no two the same, as dense float32."""
-        order = np.random.default_rng(seed).permutation(self.n)[: 20 * self.k]
-        drawn = self.rows[order]
-        dense = drawn if isinstance(drawn, np.ndarray) else drawn.toarray()
-        # Copies of a row would be clusters that stay empty, in each program by its own rule.
-        first: dict[bytes, int] = {}
-        for i, row in enumerate(dense):
-            first.setdefault(row.tobytes(), i)
-        if len(first) < self.k:
-            raise ValueError(
-                f"{self.name} has {len(first)} distinct rows among {len(dense)}, k={self.k} are needed."
-            )
-        chosen = list(first.values())[: self.k]
-        return np.ascontiguousarray(dense[chosen], dtype=np.float32)
 
 
 def folder_of(options: Options) -> Path:
@@ -104,15 +50,6 @@ def chosen(names: Sequence[str], options: Options) -> Iterator[Rows]:
             raise ValueError(f"--sets {name} should be some of {','.join(names)}.")
     for name in options.sets or names:
         yield SETS[name](options)
-
-
-def mnist_digits(options: Options) -> Rows:
-    """Return MNIST: its training digits, judged by its test digits."""
-    n, n_validation = (60_000, 10_000) if not options.quick else (60_000 // QUICK, 10_000 // QUICK)
-    found, source = digits.source_digits(options.data, 70_000 if not options.quick else 4096)
-    split = digits.split_of(found)
-    rows, held_out = _grey(found[:split][:n]), _grey(found[split:][:n_validation])
-    return _rows("mnist", source, rows, held_out, options)
 
 
 def deformed_digits(options: Options) -> Rows:
@@ -201,7 +138,7 @@ def newspaper(options: Options) -> Rows:
 
 
 SETS: dict[str, Callable[[Options], Rows]] = {
-    "mnist": mnist_digits,
+    "mnist": mnist_rows,
     "digits": deformed_digits,
     "patches": patches,
     "connections": connections,

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks import harness
-from tests.benchmarks.energy_programs import Clock, as_scikit_learn_likes, energy
+from daskcluster.bench.energy import Rows
+from daskcluster.bench.energy_programs import Clock, as_scikit_learn_likes, energy
+from daskcluster.bench.peers import quietly
 from tests.benchmarks.energy_runs import write_results
-from tests.benchmarks.harness import Options, Outcome, Table, say, turns
-from tests.benchmarks.minibatch_sets import Rows, chosen, finished
-from tests.benchmarks.peers import quietly
+from tests.benchmarks.harness import Options, Outcome, Table, rest, say, turns
+from tests.benchmarks.minibatch_sets import chosen, finished
 
 TAKES = (
     "about ten minutes on 2 cores, 6 GB of memory and 0.4 GB of disk in --scratch DIR, removed afterwards "
@@ -57,7 +57,7 @@ def compete(rows: Rows, threads: int, repeats: int) -> dict[str, Outcome]:
     seconds: dict[str, list[float]] = {"steps": [], **{name: [] for name in programs}}
     centres = {name: program()[-1] for name, program in programs.items()}
     for name in turns(list(programs), repeats):
-        time.sleep(harness.REST)
+        rest()
         *spent, centres[name] = programs[name]()
         seconds[name].append(spent[-1])
         if name == "fit":

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from daskcluster.bench import energy_programs
+from daskcluster.bench.comparisons import nested
+from daskcluster.bench.energy import Rows, Run, moments
 from tests.benchmarks import (
-    bench_nested,
     digits,
-    energy_programs,
     energy_runs,
     figure2,
     figure3,
@@ -21,9 +22,9 @@ from tests.benchmarks import (
 )
 from tests.benchmarks.__main__ import main
 from tests.benchmarks.energy_plots import Band, EnergyPanel, draw_energies
-from tests.benchmarks.energy_runs import Run, RunFiles, mean_and_deviation, moments
+from tests.benchmarks.energy_runs import RunFiles, mean_and_deviation
 from tests.benchmarks.harness import Figure, Options, mixture
-from tests.benchmarks.minibatch_sets import SETS, Rows, chosen
+from tests.benchmarks.minibatch_sets import SETS, chosen
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ def test_means_are_relative_to_the_best():
 
 
 def test_runs_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tests.benchmarks.harness.REST", 0.0)
+    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
     made: list[str] = []
 
     def make() -> Run:
@@ -205,35 +206,20 @@ def test_nested_runs_have_a_moment_for_each_round(blobs: Rows):
 # -- tables and plots -------------------------------------------------------------------------------------
 
 
-def test_times_of_seeds_that_fail_are_bounds():
-    runs = {
-        "nested": [run_of([0.0, 1.0], [9.0, 4.0]), run_of([0.0, 1.0], [9.0, 4.02])],
-        bench_nested.PEER: [run_of([0.0, 20.0], [9.0, 4.01]), run_of([0.0, 30.0], [9.0, 8.0])],
-        bench_nested.KMEANS: [run_of([0.0, 5.0], [9.0, 4.0]), run_of([0.0, 5.0], [9.0, 4.2])],
-        "scikit-learn lloyd": [run_of([0.0, 5.0], [9.0, 4.0], 27.0)] * 2,
-    }
-    rows = Rows("mnist", "generated", np.zeros((10, 2), np.float32), np.zeros((5, 2), np.float32))
-    cells = bench_nested._reach(rows, runs)
-    assert cells[2:8] == ["4", "1", "2 of 2", "> 30", "1 of 2", ">= 25.0"]
-    cells = bench_nested._end(rows, runs)
-    assert cells[4] == "3.00"
-    assert cells[-2] == "-0.64"
-
-
-def test_a_benchmark_goes_on_with_the_runs_that_are_there(
+def test_a_benchmark_goes_on_with_the_seeds_that_are_there(
     blobs: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
-    monkeypatch.setattr("tests.benchmarks.harness.REST", 0.0)
-    monkeypatch.setattr(bench_nested, "QUICK_STEPS", 20)
-    monkeypatch.setitem(SETS, "mnist", lambda options: blobs)
-    words = ["nested", "--quick", "--seeds", "2", "--sets", "mnist", "--scratch", str(tmp_path)]
+    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
+    monkeypatch.setattr(nested, "QUICK_STEPS", 20)
+    monkeypatch.setitem(SETS, "digits", lambda options: replace(blobs, name="digits"))
+    words = ["nested-digits", "--quick", "--seeds", "2", "--scratch", str(tmp_path)]
     main([*words, "--keep"])
     first = capsys.readouterr()
-    assert "| mnist | 2,000 + 200, 4, 6 |" in first.out
-    assert "nested-1" in first.err
+    assert "| digits | 2,000 + 200, 4, 6 |" in first.out
+    assert "digits, seed 1" in first.err
     main(words)
     second = capsys.readouterr()
-    assert "nested-1" not in second.err
+    assert "digits, seed 1" not in second.err
     assert second.out.split("###")[1:] == first.out.split("###")[1:]
     assert list(tmp_path.iterdir()) == []
 
@@ -242,7 +228,7 @@ def test_a_benchmark_goes_on_with_the_runs_that_are_there(
 def test_figures_are_drawn_and_kept_as_numbers(
     name: str, curve: str, blobs: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
-    monkeypatch.setattr("tests.benchmarks.harness.REST", 0.0)
+    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
     monkeypatch.setitem(SETS, "digits", lambda options: replace(blobs, name="digits"))
     words = [
         name,
@@ -266,7 +252,7 @@ def test_figures_are_drawn_and_kept_as_numbers(
 
 
 def test_early_energies_are_above_late_ones(blobs: Rows, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("tests.benchmarks.harness.REST", 0.0)
+    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
     late, runs = figure3.compete(blobs, Options(quick=True, seeds=2, threads=1, scratch=tmp_path))
     assert set(runs) == {(name, rho) for name in figure3.BOUNDS for rho in figure3.RHOS}
     assert all(run.ended for run in runs[figure3.STANDARD])
@@ -277,7 +263,7 @@ def test_early_energies_are_above_late_ones(blobs: Rows, tmp_path: Path, monkeyp
 
 
 def test_programs_of_figure_2_share_their_start(blobs: Rows, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("tests.benchmarks.harness.REST", 0.0)
+    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
     runs = figure2.compete(blobs, Options(quick=True, seeds=1, threads=1, scratch=tmp_path))
     assert list(runs) == ["lloyd", "yinyang", "mbatch", "nmbatch"]
     assert len({run.energies[0] for (run,) in runs.values()}) == 1
@@ -292,7 +278,7 @@ def test_programs_of_figure_2_share_their_start(blobs: Rows, tmp_path: Path, mon
 
 
 def test_a_pass_is_timed_with_labels_and_without(blobs: Rows, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tests.benchmarks.harness.REST", 0.0)
+    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
     passes = table1.compete(blobs, 1, 2)
     assert {name: len(found.seconds) for name, found in passes.items()} == {
         "steps": 2, "fit": 2, "scikit-learn": 2, "scikit-learn fit": 2,

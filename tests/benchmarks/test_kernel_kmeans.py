@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
-from tests.benchmarks import bench_kernel_rows, harness, kernel_kmeans
+from tests.benchmarks import bench_kernel_rows, kernel_kmeans
 from tests.benchmarks.harness import Figure, Options, Table
 from tests.benchmarks.kernel_kmeans import problems, programs
 
@@ -47,7 +47,7 @@ def test_sets_run_and_what_is_finished_is_kept(
     monkeypatch.setattr(problems, "QUICK_ROWS", 300)
     monkeypatch.setattr(programs, "QUICK_STEPS", 3)
     monkeypatch.setattr(programs, "BATCH", 64)
-    monkeypatch.setattr(harness, "REST", 0.0)
+    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
     options = Options(
         quick=True, scratch=tmp_path, images=tmp_path / "images", seeds=2, threads=1,
         sets=("rings", "rings-heat"),

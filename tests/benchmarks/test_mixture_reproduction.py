@@ -160,7 +160,7 @@ def test_kmeans_ends_by_its_free_energy(rows: np.ndarray):
 def test_cells_are_made_once(
     small: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
-    monkeypatch.setattr("tests.benchmarks.harness.REST", 0.0)
+    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
     cells = Cells(small, Options(scratch=tmp_path, threads=1))
     settings = [sweeps.base(small, "k-means++"), sweeps.base(small, "LWCS")]
     cells.make(settings, 2)
@@ -239,7 +239,7 @@ def test_digits_are_noisy_and_bytes_are_logarithms(tmp_path: Path):
 def test_it_runs_small_resumes_and_shows_what_is_kept(
     small: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
-    monkeypatch.setattr("tests.benchmarks.harness.REST", 0.0)
+    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
     tiny = replace(small, name="tiny-like", sweeps=("clusters",))
     both = {"cod_rna": replace(small, sweeps=("chain", "coreset", "warm-up")), "tiny-like": tiny}
     monkeypatch.setattr(vc_gmm, "PROBLEMS", both)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.bench.peers import quietly
 from tests.benchmarks.kernel_kmeans.problems import Problem
-from tests.benchmarks.peers import quietly
 
 BATCHES, TAUS, RATES = (256, 512, 1024, 2048), (50, 100, 200, 300), ("sqrt", "count")
 BATCH, TAU = 1024, 200

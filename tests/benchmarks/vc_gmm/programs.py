@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.peers import quietly
+from daskcluster.bench.peers import quietly
 from tests.benchmarks.vc_gmm.outcomes import (
     FreeEnergyRule,
     Setting,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.peers import quietly
+from daskcluster.bench.peers import quietly
 from tests.benchmarks.vrkm.problems import Problem, agreement
 
 PROGRAMS = ("batch", "mini-batch", "sgd", "growbatch-rho", "vrkm", "vrkm++")

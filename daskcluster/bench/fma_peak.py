@@ -1,7 +1,4 @@
-"""The machine's FMA peak: independent chains of vector FMAs that never leave the registers.
-
-Run ``python -m tests.benchmarks.fma_peak`` for a line per dtype and number of threads.
-"""
+"""The machine's FMA peak: independent chains of vector FMAs that never leave the registers."""
 
 from __future__ import annotations
 
@@ -75,14 +72,3 @@ def fma_peak(dtype: Any = np.float32, threads: int = 1, seconds: float = 0.3) ->
             took = time.perf_counter() - begin
             best = max(best, 2.0 * lanes * chains * rounds * threads / took)
     return best
-
-
-def main() -> None:
-    print(f"tile {tile_name()}")
-    for dtype in ("float32", "float64"):
-        for threads in (1, 2):
-            print(f"{dtype}  {threads} thread(s)  {fma_peak(dtype, threads) / 1e9:7.1f} GFLOP/s")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from tests.benchmarks.harness import Options, mixture, mnist
+from daskcluster.bench.rows import MNIST, mixture, mnist
+from daskcluster.bench.settings import Settings
 
 TO_THE_END = 1000
 NOISE_ITERATIONS = 60
@@ -56,42 +58,41 @@ class Problem:
         return f"{self.rows.shape[0]:,}, {self.rows.shape[1]}, {self.k}"
 
 
-def problems(options: Options) -> Iterator[Problem]:
-    """Yield one problem after the other, so that only one is in memory."""
-    shrink, most = (10, QUICK_ITERATIONS) if options.quick else (1, TO_THE_END)
-    yield _mnist(options, shrink, most)
+def problems(settings: Settings) -> Iterator[tuple[str, Callable[[], Problem]]]:
+    """Yield the name of every problem and what makes it, so that only one is in memory."""
+    shrink, most = (10, QUICK_ITERATIONS) if settings.quick else (1, TO_THE_END)
+    yield "MNIST", partial(_mnist, settings, shrink, most)
     for name in NAMED_SETS:
-        if (path := _path_of(name, options)) is not None:
-            yield _named_set(name, path, shrink, most)
-    n, d, k = SEPARATED
-    rows = mixture(n // shrink, d, k // 2 // shrink, spread=10.0)
-    yield _from_first_rows("separated mixture", rows, k // shrink, most, plotted=True)
+        if (path := _path_of(name, settings)) is not None:
+            yield name, partial(_named_set, name, path, shrink, most)
+    yield "separated mixture", partial(_separated, shrink, most)
     for n, d, k in MIXTURES:
-        rows = mixture(n // shrink, d, max(10, k // shrink))
-        yield _from_first_rows("mixture", rows, max(10, k // shrink), most)
+        few = max(10, k // shrink)
+        yield f"mixture {n:,} x {d}", partial(_mixture, n // shrink, d, few, most)
     for i, (n, d, k) in enumerate(NOISES):
-        yield _noise(n // shrink, d, max(10, k // shrink), plotted=i == 0)
+        few = max(10, k // shrink)
+        yield f"noise {n:,} x {d}", partial(_noise, n // shrink, d, few, plotted=i == 0)
 
 
-def missing(options: Options) -> list[str]:
+def missing(settings: Settings) -> list[str]:
     """Return remarks on the sets that are left out."""
     return [
         f"{name} is left out: no {name}.npz (give --data)."
         for name in NAMED_SETS
-        if _path_of(name, options) is None
+        if _path_of(name, settings) is None
     ]
 
 
-def _path_of(name: str, options: Options) -> Path | None:
-    path = None if options.data is None else options.data / f"{name}.npz"
+def _path_of(name: str, settings: Settings) -> Path | None:
+    path = None if settings.data is None else settings.data / f"{name}.npz"
     return path if path is not None and path.exists() else None
 
 
-def _mnist(options: Options, shrink: int, most: int) -> Problem:
-    rows, source = mnist(options.data)
+def _mnist(settings: Settings, shrink: int, most: int) -> Problem:
+    rows, source = mnist(settings.data)
     rows, k = rows[: len(rows) // shrink], max(10, 50 // shrink)
     return Problem(
-        source, rows, rows[:k].copy(), most, repeats=MOST_REPEATS, plotted=source == "MNIST"
+        source, rows, rows[:k].copy(), most, repeats=MOST_REPEATS, plotted=source == MNIST
     )
 
 
@@ -107,10 +108,15 @@ def _named_set(name: str, path: Path, shrink: int, most: int) -> Problem:
     return Problem(name, rows, rows[chosen], most, repeats=MOST_REPEATS, plotted=True)
 
 
-def _from_first_rows(
-    name: str, rows: np.ndarray, k: int, max_iter: int, *, plotted: bool = False
-) -> Problem:
-    return Problem(name, rows, rows[:k].copy(), max_iter, plotted=plotted)
+def _separated(shrink: int, most: int) -> Problem:
+    n, d, k = SEPARATED
+    rows = mixture(n // shrink, d, k // 2 // shrink, spread=10.0)
+    return Problem("separated mixture", rows, rows[: k // shrink].copy(), most, plotted=True)
+
+
+def _mixture(n: int, d: int, k: int, most: int) -> Problem:
+    rows = mixture(n, d, k)
+    return Problem("mixture", rows, rows[:k].copy(), most)
 
 
 def _noise(n: int, d: int, k: int, *, plotted: bool) -> Problem:

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.harness import Figure, Note
+from daskcluster.bench.parts import Figure, Note
+from daskcluster.reports import drawing
 
 COLOURS = {
     "lloyd": "#999999",
@@ -68,23 +69,14 @@ def why_not(folder: Path | None) -> Note | None:
     """Return a remark why nothing can be drawn, None if it can."""
     if folder is None:
         return Note("The plot is drawn with --output.")
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        return Note(f'The plot is left out ({error}); pip install "daskcluster[plots]"')
-    return None
+    return None if drawing.can_draw() else Note(f"The plot is left out: {drawing.MISSING}.")
 
 
 @contextmanager
 def canvas_of(name: str, inches: tuple[float, float]) -> Iterator[Any]:
     """Give an empty drawing, under settings for which the same run gives the same bytes."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure as Canvas
-
-    # Text stays text.
-    settings = {"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 7, "axes.linewidth": 0.6}
-    with mpl.rc_context(settings):
-        yield Canvas(figsize=inches)
+    with drawing.style(name, font_size=7):
+        yield drawing.blank(inches)
 
 
 def _fill(axes: Any, panel: Panel, *, logarithmic: bool) -> None:

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.energy_runs import Run, moments
-from tests.benchmarks.minibatch_sets import Rows
-from tests.benchmarks.peers import quietly
+from daskcluster.bench.energy import Rows, Run, moments
+from daskcluster.bench.peers import quietly
 
 MOST_ITERATIONS = 1000
 SAME_ENERGY = 1e-4
@@ -212,6 +211,7 @@ def energy(rows: Rows, centres: np.ndarray) -> float:
 
 
 def digest(centres: np.ndarray) -> str:
+    """Return what tells these bits from any others."""
     return hashlib.sha256(np.ascontiguousarray(centres).tobytes()).hexdigest()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from tests.benchmarks.harness import say
+from daskcluster.bench.race import say
 
 EVERY = 0.2
 """Seconds between two looks at the memory."""

@@ -1,12 +1,15 @@
 """One fit out of core in a process of its own, whose memory nothing else has touched.
 
-``python -m tests.benchmarks.ooc_fit URL CENTRES.npy ALGORITHM ITERATIONS THREADS`` prints one JSON object.
+``python -m daskcluster.bench.ooc_fit URL CENTRES.npy ALGORITHM ITERATIONS THREADS [ROW_BYTES]`` prints one
+JSON object.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -15,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster import LocalEngine, open_dataset
+from daskcluster import KMeans, LocalEngine, VariationalGaussianMixture, open_dataset
+from daskcluster.bench.peers import fit_ours, quietly
 from daskcluster.engine.memory import BASELINE_BYTES, RESIDENT_SHARE, Footprint, MemoryPlan
 from daskcluster.typing import Dataset
-from tests.benchmarks.peers import quietly
 
+MIXTURE, SEEDING = "var-gmm", "k-means||"
 WARM_UP_ROWS, WARM_UP_ITERATIONS = 20_000, 8
 BOUNDS_BYTES = 16
 """Of memory for each row: 12 for one lower bound a row, the rest for what an algorithm likes to keep."""
@@ -43,35 +47,67 @@ class UnkeptRows(LocalEngine):
     what is read would depend on the limit more than on the bounds.
     """
 
-    def __init__(self, n_threads: int) -> None:
+    def __init__(self, n_threads: int, row_bytes: int = BOUNDS_BYTES) -> None:
         # Half of it is the baseline's, so nothing is left for rows.
         super().__init__(n_threads, memory_limit=int(BASELINE_BYTES / RESIDENT_SHARE))
+        self._row_bytes = row_bytes
 
     def plan(self, dataset: Dataset, footprint: Footprint | None = None) -> MemoryPlan:
+        """Return the plan of `LocalEngine` with room for state, and none for partitions."""
         plan = super().plan(dataset, footprint)
-        return BoundsOnly(**vars(plan), room=dataset.n_rows * BOUNDS_BYTES)
+        return BoundsOnly(**vars(plan), room=dataset.n_rows * self._row_bytes)
+
+
+def start(words: list[str]) -> dict[str, Any]:
+    """Run this module in a process of its own; return what `measure` did.
+
+    Raises
+    ------
+    RuntimeError
+        It failed.
+    """
+    root = Path(__file__).resolve().parents[2]
+    places = [str(root), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-m", "daskcluster.bench.ooc_fit", *words],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)} failed:\n{done.stderr}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def measure(
-    url: str, centres: np.ndarray, algorithm: str, iterations: int, threads: int
-) -> dict[str, Any]:
+    url: str, centres: np.ndarray, algorithm: str, iterations: int, threads: int,
+    row_bytes: int = BOUNDS_BYTES,
+) -> dict[str, Any]:  # fmt: skip
     """Fit, and return what it took and the digest of what it found."""
     dataset = open_dataset(url)
-    engine = UnkeptRows(threads)
+    engine = UnkeptRows(threads, row_bytes)
     assert engine.plan(dataset).residents == 0
     first = dataset.take(np.arange(min(WARM_UP_ROWS, dataset.n_rows)))
-    _fit(first, centres, algorithm, WARM_UP_ITERATIONS, engine)  # kernels are compiled or loaded
+    _fit(first, centres, WARM_UP_ITERATIONS, engine, algorithm)  # kernels are compiled or loaded
     del first
     before = memory("VmRSS")
     forget_peak()
     began = time.perf_counter()
-    model = _fit(dataset, centres, algorithm, iterations, engine)
+    model = _fit(dataset, centres, iterations, engine, algorithm)
     return {
         "seconds": time.perf_counter() - began,
         "peak_bytes": memory("VmHWM") - before,
         "bytes_read": model.bytes_read_,
         "passes": model.passes_,
         "n_iter": model.n_iter_,
+        **(_details(model) if hasattr(model, "inertia_") else {}),
+    }
+
+
+def _details(model: Any) -> dict[str, Any]:
+    return {
         "inertia": model.inertia_,
         "digest": hashlib.sha256(model.cluster_centers_.tobytes()).hexdigest(),
         "bytes_by_iteration": [record["bytes_read"] for record in model.history_],
@@ -79,19 +115,18 @@ def measure(
     }
 
 
-def _fit(rows: Any, centres: np.ndarray, algorithm: str, iterations: int, engine: Any) -> Any:
-    from daskcluster import KMeans
-
-    model = KMeans(
-        len(centres),
-        init=centres,
-        n_init=1,
-        algorithm=algorithm,
-        max_iter=iterations,
-        tol=0,
-        engine=engine,
-    )
-    return quietly(model, rows)
+def _fit(rows: Any, centres: np.ndarray, iterations: int, engine: Any, algorithm: str) -> Any:
+    if algorithm == MIXTURE:
+        model = VariationalGaussianMixture(
+            len(centres), init=centres, max_iter=iterations, tol=0.0, random_state=0, engine=engine
+        )
+        return quietly(model, rows)
+    if algorithm == SEEDING:
+        seeded = KMeans(
+            len(centres), init=SEEDING, max_iter=1, tol=0, random_state=0, engine=engine
+        )
+        return quietly(seeded, rows)
+    return fit_ours(rows, centres, iterations, engine, algorithm)
 
 
 def memory(field: str) -> int:
@@ -112,6 +147,8 @@ def forget_peak() -> None:
 
 
 if __name__ == "__main__":
-    url, file, algorithm, iterations, threads = sys.argv[1:]
-    found = measure(url, np.load(file), algorithm, int(iterations), int(threads))
-    print(json.dumps(found))
+    place, file, name, updates, cores, *state = sys.argv[1:]
+    taken = measure(
+        place, np.load(file), name, int(updates), int(cores), *(int(each) for each in state)
+    )
+    sys.stdout.write(json.dumps(taken) + "\n")

@@ -1,30 +1,38 @@
 """Lloyd iterations of other libraries, each called as its own documentation says.
 
-A contestant takes (rows, first centres, iterations, threads) and returns (centres, iterations).
+A peer takes (rows, first centres, iterations, threads) and returns (centres, iterations): `rows` a
+C-contiguous float32 array (n, d), `centres` float32 (k, d), which it must not change. It makes as many
+updates as `iterations` says, without stopping early. Further ones come as ``NAME=MODULE:FUNCTION``.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
+import re
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
+from daskcluster.errors import InvalidParameterError
 
 Fit = tuple[np.ndarray, int]
 Contestant = Callable[[np.ndarray, np.ndarray, int, int], Fit]
 
 
 def ours(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) -> Fit:
+    """Fit our k-means by plain Lloyd."""
     model = fit_ours(rows, centres, iterations, threads)
     return model.cluster_centers_, int(model.n_iter_)
 
 
 def fit_ours(
-    rows: Any, centres: np.ndarray, iterations: int, threads: int, algorithm: str = "lloyd"
+    rows: Any, centres: np.ndarray, iterations: int, engine: Any, algorithm: str = "lloyd"
 ) -> Any:
-    """Return our fitted estimator."""
+    """Return our fitted estimator; `engine` may be a number of threads of this process."""
     from daskcluster import KMeans, LocalEngine
 
     model = KMeans(
@@ -34,7 +42,7 @@ def fit_ours(
         algorithm=algorithm,
         max_iter=iterations,
         tol=0,
-        engine=LocalEngine(threads),
+        engine=LocalEngine(engine) if isinstance(engine, int) else engine,
     )
     return quietly(model, rows)
 
@@ -46,12 +54,14 @@ def scikit_learn(
     threads: int,
     algorithm: str = "lloyd",
 ) -> Fit:
+    """Fit scikit-learn's k-means."""
     from sklearn.cluster import KMeans
 
     return _limited(_sklearn_like(KMeans, centres, iterations, algorithm), rows, threads)
 
 
 def intelex(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) -> Fit:
+    """Fit k-means of scikit-learn's extension for Intel's processors."""
     # The class itself, not `patch_sklearn`: the process also runs scikit-learn's own.
     from sklearnex.cluster import KMeans
 
@@ -59,6 +69,7 @@ def intelex(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int
 
 
 def faiss(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) -> Fit:
+    """Fit Faiss k-means on all rows, without its sampling."""
     import faiss as library
 
     library.omp_set_num_threads(threads)
@@ -70,10 +81,11 @@ def faiss(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) 
         max_points_per_centroid=len(rows),
     )
     kmeans.train(rows, init_centroids=centres)
-    return kmeans.centroids, iterations
+    return np.asarray(kmeans.centroids), iterations
 
 
 def dask_ml(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) -> Fit:
+    """Fit dask-ml's k-means on as many blocks and threads."""
     import dask
     import dask.array
     from dask_ml.cluster import KMeans
@@ -111,10 +123,17 @@ PEERS: dict[str, tuple[str, Contestant]] = {
     "Faiss": ("faiss", faiss),
     "dask-ml": ("dask_ml", dask_ml),
 }
+OURS = "daskcluster"
 
 
-def present() -> tuple[dict[str, Contestant], list[str]]:
-    """Return the peers that can be imported, and notes on those that cannot."""
+def present(others: Sequence[str] = ()) -> tuple[dict[str, Contestant], list[str]]:
+    """Return the peers that can be imported and those of `others`, and notes on the missing.
+
+    Raises
+    ------
+    InvalidParameterError
+        One of `others` cannot be found.
+    """
     found, notes = {}, []
     for name, (module, contestant) in PEERS.items():
         try:
@@ -123,4 +142,28 @@ def present() -> tuple[dict[str, Contestant], list[str]]:
             notes.append(f'{name} is skipped ({error}); pip install "daskcluster[benchmark]"')
         else:
             found[name] = contestant
-    return found, notes
+    return found | dict(map(adapter, others)), notes
+
+
+def adapter(text: str) -> tuple[str, Contestant]:
+    """Return the name and the function of ``NAME=MODULE:FUNCTION``; the module may be in this folder.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    match = re.fullmatch(r"([^=]+)=([\w.]+):(\w+)", text)
+    if match is None:
+        raise InvalidParameterError(
+            f"peer {text!r} should be NAME=MODULE:FUNCTION, such as mine=my_library_bench:fit."
+        )
+    name, module, function = match.groups()
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return name, getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise InvalidParameterError(
+            f"peer {text!r} cannot be loaded ({error}); give a module that can be imported from here and "
+            "a function (rows, centres, iterations, threads) -> (centres, iterations) of it."
+        ) from error

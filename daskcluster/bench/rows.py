@@ -1,0 +1,51 @@
+"""Rows to compare on: generated mixtures, and MNIST where its file is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+MNIST = "MNIST"
+
+
+def mixture(n: int, d: int, k: int, seed: int = 0, *, spread: float = 1.0) -> np.ndarray:
+    """Return rows of a mixture of 2 k unit Gaussians, float32, shape (n, d).
+
+    `spread` is the standard deviation of their centres.
+
+    Examples
+    --------
+    >>> mixture(100, 3, 2).shape
+    (100, 3)
+    """
+    rng = np.random.default_rng(seed)
+    centres = np.float32(spread) * rng.standard_normal((2 * k, d), dtype=np.float32)
+    rows = rng.standard_normal((n, d), dtype=np.float32)
+    step = max(1, (1 << 22) // d)
+    for first in range(0, n, step):
+        block = rows[first : first + step]
+        block += centres[rng.integers(0, 2 * k, len(block))]
+    return rows
+
+
+def mnist(folder: Path | None, n_rows: int = 60_000) -> tuple[np.ndarray, str]:
+    """Return the first `n_rows` x 784 of MNIST in random order, and where they come from; see `pixels`."""
+    rows, source = pixels(folder)
+    rows = rows[:n_rows]
+    return np.ascontiguousarray(rows[np.random.default_rng(0).permutation(len(rows))]), source
+
+
+def pixels(folder: Path | None) -> tuple[np.ndarray, str]:
+    """Return 70,000 x 784 float32 rows of 0 to 1, the last 10,000 MNIST's test digits, and their source.
+
+    ``mnist.npz`` in `folder` has them as X. Without it rows are generated.
+    """
+    path = None if folder is None else folder / "mnist.npz"
+    if path is None or not path.exists():
+        return mixture(70_000, 784, 50), "generated (no mnist.npz: give --data)"
+    with np.load(path) as file:
+        name = "X" if "X" in file.files else max(file.files, key=lambda key: file[key].size)
+        rows = np.asarray(file[name])
+    rows = rows.reshape(len(rows), -1).astype(np.float32)
+    return (rows / np.float32(255) if rows.max() > 1 else rows), MNIST

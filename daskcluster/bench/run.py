@@ -1,0 +1,221 @@
+"""Comparisons from cells to the page: measured where nothing is kept, kept at once, shown at the end."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from daskcluster.bench.catalogue import COMPARISONS, comparison
+from daskcluster.bench.cells import Cell, Comparison, Figures, Records
+from daskcluster.bench.machine import cpu_name, facts, lines_of
+from daskcluster.bench.page import write_section
+from daskcluster.bench.race import say
+from daskcluster.bench.settings import Settings
+from daskcluster.bench.store import Results
+from daskcluster.bench.targets import note_targets, section_of_targets
+from daskcluster.errors import BenchmarkError, InvalidParameterError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Cells of one comparison: all, or those whose names contain a text."""
+
+    name: str
+    text: str = ""
+
+    @classmethod
+    def of(cls, word: str) -> Choice:
+        """Return the choice that ``NAME`` or ``NAME/TEXT`` stands for.
+
+        Raises
+        ------
+        InvalidParameterError
+
+        Examples
+        --------
+        >>> Choice.of("lloyd/400,000")
+        Choice(name='lloyd', text='400,000')
+        """
+        name, _, text = word.partition("/")
+        if name not in COMPARISONS:
+            raise InvalidParameterError(
+                f"comparison {name!r} should be one of {', '.join(COMPARISONS)}; give NAME, or NAME/TEXT "
+                "for the cells whose names contain TEXT."
+            )
+        return cls(name, text)
+
+    def takes(self, cell: Cell) -> bool:
+        """Return whether the cell is one of them."""
+        return self.text in cell.name
+
+
+@dataclass
+class Bench:
+    """One run of the command.
+
+    Parameters
+    ----------
+    settings : Settings
+    output : Path
+        Folder of the page ``benchmarks.md``, of plots and of results; with ``quick`` all of them have
+        other names, so that figures of small shapes never stand among the real ones.
+    again : bool
+        Measure cells that are kept, too.
+
+    Attributes
+    ----------
+    measured, kept : int
+        Cells.
+    failed : list of str
+        Names of cells that raised.
+    """
+
+    settings: Settings
+    output: Path
+    again: bool = False
+    measured: int = 0
+    kept: int = 0
+    failed: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.settings = replace(self.settings, images=self.output / f"images{self._suffix}")
+
+    @property
+    def _suffix(self) -> str:
+        return "-quick" if self.settings.quick else ""
+
+    @property
+    def page(self) -> Path:
+        """The Markdown page."""
+        return self.output / f"benchmarks{self._suffix}.md"
+
+    @cached_property
+    def results(self) -> Results:
+        """Where figures are kept."""
+        return Results(self.output / "results" / f"bench{self._suffix}")
+
+    def run(self, choices: Sequence[Choice]) -> Iterable[str]:
+        """Measure, and yield the section of each comparison as it is done, and that of the targets.
+
+        Raises
+        ------
+        BenchmarkError
+            At the end, if cells failed.
+        """
+        for choice in choices:
+            module = comparison(choice.name)
+            say(f"{choice.name}: takes {COMPARISONS[choice.name].takes}")
+            self._measure(module, choice)
+            yield from self._show(module, choice.name)
+        yield self._show_targets()
+        if self.failed:
+            raise BenchmarkError(
+                f"{len(self.failed)} cells failed: {'; '.join(self.failed)}. What was measured is kept; "
+                "the same command tries these again."
+            )
+
+    def render(self, choices: Sequence[Choice]) -> Iterable[str]:
+        """Yield the sections from what is kept, without measuring."""
+        for choice in choices:
+            yield from self._show(comparison(choice.name), choice.name)
+        yield self._show_targets()
+
+    # -- cells ------------------------------------------------------------------------------------
+
+    def _measure(self, module: Comparison, choice: Choice) -> None:
+        kept, stamp = self.results.read(choice.name), self._stamp()
+        try:
+            for cell in filter(choice.takes, module.cells(self.settings)):
+                record = kept.get(cell.name)
+                if record is not None and record["stamp"] == stamp and not self.again:
+                    say(f"  {cell.name}: kept, of {record['where']['date']}")
+                    self.kept += 1
+                else:
+                    self._keep(choice.name, cell, stamp)
+        finally:
+            self._clean(module)
+
+    def _keep(self, name: str, cell: Cell, stamp: dict[str, Any]) -> None:
+        where, began = facts(), time.perf_counter()
+        try:
+            figures = cell.measure()
+        except Exception:
+            # Hours of other cells must not be lost for one: a peer may be broken.
+            self.failed.append(f"{name}: {cell.name}")
+            say(f"  {cell.name}: failed\n{traceback.format_exc()}")
+            return
+        seconds = time.perf_counter() - began
+        say(f"  {cell.name}: {seconds:.1f} s")
+        record = {"figures": figures, "seconds": seconds, "stamp": stamp, "where": where}
+        self.results.put(name, cell.name, {**record, "command": self.command(name)})
+        self.measured += 1
+
+    def _stamp(self) -> dict[str, Any]:
+        """Return what figures depend on beside their cell; others are measured again."""
+        settings = self.settings
+        data = settings.data is not None and (settings.data / "mnist.npz").exists()
+        return {
+            "quick": settings.quick,
+            "threads": settings.threads,
+            "repeats": settings.repeats,
+            "peers": list(settings.peers),
+            "data": data,
+            "cpu": cpu_name(),
+        }
+
+    def _clean(self, module: Comparison) -> None:
+        if not self.settings.keep:
+            for name in module.SCRATCH:
+                with suppress(OSError):
+                    shutil.rmtree(self.settings.folder(name))
+
+    def command(self, name: str) -> str:
+        """Return the command that measures a comparison again; paths of this machine are left out."""
+        settings = self.settings
+        words = ["daskcluster bench --only", name, *(["--quick"] if settings.quick else [])]
+        words += ["--data DIR"] if settings.data is not None else []
+        words += [f"--peer {peer}" for peer in settings.peers]
+        words += [f"--seeds {settings.seeds}"] if name == "nested" else []
+        return " ".join([*words, f"--threads {settings.threads} --repeats {settings.repeats}"])
+
+    # -- the page ---------------------------------------------------------------------------------
+
+    def _show(self, module: Comparison, name: str) -> Iterable[str]:
+        kept = self.results.read(name)
+        names = [cell.name for cell in module.cells(self.settings) if cell.name in kept]
+        if not names:
+            return
+        records: Records = {each: kept[each]["figures"] for each in names}
+        parts = module.show(records, self._settings_of(kept[names[-1]]))
+        lines = [f"## {name}", "", *_origin([kept[each] for each in names]), ""]
+        text = "\n".join(lines) + "\n" + "\n".join(part.markdown() for part in parts)
+        write_section(self.page, name, text)
+        note_targets(self.results, name, module.TARGETS, records, kept[names[-1]])
+        yield text
+
+    def _settings_of(self, record: Figures) -> Settings:
+        """Return the settings that a record was made with, for the titles of its tables."""
+        stamp = record["stamp"]
+        return replace(self.settings, threads=stamp["threads"], repeats=stamp["repeats"])
+
+    def _show_targets(self) -> str:
+        text = section_of_targets(self.results)
+        write_section(self.page, "targets", text)
+        return text
+
+
+def _origin(records: Sequence[Figures]) -> list[str]:
+    """Return lines that say by what, when and where cells were measured."""
+    last, dates = records[-1], sorted({one["where"]["date"] for one in records})
+    where = {**last["where"], "load": max(one["where"]["load"] for one in records)}
+    where["date"] = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    seconds = sum(one["seconds"] for one in records)
+    made = f"Made by `{last['command']}`, {len(records)} cells in {seconds:.0f} s."
+    return [made, "", *(f"- {line}" for line in lines_of(where))]

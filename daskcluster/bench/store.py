@@ -1,0 +1,79 @@
+"""Figures in files, one for each comparison, written whole after every cell."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from daskcluster.errors import InvalidDataError
+
+_FLAT_LIST = re.compile(r"\[\s+([-+0-9.eE,\s]*?)\s+\]")
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of one folder: ``COMPARISON.json`` and ``targets.json``.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> kept = Results(Path("results"))
+    >>> kept.put("lloyd", "small", {"seconds": 0.123456789})
+    >>> kept.read("lloyd")
+    {'small': {'seconds': 0.123457}}
+    """
+
+    folder: Path
+
+    def read(self, name: str) -> dict[str, Any]:
+        """Return what is in a file, empty if there is none.
+
+        Raises
+        ------
+        InvalidDataError
+            It is no JSON object.
+        """
+        path = self.folder / f"{name}.json"
+        if not path.exists():
+            return {}
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InvalidDataError(
+                f"{path} is no JSON ({error}); results are one object each; restore the file or remove it."
+            ) from error
+        if not isinstance(found, dict):
+            raise InvalidDataError(f"{path} is no JSON object; restore the file or remove it.")
+        return found
+
+    def put(self, name: str, key: str, value: Mapping[str, Any]) -> None:
+        """Add to a file, in place of what is there under that key."""
+        self.write(name, {**self.read(name), key: value})
+
+    def write(self, name: str, value: Mapping[str, Any]) -> None:
+        """Write a file as a whole, so that it is there or the one before is."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{name}.json"
+        unfinished = path.with_suffix(".unfinished")
+        text = json.dumps(_rounded(value), indent=1, ensure_ascii=False, allow_nan=False)
+        # Lists of numbers on one line: files are read and compared by people, too.
+        text = _FLAT_LIST.sub(lambda found: f"[{' '.join(found[1].split())}]", text)
+        unfinished.write_text(text + "\n", encoding="utf-8")
+        os.replace(unfinished, path)
+
+
+def _rounded(value: Any) -> Any:
+    """Return plain values with six digits: the rest is noise of the clock."""
+    if isinstance(value, Mapping):
+        return {str(key): _rounded(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(one) for one in value]
+    if isinstance(value, (bool, str, int)) or value is None:
+        return value
+    number = value.item() if hasattr(value, "item") else value
+    return float(f"{number:.6g}") if isinstance(number, float) else number
