@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -74,12 +74,12 @@ def problems(settings: Settings) -> Iterator[tuple[str, Callable[[], Problem]]]:
         yield f"noise {n:,} x {d}", partial(_noise, n // shrink, d, few, plotted=i == 0)
 
 
-def missing(settings: Settings) -> list[str]:
-    """Return remarks on the sets that are left out."""
+def missing(present: Collection[str]) -> list[str]:
+    """Return remarks on the sets that are left out, given the names of the others."""
     return [
-        f"{name} is left out: no {name}.npz (give --data)."
+        f"{name} is left out: it needs {name}.npz in the folder of --data."
         for name in NAMED_SETS
-        if _path_of(name, settings) is None
+        if name not in present
     ]
 
 

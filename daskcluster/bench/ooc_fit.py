@@ -1,7 +1,7 @@
 """One fit out of core in a process of its own, whose memory nothing else has touched.
 
 ``python -m daskcluster.bench.ooc_fit URL CENTRES.npy ALGORITHM ITERATIONS THREADS [ROW_BYTES]`` prints one
-JSON object.
+JSON object; ROW_BYTES are of state that the algorithm keeps for every row.
 """
 
 from __future__ import annotations
@@ -47,15 +47,17 @@ class UnkeptRows(LocalEngine):
     what is read would depend on the limit more than on the bounds.
     """
 
-    def __init__(self, n_threads: int, row_bytes: int = BOUNDS_BYTES) -> None:
-        # Half of it is the baseline's, so nothing is left for rows.
-        super().__init__(n_threads, memory_limit=int(BASELINE_BYTES / RESIDENT_SHARE))
+    def __init__(self, n_threads: int, row_bytes: int = BOUNDS_BYTES, state_bytes: int = 0) -> None:
+        # Half of it is the baseline's and the state's, so nothing is left for rows.
+        limit = int((BASELINE_BYTES + state_bytes) / RESIDENT_SHARE)
+        super().__init__(n_threads, memory_limit=limit)
         self._row_bytes = row_bytes
 
     def plan(self, dataset: Dataset, footprint: Footprint | None = None) -> MemoryPlan:
         """Return the plan of `LocalEngine` with room for state, and none for partitions."""
         plan = super().plan(dataset, footprint)
-        return BoundsOnly(**vars(plan), room=dataset.n_rows * self._row_bytes)
+        kept = {**vars(plan), "resident": 0, "residents": 0}
+        return BoundsOnly(**kept, room=dataset.n_rows * self._row_bytes)
 
 
 def start(words: list[str]) -> dict[str, Any]:
@@ -83,12 +85,15 @@ def start(words: list[str]) -> dict[str, Any]:
 
 def measure(
     url: str, centres: np.ndarray, algorithm: str, iterations: int, threads: int,
-    row_bytes: int = BOUNDS_BYTES,
+    row_bytes: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Fit, and return what it took and the digest of what it found."""
     dataset = open_dataset(url)
-    engine = UnkeptRows(threads, row_bytes)
-    assert engine.plan(dataset).residents == 0
+    engine = (
+        UnkeptRows(threads)
+        if row_bytes is None
+        else UnkeptRows(threads, row_bytes, row_bytes * dataset.n_rows)
+    )
     first = dataset.take(np.arange(min(WARM_UP_ROWS, dataset.n_rows)))
     _fit(first, centres, WARM_UP_ITERATIONS, engine, algorithm)  # kernels are compiled or loaded
     del first

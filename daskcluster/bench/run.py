@@ -15,7 +15,7 @@ from typing import Any
 from daskcluster.bench.catalogue import COMPARISONS, comparison
 from daskcluster.bench.cells import Cell, Comparison, Figures, Records
 from daskcluster.bench.machine import cpu_name, facts, lines_of
-from daskcluster.bench.page import write_section
+from daskcluster.bench.page import has_section, write_section
 from daskcluster.bench.race import say
 from daskcluster.bench.settings import Settings
 from daskcluster.bench.store import Results
@@ -100,6 +100,20 @@ class Bench:
     def results(self) -> Results:
         """Where figures are kept."""
         return Results(self.output / "results" / f"bench{self._suffix}")
+
+    def check(self, choices: Sequence[Choice]) -> None:
+        """Refuse choices without any cell, before hours are spent on others.
+
+        Raises
+        ------
+        InvalidParameterError
+        """
+        for choice in choices:
+            names = [cell.name for cell in comparison(choice.name).cells(self.settings)]
+            if not any(choice.text in name for name in names):
+                raise InvalidParameterError(
+                    f"no cell of {choice.name} contains {choice.text!r}; there are: {'; '.join(names)}."
+                )
 
     def run(self, choices: Sequence[Choice]) -> Iterable[str]:
         """Measure, and yield the section of each comparison as it is done, and that of the targets.
@@ -189,14 +203,24 @@ class Bench:
 
     def _show(self, module: Comparison, name: str) -> Iterable[str]:
         kept = self.results.read(name)
-        names = [cell.name for cell in module.cells(self.settings) if cell.name in kept]
+        wanted = [cell.name for cell in module.cells(self.settings)]
+        # Cells of other settings, such as of sets that are not at hand now, stay on the page.
+        names = [
+            each for each in (*wanted, *(key for key in kept if key not in wanted)) if each in kept
+        ]
         if not names:
             return
         records: Records = {each: kept[each]["figures"] for each in names}
         parts = module.show(records, self._settings_of(kept[names[-1]]))
         lines = [f"## {name}", "", *_origin([kept[each] for each in names]), ""]
         text = "\n".join(lines) + "\n" + "\n".join(part.markdown() for part in parts)
-        write_section(self.page, name, text)
+        if set(wanted) <= set(names) or not has_section(self.page, name):
+            write_section(self.page, name, text)
+        else:
+            missing = "; ".join(each for each in wanted if each not in kept)
+            say(
+                f"{name}: its section stays as it is on the page until these are measured: {missing}"
+            )
         note_targets(self.results, name, module.TARGETS, records, kept[names[-1]])
         yield text
 

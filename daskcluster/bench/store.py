@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from daskcluster.errors import InvalidDataError
-
-_FLAT_LIST = re.compile(r"\[\s+([-+0-9.eE,\s]*?)\s+\]")
 
 
 @dataclass(frozen=True)
@@ -60,11 +57,20 @@ class Results:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{name}.json"
         unfinished = path.with_suffix(".unfinished")
-        text = json.dumps(_rounded(value), indent=1, ensure_ascii=False, allow_nan=False)
-        # Lists of numbers on one line: files are read and compared by people, too.
-        text = _FLAT_LIST.sub(lambda found: f"[{' '.join(found[1].split())}]", text)
-        unfinished.write_text(text + "\n", encoding="utf-8")
+        unfinished.write_text(_text(_rounded(value)) + "\n", encoding="utf-8")
         os.replace(unfinished, path)
+
+
+def _text(value: Any, margin: str = "") -> str:
+    """Return JSON with a line for each member and lists on one line: people read and compare it, too."""
+    if not isinstance(value, dict) or not value:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    inner = f"{margin} "
+    lines = [
+        f"{inner}{json.dumps(key, ensure_ascii=False)}: {_text(one, inner)}"
+        for key, one in value.items()
+    ]
+    return "\n".join(["{", ",\n".join(lines), f"{margin}}}"])
 
 
 def _rounded(value: Any) -> Any:

@@ -118,9 +118,10 @@ def command(
         choices = [Choice.of(word) for word in only or COMPARISONS]
         for peer in settings["peers"]:
             adapter(peer)
+        bench = Bench(Settings(**settings), output, again=again)
+        bench.check(choices)
     except InvalidParameterError as error:
         raise click.UsageError(str(error)) from error
-    bench = Bench(Settings(**settings), output, again=again)
     for text in bench.render(choices) if render else bench.run(choices):
         if not as_json:
             click.echo(text)

@@ -132,6 +132,29 @@ def test_the_page_keeps_what_others_wrote(fake: Fake, bench: Callable[..., Bench
     assert "0 of 2 are met, 1 are missed, 1 are not measured" in text
 
 
+def test_a_part_does_not_replace_the_whole(fake: Fake, bench: Callable[..., Bench], capsys) -> None:
+    page = bench().page
+    page.parent.mkdir()
+    page.write_text("<!-- benchmark: fake -->\nwhole\n<!-- end: fake -->\n")
+    list(bench().run([Choice("fake", "small")]))
+    assert "\nwhole\n" in page.read_text()
+    assert "stays as it is on the page until these are measured: large" in capsys.readouterr().err
+    list(bench().run([Choice("fake", "large")]))
+    assert "whole" not in page.read_text()
+    assert page.read_text().index("| small |") < page.read_text().index("| large |")
+
+
+def test_cells_that_are_not_at_hand_now_stay(fake: Fake, bench: Callable[..., Bench]) -> None:
+    bench().results.put("fake", "elsewhere", {**_record(fake, bench), "figures": {"ratio": 9.0}})
+    section, _ = bench().render([Choice("fake")])
+    assert "| elsewhere | 9 |" in section
+
+
+def _record(fake: Fake, bench: Callable[..., Bench]) -> dict[str, Any]:
+    list(bench().run([Choice("fake")]))
+    return bench().results.read("fake")["small"]
+
+
 def test_targets_stay_until_they_are_measured_again(
     fake: Fake, bench: Callable[..., Bench]
 ) -> None:
@@ -171,6 +194,12 @@ def test_what_cells_leave_is_removed(
     assert (tmp_path / "scratch" / "left-behind").exists()
     list(bench().run([Choice("fake")]))
     assert not (tmp_path / "scratch" / "left-behind").exists()
+
+
+def test_a_choice_without_cells_is_refused(fake: Fake, bench: Callable[..., Bench]) -> None:
+    bench().check([Choice("fake", "large")])
+    with pytest.raises(InvalidParameterError, match="contains 'huge'; there are: small; large"):
+        bench().check([Choice("fake"), Choice("fake", "huge")])
 
 
 def test_an_unknown_comparison_is_named() -> None:

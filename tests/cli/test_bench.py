@@ -49,6 +49,10 @@ def test_cells_are_chosen_measured_and_kept(
     ("words", "text"),
     [
         (("--only", "loyd"), "comparison 'loyd' should be one of assign, lloyd"),
+        (
+            ("--only", "predict/9,999"),
+            "no cell of predict contains '9,999'; there are: 100,000, 128",
+        ),
         (("--peer", "mine"), "peer 'mine' should be NAME=MODULE:FUNCTION"),
         (("--data", "nowhere"), "nowhere"),
         (("--repeats", "0"), "--repeats"),

@@ -177,7 +177,7 @@ def show(records: Records, settings: Settings) -> list[Part]:
         ["data", "n, d, k", "iterations", "lloyd", *BOUNDED, "auto", *OTHERS],
         [_seconds(one) for one in records.values()],
         [
-            *missing(settings),
+            *missing(records),
             f"Medians of {min(settings.repeats, MOST_REPEATS)} fits, of mixtures of "
             f"{min(settings.repeats, FEW_REPEATS)}; elkan runs up to k = {MOST_CENTRES_OF_ELKAN}.",
             "lloyd, hamerly, yinyang, elkan and auto gave the same centres, labels, inertia and number "
