@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.bench.plots import canvas_of, save, why_not
 from daskcluster.bench.watched import EVERY, Log, watch
 from daskcluster.data.generate import Mixture, generate
 from tests.benchmarks.harness import Figure, Note, Options, Table, say
+from tests.benchmarks.plots import canvas_of, save, why_not
 
 TAKES = (
     "about 10 minutes on 2 cores, 2 GB of memory and 1 GB of disk in --scratch DIR, removed afterwards "

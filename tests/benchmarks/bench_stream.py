@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.bench.plots import canvas_of, why_not
 from tests.benchmarks.harness import REST, Note, Options, Table, say, turns
+from tests.benchmarks.plots import canvas_of, why_not
 
 TAKES = (
     "about 10 minutes on 2 cores, and 2 GB of disk in --scratch DIR, removed afterwards unless --keep "

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.bench.plots import canvas_of, legend, save, why_not
 from tests.benchmarks.harness import Figure, Note, Options, Table
+from tests.benchmarks.plots import canvas_of, legend, save, why_not
 
 if TYPE_CHECKING:
     from tests.benchmarks.backward_euler import Cell
