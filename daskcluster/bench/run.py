@@ -125,7 +125,7 @@ class Bench:
         """
         for choice in choices:
             module = comparison(choice.name)
-            say(f"{choice.name}: takes {COMPARISONS[choice.name].takes}")
+            self.settings.tell(f"{choice.name}: takes {COMPARISONS[choice.name].takes}")
             self._measure(module, choice)
             yield from self._show(module, choice.name)
         yield self._show_targets()
@@ -149,7 +149,7 @@ class Bench:
             for cell in filter(choice.takes, module.cells(self.settings)):
                 record = kept.get(cell.name)
                 if record is not None and record["stamp"] == stamp and not self.again:
-                    say(f"  {cell.name}: kept, of {record['where']['date']}")
+                    self.settings.tell(f"  {cell.name}: kept, of {record['where']['date']}")
                     self.kept += 1
                 else:
                     self._keep(choice.name, cell, stamp)
@@ -166,7 +166,7 @@ class Bench:
             say(f"  {cell.name}: failed\n{traceback.format_exc()}")
             return
         seconds = time.perf_counter() - began
-        say(f"  {cell.name}: {seconds:.1f} s")
+        self.settings.tell(f"  {cell.name}: {seconds:.1f} s")
         record = {"figures": figures, "seconds": seconds, "stamp": stamp, "where": where}
         self.results.put(name, cell.name, {**record, "command": self.command(name)})
         self.measured += 1

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+
+from daskcluster.bench.race import say
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Settings:
         Random beginnings, of benchmarks that average over them.
     peers : tuple of str
         Further libraries as ``NAME=MODULE:FUNCTION``; see `daskcluster.bench.peers`.
+    tell : callable
+        Takes a line about what is going on.
     """
 
     quick: bool = False
@@ -37,7 +42,8 @@ class Settings:
     images: Path | None = None
     keep: bool = False
     seeds: int = 5
-    peers: tuple[str, ...] = field(default=())
+    peers: tuple[str, ...] = ()
+    tell: Callable[[str], None] = say
 
     def folder(self, name: str) -> Path:
         """Return the folder `name` for large files."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,8 @@ class Log:
     lines: list[tuple[float, str]] = field(default_factory=list)
 
 
-def watch(words: list[str], folder: Path) -> Log:
-    """Run ``daskcluster`` with `words`, ``--json`` among them, in `folder`.
+def watch(words: list[str], folder: Path, tell: Callable[[str], None] = say) -> Log:
+    """Run ``daskcluster`` with `words`, ``--json`` among them, in `folder`; `tell` gets its lines.
 
     Raises
     ------
@@ -67,7 +68,7 @@ def watch(words: list[str], folder: Path) -> Log:
     sampler.start()
     for line in process.stderr:
         log.lines.append((time.perf_counter() - began, line.rstrip()))
-        say(f"    {log.lines[-1][0]:7.1f} s  {log.lines[-1][1]}")
+        tell(f"    {log.lines[-1][0]:7.1f} s  {log.lines[-1][1]}")
     out = process.stdout.read()
     if process.wait():
         raise RuntimeError(f"daskcluster {' '.join(words)} ended with {process.returncode}: {out}")

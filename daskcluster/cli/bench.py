@@ -114,6 +114,8 @@ def command(
         for name, entry in COMPARISONS.items():
             click.echo(f"{name}: {entry.what}; {entry.takes}")
         return
+    if progress is False:
+        settings["tell"] = lambda text: None
     try:
         choices = [Choice.of(word) for word in only or COMPARISONS]
         for peer in settings["peers"]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from daskcluster.bench.machine import cpu_name, machine
 from daskcluster.bench.page import write_section
 from daskcluster.bench.parts import Figure, Note, Table
-from daskcluster.bench.race import Outcome, race, rest, say, turns
+from daskcluster.bench.race import REST, Outcome, race, rest, say, turns
 from daskcluster.bench.rows import mixture, mnist
 from daskcluster.bench.settings import Settings
 
 __all__ = [
-    "Figure", "Note", "Options", "Outcome", "Table", "cpu_name", "machine", "mixture", "mnist", "race",
-    "rest", "say", "turns", "write_section",
+    "REST", "Figure", "Note", "Options", "Outcome", "Table", "cpu_name", "machine", "mixture", "mnist",
+    "race", "rest", "say", "turns", "write_section",
 ]  # fmt: skip
 
 

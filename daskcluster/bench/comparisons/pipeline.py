@@ -12,7 +12,6 @@ import numpy as np
 
 from daskcluster.bench.cells import Cell, Figures, Reading, Records, Target
 from daskcluster.bench.parts import Part, Table
-from daskcluster.bench.race import say
 from daskcluster.bench.settings import Settings
 from daskcluster.bench.stores import bytes_of
 from daskcluster.bench.watched import EVERY, watch
@@ -74,10 +73,10 @@ def cells(settings: Settings) -> Iterator[Cell]:
 def measure(task: Task, settings: Settings) -> Figures:
     """Run the command, and return its stages, what it took and what came of it."""
     folder = settings.folder(SCRATCH[0])
-    source = _make(folder, task, settings.threads)
+    source = _make(folder, task, settings)
     try:
         words = _command(task, settings.threads)
-        log = watch(words, folder)
+        log = watch(words, folder, settings.tell)
         _check_labels(task, folder)
         return {
             "n": task.n_rows,
@@ -97,7 +96,7 @@ def measure(task: Task, settings: Settings) -> Figures:
             shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def _make(folder: Path, task: Task, threads: int) -> Path:
+def _make(folder: Path, task: Task, settings: Settings) -> Path:
     """Write the rows, if they are not there; return where they are.
 
     Raises
@@ -114,14 +113,14 @@ def _make(folder: Path, task: Task, threads: int) -> Path:
                 f"{folder} has {free / 1e9:.1f} GB free, and the run takes {needed / 1e9:.1f} GB; "
                 "give another folder with --scratch."
             )
-        say(f"  {path.name} is being written")
+        settings.tell(f"  {path.name} is being written")
         generate(
             str(path),
             n_rows=task.n_rows,
             n_features=task.n_features,
             n_clusters=2 * task.n_clusters,
             spread=task.spread,
-            n_threads=threads,
+            n_threads=settings.threads,
             overwrite=True,
         )
     return path
