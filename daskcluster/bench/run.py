@@ -211,8 +211,9 @@ class Bench:
         if not names:
             return
         records: Records = {each: kept[each]["figures"] for each in names}
-        parts = module.show(records, self._settings_of(kept[names[-1]]))
-        lines = [f"## {name}", "", *_origin([kept[each] for each in names]), ""]
+        made = sorted((kept[each] for each in names), key=lambda one: str(one["where"]["date"]))
+        parts = module.show(records, self._settings_of(made[-1]))
+        lines = [f"## {name}", "", *_origin(made), ""]
         text = "\n".join(lines) + "\n" + "\n".join(part.markdown() for part in parts)
         if set(wanted) <= set(names) or not has_section(self.page, name):
             write_section(self.page, name, text)
@@ -221,7 +222,7 @@ class Bench:
             say(
                 f"{name}: its section stays as it is on the page until these are measured: {missing}"
             )
-        note_targets(self.results, name, module.TARGETS, records, kept[names[-1]])
+        note_targets(self.results, name, module.TARGETS, records, made[-1])
         yield text
 
     def _settings_of(self, record: Figures) -> Settings:
@@ -236,8 +237,8 @@ class Bench:
 
 
 def _origin(records: Sequence[Figures]) -> list[str]:
-    """Return lines that say by what, when and where cells were measured."""
-    last, dates = records[-1], sorted({one["where"]["date"] for one in records})
+    """Return lines that say by what, when and where cells were measured, given the latest last."""
+    last, dates = records[-1], list(dict.fromkeys(one["where"]["date"] for one in records))
     where = {**last["where"], "load": max(one["where"]["load"] for one in records)}
     where["date"] = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     seconds = sum(one["seconds"] for one in records)

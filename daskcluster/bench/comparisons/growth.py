@@ -15,6 +15,7 @@ from daskcluster.bench.bars import Lines, draw_lines
 from daskcluster.bench.cells import Cell, Figures, Records, Target
 from daskcluster.bench.clusters import cluster, per_iteration
 from daskcluster.bench.comparisons.lloyd import ITERATIONS, name_of
+from daskcluster.bench.ooc_fit import UnkeptRows
 from daskcluster.bench.parts import Part, Table
 from daskcluster.bench.peers import OURS, ours, present
 from daskcluster.bench.quality import fair
@@ -98,8 +99,6 @@ def measure(kind: str, size: int, settings: Settings) -> Figures:
 
 def measure_chunks(chunk_rows: int, settings: Settings) -> Figures:
     """Return the seconds of an iteration over a store in chunks of so many rows."""
-    from daskcluster.bench.ooc_fit import UnkeptRows
-
     return _stored("chunk rows", chunk_rows, chunk_rows, UnkeptRows(settings.threads), settings)
 
 

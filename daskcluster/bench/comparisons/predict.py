@@ -69,7 +69,9 @@ def _scikit_learn(rows: np.ndarray, centres: np.ndarray, threads: int, package: 
     from threadpoolctl import threadpool_limits
 
     kind = import_module(f"{package}.cluster").KMeans
-    model = quietly(kind(len(centres), init=centres, n_init=1, max_iter=1), centres)
+    # Two of each, so that an update leaves the centres where they are; the extension takes no fewer rows.
+    twice = np.repeat(centres, 2, axis=0)
+    model = quietly(kind(len(centres), init=centres, n_init=1, max_iter=1), twice)
 
     def run() -> np.ndarray:
         with threadpool_limits(threads):
