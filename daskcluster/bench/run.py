@@ -219,7 +219,7 @@ class Bench:
             write_section(self.page, name, text)
         else:
             missing = "; ".join(each for each in wanted if each not in kept)
-            say(
+            self.settings.tell(
                 f"{name}: its section stays as it is on the page until these are measured: {missing}"
             )
         note_targets(self.results, name, module.TARGETS, records, made[-1])
