@@ -56,7 +56,7 @@ def on_page_markdown(text: str, files: Files, **_: Any) -> str:
         for file in sorted(pages, key=lambda file: file.src_uri):
             title = HEADING.search(file.content_string)
             number = file.name.partition("-")[0].lstrip("0")
-            words = re.sub(r"^\d+\. ", "", title[1]) if title else file.name
+            words = re.sub(r"^\d+[.:] ", "", title[1]) if title else file.name
             lines.append(f"- [{number}. {words}]({file.src_uri.rpartition('/')[2]})")
         return "\n".join(lines)
 
