@@ -15,7 +15,7 @@ from daskcluster.data.array import ArrayDataset
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.sparse_memory import MemorySparseDataset
 from daskcluster.data.weighted import array_weights
-from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.in_hand import InHand
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows
@@ -123,7 +123,7 @@ def _drawn(
     total = float(len(rows)) if weights is None else float(weights.sum())
     if not total > 0.0:
         return rows[:0], np.empty(0)
-    with LocalEngine(1).place(_dataset(rows, weights)) as placement:
+    with InHand(_dataset(rows, weights)) as placement:
         placed = ScaledPlacement(placement, unit=settings.unit)
         found = lightweight_coreset(placed, settings.size, key.derived_seed())
     # The weight is known exactly: without this it would wander, a little more with each level.
@@ -131,7 +131,6 @@ def _drawn(
 
 
 def _dataset(rows: Rows, weights: np.ndarray | None) -> RowDataset:
-    """Return few rows as a dataset that is not cut finer: one thread goes through them."""
     dataset: RowDataset
     if isinstance(rows, SparseRows):
         dataset = MemorySparseDataset(rows)
@@ -139,7 +138,6 @@ def _dataset(rows: Rows, weights: np.ndarray | None) -> RowDataset:
         dataset = ArrayDataset(rows)
     if weights is not None:
         dataset = dataset.with_weights(array_weights(weights, len(rows)))
-    dataset.divisible = False
     return dataset
 
 

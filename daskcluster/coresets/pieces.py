@@ -10,6 +10,7 @@ import numpy as np
 from daskcluster.coresets.node import LeafSettings, Node, leaf
 from daskcluster.coresets.stream_rows import Clock, StreamRows, joined_rows, stream_rows
 from daskcluster.coresets.tree import CoresetTree
+from daskcluster.data.process_local import ProcessLocal
 from daskcluster.typing import Dataset, Range, Recipe
 
 PIECE_BYTES = 32 << 20
@@ -80,14 +81,22 @@ class Part:
     Attributes
     ----------
     recipe : Recipe
+    opened : ProcessLocal of Dataset
+        What the recipe opens, where that was done before.
     span : (start, stop)
     stamp : float or None
         Time stamp of all of them.
     """
 
     recipe: Recipe
+    opened: ProcessLocal[Dataset]
     span: Range
     stamp: float | None = None
+
+    def dataset(self) -> Dataset:
+        """Return the dataset; another process opens it."""
+        found = self.opened.value
+        return self.recipe.open() if found is None else found
 
     @property
     def n_rows(self) -> int:
@@ -153,7 +162,7 @@ class SumUp:
         settings, first = self.settings, self.position.clock
         for part in self.parts:
             clock = Clock(first, part.stamp)
-            for chunk in part.recipe.open().chunks([part.span]):
+            for chunk in part.dataset().chunks([part.span]):
                 yield stream_rows(
                     chunk, np.dtype(settings.dtype), clock, settings.forgetting, part.span[0]
                 )
@@ -185,10 +194,11 @@ def cut_pieces(
     tasks, current = list[SumUp](), list[Part]()
     wanted = _step(parts, settings) - position.tail_rows
     for part in parts:
-        recipe, (start, stop) = part.dataset.recipe(), part.span
+        recipe, opened = part.dataset.recipe(), ProcessLocal(part.dataset, "dataset")
+        start, stop = part.span
         while start < stop:
             last = min(stop, start + wanted)
-            current.append(Part(recipe, (start, last), part.stamp))
+            current.append(Part(recipe, opened, (start, last), part.stamp))
             wanted -= last - start
             start = last
             if not wanted:

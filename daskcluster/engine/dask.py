@@ -8,17 +8,19 @@ lost costs the time to redo its share of one pass.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from distributed import wait
 
 from daskcluster.engine.connect import TIMEOUT, Client, KilledWorker, check_versions, connect
 from daskcluster.engine.crew import Crew, Member
 from daskcluster.engine.dispatch import POLL_SECONDS
-from daskcluster.engine.engine import Engine
+from daskcluster.engine.engine import AHEAD, Engine
 from daskcluster.engine.memory import Footprint, MemoryPlan, project
 from daskcluster.engine.placed import DaskPlacement
 from daskcluster.engine.reach import bring_near, on_this_host
@@ -160,22 +162,43 @@ class DaskEngine(Engine):
             A call killed every worker that ran it.
         """
         self._crew.refresh()
-        futures = [
-            self.client.submit(_call, task, key=f"daskcluster-run-{uuid.uuid4().hex}", pure=False)
-            for task in tasks
-        ]
+        futures = [self._begin(task) for task in tasks]
         try:
-            self._wait(futures)
-            return list(self.client.gather(futures))
-        except KilledWorker as error:
-            raise EngineError(
-                f"one of {len(futures)} tasks ended every worker that ran it; most often the memory of a "
-                "worker is too small: give workers more memory, or use fewer threads."
-            ) from error
+            return self._results(futures, len(tasks))
         finally:
             # An error keeps this frame alive, and with it what the futures stand for.
             self.client.cancel(futures, force=True)
             futures.clear()
+
+    def run_ahead(self, tasks: Sequence[Callable[[], T]]) -> Generator[T]:
+        """Yield the results of picklable calls on the workers in order; errors are those of `run`."""
+        self._crew.refresh()
+        waiting = iter(tasks)
+        begun = deque(map(self._begin, islice(waiting, AHEAD * self.n_threads)))
+        try:
+            while begun:
+                (result,) = self._results([begun[0]], len(tasks))
+                self.client.cancel([begun.popleft()], force=True)
+                begun.extend(map(self._begin, islice(waiting, 1)))
+                yield result
+                del result  # not kept while the next one is awaited
+        finally:
+            self.client.cancel(list(begun), force=True)
+            begun.clear()
+
+    def _begin(self, task: Callable[[], T]) -> Future:
+        key = f"daskcluster-run-{uuid.uuid4().hex}"
+        return self.client.submit(_call, task, key=key, pure=False)
+
+    def _results(self, futures: Sequence[Future], n_tasks: int) -> list[Any]:
+        try:
+            self._wait(list(futures))
+            return list(self.client.gather(futures))
+        except KilledWorker as error:
+            raise EngineError(
+                f"one of {n_tasks} tasks ended every worker that ran it; most often the memory of a "
+                "worker is too small: give workers more memory, or use fewer threads."
+            ) from error
 
     def can_read(self, dataset: Reachable) -> bool:
         """Return True if all workers can open `dataset` as surely as is known without trying."""

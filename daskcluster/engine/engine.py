@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -23,6 +23,9 @@ from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, p
 from daskcluster.typing import Dataset, Range, Reachable, Sink, Witness
 
 T = TypeVar("T")
+
+AHEAD = 4
+"""Calls of `Engine.run_ahead` on their way for each thread: none waits for the driver, results stay few."""
 
 
 @dataclass
@@ -231,6 +234,15 @@ class Engine(ABC):
         """Run independent picklable calls (restarts, sweeps) and return their results in order.
 
         As many at a time as there are threads: a call computes on one.
+        """
+
+    @abstractmethod
+    def run_ahead(self, tasks: Sequence[Callable[[], T]]) -> Generator[T]:
+        """Yield the results of calls such as `run` takes, in order, with some calls running ahead.
+
+        What the caller does with one result overlaps with the calls that follow, of which at most
+        `AHEAD` for each thread are begun or done but not taken yet. Leaving the iterator early
+        (``close``) drops the calls that have not started.
         """
 
     @abstractmethod

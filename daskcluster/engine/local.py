@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import reduce
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
-from daskcluster.engine.engine import Engine, Placement, Traffic
+from daskcluster.engine.engine import AHEAD, Engine, Placement, Traffic
 from daskcluster.engine.local_pass import LocalPass, local_spans
 from daskcluster.engine.memory import Footprint, MemoryPlan, project, with_state
 from daskcluster.engine.operations import Fold, FoldState, Inspect, Operation, WriteRows
@@ -101,12 +103,25 @@ class LocalEngine(Engine):
 
     def run(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
         """Run independent calls on the threads and return their results in order."""
+        return list(self._run(tasks, len(tasks)))
+
+    def run_ahead(self, tasks: Sequence[Callable[[], T]]) -> Generator[T]:
+        """Yield the results of calls in order; with one thread, each is made when it is asked for."""
+        return self._run(tasks, AHEAD * self.n_threads)
+
+    def _run(self, tasks: Sequence[Callable[[], T]], most: int) -> Generator[T]:
         if self.n_threads == 1 or len(tasks) < 2:
-            return [task() for task in tasks]
+            yield from (task() for task in tasks)
+            return
+        waiting = iter(tasks)
         with ThreadPoolExecutor(self.n_threads, thread_name_prefix="daskcluster-run") as pool:
-            futures = [pool.submit(task) for task in tasks]
+            begun = deque(map(pool.submit, islice(waiting, most)))
             try:
-                return [future.result() for future in futures]
+                while begun:
+                    result = begun.popleft().result()
+                    begun.extend(map(pool.submit, islice(waiting, 1)))
+                    yield result
+                    del result  # not kept while the next one is awaited
             finally:
                 # After an error nobody wants the others.
                 pool.shutdown(cancel_futures=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 from daskcluster.coresets.forgetting import Forgetting
 from daskcluster.coresets.pieces import OpenPart, cut_pieces
@@ -13,8 +14,6 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.streaming_fold import StreamFold
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.typing import Dataset, Range
-
-_PIECES_PER_THREAD = 4
 
 
 def check_stamp(forgetting: Forgetting, timestamp: float | None) -> None:
@@ -53,7 +52,8 @@ def fold_dataset(
 
     Notes
     -----
-    Cost: one pass. Some pieces at a time are on their way, each an eighth of its rows.
+    Cost: one pass. Some pieces are read and summed up ahead of the one that is folded, each an eighth of
+    its rows.
     """
     start, stop = span or (0, dataset.n_rows)
     began, twin = time.perf_counter(), fold.twin()
@@ -61,14 +61,12 @@ def fold_dataset(
     tasks = cut_pieces(parts, twin.position(), twin.settings.leaf)
     publish(callbacks, PassStarted("coresets", stop - start))
     runner = engine if engine.can_read(dataset) else LocalEngine()
-    wave = max(1, _PIECES_PER_THREAD * runner.n_threads)
-    for first in range(0, len(tasks), wave):
-        wanted = tasks[first : first + wave]
-        # One piece is not worth a journey.
-        pieces = [wanted[0]()] if len(tasks) == 1 else runner.run(wanted)
-        for piece in pieces:
+    if len(tasks) == 1:  # which is not worth a journey
+        runner = LocalEngine(1)
+    with closing(runner.run_ahead(tasks)) as pieces:
+        for task, piece in zip(tasks, pieces, strict=True):
             twin.add_piece(piece, callbacks)
-        publish(callbacks, PassProgress(sum(task.n_rows for task in wanted)))
+            publish(callbacks, PassProgress(task.n_rows))
     n_bytes = 0 if dataset.in_memory else dataset.bytes_of((start, stop))
     publish(callbacks, PassEnded("coresets", time.perf_counter() - began, n_bytes))
     return twin

@@ -121,7 +121,10 @@ def _first_arrivals(found: Candidates, params: DrawParams, size: int) -> Draws |
     if len(owners) < size:
         return None
     order = np.argsort(times, kind="stable")[:size]
-    distinct, picked = np.unique(owners[order], return_inverse=True)
+    drawn = owners[order]
+    is_drawn = np.zeros(len(indices), bool)
+    is_drawn[drawn] = True
+    distinct, picked = np.flatnonzero(is_drawn), np.cumsum(is_drawn)[drawn] - 1
     return Draws(
         picked.astype(np.int64),
         indices[distinct],

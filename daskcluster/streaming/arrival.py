@@ -29,6 +29,8 @@ class Arrival:
         Why it cannot be read yet; empty if it can.
     grows : bool
         Rows are appended to it; what was read of it stays as it is.
+    array : str
+        Which array of it holds the rows, if it is a group that has several.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Arrival:
     modified: float = 0.0
     problem: str = ""
     grows: bool = False
+    array: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -16,8 +17,8 @@ UNREADABLE = (InvalidDataError, InvalidParameterError, DatasetNotFoundError)
 
 
 @dataclass(frozen=True)
-class _Bad:
-    """Which part of a task cannot be read, and why."""
+class Bad:
+    """Which part cannot be read, by its number, and why."""
 
     number: int
     why: str
@@ -29,50 +30,44 @@ class _Attempt:
     def __init__(self, task: SumUp) -> None:
         self.task = task
 
-    def __call__(self) -> Piece | _Bad:
+    def __call__(self) -> Piece | Bad:
         try:
             return self.task()
         except UNREADABLE as error:
             if len(self.task.parts) == 1:
-                return _Bad(0, str(error))
+                return Bad(0, str(error))
             return self._found_out(error)
 
-    def _found_out(self, error: Exception) -> _Bad:
+    def _found_out(self, error: Exception) -> Bad:
         """Look for the part that is to blame, which costs reading them once more."""
         for number, part in enumerate(self.task.parts):
             try:
                 SumUp((part,), self.task.position, self.task.settings)()
             except UNREADABLE as found:
-                return _Bad(number, str(found))
+                return Bad(number, str(found))
         raise error
 
 
-def sum_up(
-    parts: Sequence[OpenPart], fold: StreamFold, engine: Engine
-) -> tuple[list[Piece], dict[int, str]]:
-    """Return what is left of parts that come next in a stream, or which of them are unreadable, and why.
+def sum_up(parts: Sequence[OpenPart], fold: StreamFold, engine: Engine) -> Generator[Piece | Bad]:
+    """Yield what is left of parts that come next in a stream, in order, while the next are being read.
 
     Parameters
     ----------
     parts : sequence of OpenPart
     fold : StreamFold
-        Left as it is.
+        Where the parts go on; left as it is.
     engine : Engine
 
-    Returns
-    -------
-    pieces : list of Piece
-        In order; empty if something is unreadable, for then all that comes after it stands elsewhere.
-    bad : dict of int to str
-        By the number of the part.
+    Yields
+    ------
+    Piece or Bad
+        What comes after something that is bad stands elsewhere in the stream than its pieces say.
     """
     tasks = cut_pieces(parts, fold.position(), fold.settings.leaf)
-    found = engine.run([_Attempt(task) for task in tasks])
-    bad: dict[int, str] = {}
-    for names, each in zip(_numbered(tasks, parts), found, strict=True):
-        if isinstance(each, _Bad):
-            bad[names[each.number]] = each.why
-    return [each for each in found if isinstance(each, Piece)] if not bad else [], bad
+    found = engine.run_ahead([_Attempt(task) for task in tasks])
+    with closing(found):
+        for names, each in zip(_numbered(tasks, parts), found, strict=True):
+            yield Bad(names[each.number], each.why) if isinstance(each, Bad) else each
 
 
 def _numbered(tasks: Sequence[SumUp], parts: Sequence[OpenPart]) -> list[list[int]]:

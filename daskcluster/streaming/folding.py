@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,9 +16,9 @@ from daskcluster.errors import InvalidDataError
 from daskcluster.estimators.streaming_fold import StreamFold
 from daskcluster.estimators.streaming_pass import fold_dataset
 from daskcluster.estimators.streaming_refit import StreamCentres
-from daskcluster.events import Callback
+from daskcluster.events import Callback, DriftFound, Event, publish
 from daskcluster.streaming.arrival import Source
-from daskcluster.streaming.attempts import UNREADABLE, sum_up
+from daskcluster.streaming.attempts import UNREADABLE, Bad, sum_up
 from daskcluster.streaming.learner import Learner
 from daskcluster.streaming.ledger import Entry
 from daskcluster.streaming.sorting import Finding, New, Oddity
@@ -81,6 +82,24 @@ class _Ready:
     @property
     def n_rows(self) -> int:
         return self.new.span[1] - self.new.span[0]
+
+
+class _DriftLater:
+    """Passes events on, those of drift not before it is known that the rows that drifted count."""
+
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self._callbacks = callbacks
+        self._kept: list[DriftFound] = []
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, DriftFound):
+            self._kept.append(event)
+        else:
+            publish(self._callbacks, event)
+
+    def rows_count(self) -> None:
+        for event in self._kept:
+            publish(self._callbacks, event)
 
 
 def waves(new: Sequence[New], row_bytes: int) -> list[list[New]]:
@@ -160,15 +179,16 @@ def _fold_one(
     ready: _Ready, state: StreamState, wave: Wave, engine: Engine, callbacks: Sequence[Callback]
 ) -> None:
     """Fold one object of any size, some pieces at a time."""
-    before = state.fold
+    before, watcher = state.fold, _DriftLater(callbacks)
     assert before is not None
     try:
         after = fold_dataset(
-            before, ready.dataset, engine, callbacks, _stamp(before, ready.new), ready.new.span
+            before, ready.dataset, engine, [watcher], _stamp(before, ready.new), ready.new.span
         )
     except UNREADABLE as error:
         _reject(ready.new, str(error), state, wave)
         return
+    watcher.rows_count()
     state.fold = after
     changes = [(found.n_rows, found) for found in after.take_found()]
     _enter([ready], state, wave, before, changes)
@@ -182,18 +202,23 @@ def _fold_some(
     callbacks: Sequence[Callback],
 ) -> list[_Ready]:
     """Fold objects, or refuse those that cannot be read; return those that are still to be folded."""
-    before = state.fold
+    before, bad = state.fold, dict[int, str]()
     assert before is not None
     parts = [OpenPart(each.dataset, each.new.span, _stamp(before, each.new)) for each in ready]
-    pieces, bad = sum_up(parts, before, engine)
+    after, changes = before.twin(), list[tuple[int, StreamCentres]]()
+    watcher = _DriftLater(callbacks)
+    with closing(sum_up(parts, before, engine)) as found:
+        for each in found:
+            if isinstance(each, Bad):
+                bad[each.number] = each.why
+            elif not bad:
+                after.add_piece(each, [watcher])
+                changes += [(new.n_rows, new) for new in after.take_found()]
     if bad:
         for number, why in bad.items():
             _reject(ready[number].new, why, state, wave)
         return [each for number, each in enumerate(ready) if number not in bad]
-    after, changes = before.twin(), list[tuple[int, StreamCentres]]()
-    for piece in pieces:
-        after.add_piece(piece, callbacks)
-        changes += [(found.n_rows, found) for found in after.take_found()]
+    watcher.rows_count()
     state.fold = after
     _enter(ready, state, wave, before, changes)
     return []

@@ -79,7 +79,7 @@ class Prefix:
             options = place.storage_options() or None
             return open_dataset(
                 place.url,
-                array=self._array_of(open_node(place)) or None,
+                array=arrival.array or None,
                 weights=self.weights,
                 storage_options=options,
             )
@@ -127,38 +127,39 @@ class Prefix:
         if before is not None and before.version == version:
             return Arrival(name, version, before.stop, modified, modified)
         try:
-            n_rows, stamp, problem = self._inspect(name, files)
+            n_rows, stamp, problem, array = self._inspect(name, files)
         except DatasetNotFoundError as error:
             return Arrival(name, version, 0, modified, modified, f"half-written: {error}")
         except (DaskClusterError, KeyError, ValueError, OSError) as error:
             text = f"metadata cannot be read ({type(error).__name__}: {error})"
             return Arrival(name, version, 0, modified, modified, text)
         stamp = plain.timestamp if stamp is None else stamp_of(stamp, modified)
-        return Arrival(name, version, n_rows, stamp, modified, problem)
+        return Arrival(name, version, n_rows, stamp, modified, problem, array=array)
 
-    def _inspect(self, name: str, files: Sequence[StoredFile]) -> tuple[int, Any, str]:
-        """Return rows, time stamp and problem of an object from its metadata."""
+    def _inspect(self, name: str, files: Sequence[StoredFile]) -> tuple[int, Any, str, str]:
+        """Return rows, time stamp, problem and array of an object from its metadata."""
         place = self.location.child(name)
         if name.lower().endswith(TABLES):
             options = place.storage_options() or None
             table = open_table(place.url, weights=self.weights, storage_options=options)
-            return int(table.n_rows or 0), None, "" if table.n_rows else "it has no rows"
+            return int(table.n_rows or 0), None, "" if table.n_rows else "it has no rows", ""
         names = {file.name[len(name) + 1 :] for file in files}
         if not names & set(METADATA):
-            return 0, None, "half-written: it has no metadata"
+            return 0, None, "half-written: it has no metadata", ""
         if PARTIAL_MARK in names:
-            return 0, None, "half-written: its writer has not finished"
+            return 0, None, "half-written: its writer has not finished", ""
         root: Any = open_node(place)
-        array = ROWS if holds_weighted_rows(root) else self._array_of(root)
+        given = self._array_of(root)
+        array = ROWS if holds_weighted_rows(root) else given
         node = root[array] if array else root
         stamp = root.attrs.get("timestamp", node.attrs.get("timestamp"))
         below = {each[len(array) + 1 :] for each in names if each.startswith(f"{array}/")}
         missing, total = missing_chunks(node, below if array else names)
         if missing and not self.allow_missing:
-            return 0, stamp, f"half-written: {missing} of {total} chunks are missing"
+            return 0, stamp, f"half-written: {missing} of {total} chunks are missing", given
         shape = node.attrs["shape"] if not hasattr(node, "shape") else node.shape
         n_rows = int(shape[0])
-        return n_rows, stamp, "" if n_rows else "it has no rows"
+        return n_rows, stamp, "" if n_rows else "it has no rows", given
 
     def _array_of(self, node: Any) -> str:
         """Return which array of a group holds the rows; empty where it is itself one."""

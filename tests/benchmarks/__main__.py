@@ -36,7 +36,9 @@ REPRODUCTIONS = {
 """Figures and tables of papers, on stand-ins for their data: hours, so they are not part of `all`."""
 
 
-SEEDED = ("nested-digits", "figure2", "figure3", "vc-gmm", "vrkm", "backward-euler", "kernel")
+SEEDED = (
+    "nested-digits", "figure2", "figure3", "vc-gmm", "vrkm", "backward-euler", "kernel", "stream",
+)  # fmt: skip
 """Those that average over seeds."""
 SEEDS = 20
 """Of those that do not say how many they take by themselves."""

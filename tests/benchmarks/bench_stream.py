@@ -1,123 +1,71 @@
-"""Streams: time and memory of a row, throughput, quality, and many small objects."""
+"""Streams: time and memory of a row, throughput, quality, and many small objects.
+
+What is finished is kept in --scratch until all of it is, so a run that was interrupted goes on.
+"""
 
 from __future__ import annotations
 
 import shutil
-import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.harness import REST, Note, Options, Table, say, turns
+from tests.benchmarks.energy_runs import Kept, RunFiles
+from tests.benchmarks.harness import Note, Options, Table, race
 from tests.benchmarks.plots import canvas_of, why_not
+from tests.benchmarks.stream_growth import CLUSTERS, FEATURES, Growth, clouds, growth, middles
 
 TAKES = (
-    "about 10 minutes on 2 cores, and 2 GB of disk in --scratch DIR, removed afterwards unless --keep "
-    "(--quick: a minute)"
+    "about 5 minutes on 2 cores, 1.5 GB of disk and 1 GB of memory (--quick: a minute); what is finished "
+    "is kept in --scratch DIR, where an interrupted run goes on, and removed at the end unless --keep"
 )
 
-FEATURES, CLUSTERS = 16, 50
-ROWS, QUICK_ROWS = (10**5, 10**6, 10**7, 5 * 10**7), (10**5, 5 * 10**5)
-OBJECTS, OBJECT_ROWS = 1000, 10_000
-HALF_LIFE = 1_000_000
+SEEDS = 6
+THROUGHPUT_ROWS = 8 * 10**6, 10**6
+OBJECTS, OBJECT_ROWS = (1000, 50), 10_000
+"""Of a whole run, and of a quick one."""
+QUALITY_ROWS, QUALITY_HALF_LIFE = 200_000, 50_000
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Seconds, or ratios, by what they are of."""
+
+    values: dict[str, float]
 
 
 def run(options: Options) -> list[Any]:
     """Return the tables of growth, throughput, quality and small objects."""
-    folder = options.folder("daskcluster-stream")
-    try:
-        return [
-            _growth(options),
-            _throughput(options, folder),
-            _quality(options),
-            _small_objects(options, folder),
-            *_walk(options),
-        ]
-    finally:
-        if not options.keep:
-            shutil.rmtree(folder, ignore_errors=True)
+    folder = options.folder(f"daskcluster-stream{'-quick' if options.quick else ''}")
+    figures = _files(folder, options, Figures)
+    found = [
+        *growth(options, _files(folder, options, Growth)),
+        _throughput(options, folder, figures),
+        _quality(options, figures),
+        _small_objects(options, folder, figures),
+        *_walk(options),
+    ]
+    if not options.keep:
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
 
 
-def clouds(seed: int, n_rows: int, k: int = CLUSTERS, d: int = FEATURES) -> np.ndarray:
-    """Return rows of k clouds that are the same for every seed."""
-    centres = 3.0 * np.random.default_rng(12345).standard_normal((k, d)).astype(np.float32)
-    rng = np.random.default_rng(seed)
-    return centres[rng.integers(0, k, n_rows)] + rng.standard_normal((n_rows, d), np.float32)
-
-
-# -- growth ----------------------------------------------------------------------------------------
-
-
-def _growth(options: Options) -> Table:
-    table = Table(
-        f"A stream of {FEATURES} features and {CLUSTERS} clusters in a process of its own: rows folded in "
-        "portions of 100,000, microseconds a row over the last tenth of them, and peak memory above that "
-        "of the first portion",
-        ["rows", "half-life", "us a row", "MB more", "rows of the summary"],
-    )
-    for half_life in (None, HALF_LIFE):
-        for n_rows in QUICK_ROWS if options.quick else ROWS:
-            say(f"  {n_rows:,} rows, half-life {half_life}")
-            code = (
-                "from tests.benchmarks.bench_stream import grow\n"
-                f"grow({n_rows}, {half_life}, {options.threads})"
-            )
-            done = subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True, check=True
-            )
-            micro, more, kept = done.stdout.split()
-            table.rows.append([f"{n_rows:,}", half_life or "none", micro, more, kept])
-    return table
-
-
-def grow(n_rows: int, half_life: int | None, threads: int) -> None:
-    """Fold rows in, and print time a row, memory and the size of the summary; a process of its own."""
-    import psutil
-
-    from daskcluster import LocalEngine, StreamingKMeans
-
-    model = StreamingKMeans(
-        CLUSTERS, half_life=half_life, random_state=0, engine=LocalEngine(threads)
-    )
-    step, took, process = 100_000, [], psutil.Process()
-    portions = [clouds(seed, step) for seed in range(4)]
-    model.partial_fit(portions[0])
-    assert model.cluster_centers_ is not None
-    base = most = process.memory_info().rss
-    for number in range(1, n_rows // step):
-        began = time.perf_counter()
-        model.partial_fit(portions[number % 4])
-        took.append(time.perf_counter() - began)
-        most = max(most, process.memory_info().rss)
-    last = took[-max(1, len(took) // 10) :] or [0.0]
-    micro = 1e6 * sum(last) / (len(last) * step)
-    print(f"{micro:.2f} {(most - base) / 1e6:.0f} {model.coreset_.n_rows}")
+def _files(folder: Path, options: Options, kind: Callable[..., Kept]) -> RunFiles[Kept]:
+    return RunFiles(folder / "runs", {"threads": options.threads, "repeats": options.repeats}, kind)
 
 
 # -- throughput ------------------------------------------------------------------------------------
 
 
-def _throughput(options: Options, folder: Path) -> Table:
-    from daskcluster import LocalEngine, StreamingKMeans
-    from daskcluster.data.generate import generate
-
-    n = 10**6 if options.quick else 8 * 10**6
-    path = folder / "rows.zarr"
-    folder.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        generate(str(path), n_rows=n, n_features=FEATURES, n_clusters=CLUSTERS, spread=2.0)
-    engine = LocalEngine(options.threads)
-    programs: dict[str, Callable[[], Any]] = {
-        "sums": lambda: read_with_sums(path, options.threads),
-        "stream": lambda: StreamingKMeans(CLUSTERS, random_state=0, engine=engine).fit(str(path)),
-    }
-    found = _medians(programs, options)
+def _throughput(options: Options, folder: Path, files: RunFiles[Figures]) -> Table:
+    n = THROUGHPUT_ROWS[options.quick]
+    found = files.get(f"throughput of {n} rows", partial(_raced, options, folder, n)).values
     table = Table(
         f"{n:,} x {FEATURES} from Zarr on disk, {options.threads} threads: seconds, medians of "
         f"{options.repeats}",
@@ -126,6 +74,29 @@ def _throughput(options: Options, folder: Path) -> Table:
     share = found["sums"] / found["stream"]
     table.rows.append([found["sums"], found["stream"], f"{share:.0%}", ">= 50 %"])
     return table
+
+
+def _raced(options: Options, folder: Path, n_rows: int) -> Figures:
+    from daskcluster import LocalEngine, StreamingKMeans
+    from daskcluster.data.generate import generate
+
+    path = folder / f"{n_rows}.zarr"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    generate(
+        str(path),
+        n_rows=n_rows,
+        n_features=FEATURES,
+        n_clusters=CLUSTERS,
+        spread=2.0,
+        overwrite=True,
+    )
+    engine = LocalEngine(options.threads)
+    programs: dict[str, Callable[[], Any]] = {
+        "sums": lambda: read_with_sums(path, options.threads),
+        "stream": lambda: StreamingKMeans(CLUSTERS, random_state=0, engine=engine).fit(str(path)),
+    }
+    raced = race(programs, options.repeats)
+    return Figures({name: outcome.median for name, outcome in raced.items()})
 
 
 def read_with_sums(path: Path, threads: int) -> None:
@@ -144,90 +115,104 @@ def read_with_sums(path: Path, threads: int) -> None:
         assert sum(pool.map(both, range(0, array.shape[0], step))) > 0
 
 
-def _medians(programs: dict[str, Callable[[], Any]], options: Options) -> dict[str, float]:
-    took: dict[str, list[float]] = {name: [] for name in programs}
-    for program in programs.values():
-        program()
-    for name in turns(list(programs), options.repeats):
-        time.sleep(REST)
-        began = time.perf_counter()
-        programs[name]()
-        took[name].append(time.perf_counter() - began)
-    return {name: statistics.median(runs) for name, runs in took.items()}
-
-
 # -- quality ---------------------------------------------------------------------------------------
 
 
-def _quality(options: Options) -> Table:
+def _quality(options: Options, files: RunFiles[Figures]) -> Table:
+    seeds = 2 if options.quick else options.seeds
+    table = Table(
+        "Mean squared distance of the rows still remembered, each with the weight it has left, over that "
+        f"of a full fit of them (the best of 3 starts); {QUALITY_ROWS:,} x {FEATURES}",
+        [
+            "clusters",
+            "half-life",
+            f"stream, seeds 0 to {seeds - 1}",
+            "target",
+            "Lloyd from the truth",
+        ],
+    )
+    for k in (10,) if options.quick else (10, 50, 200):
+        for half_life in (None, QUALITY_HALF_LIFE):
+            name = f"quality, {k} clusters, half-life {half_life}, {seeds} seeds"
+            found = files.get(name, partial(_ratios, k, half_life, seeds)).values
+            truth = f"{found.pop('truth'):.4f}"
+            ratios = ", ".join(f"{ratio:.4f}" for ratio in found.values())
+            table.rows.append([k, half_life or "none", ratios, "<= 1.05", truth])
+    return table
+
+
+def _ratios(k: int, half_life: int | None, seeds: int) -> Figures:
     from daskcluster import KMeans, StreamingKMeans
     from daskcluster.coresets.forgetting import Forgetting
 
-    table = Table(
-        "Mean squared distance of the rows still remembered, each with the weight it has left, over that "
-        "of a full fit of them (the best of 3 starts)",
-        ["clusters", "half-life", "seed", "stream / full fit", "target"],
-    )
-    n = 200_000
-    for k in (10,) if options.quick else (10, 50, 200):
-        for half_life in (None, 50_000):
-            rows = clouds(1, n, k)
-            forgetting = Forgetting.of(half_life, None)
-            weights = forgetting.left(np.arange(n, dtype=float), now=float(n - 1))
-            full = KMeans(k, n_init=3, init="k-means++", random_state=0)
-            full.fit(rows, sample_weight=weights)
-            for seed in range(2 if options.quick else 3):
-                model = StreamingKMeans(k, half_life=half_life, random_state=seed).fit(rows)
-                cost = -model.score(rows, sample_weight=weights)
-                ratio = f"{cost / full.inertia_:.4f}"
-                table.rows.append([k, half_life or "none", seed, ratio, "<= 1.05"])
-    return table
+    rows, ages = clouds(1, QUALITY_ROWS, k), np.arange(QUALITY_ROWS, dtype=float)
+    weights = Forgetting.of(half_life, None).left(ages, now=ages[-1])
+    full = KMeans(k, n_init=3, init="k-means++", random_state=0)
+    full.fit(rows, sample_weight=weights)
+    truth = KMeans(k, init=middles(k)).fit(rows, sample_weight=weights)
+    found = {"truth": truth.inertia_ / full.inertia_}
+    for seed in range(seeds):
+        model = StreamingKMeans(k, half_life=half_life, random_state=seed).fit(rows)
+        found[str(seed)] = -model.score(rows, sample_weight=weights) / full.inertia_
+    return Figures(found)
 
 
 # -- many small objects ----------------------------------------------------------------------------
 
 
-def _small_objects(options: Options, folder: Path) -> Table:
-    import zarr
-
-    from daskcluster import LocalEngine, jobs
-
-    count, feed = (50 if options.quick else OBJECTS), folder / "feed"
-    for number in range(count):
-        path = feed / f"{number:05d}.zarr"
-        if not path.exists():
-            zarr.create_array(
-                str(path), data=clouds(number, OBJECT_ROWS), chunks=(OBJECT_ROWS, FEATURES)
-            )
+def _small_objects(options: Options, folder: Path, files: RunFiles[Figures]) -> Table:
+    count = OBJECTS[options.quick]
+    found = files.get(f"{count} objects", partial(_looped, options, folder, count)).values
     table = Table(
         f"{count:,} objects of {OBJECT_ROWS:,} x {FEATURES} rows on disk, {options.threads} threads",
         ["", "seconds", "rows a second"],
     )
-    engine = LocalEngine(options.threads)
-    for name, more in (("folded", {}), ("folded and labelled", {"labels": str(folder / "labels")})):
-        began = time.perf_counter()
-        cycle = jobs.stream(
-            str(feed), state=str(folder / name), n_clusters=CLUSTERS, engine=engine, **more
-        )
-        seconds = time.perf_counter() - began
-        assert cycle.rows_seen == count * OBJECT_ROWS
-        table.rows.append([name, seconds, f"{cycle.rows_seen / seconds:,.0f}"])
-    began = time.perf_counter()
-    jobs.stream(str(feed), state=str(folder / "folded"), n_clusters=CLUSTERS, engine=engine)
-    table.rows.append(["a cycle that finds nothing new", time.perf_counter() - began, ""])
+    for name, seconds in found.items():
+        rate = f"{count * OBJECT_ROWS / seconds:,.0f}" if name.startswith("folded") else ""
+        table.rows.append([name, seconds, rate])
     return table
 
 
-# -- the plot --------------------------------------------------------------------------------------
+def _looped(options: Options, folder: Path, count: int) -> Figures:
+    import zarr
+
+    from daskcluster import LocalEngine, jobs
+
+    feed, engine, found = folder / "feed", LocalEngine(options.threads), dict[str, float]()
+    for number in range(count):
+        zarr.create_array(
+            str(feed / f"{number:05d}.zarr"),
+            data=clouds(number, OBJECT_ROWS),
+            chunks=(OBJECT_ROWS, FEATURES),
+            overwrite=True,
+        )
+
+    def timed(name: str, state: str, **more: Any) -> None:
+        began = time.perf_counter()
+        cycle = jobs.stream(
+            str(feed), state=str(folder / state), n_clusters=CLUSTERS, engine=engine, **more
+        )
+        found[name] = time.perf_counter() - began
+        assert cycle.rows_seen == count * OBJECT_ROWS
+
+    for state in ("state", "labelled", "labels"):
+        shutil.rmtree(folder / state, ignore_errors=True)
+    timed("folded", "state")
+    timed("folded and labelled", "labelled", labels=str(folder / "labels"))
+    timed("a cycle that finds nothing new", "state")
+    return Figures(found)
+
+
+# -- a walk ---------------------------------------------------------------------------------------
 
 
 def walking(step: int, rows: int = 1_000) -> np.ndarray:
     """Return rows of three clouds on their way round a circle."""
     rng = np.random.default_rng(step)
-    return middles(step)[rng.integers(0, 3, rows)] + rng.normal(size=(rows, 2))
+    return corners(step)[rng.integers(0, 3, rows)] + rng.normal(size=(rows, 2))
 
 
-def middles(step: int) -> np.ndarray:
+def corners(step: int) -> np.ndarray:
     """Return where the three clouds are."""
     angles = 2 * np.pi * (np.arange(3) / 3 + step / 80)
     return 20 * np.column_stack([np.cos(angles), np.sin(angles)])

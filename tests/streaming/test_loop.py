@@ -13,9 +13,10 @@ import zarr
 
 import daskcluster as dc
 from daskcluster import jobs
+from daskcluster.coresets import pieces
 from daskcluster.data.sparse_write import write_csr
 from daskcluster.errors import CheckpointError, InvalidParameterError
-from daskcluster.events import Notice
+from daskcluster.events import DriftFound, Event, Notice
 from daskcluster.streaming.sorting import Settling
 from tests.streaming.feeds import OPTIONS, bits, open_loop, order_of, portion, put
 
@@ -318,6 +319,30 @@ def test_drift_is_told_and_a_command_run(tmp_path: Path) -> None:
     assert command.failures == []
     assert loop.state.fold.drift.is_high
     assert loop.cycle().n_clusters == 5
+
+
+def test_drift_is_told_once_where_objects_are_bad(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 1)  # a leaf each: some are folded before one is bad
+    feed, heard = tmp_path / "feed", list[Event]()
+    for number in range(4):
+        put(feed, number, portion(number, 1024))
+    loop = open_loop(feed, tmp_path / "state", callbacks=[heard.append])
+    loop.cycle()
+    rows = portion(6, 1024)
+    rows[1000] = np.inf
+    for number in (5, 7, 8):
+        put(feed, number, portion(number, 1024) + np.float32(200))
+    put(feed, 6, rows)
+    put(feed, 9, rows)
+    cycle = loop.cycle()
+    assert found(cycle) == dict.fromkeys(("part-0006.zarr", "part-0009.zarr"), "corrupt")
+    assert len(cycle.drifts) == 1
+    assert len([event for event in heard if isinstance(event, DriftFound)]) == 1
+    for number in (6, 9):
+        shutil.rmtree(feed / f"part-{number:04d}.zarr")
+    other = open_loop(feed, tmp_path / "other")
+    other.cycle()
+    assert bits(other)["arrays"] == bits(loop)["arrays"]
 
 
 def test_a_state_belongs_to_its_stream(feed: Path, tmp_path: Path) -> None:

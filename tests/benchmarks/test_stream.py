@@ -1,0 +1,61 @@
+"""The benchmark of streams on few rows: tables, plots, and that what is finished is kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import bench_stream, harness, stream_growth
+from tests.benchmarks.harness import Figure, Options, Table
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_stream, "QUALITY_ROWS", 4_000)
+    monkeypatch.setattr(bench_stream, "THROUGHPUT_ROWS", (20_000, 20_000))
+    monkeypatch.setattr(bench_stream, "OBJECTS", (3, 3))
+    monkeypatch.setattr(harness, "REST", 0.0)
+
+    def grown(options: Options, files: object, half_life: int | None) -> stream_growth.Growth:
+        return stream_growth.Growth([100, 200], [2.0, 1.0], [0.0, 3.0], [10, 20])
+
+    monkeypatch.setattr(stream_growth, "_grown", grown)
+
+
+@pytest.mark.usefixtures("few")
+def test_all_parts_run_and_what_is_finished_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib", reason="plots need matplotlib")
+    options = Options(
+        quick=True, scratch=tmp_path / "scratch", images=tmp_path / "images", repeats=1, keep=True
+    )
+    found = bench_stream.run(options)
+    tables = [each for each in found if isinstance(each, Table)]
+    assert [len(table.rows) for table in tables] == [2, 1, 2, 3]
+    assert all(len(row) == len(table.header) for table in tables for row in table.rows)
+    (figure,) = (each for each in found if isinstance(each, Figure))
+    assert "rows so far" in (tmp_path / figure.path).read_text()
+
+    def refused(*arguments: object) -> None:
+        raise AssertionError("this part was finished before")
+
+    for part in ("_raced", "_ratios", "_looped"):
+        monkeypatch.setattr(bench_stream, part, refused)
+    again = bench_stream.run(replace(options, keep=False))
+    assert [each.markdown() for each in again] == [each.markdown() for each in found]
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_growth_is_measured_at_its_stops(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_growth, "PORTION", 2_000)
+    stream_growth.grow((1, 3), 1_000, 1)
+    found = stream_growth.Growth(**json.loads(capsys.readouterr().out))
+    assert found.rows == [2_000, 6_000]
+    assert min(found.micro) > 0
+    assert min(found.summary) > 50
