@@ -8,20 +8,20 @@ rows; blocks of rows stream past blocks of rows for that.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
+from daskcluster.algorithms.kernel_full_state import FullState, Gone, Members
 from daskcluster.algorithms.kernel_moving import Meter
-from daskcluster.algorithms.stopping import Stopping
+from daskcluster.algorithms.stopping import Stopping, is_final
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import prepare_rows
 from daskcluster.chunkwise.gram import GramFunction, GramSums, Points
 from daskcluster.chunkwise.gram_centres import (
     GramRowParams,
-    clamped,
     gram_diagonal_rows,
     gram_sum_rows,
 )
@@ -148,40 +148,27 @@ def _none() -> Points:
 
 
 @dataclass
-class Members:
-    """Centres as the means of rows.
+class FullResult:
+    """Centres, labels under them, and how the loop came to them.
 
     Attributes
     ----------
-    terms : list of k pairs of ndarrays
-        The rows of each centre, and the share of its weight that each has.
-    products : ndarray of shape (n, k)
-        P.
-    norms : ndarray of shape (k,)
-        Q.
+    members : Members
+    labels : ndarray of shape (n,), int64
+    costs : ndarray of shape (n,)
+        Squared distances to the nearest centres.
+    state : FullState
+        From which all others follow.
     """
-
-    terms: list[tuple[np.ndarray, np.ndarray]]
-    products: np.ndarray
-    norms: np.ndarray
-
-    def nearest(self, diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nearest centre of every row, int64 (n,), and the squared distance to it."""
-        relative = self.norms - 2.0 * self.products
-        labels = relative.argmin(axis=1)
-        return labels, clamped(diagonal + relative[np.arange(len(labels)), labels])
-
-
-@dataclass
-class FullResult:
-    """Centres, labels under them, and how the loop came to them."""
 
     members: Members
     labels: np.ndarray
     costs: np.ndarray
-    n_iter: int
-    stop_reason: StopReason
-    history: list[dict[str, float]] = field(default_factory=list)
+    state: FullState
+
+    @property
+    def n_iter(self) -> int:
+        return len(self.state.history)
 
 
 def members_of(
@@ -201,22 +188,38 @@ def members_of(
     return Members(terms, products, norms)
 
 
+def restored(gram: GramMatrix, state: FullState, weights: np.ndarray) -> FullResult:
+    """Return what a state says. Cost: the n^2 Gram values of an iteration, or n k of seeds."""
+    diagonal, seeds = gram.diagonal(), state.seeds
+    if state.assigned is None:
+        terms = [(seeds[j : j + 1], np.ones(1)) for j in range(len(seeds))]
+        members = Members(terms, gram.columns(seeds), diagonal[seeds])
+    else:
+        before = Members.nowhere(gram.n_rows, len(seeds))
+        if state.gone is not None:
+            state.gone.put(before)
+        members = members_of(gram, state.assigned, weights, before)
+    return FullResult(members, *members.nearest(diagonal), state)
+
+
 def full_batch(
     gram: GramMatrix,
-    seeds: np.ndarray,
+    begun: FullState,
     weights: np.ndarray,
     *,
     max_iter: int,
     tol: float = 0.0,
     max_time: float | None = None,
     callbacks: Sequence[Callback] = (),
+    keep: Callable[[FullState], None] = lambda state: None,
 ) -> FullResult:
-    """Run Lloyd's algorithm in the space of K from rows `seeds` as centres.
+    """Run Lloyd's algorithm in the space of K.
 
     Parameters
     ----------
     gram : GramMatrix
-    seeds : ndarray of shape (k,)
+    begun : FullState
+        Where to start, or to go on: ``FullState(seeds)`` has rows as centres.
     weights : ndarray of shape (n,)
     max_iter : int
     tol : float
@@ -224,42 +227,56 @@ def full_batch(
     max_time : float or None
     callbacks : sequence of callables
         Hear `IterationEnded`.
+    keep : callable (state) -> None
+        Is given the state after each iteration.
 
     Notes
     -----
-    Cost: an iteration computes n^2 Gram values in as many passes as there are 64 MB of rows. Memory:
-    16 n k bytes.
+    Cost: an iteration computes n^2 Gram values in as many passes as there are 64 MB of rows; going on
+    takes one of them more. Memory: 16 n k bytes.
     """
+    found = restored(gram, begun, weights)
+    if begun.reason is not None and is_final(begun.reason, found.n_iter, max_iter, max_time):
+        return found
     stopping = Stopping(max_iter, max_time, callbacks)
-    diagonal, k = gram.diagonal(), len(seeds)
-    terms = [(seeds[j : j + 1], np.ones(1)) for j in range(k)]
-    members = Members(terms, gram.columns(seeds), diagonal[seeds])
-    labels, costs = members.nearest(diagonal)
-    history: list[dict[str, float]] = []
-    reason = StopReason.MAX_ITER if max_iter == 0 else None
-    n_iter = 0
-    while reason is None:
-        began, values = time.perf_counter(), gram.meter.n_values
-        before, inertia = labels, float((weights * costs).sum())
-        members = members_of(gram, labels, weights, members)
-        labels, costs = members.nearest(diagonal)
-        n_iter += 1
-        event = IterationEnded(
-            n_iter,
-            inertia,
-            0.0,
-            time.perf_counter() - began,
-            n_empty=int((np.bincount(before, minlength=k) == 0).sum()),
-            n_touched=gram.n_rows,
-            n_distances=gram.meter.n_values - values,
-        )
-        history.append(dict(vars(event)))
-        stopping.tell(event)
-        fall = inertia - float((weights * costs).sum())
-        reason = stopping.reason(
-            n_iter,
-            moved=bool((labels != before).any()),
-            shift=fall if tol > 0.0 else 1.0,
-            threshold=tol * inertia,
-        )
-    return FullResult(members, labels, costs, n_iter, reason, history)
+    reason = StopReason.MAX_ITER if found.n_iter >= max_iter else None
+    found.state = replace(begun, reason=reason)
+    while found.state.reason is None:
+        found = _iterated(gram, found, weights, stopping, tol)
+        keep(found.state)
+    return found
+
+
+def _iterated(
+    gram: GramMatrix, before: FullResult, weights: np.ndarray, stopping: Stopping, tol: float
+) -> FullResult:
+    """Return what follows from an iteration."""
+    began, values, k = time.perf_counter(), gram.meter.n_values, len(before.state.seeds)
+    inertia = float((weights * before.costs).sum())
+    members = members_of(gram, before.labels, weights, before.members)
+    labels, costs = members.nearest(gram.diagonal())
+    event = IterationEnded(
+        before.n_iter + 1,
+        inertia,
+        0.0,
+        time.perf_counter() - began,
+        n_empty=int((np.bincount(before.labels, minlength=k) == 0).sum()),
+        n_touched=gram.n_rows,
+        n_distances=gram.meter.n_values - values,
+    )
+    stopping.tell(event)
+    fall = inertia - float((weights * costs).sum())
+    reason = stopping.reason(
+        before.n_iter + 1,
+        moved=bool((labels != before.labels).any()),
+        shift=fall if tol > 0.0 else 1.0,
+        threshold=tol * inertia,
+    )
+    state = FullState(
+        before.state.seeds,
+        before.labels,
+        Gone.of(members, np.bincount(before.labels, weights, minlength=k)),
+        [*before.state.history, vars(event).copy()],
+        reason,
+    )
+    return FullResult(members, labels, costs, state)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,25 @@ class KernelStopping:
     max_iter: int
     tol: float = 0.0
     max_time: float | None = None
+
+
+@dataclass(frozen=True)
+class KernelSteps:
+    """The steps that a loop has made.
+
+    Attributes
+    ----------
+    seen : ndarray of shape (k,), float64
+        Weight of the rows that each cluster has had.
+    history : sequence of dict
+        A record for each.
+    reason : StopReason or None
+        Why the last step was the last one, if it was.
+    """
+
+    seen: np.ndarray
+    history: Sequence[dict[str, Any]] = ()
+    reason: StopReason | None = None
 
 
 @dataclass
@@ -87,7 +106,9 @@ def minibatch_kernel(
     stopping: KernelStopping,
     dtype: Any,
     callbacks: Sequence[Callback] = (),
-) -> KernelResult:
+    begun: KernelSteps | None = None,
+    keep: Callable[[KernelSteps], None] = lambda steps: None,
+) -> KernelSteps:
     """Move centres by one batch after the other.
 
     Parameters
@@ -100,16 +121,25 @@ def minibatch_kernel(
         In which rows are computed.
     callbacks : sequence of callables
         Hear `KernelStepEnded`.
+    begun : KernelSteps, optional
+        Made before: `moving` is where they have led to, `batches` are those that follow.
+    keep : callable (steps) -> None
+        Is given all steps so far, after each of them; they may be changed once it has returned.
+
+    Returns
+    -------
+    KernelSteps
+        All of them; `moving` is where they have led to.
 
     Raises
     ------
     InvalidDataError
         A row that was met is not finite.
     """
-    began, history = time.perf_counter(), []
-    seen = np.zeros(moving.k)
-    reason = StopReason.MAX_ITER if stopping.max_iter == 0 else None
-    step = 0
+    began = time.perf_counter()
+    begun = begun or KernelSteps(np.zeros(moving.k))
+    seen, history = begun.seen.copy(), list(begun.history)
+    reason = StopReason.MAX_ITER if stopping.max_iter <= len(history) else None
     while reason is None:
         started, before = time.perf_counter(), Meter(moving.meter.n_values, moving.meter.seconds)
         drawn = batches.next()
@@ -119,7 +149,7 @@ def minibatch_kernel(
         counts = np.bincount(labels, batch.weights, minlength=moving.k)
         moving.move(batch, labels, learning_rates(rate, counts, seen))
         seen += counts
-        step += 1
+        step = len(history) + 1
         if stopping.tol > 0.0:
             improvement = _mean(costs, batch) - _mean(_nearest(moving, batch)[1], batch)
             reason = StopReason.TOLERANCE if improvement < stopping.tol else None
@@ -127,7 +157,8 @@ def minibatch_kernel(
         history.append(dict(vars(event)))
         elapsed = time.perf_counter() - began
         reason = reason or _spent(step, elapsed, stopping) or _tell(callbacks, event)
-    return KernelResult(moving.centres(), step, reason, history)
+        keep(KernelSteps(seen, history, reason))
+    return KernelSteps(seen, history, reason)
 
 
 def _nearest(moving: MovingGramCentres, batch: GramBatch) -> tuple[np.ndarray, np.ndarray]:

@@ -105,12 +105,7 @@ class MovingWindows:
     Parameters
     ----------
     gram : GramFunction
-    first : sequence of Points
-        One point for each centre to start from.
-    norms : ndarray of shape (k,)
-        K of these with themselves.
-    truncation : int
-    normalize : bool
+    windows : list of k Window
     n_threads : int
 
     Notes
@@ -120,19 +115,39 @@ class MovingWindows:
     """
 
     gram: GramFunction
-    first: Sequence[Points]
-    norms: np.ndarray
-    truncation: int
-    normalize: bool = True
+    windows: list[Window]
     n_threads: int = 1
     meter: Meter = field(default_factory=Meter)
+    _centres: GramCentres | None = None
 
-    def __post_init__(self) -> None:
-        self.windows = [
-            Window(point, float(norm), self.truncation, self.normalize)
-            for point, norm in zip(self.first, self.norms, strict=True)
+    @classmethod
+    def start(
+        cls,
+        gram: GramFunction,
+        first: Sequence[Points],
+        norms: np.ndarray,
+        truncation: int,
+        *,
+        normalize: bool = True,
+        n_threads: int = 1,
+    ) -> MovingWindows:
+        """Return centres at one point each.
+
+        Parameters
+        ----------
+        gram : GramFunction
+        first : sequence of Points
+        norms : ndarray of shape (k,)
+            K of these with themselves.
+        truncation, normalize
+            Of all windows.
+        n_threads : int
+        """
+        windows = [
+            Window(point, float(norm), truncation, normalize)
+            for point, norm in zip(first, norms, strict=True)
         ]
-        self._centres: GramCentres | None = None
+        return cls(gram, windows, n_threads)
 
     @property
     def k(self) -> int:

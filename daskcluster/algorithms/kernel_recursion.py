@@ -29,10 +29,12 @@ class MovingProducts:
     Parameters
     ----------
     gram : GramFunction
-    first : sequence of Points
-        One point for each centre to start from.
-    norms : ndarray of shape (k,)
-        K of these with themselves.
+    terms : list of k lists of pairs
+        The points of each centre and their coefficients: one to start from, then those of each batch.
+    squares : ndarray of shape (k,)
+        Q.
+    products : ndarray of shape (n, k)
+        P.
     placement : Placement
         All rows.
 
@@ -43,16 +45,22 @@ class MovingProducts:
     """
 
     gram: GramFunction
-    first: Sequence[Points]
-    norms: np.ndarray
+    terms: list[list[tuple[Points, np.ndarray]]]
+    squares: np.ndarray
+    products: np.ndarray
     placement: Placement
     meter: Meter = field(default_factory=Meter)
 
-    def __post_init__(self) -> None:
-        self.squares = np.array(self.norms, np.float64)
-        self._terms = [[(point, np.ones(1))] for point in self.first]
-        starts = joined(self.gram, [(point, np.ones(1)) for point in self.first])
-        self.products = self._over_all_rows(starts)
+    @classmethod
+    def start(
+        cls, gram: GramFunction, first: Sequence[Points], norms: np.ndarray, placement: Placement
+    ) -> MovingProducts:
+        """Return centres at one point each, `norms` (k,) K of these with themselves. One pass."""
+        starts = [(point, np.ones(1)) for point in first]
+        squares = np.array(norms, np.float64)
+        self = cls(gram, [[start] for start in starts], squares, np.empty((0, 0)), placement)
+        self.products = self._over_all_rows(joined(gram, starts))
+        return self
 
     @property
     def k(self) -> int:
@@ -60,7 +68,7 @@ class MovingProducts:
 
     @property
     def n_points(self) -> int:
-        return sum(len(points) for terms in self._terms for points, _ in terms[1:])
+        return sum(len(points) for terms in self.terms for points, _ in terms[1:])
 
     def relative(self, batch: GramBatch) -> np.ndarray:
         return np.asarray(self.squares - 2.0 * self.products[batch.indices])
@@ -79,13 +87,13 @@ class MovingProducts:
             )
             old *= 1.0 - a
             old += a * fresh[:, j]
-            for _, factors in self._terms[j]:
+            for _, factors in self.terms[j]:
                 factors *= 1.0 - a
-            self._terms[j].append((mean.points, a * mean.shares))
+            self.terms[j].append((mean.points, a * mean.shares))
 
     def centres(self) -> GramCentres:
         return GramCentres(
-            joined(self.gram, [_merged(terms) for terms in self._terms]), self.squares.copy()
+            joined(self.gram, [_merged(terms) for terms in self.terms]), self.squares.copy()
         )
 
     def _over_all_rows(self, sums: GramSums) -> np.ndarray:

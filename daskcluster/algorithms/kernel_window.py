@@ -71,6 +71,28 @@ class Window:
         self.products = np.array([[self.norm]])
         self._has_first = True
 
+    @classmethod
+    def standing(
+        cls,
+        means: list[Mean],
+        factors: np.ndarray,
+        products: np.ndarray,
+        truncation: int | None,
+        *,
+        normalize: bool,
+        has_first: bool,
+    ) -> Window:
+        """Return a window as it stood; the arguments are its attributes."""
+        window = cls(means[0].points, 0.0, truncation, normalize)
+        window.means, window.factors, window.products = means, factors, products
+        window._has_first = has_first
+        return window
+
+    @property
+    def has_first(self) -> bool:
+        """The first centre is still part of it."""
+        return self._has_first
+
     @property
     def n_points(self) -> int:
         """Rows of batches in the window; the first centre does not count."""

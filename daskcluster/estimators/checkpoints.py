@@ -202,6 +202,8 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, Location):
         return value.url
+    if isinstance(value, Mapping):
+        return {str(name): _plain(entry) for name, entry in value.items()}
     centres = getattr(value, "cluster_centers_", getattr(value, "means_", value))
     if isinstance(centres, (np.ndarray, list, tuple)):
         return _digest(np.ascontiguousarray(centres))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,7 +194,7 @@ class CoresetState:
         return Coreset(drawn.rows.rows(d), drawn.weights, drawn.indices, self.moments)
 
 
-def coreset_shapes(found: Shapes, d: int) -> Shapes:
+def coreset_shapes(found: Mapping[str, tuple[int, ...]], d: int) -> Shapes:
     """Return the shapes that the arrays of a `CoresetState` should have, by those that they have.
 
     How many rows were found follows from nothing else: all arrays of rows should be as long as the first.

@@ -146,7 +146,9 @@ class Fit:
             return self._frame.spent.seed
         return as_seed(self.estimator.random_state)
 
-    def begun(self, kind: type[S], shapes: Shapes) -> S | None:
+    def begun(
+        self, kind: type[S], shapes: Shapes, check: Callable[[S], None] = lambda state: None
+    ) -> S | None:
         """Return the state that the fit goes on from, if it does.
 
         Parameters
@@ -155,13 +157,15 @@ class Fit:
             Of the state, a dataclass; see `daskcluster.models.state`.
         shapes : mapping of str to tuple of int
             Of its arrays.
+        check : callable (state) -> None
+            Raises `ModelFormatError` where something else is wrong.
 
         Raises
         ------
         CheckpointError
             What was committed is no such state.
         """
-        return None if self._framed is None else self._framed.state(kind, shapes)
+        return None if self._framed is None else self._framed.state(kind, shapes, check)
 
     def recall(self, rows: ScaledPlacement) -> None:
         """Let `rows` know what their first pass learnt, if it was made before the interruption."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -81,9 +82,16 @@ class Framed:
         names = ("origin", "max_abs", "sums")
         return self._part(_FRAME, Frame, {f"survey_{name}": (n_features,) for name in names})
 
-    def state(self, kind: type[S], shapes: Shapes) -> S:
-        """Return the state; arguments as of `daskcluster.models.state.state_of`."""
-        return self._part(_STATE, kind, shapes)
+    def state(
+        self, kind: type[S], shapes: Shapes, check: Callable[[S], None] = lambda state: None
+    ) -> S:
+        """Return the state; arguments as of `daskcluster.models.state.state_of`, and what else to check."""
+        state = self._part(_STATE, kind, shapes)
+        try:
+            check(state)
+        except ModelFormatError as error:
+            raise unfit(self.where, error) from error
+        return state
 
     def _part(self, part: str, kind: type[S], shapes: Shapes) -> S:
         found = self.document

@@ -53,6 +53,9 @@ class HierarchicalKMeans(KMeansEstimator):
         Bytes that the bounds of the refinement may take; up to five iterations do without.
     chain_length : int
         Of ``"afk-mc2"``.
+    checkpoint, checkpoint_every
+        As of `daskcluster.KMeans`: commits follow the division into cells, every half a minute of groups of
+        cells, all cells, and iterations of the refinement.
 
     Attributes
     ----------
@@ -118,6 +121,8 @@ class HierarchicalKMeans(KMeansEstimator):
         max_time: float | None = None,
         bounds_memory: int | str = "auto",
         chain_length: int = 10,
+        checkpoint: Any = None,
+        checkpoint_every: int = 10,
     ) -> None:
         self.n_clusters = n_clusters
         self.n_coarse = n_coarse
@@ -134,8 +139,12 @@ class HierarchicalKMeans(KMeansEstimator):
         self.max_time = max_time
         self.bounds_memory = bounds_memory
         self.chain_length = chain_length
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
         """Find centres.
 
         Parameters
@@ -144,6 +153,8 @@ class HierarchicalKMeans(KMeansEstimator):
         y : ignored
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
+        resume : bool
+            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
         Returns
         -------
@@ -151,13 +162,15 @@ class HierarchicalKMeans(KMeansEstimator):
 
         Raises
         ------
+        CheckpointError
+            What is under `checkpoint` is of other data or parameters, or damaged.
         InvalidParameterError, InvalidDataError
             Which say what, the value, the rule and the remedy.
         MemoryLimitError
             The engine's memory does not suffice.
         """
         self._check_parameters()
-        fit = self._begin_fit(HierarchicalFit, X, sample_weight)
+        fit = self._begin_fit(HierarchicalFit, X, sample_weight, resume=resume)
         run = fit.run()
         self.coarse_centers_ = fit.cells.coarse
         self.coarse_sizes_, self.quotas_ = fit.cells.sizes, fit.cells.quotas
@@ -172,6 +185,7 @@ class HierarchicalKMeans(KMeansEstimator):
     def _check_parameters(self) -> None:
         owner = type(self).__name__
         least = {"n_clusters": 1, "refine_iter": 0, "max_iter": 0, "chain_length": 1}
+        least |= {"checkpoint_every": 1}
         for name, value in least.items():
             check_whole(owner, name, getattr(self, name), value)
         if self.n_coarse != "auto":

@@ -15,7 +15,7 @@ from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.kmeans_plan import bounds_bytes, pass_flop
-from daskcluster.estimators.plan import Plan
+from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.typing import Dataset
 
 FEW_REFINEMENTS = 5
@@ -41,7 +41,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     gathering = 1 if dataset.in_memory else n_groups(size)
     seeding = CORESET_PASSES + _MEASURING_PASSES + gathering
     refinements = int(parameters["refine_iter"]) if parameters["refine"] else 0
-    budget = parameters["bounds_memory"]
+    budget, n_coarse = parameters["bounds_memory"], coarse_cells(parameters["n_coarse"], k)
     chain_length = int(parameters["chain_length"])
     return Plan(
         seeding=method,
@@ -52,6 +52,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         flop=pass_flop(dataset, k),
         states=bounds_bytes(dataset, k, "auto") if refinements > FEW_REFINEMENTS else {},
         states_at_most=None if budget == "auto" else int(budget),
+        commit_bytes=centres_bytes(dataset, k + n_coarse) + 16 * n_coarse,
     )
 
 

@@ -45,7 +45,8 @@ class KernelEstimator(
     """Base of estimators whose centres are weighted sums of images of rows.
 
     Subclasses have the parameters ``n_clusters``, ``kernel`` and what belongs to it, ``n_init``,
-    ``max_iter``, ``tol``, ``engine``, ``callbacks``, ``verbose`` and ``max_time``.
+    ``max_iter``, ``tol``, ``engine``, ``callbacks``, ``verbose``, ``max_time``, ``checkpoint`` and
+    ``checkpoint_every``.
     """
 
     n_clusters: int
@@ -57,6 +58,8 @@ class KernelEstimator(
     max_iter: int
     tol: float
     max_time: float | None
+    checkpoint: Any
+    checkpoint_every: int
     model_kinds: tuple[str, ...] = (KernelKMeansModel.kind,)
     _centres: GramCentres
 
@@ -154,7 +157,7 @@ class KernelEstimator(
             return -float(measure_by_gram(placement, centres).inertia)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Find centres; every subclass has its own."""
+        """Find centres; every subclass has its own, and goes on from a checkpoint with ``resume=True``."""
         raise NotImplementedError
 
     def _params(self) -> GramRowParams:
@@ -204,6 +207,7 @@ class KernelEstimator(
         owner = type(self).__name__
         check_whole(owner, "n_clusters", self.n_clusters, 1)
         check_whole(owner, "max_iter", self.max_iter, 0)
+        check_whole(owner, "checkpoint_every", self.checkpoint_every, 1)
         if self.n_init != "auto":
             check_whole(owner, "n_init", self.n_init, 1)
         check_number(owner, "tol", self.tol)

@@ -56,7 +56,7 @@ class KernelKMeans(KernelEstimator):
         Centre updates at most; 0 keeps the first centres.
     tol : float
         Stop when an iteration lowers the inertia by at most this times itself; 0: when no label changes.
-    random_state, engine, callbacks, verbose, max_time
+    random_state, engine, callbacks, verbose, max_time, checkpoint, checkpoint_every
         As of `daskcluster.KMeans`.
 
     Attributes
@@ -116,6 +116,8 @@ class KernelKMeans(KernelEstimator):
         callbacks: Any = (),
         verbose: int = 0,
         max_time: float | None = None,
+        checkpoint: Any = None,
+        checkpoint_every: int = 10,
     ) -> None:
         self.n_clusters = n_clusters
         self.kernel = kernel
@@ -134,8 +136,12 @@ class KernelKMeans(KernelEstimator):
         self.callbacks = callbacks
         self.verbose = verbose
         self.max_time = max_time
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
         """Find clusters.
 
         Parameters
@@ -145,9 +151,13 @@ class KernelKMeans(KernelEstimator):
         y : ignored
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
+        resume : bool
+            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
         Raises
         ------
+        CheckpointError
+            What is under `checkpoint` is of other data or parameters, or damaged.
         InvalidParameterError, InvalidDataError
             Which say what, the value, the rule and the remedy.
         MemoryLimitError
@@ -159,9 +169,8 @@ class KernelKMeans(KernelEstimator):
         if self.kernel == "precomputed":
             check_square(self, dataset)
         engine = choose_engine(self.engine, dataset)
-        fit = KernelFit(
-            self, X, dataset, engine, all_callbacks(self), labelled=not is_out_of_core(X)
-        )
+        callbacks, labelled = all_callbacks(self), not is_out_of_core(X)
+        fit = KernelFit(self, X, dataset, engine, callbacks, labelled=labelled, resume=resume)
         self._learn(*fit.run(), fit)
         return self
 

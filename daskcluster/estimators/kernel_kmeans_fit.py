@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daskcluster.algorithms.gram_graph import GraphGram
-from daskcluster.algorithms.kernel_full import FullResult, GramMatrix, StreamedGram, full_batch
+from daskcluster.algorithms.kernel_full import (
+    FullResult,
+    GramMatrix,
+    StreamedGram,
+    full_batch,
+    restored,
+)
+from daskcluster.algorithms.kernel_full_state import FullState
 from daskcluster.algorithms.kernel_minibatch import KernelResult
 from daskcluster.algorithms.kernel_window import joined
 from daskcluster.chunkwise.assign import ScoreStatistics
@@ -23,13 +31,38 @@ from daskcluster.estimators.gram import gram_of, kernel_restarts, measure_by_gra
 from daskcluster.estimators.minibatch_kernel_fit import Judged, kernel_footprint
 from daskcluster.estimators.neighbour_graph import NeighbourGraph, neighbour_graph
 from daskcluster.events import Callback, Notice, SeedingEnded, StartEnded, publish
+from daskcluster.models.state import within
 from daskcluster.parameters.kernel import GRAPHS
-from daskcluster.randomness import Key, as_seed
+from daskcluster.randomness import Key
 from daskcluster.seeding.kernel_kmeans_plusplus import kernel_kmeans_plusplus
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
     from daskcluster.estimators.kernel_kmeans import KernelKMeans
+
+
+@dataclass(frozen=True)
+class KernelState:
+    """Where a fit is, between two iterations.
+
+    Attributes
+    ----------
+    start : int
+        Which start is under way.
+    loop : FullState
+    best : FullState or None
+        The end of the best of the starts before.
+    """
+
+    start: int
+    loop: FullState
+    best: FullState | None = None
+
+    def check(self, n_rows: int) -> None:
+        """Refuse numbers of rows and clusters that there are not."""
+        self.loop.check(n_rows)
+        if self.best is not None:
+            self.best.check(n_rows)
 
 
 class KernelFit(Fit):
@@ -46,11 +79,13 @@ class KernelFit(Fit):
         callbacks: tuple[Callback, ...],
         *,
         labelled: bool,
+        resume: bool = False,
     ) -> None:
-        super().__init__(estimator, source, dataset, engine, callbacks, labelled=labelled)
+        super().__init__(
+            estimator, source, dataset, engine, callbacks, labelled=labelled, resume=resume
+        )
         self.method = str(estimator.init) if isinstance(estimator.init, str) else "array"
         self.restarts = kernel_restarts(estimator, self.method)
-        self.seed = as_seed(estimator.random_state)
 
     def run(self) -> Judged:
         """Return the result of the best start."""
@@ -64,7 +99,8 @@ class KernelFit(Fit):
                 judged = self._of_graph(placement, weights)
             else:
                 judged = self._of_rows(placement, weights)
-            self.passes, self.bytes_read = placement.traffic.passes, placement.traffic.bytes_read
+            self.passes += placement.traffic.passes
+            self.bytes_read += placement.traffic.bytes_read
         result, scores, _ = judged
         self.ended(result.stop_reason, scores.inertia, result.n_iter)
         return judged
@@ -72,10 +108,11 @@ class KernelFit(Fit):
     def _of_rows(self, placement: Placement, weights: np.ndarray) -> Judged:
         """Return the result for a kernel of two rows, as a last pass judges it."""
         estimator, rows = self.estimator, ScaledPlacement(placement)
+        self.recall(rows)
         if estimator.kernel == "precomputed" or callable(estimator.kernel):
             rows.known()  # looks for NaN
         gram = StreamedGram(placement, gram_of(estimator, rows))
-        found, points = self._best(gram, weights), gram.points()
+        found, points = self._best(gram, weights, rows), gram.points()
         terms = [(points.take(which), factors) for which, factors in found.members.terms]
         centres = GramCentres(joined(gram.gram, terms), found.members.norms)
         shared = placement.shares_memory and self.labelled
@@ -90,8 +127,9 @@ class KernelFit(Fit):
         Labels are those that `predict` gives, which knows rows by their neighbours alone: rows at no
         distance of each other are labelled alike.
         """
-        estimator = self.estimator
-        ScaledPlacement(placement).known()  # looks for NaN
+        estimator, rows = self.estimator, ScaledPlacement(placement)
+        self.recall(rows)
+        rows.known()  # looks for NaN
         graph = neighbour_graph(self.dataset, int(estimator.n_neighbors))
         heat = float(estimator.heat_time) if estimator.kernel == "heat" else None
         gram = GraphGram(graph.adjacency, heat, self.seed)
@@ -101,7 +139,7 @@ class KernelFit(Fit):
                 "inertia follow; labels do not depend on it."
             )
             publish(self.callbacks, Notice(text))
-        found = self._best(gram, weights)
+        found = self._best(gram, weights, rows)
         centres = _graph_centres(found, gram, graph, estimator.kernel)
         relative = centres.relative_to(graph.adjacency, graph.twins)
         labels = relative.argmin(axis=1).astype(np.int32)
@@ -109,29 +147,40 @@ class KernelFit(Fit):
 
     # -- starts ---------------------------------------------------------------------------------------
 
-    def _best(self, gram: GramMatrix, weights: np.ndarray) -> FullResult:
+    def _best(self, gram: GramMatrix, weights: np.ndarray, rows: ScaledPlacement) -> FullResult:
         """Return the start with the lowest inertia."""
-        best, least = None, np.inf
-        for start in range(self.restarts):
-            seeds = self._seeds(gram, weights, seed_of_start(self.seed, start))
-            found = full_batch(
-                gram,
-                seeds,
-                weights,
-                max_iter=self.estimator.max_iter,
-                tol=self.estimator.tol,
-                max_time=self.time_left(),
-                callbacks=self.callbacks,
-            )
-            inertia = float((weights * found.costs).sum())
+        begun = self._begun()
+        best = None if begun is None or begun.best is None else restored(gram, begun.best, weights)
+        for start in range(0 if begun is None else begun.start, self.restarts):
+            if begun is None:
+                seeds = self._seeds(gram, weights, seed_of_start(self.seed, start))
+                begun = KernelState(start, FullState(seeds), None if best is None else best.state)
+                self._keep(begun, rows)
+            found = self._loop(gram, weights, rows, begun)
+            inertia = _inertia(found, weights)
             if self.restarts > 1:
                 publish(self.callbacks, StartEnded(start, self.restarts, inertia))
-            if best is None or inertia < least:
-                best, least = found, inertia
+            if best is None or inertia < _inertia(best, weights):
+                best = found
             if self.time_left() == 0.0:
                 break
+            begun = None
         assert best is not None
         return best
+
+    def _loop(
+        self, gram: GramMatrix, weights: np.ndarray, rows: ScaledPlacement, begun: KernelState
+    ) -> FullResult:
+        return full_batch(
+            gram,
+            begun.loop,
+            weights,
+            max_iter=self.estimator.max_iter,
+            tol=self.estimator.tol,
+            max_time=self.time_left(),
+            callbacks=self.callbacks,
+            keep=lambda loop: self._keep(replace(begun, loop=loop), rows),
+        )
 
     def _seeds(self, gram: GramMatrix, weights: np.ndarray, seed: int) -> np.ndarray:
         estimator, k, began = self.estimator, self.n_clusters, time.perf_counter()
@@ -151,11 +200,28 @@ class KernelFit(Fit):
         else:
             chosen = kernel_kmeans_plusplus(gram.columns, gram.diagonal(), weights, k, seed)
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
-        return chosen.astype(np.int64)
+        return np.asarray(chosen, np.int64)
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def _begun(self) -> KernelState | None:
+        n, shapes = self.dataset.n_rows, FullState.shapes(self.dataset.n_rows, self.n_clusters)
+        both = {**within("loop", shapes), **within("best", shapes)}
+        return self.begun(KernelState, both, lambda state: state.check(n))
+
+    def _keep(self, state: KernelState, rows: ScaledPlacement) -> None:
+        ends = not state.loop.history or state.loop.reason is not None
+        self.keep(lambda: state, rows.placement.traffic, rows, now=ends)
+
+
+def _inertia(found: FullResult, weights: np.ndarray) -> float:
+    return float((weights * found.costs).sum())
 
 
 def _result(found: FullResult, centres: GramCentres) -> KernelResult:
-    return KernelResult(centres, found.n_iter, found.stop_reason, list(found.history))
+    reason = found.state.reason
+    assert reason is not None
+    return KernelResult(centres, found.n_iter, reason, list(found.state.history))
 
 
 def _graph_centres(

@@ -35,6 +35,7 @@ def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         + restarts * (-(-max_iter * b // dataset.n_rows) + per_step * (max_iter + 1) + 2),
         footprint=kernel_footprint(dataset, k, points),
         flop=pass_flop(dataset, points),
+        commit_bytes=(16 * points + (0 if tau else 8 * dataset.n_rows * k)) * min(restarts, 2),
     )
 
 
@@ -52,6 +53,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_at_most=restarts * (seeding + 2 + max_iter * blocks) + 2,
         footprint=kernel_footprint(dataset, k, n),
         flop=pass_flop(dataset, n),
+        commit_bytes=8 * (n + k) * min(restarts, 2),
     )
 
 

@@ -71,6 +71,8 @@ class MiniBatchKernelKMeans(KernelEstimator):
     verbose : int
     max_time : float, optional
         Seconds, without the last pass; the step that exceeds them is the last.
+    checkpoint, checkpoint_every
+        As of `daskcluster.KMeans`; every step counts.
 
     Attributes
     ----------
@@ -137,6 +139,8 @@ class MiniBatchKernelKMeans(KernelEstimator):
         callbacks: Any = (),
         verbose: int = 0,
         max_time: float | None = None,
+        checkpoint: Any = None,
+        checkpoint_every: int = 10,
     ) -> None:
         self.n_clusters = n_clusters
         self.kernel = kernel
@@ -158,8 +162,12 @@ class MiniBatchKernelKMeans(KernelEstimator):
         self.callbacks = callbacks
         self.verbose = verbose
         self.max_time = max_time
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
         """Find centres.
 
         Parameters
@@ -169,9 +177,13 @@ class MiniBatchKernelKMeans(KernelEstimator):
         y : ignored
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
+        resume : bool
+            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
         Raises
         ------
+        CheckpointError
+            What is under `checkpoint` is of other data or parameters, or damaged.
         InvalidParameterError, InvalidDataError
             Which say what, the value, the rule and the remedy.
         MemoryLimitError
@@ -183,8 +195,9 @@ class MiniBatchKernelKMeans(KernelEstimator):
         if self.kernel == "precomputed":
             check_square(self, dataset)
         engine = choose_engine(self.engine, dataset)
+        callbacks, labelled = all_callbacks(self), not is_out_of_core(X)
         fit = MiniBatchKernelFit(
-            self, X, dataset, engine, all_callbacks(self), labelled=not is_out_of_core(X)
+            self, X, dataset, engine, callbacks, labelled=labelled, resume=resume
         )
         self._learn(*fit.run(), fit)
         return self

@@ -22,11 +22,14 @@ from typing import Any
 import numpy as np
 
 from daskcluster.errors import InvalidParameterError, ModelFormatError, ModelNotFoundError
+from daskcluster.host import format_bytes, host_memory
 from daskcluster.models.fields import odd_value, plain
 from daskcluster.models.folder import Folder
 from daskcluster.models.plain_zarr import ArraySpec, decode, encode
 
-MAX_DOCUMENT_BYTES = 1 << 24
+LEAST_LIMIT = 1 << 24
+_EXPANSION = 64
+"""JSON takes up to some twenty times its length once it is read; half of the memory is enough for that."""
 HEAD = "zarr.json"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -137,6 +140,14 @@ def unsealed(
     return Document(kind, body, arrays)
 
 
+def most_bytes() -> int:
+    """Return how large a ``zarr.json`` may be: what is real and fits memory, whoever wrote it.
+
+    A history of a million iterations takes some 200 MB.
+    """
+    return max(LEAST_LIMIT, host_memory() // _EXPANSION)
+
+
 def read_body(form: Form, folder: Folder) -> dict[str, Any]:
     """Read the body of a document alone, and check that.
 
@@ -153,15 +164,29 @@ def read_body(form: Form, folder: Folder) -> dict[str, Any]:
 def looks_like(form: Form, folder: Folder) -> bool:
     """Whether a document of that family, sound or damaged, stands there."""
     try:
-        return form.format.encode() in folder.read(HEAD, MAX_DOCUMENT_BYTES)
+        return form.format.encode() in folder.read(HEAD, LEAST_LIMIT)
     except ModelNotFoundError:
         return False
 
 
+def _read_all(form: Form, folder: Folder) -> bytes:
+    content = folder.read(HEAD, LEAST_LIMIT)
+    if len(content) <= LEAST_LIMIT:
+        return content
+    # Its size is looked at before more is read: a file with holes takes no room on its disk.
+    limit, size = most_bytes(), folder.size(HEAD)
+    content = folder.read(HEAD, limit) if size <= limit else content
+    if max(size, len(content)) > limit:
+        raise _damaged(
+            form,
+            folder,
+            f"its document is larger than {format_bytes(limit)}, a {_EXPANSION}th of this host's memory",
+        )
+    return content
+
+
 def _read_head(form: Form, folder: Folder) -> dict[str, Any]:
-    content = folder.read(HEAD, MAX_DOCUMENT_BYTES)
-    if len(content) > MAX_DOCUMENT_BYTES:
-        raise _damaged(form, folder, f"its document is larger than {MAX_DOCUMENT_BYTES} bytes")
+    content = _read_all(form, folder)
     try:
         head = json.loads(content, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

@@ -2,8 +2,9 @@
 
 A state is a dataclass of numbers, texts, enums of texts, arrays, lists of records, and further
 dataclasses, each of which may be None where its annotation says so. Its arrays become those of the
-document, named by the fields that lead to them (``best_centres``); all else becomes the body. What comes
-back is checked against the annotations, and against the shapes that the reader gives.
+document, named by the fields that lead to them (``best_centres``); all else becomes the body, but for
+long lists of records, which are arrays as well: see `daskcluster.models.record_table`. What comes back is
+checked against the annotations, and against the shapes that the reader gives.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -21,17 +22,19 @@ import numpy as np
 from daskcluster.errors import ModelFormatError
 from daskcluster.models.document import Document
 from daskcluster.models.fields import read_mapping, read_records, read_text
+from daskcluster.models.record_table import records_of, table_of
 
 S = TypeVar("S")
 
 _SAFE = 1 << 53
 """Whole numbers beyond are written as texts: other readers of JSON would round them."""
 _WHOLE = re.compile(r"-?[0-9]{1,24}")
+_LISTS = (list, Sequence)
 _NOT_FINITE = ("inf", "-inf", "nan")
 """JSON has no such numbers; they are written as texts."""
 
-Shapes = Mapping[str, tuple[int, ...]]
-"""From the name of an array in a document to its shape."""
+Shapes = Mapping[str, tuple[int | None, ...]]
+"""From the name of an array in a document to its shape; None: of any length."""
 
 
 def document_of(state: Any) -> Document:
@@ -77,13 +80,65 @@ def state_of(kind: type[S], document: Document, shapes: Shapes) -> S:
     """
     if document.kind != kind.__name__:
         raise ModelFormatError(f"it is of kind {document.kind[:40]!r}, not {kind.__name__!r}.")
+    tables = set(_tables(kind, ""))
     for name, array in document.arrays.items():
-        if shapes.get(name) != array.shape:
+        if name not in tables and not _fits(array.shape, shapes.get(name)):
             raise ModelFormatError(
                 f"its array {name!r} is of shape {array.shape}, not {shapes.get(name, 'there')}."
             )
     built: S = _Reader(document.arrays).built(kind, document.body, "")
     return built
+
+
+def check_numbers(name: str, values: np.ndarray, below: int, least: int = 0) -> None:
+    """Refuse an array `name` of other things than whole numbers from `least` to `below` - 1.
+
+    Raises
+    ------
+    ModelFormatError
+
+    Examples
+    --------
+    >>> check_numbers("rows", np.array([0, 4]), 5)
+    """
+    if values.dtype != np.int64 or (values < least).any() or (values >= below).any():
+        raise ModelFormatError(
+            f"its {name!r} should be whole numbers from {least} to {below - 1:,}."
+        )
+
+
+def within(part: str, shapes: Shapes) -> Shapes:
+    """Return the names of arrays as those of a part of a state, with their shapes.
+
+    Examples
+    --------
+    >>> within("best", {"centres": (3, 2)})
+    {'best_centres': (3, 2)}
+    """
+    return {f"{part}_{name}": shape for name, shape in shapes.items()}
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...] | None) -> bool:
+    return (
+        wanted is not None
+        and len(shape) == len(wanted)
+        and all(length in (each, None) for each, length in zip(shape, wanted, strict=True))
+    )
+
+
+def _tables(kind: Any, prefix: str) -> Iterator[str]:
+    """Yield the names of the arrays that lists of records may be."""
+    for name, hint in get_type_hints(kind).items():
+        hint = _without_none(hint)
+        if is_dataclass(hint):
+            yield from _tables(hint, f"{prefix}{name}_")
+        elif get_origin(hint) in _LISTS:
+            yield f"{prefix}{name}"
+
+
+def _without_none(hint: Any) -> Any:
+    options = get_args(hint) if NoneType in get_args(hint) else (hint,)
+    return next(option for option in options if option is not NoneType)
 
 
 def _body(state: Any, prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -100,6 +155,10 @@ def _entry(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if is_dataclass(value):
         return _body(value, f"{path}_", arrays)
     if isinstance(value, (list, tuple)):
+        table = table_of(value)
+        if table is not None:
+            arrays[path] = table.values
+            return table.columns
         return [{name: _scalar(entry) for name, entry in record.items()} for record in value]
     return _scalar(value)
 
@@ -130,18 +189,18 @@ class _Reader:
     def _value(self, hint: Any, body: Mapping[str, Any], name: str, path: str) -> Any:
         if name not in body:
             raise ModelFormatError(f"it lacks {path!r}.")
-        options = get_args(hint)
-        if NoneType in options:
-            if body[name] is None:
-                return None
-            hint = next(option for option in options if option is not NoneType)
+        if NoneType in get_args(hint) and body[name] is None:
+            return None
+        hint = _without_none(hint)
         if hint is np.ndarray:
             if path not in self.arrays:
                 raise ModelFormatError(f"it lacks the array {path!r}.")
             return self.arrays[path]
         if is_dataclass(hint):
             return self.built(hint, read_mapping(body, name), f"{path}_")
-        if get_origin(hint) in (list, Sequence):
+        if get_origin(hint) in _LISTS:
+            if path in self.arrays:
+                return records_of(self.arrays[path], read_mapping(body, name), path)
             return [_record(record) for record in read_records(body, name)]
         return _read_scalar(hint, body, name)
 

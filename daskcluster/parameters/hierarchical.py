@@ -5,6 +5,8 @@ from __future__ import annotations
 from daskcluster.parameters.shared import (
     BOUNDS_MEMORY,
     CHAIN_LENGTH,
+    CHECKPOINT,
+    CHECKPOINT_EVERY,
     INIT,
     MAX_ITER,
     MAX_TIME,
@@ -42,5 +44,10 @@ HIERARCHICAL = (
         help="Bytes that bounds may take; up to five iterations of the refinement do without."
     ),
     CHAIN_LENGTH,
+    CHECKPOINT,
+    CHECKPOINT_EVERY.varied(
+        help="Iterations of the refinement between two commits of the state; half a minute is the most "
+        "in any case."
+    ),
 )
 """All of them but ``engine`` and ``callbacks``, which are objects."""

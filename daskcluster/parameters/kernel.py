@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from daskcluster.parameters.minibatch import LEARNING_RATE
 from daskcluster.parameters.shared import (
+    CHECKPOINT,
+    CHECKPOINT_EVERY,
     MAX_ITER,
     MAX_TIME,
     N_CLUSTERS,
@@ -70,6 +72,8 @@ KERNEL_KMEANS = (
     RANDOM_STATE,
     VERBOSE,
     MAX_TIME,
+    CHECKPOINT,
+    CHECKPOINT_EVERY,
 )
 """All of them but ``kernel_params``, ``engine`` and ``callbacks``, which are objects."""
 
@@ -114,5 +118,9 @@ MINI_BATCH_KERNEL = (
     RANDOM_STATE,
     VERBOSE,
     MAX_TIME,
+    CHECKPOINT,
+    CHECKPOINT_EVERY.varied(
+        help="Steps between two commits of the state; half a minute is the most in any case."
+    ),
 )
 """All of them but ``kernel_params``, ``engine`` and ``callbacks``, which are objects."""

@@ -47,9 +47,15 @@ WORK = frozenset({"seconds", "bytes_read", "n_touched", "n_distances", "gram_sec
 """What a record says of the work, which an interruption may change."""
 
 
+ARRAYS = (
+    "cluster_centers_", "labels_", "cluster_costs_", "counts_", "start_inertias_", "support_",
+    "support_clusters_", "support_coefficients_", "coarse_centers_", "coarse_sizes_", "quotas_",
+)  # fmt: skip
+
+
 def same(one: Any, other: Any) -> None:
     """Two fits have come to the same bits."""
-    for name in ("cluster_centers_", "labels_", "cluster_costs_", "counts_", "start_inertias_"):
+    for name in ARRAYS:
         if hasattr(one, name):
             assert np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True), name
     for name in ("inertia_", "n_iter_", "n_steps_", "stop_reason_", "seeding_"):

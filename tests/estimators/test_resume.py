@@ -228,6 +228,9 @@ def later_by(seconds: float) -> Callable[[], float]:
     return clock
 
 
+LATER = ("kernel", "hierarchical")
+
+
 def test_a_commit_takes_what_a_plan_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from daskcluster.estimators.load import named
     from daskcluster.parameters.catalogue import ALGORITHMS
@@ -241,7 +244,7 @@ def test_a_commit_takes_what_a_plan_says(tmp_path: Path, monkeypatch: pytest.Mon
         commit(self, state)
 
     monkeypatch.setattr(CheckpointFolder, "commit", measured)
-    for name in ("lloyd", "mini-batch", "sgd", "nested", "vrkm++", "backward-euler"):
+    for name in ("lloyd", "mini-batch", "sgd", "nested", "vrkm++", "backward-euler", *LATER):
         entry, url = ALGORITHMS[name], str(tmp_path / name)
         given = entry.arguments({"n_clusters": 50, "max_iter": 3, "init": "random"})
         defaults = {each.name: each.default for each in entry.parameters.values()}

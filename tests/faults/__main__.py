@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.harness import machine, write_section
 from tests.faults.fits import FITS
+from tests.faults.processes import preload
 from tests.faults.slow_worker import measure
 from tests.faults.summary import markdown, summary
 from tests.faults.trials import KINDS, Arena, Outcome, Plan, plans
 
 QUICK = 6
-SECONDS_A_TRIAL = 7
-"""On two cores, a new cluster after a lost scheduler included."""
+SECONDS_A_TRIAL, SECONDS_A_FIT = 7, 6
+"""On two cores, a new cluster after a lost scheduler included; before the first trial of an algorithm."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,6 +39,15 @@ def parser() -> argparse.ArgumentParser:
         "--kinds", type=lambda text: tuple(text.split(",")), default=KINDS, metavar="KIND,..."
     )
     found.add_argument("--workers", type=int, default=3)
+    found.add_argument(
+        "--at-a-time",
+        type=int,
+        default=2,
+        metavar="N",
+        help="so many processes share the algorithms, each with a cluster of its own; much of a trial "
+        "is waiting",
+    )
+    found.add_argument("--share", type=int, metavar="I", help=argparse.SUPPRESS)
     found.add_argument("--quick", action="store_true", help=f"{QUICK} trials of two estimators")
     found.add_argument(
         "--resume-log",
@@ -73,46 +85,61 @@ def _verdict(outcome: Outcome) -> str:
     return "ok" if outcome.right else "WRONG"
 
 
-def run(todo: list[Plan], options: argparse.Namespace, done: dict[int, Outcome]) -> None:
-    """Run the trials that are left, and add what comes of them to `done` and to the log."""
+def run(todo: Sequence[Plan], options: argparse.Namespace, log: Path) -> None:
+    """Run trials in this process, and add what comes of each to the log."""
+    preload("tests.faults.preload_fits")
     with (
         tempfile.TemporaryDirectory(dir=options.scratch, prefix="faults-") as folder,
         Arena(Path(folder), options.workers) as place,
     ):
         for plan in todo:
-            outcome = done[plan.number] = place.run(plan)
-            if options.resume_log is not None:
-                with options.resume_log.open("a") as log:
-                    log.write(json.dumps(outcome.as_dict()) + "\n")
-            verdict = _verdict(outcome)
+            began = time.monotonic()
+            outcome = place.run(plan)
+            with log.open("a") as lines:
+                lines.write(json.dumps(outcome.as_dict()) + "\n")
+            seconds = time.monotonic() - began
             sys.stderr.write(
                 f"{plan.number + 1}/{options.trials} {plan.kind} {plan.algorithm} at "
-                f"{outcome.plan.moment:.2f}: {verdict} {outcome.recovery:.1f} s {outcome.trouble}\n"
+                f"{outcome.plan.moment:.2f}: {_verdict(outcome)} {outcome.recovery:.1f} s, "
+                f"{seconds:.1f} s in all {outcome.trouble}\n"
             )
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
-    if options.name == "slow-worker":
-        with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
-            sys.stdout.write(json.dumps(measure(Path(folder)), indent=1) + "\n")
-        return 0
-    if options.quick:
-        options.trials, options.estimators = QUICK, options.estimators[:2]
+def run_shares(arguments: Sequence[str], count: int, log: Path) -> None:
+    """Run trials in so many processes of this command, each with its share of the algorithms."""
+    command = [sys.executable, "-m", "tests.faults", *arguments, "--resume-log", str(log)]
+    shares = [subprocess.Popen([*command, "--share", str(share)]) for share in range(count)]
+    try:
+        for process in shares:
+            process.wait()
+    finally:
+        for process in shares:
+            process.terminate()
+
+
+def unfinished(options: argparse.Namespace, log: Path) -> list[Plan]:
+    """Return the trials that are not in the log, of this process's share of the algorithms."""
     wanted = plans(options.trials, options.seed, options.estimators, options.kinds, options.workers)
-    done, todo = finished(options.resume_log), []
-    for plan in wanted:
-        if plan.number not in done or done[plan.number].plan.algorithm != plan.algorithm:
-            todo.append(plan)
-    minutes = (len(todo) * SECONDS_A_TRIAL + 6 * len(options.estimators)) / 60
-    sys.stderr.write(f"{len(todo)} trials to run: about {minutes:.0f} minutes and 2 GB of memory\n")
-    began = time.monotonic()
-    run(todo, options, done)
+    mine = options.estimators
+    if options.share is not None:
+        mine = mine[options.share :: options.at_a_time]
+    done = finished(log)
+    return [
+        plan
+        for plan in wanted
+        if plan.algorithm in mine
+        and not (plan.number in done and done[plan.number].plan.algorithm == plan.algorithm)
+    ]
+
+
+def report(options: argparse.Namespace, log: Path, seconds: float) -> int:
+    """Write what the trials of the log came to; return the exit code."""
+    done = finished(log)
     found = summary([done[number] for number in sorted(done) if number < options.trials])
     words = f"python -m tests.faults trials --trials {options.trials} --seed {options.seed}"
     if options.estimators != tuple(FITS):
         words += f" --estimators {','.join(options.estimators)}"
-    found |= {"command": words, "machine": machine(), "seconds": time.monotonic() - began}
+    found |= {"command": words, "machine": machine(), "seconds": seconds}
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
     text = "\n".join([f"Made by `{words}`.", "", *(f"- {x}" for x in found["machine"]), ""])
@@ -122,6 +149,28 @@ def main(arguments: list[str] | None = None) -> int:
         write_section(options.output, "faults", text)
     whole = found["all"]
     return int(bool(whole["wrong"] or whole["recovered"] < whole["trials"]))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options, began = parser().parse_args(arguments), time.monotonic()
+    if options.quick:
+        options.trials, options.estimators = QUICK, options.estimators[:2]
+    with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
+        if options.name == "slow-worker":
+            sys.stdout.write(json.dumps(measure(Path(folder)), indent=1) + "\n")
+            return 0
+        log = options.resume_log or Path(folder) / "log"
+        todo = unfinished(options, log)
+        if options.share is None:
+            seconds = len(todo) * SECONDS_A_TRIAL + SECONDS_A_FIT * len(options.estimators)
+            minutes = seconds / 60 / options.at_a_time
+            sys.stderr.write(f"{len(todo)} trials to run: about {minutes:.0f} minutes\n")
+        if options.share is None and options.at_a_time > 1 and todo:
+            run_shares(arguments, options.at_a_time, log)
+        else:
+            run(todo, options, log)
+        return 0 if options.share is not None else report(options, log, time.monotonic() - began)
 
 
 if __name__ == "__main__":

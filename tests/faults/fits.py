@@ -27,6 +27,7 @@ FITS = {
     "vrkm": "--max-iter 2 --init random",
     "backward-euler": "--max-iter 12 --batch-size 1000",
     "coreset": "--coreset-size 2000",
+    "hierarchical": "--n-coarse 4 --refine-iter 6 --tol 0",
     "kernel": "--max-iter 6",
     "mini-batch-kernel": "--max-iter 12 --batch-size 256 --truncation 100",
     "var-gmm": "--max-iter 6",
@@ -36,6 +37,9 @@ FITS = {
 
 _FEW_ROWS = ("kernel",)
 """Algorithms whose cost is quadratic in the rows."""
+
+TIMEOUT = 30.0
+"""Seconds that a command waits for an answer of its scheduler: a busy machine is no fault."""
 
 N_ROWS, N_FEATURES, CHUNK = 48_000, 64, 4_000
 N_CLUSTERS = 12
@@ -77,14 +81,16 @@ class Fit:
     def checkpoint(self) -> Path:
         return self.folder / "kept"
 
-    def arguments(self, scheduler: str, *, resume: bool = False) -> list[str]:
-        """Return the arguments of the command."""
+    def arguments(
+        self, scheduler: str, *, resume: bool = False, timeout: float = TIMEOUT
+    ) -> list[str]:
+        """Return the arguments of the command; `timeout` is for answers of the scheduler, in seconds."""
         source = "few" if self.algorithm in _FEW_ROWS else "rows"
         words = ["fit", str(self.data / f"{source}.zarr"), "--algorithm", self.algorithm]
         words += ["--n-clusters", str(N_CLUSTERS), "--random-state", "5"]
         words += FITS[self.algorithm].split()
         words += ["--model", str(self.folder / "m.zarr"), "--labels", str(self.folder / "l.zarr")]
-        words += ["--scheduler", scheduler, "--timeout", "10", "--overwrite"]
+        words += ["--scheduler", scheduler, "--timeout", f"{timeout:g}", "--overwrite"]
         if self.resumes:
             words += ["--checkpoint", str(self.checkpoint), "--checkpoint-every", "1"]
             words += ["--resume"] if resume else []

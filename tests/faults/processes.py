@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MEMORY = 1 << 30
 
 _server = multiprocessing.get_context("forkserver")
+_preloaded = ["tests.faults.preload"]
 
 
 @contextmanager
@@ -32,11 +33,16 @@ def _path_of_this_checkout() -> Any:
 
 def start(target: Any, *arguments: Any, daemon: bool = True) -> Any:
     """Start a process that calls `target`, and goes when this one does if it is a `daemon`."""
-    _server.set_forkserver_preload(["tests.faults.preload"])
+    _server.set_forkserver_preload(_preloaded)
     process = _server.Process(target=target, args=arguments, daemon=daemon)
     with _path_of_this_checkout():
         process.start()
     return process
+
+
+def preload(module: str) -> None:
+    """Let the server import `module`, too, before it forks the first process."""
+    _preloaded.append(module)
 
 
 def kill(process: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from tests.faults.trials import KINDS, Outcome
+from tests.faults.trials import KINDS, NOTICE_SECONDS, Outcome
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def markdown(found: dict[str, Any]) -> str:
         lines += [
             f"Without its scheduler the command ended with the error that is due after "
             f"{lost['noticed_median']:.1f} s (median; worst {lost['noticed_worst']:.1f} s), with "
-            "the default `--timeout` of 10 s; the last two columns count from there.",
+            f"`--timeout {NOTICE_SECONDS:g}`; the last two columns count from there.",
             "",
         ]
     lines += [_COLUMNS[0].replace("killed", "algorithm"), _COLUMNS[1]]

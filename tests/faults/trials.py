@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.faults.fits import Fit, write_rows
+from tests.faults.fits import TIMEOUT, Fit, write_rows
 from tests.faults.processes import Cluster, Command, kill
 
 KINDS = ("worker", "client", "scheduler")
@@ -22,6 +22,8 @@ EARLIEST, LATEST = 0.02, 0.98
 _SOONER = 0.6
 _TRIES = 4
 _PATIENCE = 300.0
+NOTICE_SECONDS = 3.0
+"""``--timeout`` of a command that will lose its scheduler, at whose end it has to end."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,9 @@ class Arena:
 
     def _try(self, plan: Plan, undisturbed: Undisturbed) -> Outcome:
         fit, cluster = self.fit(plan.algorithm), self.cluster
-        command = Command(fit.arguments(cluster.address), fit.folder, "hit")
+        timeout = NOTICE_SECONDS if plan.kind == "scheduler" else TIMEOUT
+        arguments = fit.arguments(cluster.address, timeout=timeout)
+        command = Command(arguments, fit.folder, "hit")
         if not command.running_after(plan.moment * undisturbed.seconds):
             return Outcome(plan, landed=False)
         hit: Callable[..., Outcome] = getattr(self, f"_{plan.kind}")

@@ -84,6 +84,21 @@ def test_any_zarr_library_reads_the_arrays(tmp_path: Path) -> None:
     np.testing.assert_array_equal(group["weights"][:], model.weights)  # type: ignore[index]
 
 
+def test_a_long_history_is_read_if_memory_suffices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = [{"iteration": i, "inertia": 1.0 / (i + 1)} for i in range(500)]
+    model = make_model(history=history)
+    save_model(model, str(tmp_path / "m"))
+    monkeypatch.setattr("daskcluster.models.document.LEAST_LIMIT", 1000)
+    assert same(load_document(str(tmp_path / "m")), model)
+    monkeypatch.setattr("daskcluster.models.document.host_memory", lambda: 640_000)
+    with pytest.raises(
+        ModelFormatError, match=r"larger than 9\.8 KiB, a 64th of this host's memory"
+    ):
+        load_document(str(tmp_path / "m"))
+
+
 def test_large_arrays_are_cut_into_padded_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

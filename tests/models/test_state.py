@@ -93,6 +93,67 @@ def test_any_numbers_come_back(seed: int, cost: float, records: list[dict[str, A
     assert repr((found.cost, list(found.history))) == repr((cost, records))
 
 
+def record(i: int) -> dict[str, Any]:
+    validation = None if i % 3 else 0.1 * i
+    return {"iteration": i, "inertia": 1.0 / (i + 1), "v": validation, "back": i % 2 == 0}
+
+
+def test_long_lists_of_records_are_tables() -> None:
+    history = [record(i) for i in range(1000)]
+    history[3]["inertia"], history[4]["inertia"] = math.inf, math.nan
+    document = document_of(replace(state, history=history))
+    assert document.arrays["history"].shape == (1000, 4)
+    assert list(document.body["history"].values()) == ["int", "float", "float or null", "bool"]
+    found = through_a_store(replace(state, history=history))
+    assert repr(list(found.history)) == repr(history)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"iteration": 1.5},
+        {"iteration": 2**60},
+        {"back": 1},
+        {"v": math.nan},
+        {"inertia": "much"},
+        {"more": 1.0},
+    ],
+)
+def test_records_that_make_no_table_stay_a_list(odd: dict[str, Any]) -> None:
+    history = [record(i) for i in range(300)]
+    history[7] |= odd
+    document = document_of(replace(state, history=history))
+    assert "history" not in document.arrays
+    found = state_of(State, document, SHAPES)
+    assert repr(list(found.history)) == repr(history)
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"a": "int", "b": "float"}, "no table of records"),
+        ({"a": "int", "b": "float", "c": "text"}, "no table of records"),
+        ({"a": "int", "b": "float", "c": []}, "no table of records"),
+        ({"a": "int", "b": "int", "c": "float"}, "numbers where int is said to be"),
+        (3, "'history'"),
+    ],
+)
+def test_tables_that_are_none_are_refused(columns: Any, told: str) -> None:
+    history = [{"a": i, "b": i + 0.5, "c": 0.0} for i in range(300)]
+    document = document_of(replace(state, history=history))
+    body = {**document.body, "history": columns}
+    with pytest.raises(ModelFormatError, match=told):
+        state_of(State, Document(document.kind, body, document.arrays), SHAPES)
+
+
+def test_a_history_of_any_length_comes_back() -> None:
+    # As JSON these records take more than the 16 MiB that are read without a look at the size.
+    history = [{**record(i), "shift": 1.0 / (3 + i), "seconds": i / 7.0} for i in range(150_000)]
+    found = through_a_store(replace(state, history=history))
+    assert found.history[149_999] == history[149_999]
+    assert len(found.history) == 150_000
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

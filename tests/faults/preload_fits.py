@@ -1,0 +1,36 @@
+"""What the server of processes does once where all algorithms are run: a tiny fit of each.
+
+A kernel comes from the cache in hundredths of a second, but an algorithm has dozens, and every new cluster
+has four processes. Those that are forked from here have them all. Nothing here starts a thread: none would
+be left after the fork.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from daskcluster.engine.local import LocalEngine
+from daskcluster.estimators.load import named
+from daskcluster.parameters.catalogue import find_algorithm
+from tests.faults.fits import FITS, N_CLUSTERS, N_FEATURES
+
+_FEW: dict[str, Any] = {"max_iter": 3, "batch_size": 200, "coreset_size": 400}
+
+
+def fit_all() -> None:
+    """Fit every algorithm of the trials to a few rows."""
+    rows = np.random.default_rng(0).lognormal(size=(2000, N_FEATURES)).astype(np.float32)
+    for name in FITS:
+        entry = find_algorithm(name)
+        given = {key: value for key, value in _FEW.items() if key in entry.parameters}
+        given = entry.arguments({**given, "n_clusters": N_CLUSTERS, "random_state": 0})
+        model = named(entry.estimator)(**given, engine=LocalEngine(1))
+        model.fit(rows).predict(rows)
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    fit_all()
