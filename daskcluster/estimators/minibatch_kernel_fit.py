@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,10 +22,8 @@ from daskcluster.algorithms.stopping import is_final
 from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.gram import GramFunction, GramSums, Points, join_points
-from daskcluster.chunkwise.gram_centres import nearest_by_gram
-from daskcluster.chunkwise.minibatch import Batch
+from daskcluster.chunkwise.gram_centres import GramCentres, nearest_by_gram
 from daskcluster.data.batches import ROOM_BYTES, Batches
-from daskcluster.data.chosen_rows import chosen_rows
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
@@ -36,16 +33,15 @@ from daskcluster.estimators.gram import (
     gram_of,
     kernel_restarts,
     measure_by_gram,
-    ready_rows,
     seed_of_start,
 )
 from daskcluster.estimators.minibatch_kernel_state import BatchKernelState, StartState
+from daskcluster.estimators.numbered_rows import NumberedRows
 from daskcluster.estimators.sample import batch_room, threads_of
 from daskcluster.events import Callback, Notice, SeedingEnded, StartEnded, publish
 from daskcluster.randomness import Key
 from daskcluster.seeding.kernel_kmeans_plusplus import kernel_kmeans_plusplus
 from daskcluster.seeding.uniform import draw_rows
-from daskcluster.sparse_rows import join_rows
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
@@ -62,8 +58,13 @@ class _End:
     """A start that has made its steps, and the rows that it was seeded from."""
 
     state: StartState
-    result: KernelResult
+    centres: GramCentres
     sample: GramBatch
+
+    def result(self) -> KernelResult:
+        steps = self.state.steps
+        assert steps.reason is not None
+        return KernelResult(self.centres, self.state.n_steps, steps.reason, list(steps.history))
 
 
 class MiniBatchKernelFit(Fit):
@@ -121,6 +122,8 @@ class MiniBatchKernelFit(Fit):
             best = self._judged(rows, self._ended(rows, gram, kept))
         for start in range(0 if begun is None else begun.start, self.restarts):
             end = self._made(rows, gram, begun or BatchKernelState(start, best=kept))
+            size = min(self.estimator.batch_size, self.dataset.n_rows)
+            self.passes += -(-end.state.n_steps * size // self.dataset.n_rows)
             judged = self._judged(rows, end)
             if self.restarts > 1:
                 publish(self.callbacks, StartEnded(start, self.restarts, judged[1].inertia))
@@ -134,13 +137,13 @@ class MiniBatchKernelFit(Fit):
 
     def _judged(self, rows: ScaledPlacement, end: _End) -> Judged:
         """Return one start, judged on all rows."""
-        placement, centres = rows.placement, end.result.centres
+        placement, centres = rows.placement, end.centres
         costs = nearest_by_gram(centres, end.sample.rows, end.sample.diagonal)[1]
         room = placement.shares_memory and self.labelled
         labels = np.empty(self.dataset.n_rows, np.int32) if room else None
         bound = float(costs.max(initial=0.0))
         found = measure_by_gram(placement, centres, labels=labels, bound=bound)
-        return end.result, found, labels
+        return end.result(), found, labels
 
     def _made(self, rows: ScaledPlacement, gram: GramFunction, state: BatchKernelState) -> _End:
         """Make all steps of a start that are left."""
@@ -151,20 +154,14 @@ class MiniBatchKernelFit(Fit):
         with self._batches(seed, 0 if begun is None else begun.n_steps) as batches:
             if batches.notice:
                 publish(self.callbacks, Notice(batches.notice))
+            sample, moving = self._set_out(rows, gram, batches, state)
+
+            def keep(steps: KernelSteps, *, now: bool = False) -> None:
+                self._keep(state, sample, steps, moving, rows, batches, now=now)
+
+            steps = KernelSteps(np.zeros(moving.k)) if begun is None else begun.steps
             if begun is None:
-                sample = self._sample(batches, gram, Key(seed, "sample"))
-                moving = self._start(sample, gram, rows.placement, seed)
-                begun = StartState.of(sample.indices, KernelSteps(np.zeros(moving.k)), moving)
-                self._keep(replace(state, made=begun), rows, batches)
-            else:
-                sample = self._batch_at(begun.sample, gram)
-                moving = self._moving(rows, gram, begun)
-
-            def keep(steps: KernelSteps) -> None:
-                self._keep(
-                    replace(state, made=StartState(sample.indices, steps)), rows, batches, moving
-                )
-
+                keep(steps, now=True)
             steps = minibatch_kernel(
                 batches,
                 moving,
@@ -172,11 +169,23 @@ class MiniBatchKernelFit(Fit):
                 stopping=KernelStopping(estimator.max_iter, estimator.tol, self.time_left()),
                 dtype=self.dtype,
                 callbacks=self.callbacks,
-                begun=begun.steps,
+                begun=steps,
                 keep=keep,
             )
         self.bytes_read += batches.bytes_read
-        return self._end_of(StartState.of(sample.indices, steps, moving), moving, sample)
+        return _End(StartState.of(sample.indices, steps, moving), moving.centres(), sample)
+
+    def _set_out(
+        self, rows: ScaledPlacement, gram: GramFunction, batches: Batches, state: BatchKernelState
+    ) -> tuple[GramBatch, MovingGramCentres]:
+        """Return the sample of a start, and its centres: the first ones, or where they were."""
+        if state.made is not None:
+            return self._rows_of(gram).batch(state.made.sample), self._moving(
+                rows, gram, state.made
+            )
+        seed = seed_of_start(self.seed, state.start)
+        sample = self._sample(batches, gram, Key(seed, "sample"))
+        return sample, self._start(sample, gram, rows.placement, seed)
 
     def _batches(self, seed: int, skipped: int) -> Batches:
         return Batches(
@@ -188,36 +197,21 @@ class MiniBatchKernelFit(Fit):
             skipped=skipped,
         )
 
-    def _end_of(self, state: StartState, moving: MovingGramCentres, sample: GramBatch) -> _End:
-        steps, n = state.steps, self.dataset.n_rows
-        self.passes += -(-state.n_steps * min(self.estimator.batch_size, n) // n)
-        assert steps.reason is not None
-        result = KernelResult(moving.centres(), state.n_steps, steps.reason, list(steps.history))
-        return _End(state, result, sample)
-
     def _sample(self, batches: Batches, gram: GramFunction, key: Key) -> GramBatch:
         """Return the rows that seeding looks at, of which at least k have a weight."""
         drawn, k = batches.sample(self._sample_rows(), key), self.n_clusters
         refuse_bad_batch(drawn, batches.row_of, " of those seen so far")
         if self.method != "array" and np.count_nonzero(drawn.listed_weights()) < k:
             # Weights are rare: only they are read to find them.
-            return self._batch_at(draw_rows(self.dataset, k, key), gram)
+            return self._rows_of(gram).batch(draw_rows(self.dataset, k, key))
         return GramBatch.of(drawn, batches.rows_of_last(), gram, self.dtype)
-
-    def _batch_at(self, numbers: np.ndarray, gram: GramFunction) -> GramBatch:
-        """Return rows by their numbers."""
-        weights = self.dataset.weights
-        weights = None if weights is None else np.asarray(weights, np.float64)[numbers]
-        batch = Batch(chosen_rows(self.dataset, numbers), np.arange(len(numbers)), weights)
-        refuse_bad_batch(batch, lambda position: int(numbers[position]), "")
-        return GramBatch.of(batch, numbers, gram, self.dtype)
 
     def _start(
         self, sample: GramBatch, gram: GramFunction, placement: Placement, seed: int
     ) -> MovingGramCentres:
-        began = time.perf_counter()
+        estimator, began = self.estimator, time.perf_counter()
         if self.method == "array":
-            first = self._given(gram)
+            first = given_centres(estimator.init, self.dataset, gram, self.n_clusters)
             norms = norms_of(first, gram, self.dataset)
         else:
             chosen = self._chosen(sample, gram, seed)
@@ -230,9 +224,6 @@ class MiniBatchKernelFit(Fit):
         return MovingWindows.start(
             gram, first, norms, self.truncation, normalize=normalize, n_threads=n_threads
         )
-
-    def _given(self, gram: GramFunction) -> list[Points]:
-        return given_centres(self.estimator.init, self.dataset, gram, self.n_clusters)
 
     def _window_options(self) -> tuple[bool, int]:
         return bool(self.estimator.normalize_truncated), threads_of(self.engine)
@@ -266,15 +257,17 @@ class MiniBatchKernelFit(Fit):
 
     def _ended(self, rows: ScaledPlacement, gram: GramFunction, state: StartState) -> _End:
         """Return what a start has left that has ended before."""
-        return self._end_of(
-            state, self._moving(rows, gram, state), self._batch_at(state.sample, gram)
-        )
+        centres = self._moving(rows, gram, state).centres()
+        return _End(state, centres, self._rows_of(gram).batch(state.sample))
+
+    def _rows_of(self, gram: GramFunction) -> NumberedRows:
+        return NumberedRows(self.dataset, gram, self.dtype, self.estimator.init, self.n_clusters)
 
     def _moving(
         self, rows: ScaledPlacement, gram: GramFunction, state: StartState
     ) -> MovingGramCentres:
         """Return the centres of a start that goes on."""
-        at = partial(self._points_at, gram)
+        at = self._rows_of(gram).points
         if state.products is not None:
             return state.products.restored(gram, at, rows.placement)
         assert state.windows is not None
@@ -284,38 +277,25 @@ class MiniBatchKernelFit(Fit):
             gram, at, self.truncation, normalize=normalize, n_threads=n_threads
         )
 
-    def _points_at(self, gram: GramFunction, numbers: np.ndarray) -> Points:
-        """Return points by their numbers; those below zero are centres that were given."""
-        if gram.is_precomputed:
-            return Points(None, numbers)
-        given = [] if (numbers >= 0).all() else self._given(gram)
-        inside = numbers >= 0
-        n_inside = int(inside.sum())
-        read = [ready_rows(chosen_rows(self.dataset, numbers[inside]), gram)] if n_inside else []
-        # Given centre -1 - j stands j places behind the rows that were read.
-        rows = join_rows([*read, *(point.rows for point in given if point.rows is not None)])
-        places = np.where(inside, np.cumsum(inside) - 1, n_inside - 1 - numbers)
-        return Points(rows[places], numbers)
-
     def _keep(
         self,
         state: BatchKernelState,
+        sample: GramBatch,
+        steps: KernelSteps,
+        moving: MovingGramCentres,
         rows: ScaledPlacement,
         batches: Batches,
-        moving: MovingGramCentres | None = None,
+        *,
+        now: bool,
     ) -> None:
-        """Commit a state if it is time to; `moving` are its centres, if it lacks them."""
-        made = state.made
-        assert made is not None
-
-        def whole() -> BatchKernelState:
-            if moving is None:
-                return state
-            return replace(state, made=StartState.of(made.sample, made.steps, moving))
-
+        """Commit where a start is, if it is time to."""
         traffic = rows.placement.traffic
-        took = Traffic(traffic.passes, traffic.bytes_read + batches.bytes_read)
-        self.keep(whole, took, rows, now=moving is None or made.steps.reason is not None)
+        self.keep(
+            lambda: replace(state, made=StartState.of(sample.indices, steps, moving)),
+            Traffic(traffic.passes, traffic.bytes_read + batches.bytes_read),
+            rows,
+            now=now or steps.reason is not None,
+        )
 
     def _sample_rows(self) -> int:
         """Return how many rows the seeding looks at."""
