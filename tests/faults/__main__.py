@@ -16,7 +16,7 @@ from tests.faults.fits import FITS
 from tests.faults.processes import preload
 from tests.faults.slow_worker import measure
 from tests.faults.summary import markdown, summary
-from tests.faults.trials import KINDS, Arena, Outcome, Plan, plans
+from tests.faults.trials import KINDS, NOTICE_SECONDS, Arena, Outcome, Plan, plans
 
 QUICK = 6
 SECONDS_A_TRIAL, SECONDS_A_FIT = 7, 6
@@ -46,6 +46,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="so many processes share the algorithms, each with a cluster of its own; much of a trial "
         "is waiting",
+    )
+    found.add_argument(
+        "--timeout",
+        type=float,
+        default=NOTICE_SECONDS,
+        metavar="SECONDS",
+        help="after which a command notices that its scheduler is lost",
     )
     found.add_argument("--share", type=int, metavar="I", help=argparse.SUPPRESS)
     found.add_argument("--quick", action="store_true", help=f"{QUICK} trials of two estimators")
@@ -90,7 +97,7 @@ def run(todo: Sequence[Plan], options: argparse.Namespace, log: Path) -> None:
     preload("tests.faults.preload_fits")
     with (
         tempfile.TemporaryDirectory(dir=options.scratch, prefix="faults-") as folder,
-        Arena(Path(folder), options.workers) as place,
+        Arena(Path(folder), options.workers, options.timeout) as place,
     ):
         for plan in todo:
             began = time.monotonic()
@@ -139,11 +146,13 @@ def report(options: argparse.Namespace, log: Path, seconds: float) -> int:
     words = f"python -m tests.faults trials --trials {options.trials} --seed {options.seed}"
     if options.estimators != tuple(FITS):
         words += f" --estimators {','.join(options.estimators)}"
+    if options.timeout != NOTICE_SECONDS:
+        words += f" --timeout {options.timeout:g}"
     found |= {"command": words, "machine": machine(), "seconds": seconds}
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
     text = "\n".join([f"Made by `{words}`.", "", *(f"- {x}" for x in found["machine"]), ""])
-    text += "\n" + markdown(found)
+    text += "\n" + markdown(found, options.timeout)
     sys.stdout.write(text + "\n")
     if options.output is not None:
         write_section(options.output, "faults", text)

@@ -46,7 +46,7 @@ _COLUMNS = (
 )
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(found: dict[str, Any], timeout: float = NOTICE_SECONDS) -> str:
     """Return the tables of a page: by what was killed, and by algorithm."""
     names = {
         "worker": "workers (one, or all but one)",
@@ -60,7 +60,7 @@ def markdown(found: dict[str, Any]) -> str:
         lines += [
             f"Without its scheduler the command ended with the error that is due after "
             f"{lost['noticed_median']:.1f} s (median; worst {lost['noticed_worst']:.1f} s), with "
-            f"`--timeout {NOTICE_SECONDS:g}`; the last two columns count from there.",
+            f"`--timeout {timeout:g}`; the last two columns count from there.",
             "",
         ]
     lines += [_COLUMNS[0].replace("killed", "algorithm"), _COLUMNS[1]]

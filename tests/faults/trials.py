@@ -23,7 +23,6 @@ _SOONER = 0.6
 _TRIES = 4
 _PATIENCE = 300.0
 NOTICE_SECONDS = 3.0
-"""``--timeout`` of a command that will lose its scheduler, at whose end it has to end."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +122,13 @@ class Arena:
     ----------
     folder : Path
     n_workers : int
+    notice : float
+        ``--timeout`` of commands that will lose their scheduler, at whose end they have to end.
     """
 
     folder: Path
     n_workers: int = 3
+    notice: float = NOTICE_SECONDS
     _cluster: Cluster | None = None
     _known: dict[str, Undisturbed] = field(default_factory=dict)
     _count: int = 0
@@ -194,11 +196,12 @@ class Arena:
 
     def _try(self, plan: Plan, undisturbed: Undisturbed) -> Outcome:
         fit, cluster = self.fit(plan.algorithm), self.cluster
-        timeout = NOTICE_SECONDS if plan.kind == "scheduler" else TIMEOUT
+        timeout = self.notice if plan.kind == "scheduler" else TIMEOUT
         arguments = fit.arguments(cluster.address, timeout=timeout)
         command = Command(arguments, fit.folder, "hit")
         if not command.running_after(plan.moment * undisturbed.seconds):
-            return Outcome(plan, landed=False)
+            failed = command.process.exitcode != 0
+            return Outcome(plan, landed=failed, trouble=command.stderr if failed else "")
         hit: Callable[..., Outcome] = getattr(self, f"_{plan.kind}")
         outcome = Outcome(plan, undisturbed=undisturbed.seconds)
         try:
