@@ -7,18 +7,17 @@ from typing import Any
 
 from daskcluster.cli.engines import Place
 from daskcluster.data.open import open_dataset
-from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.local import LocalEngine, default_threads
 from daskcluster.engine.memory import Footprint, MemoryPlan, project
-from daskcluster.estimators.load import named
-from daskcluster.estimators.plan import MakePlan, Plan
+from daskcluster.estimators.plan import Plan
 from daskcluster.host import format_bytes, host_memory
-from daskcluster.parameters.catalogue import find_algorithm
 from daskcluster.reports.tables import Rows, format_seconds
+from daskcluster.sizing.cluster import Cluster
+from daskcluster.sizing.forecast import forecast_fit
+from daskcluster.sizing.projection import plan_of
+from daskcluster.sizing.rates import REFERENCE
+from daskcluster.sizing.work import fit_work
 from daskcluster.typing import Dataset
-
-FLOP_RATE = 5e10
-READ_RATE = 1e9
-"""Rough figures of one thread: operations, and bytes decoded from a local disk, in a second."""
 
 
 def project_fit(
@@ -46,7 +45,7 @@ def project_fit(
         Features are scaled first, which takes a pass.
     """
     dataset = open_dataset(source, **opening)
-    entry = find_algorithm(algorithm)
+    plan = plan_of(dataset, algorithm, given)
     facts = {
         "dry_run": True,
         "algorithm": algorithm,
@@ -57,50 +56,56 @@ def project_fit(
         "partitions": len(dataset.partitions),
         "bytes_decoded": dataset.bytes_of((0, dataset.n_rows)),
         "scale": scale,
-        "planned": bool(entry.plan),
+        "planned": plan is not None,
     }
-    if not entry.plan:
+    if plan is None:
         return facts
-    defaults = {name: parameter.default for name, parameter in entry.parameters.items()}
-    make_plan: MakePlan = named(entry.plan)
-    plan = make_plan(dataset, entry.arguments({**defaults, **given}))
-    return {**facts, **_costs(dataset, plan, place)}
+    return {**facts, **_costs(dataset, plan, place, int(given["n_clusters"]))}
 
 
-def _costs(dataset: Dataset, plan: Plan, place: Place) -> dict[str, Any]:
-    threads, processes, memory = _memory(dataset, plan.footprint, place)
+def _costs(dataset: Dataset, plan: Plan, place: Place, n_clusters: int) -> dict[str, Any]:
+    cluster, memory = _memory(dataset, plan.footprint, place)
     return {
         "seeding": plan.seeding,
         "passes_seeding": plan.passes_seeding,
         "restarts": plan.restarts,
         "passes_at_most": plan.passes_at_most,
         **_bytes(dataset, memory, plan.passes_at_most),
-        "threads": threads,
-        "processes": processes,
+        "threads": cluster.lanes,
+        "processes": -1 if place.is_remote else max(1, cluster.workers),
         "memory": {**vars(memory), "projected": memory.projected},
         "bounds": _states(plan, memory),
         "commit_bytes": plan.commit_bytes,
-        **_work(dataset, plan, threads, memory),
+        **_work(dataset, plan, cluster, memory, n_clusters),
     }
 
 
-def _memory(dataset: Dataset, footprint: Footprint, place: Place) -> tuple[int, int, MemoryPlan]:
+def _memory(dataset: Dataset, footprint: Footprint, place: Place) -> tuple[Cluster, MemoryPlan]:
     if place.is_remote:
         with place.open() as engine:
             memory = engine.plan(dataset, footprint)
-            return engine.n_threads, -1, memory
+            return _remote(engine), memory
+    cores = default_threads()
     if place.workers is None:
         local = LocalEngine(place.threads, memory_limit=place.memory_limit)
-        return local.n_threads, 1, local.plan(dataset, footprint)
-    threads = place.workers * (place.threads or 1)
+        return Cluster(0, local.n_threads, cores, one_host=True), local.plan(dataset, footprint)
+    cluster = Cluster(place.workers, place.threads or 1, cores, one_host=True)
     memory = project(
         dataset,
         footprint,
         limit=place.memory_limit or host_memory(),
-        n_threads=threads,
+        n_threads=cluster.lanes,
         n_processes=place.workers,
     )
-    return threads, place.workers, memory
+    return cluster, memory
+
+
+def _remote(engine: Any) -> Cluster:
+    """Return the cluster behind an engine, as if its workers had equally many threads."""
+    workers = engine.n_workers
+    near = engine.is_on_this_host()
+    cores = default_threads() if near else None
+    return Cluster(workers, max(1, engine.n_threads // workers), cores, one_host=near)
 
 
 def _states(plan: Plan, memory: MemoryPlan) -> dict[str, Any]:
@@ -122,10 +127,18 @@ def _bytes(dataset: Dataset, memory: MemoryPlan, passes: int) -> dict[str, int]:
     }
 
 
-def _work(dataset: Dataset, plan: Plan, threads: int, memory: MemoryPlan) -> dict[str, float]:
-    read = 0 if dataset.in_memory else dataset.bytes_of((0, dataset.n_rows)) - memory.resident
-    seconds = (plan.flop / FLOP_RATE + read / READ_RATE) / max(1, threads)
-    return {"flop_per_iteration": plan.flop, "seconds_per_iteration_about": seconds}
+def _work(
+    dataset: Dataset, plan: Plan, cluster: Cluster, memory: MemoryPlan, n_clusters: int
+) -> dict[str, Any]:
+    work = fit_work(dataset, plan, memory, n_clusters)
+    found = forecast_fit(work, cluster, REFERENCE)
+    return {
+        "flop_per_iteration": plan.flop,
+        "seconds_per_iteration_about": found.later.seconds,
+        "seconds_at_most_about": found.seconds,
+        "bottleneck": found.bottleneck,
+        "terms": found.later.terms,
+    }
 
 
 # -- for people -----------------------------------------------------------------------------------
@@ -159,6 +172,11 @@ def _rows_of_passes(found: Mapping[str, Any]) -> Rows:
             "iteration",
             f"{found['flop_per_iteration']:.3g} operations, very roughly "
             f"{format_seconds(found['seconds_per_iteration_about'])}",
+        ),
+        (
+            "time",
+            f"very roughly {format_seconds(found['seconds_at_most_about'])} at most, "
+            f"most of it for: {found['bottleneck']}",
         ),
     ]
 

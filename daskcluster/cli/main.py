@@ -40,6 +40,8 @@ COMMANDS = {
     "stream-status": "Show how such a stream is.",
     "report": "Write a page about a model.",
     "bench": "Compare with other libraries on this machine.",
+    "size": "Say how long a fit takes on how many workers, and what holds it up.",
+    "calibrate": "Measure what this machine takes, for `size`.",
     "jobs": "See and stop jobs on a Dask scheduler.",
 }
 """Commands and what they do; each has a module of its own name (with _ for -)."""

@@ -114,6 +114,11 @@ class DaskEngine(Engine):
         """Threads of all workers that are there now."""
         return sum(member.n_threads for member in self._crew.refresh().values())
 
+    @property
+    def n_workers(self) -> int:
+        """Workers that are there now."""
+        return len(self._crew.refresh())
+
     def plan(self, dataset: Dataset, footprint: Footprint | None = None) -> MemoryPlan:
         """Project the memory of work on `dataset`; see `daskcluster.engine.memory.project`.
 

@@ -16,17 +16,13 @@ from daskcluster.engine.ground import Ground, scattered
 from daskcluster.engine.held import Holdings
 from daskcluster.engine.homes import Lane, Tails
 from daskcluster.engine.operations import Fold, FoldState, Operation
+from daskcluster.engine.wire import FAN_IN, is_heavy, is_inline
 from daskcluster.engine.worker import Errand, Outcome, work
 from daskcluster.errors import EngineError
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-INLINE_BYTES = 1 << 20
-"""An errand up to this size travels inside every task, a larger one is broadcast once."""
-TREE_BYTES = 256 * 1024**2
-"""Totals of a pass up to this size together all come to the driver; more are combined on workers."""
-FAN_IN = 8
 _RETRIES = 2
 _PATIENCE_SECONDS = 5.0
 _TREE_ATTEMPTS = 4
@@ -91,7 +87,7 @@ class Flight:
 
     def run(self, tails: Tails) -> Any:
         """Send the tasks out and return their combined value."""
-        self._load()
+        self._load(tails.n_tasks)
         if self._is_heavy(tails):
             return self._run_tree(tails)
         self._run(tails)
@@ -152,9 +148,9 @@ class Flight:
 
     # -- out ---------------------------------------------------------------------------------------
 
-    def _load(self) -> None:
+    def _load(self, n_tasks: int) -> None:
         packed = dumps(self._errand)
-        if len(packed) <= INLINE_BYTES:
+        if is_inline(len(packed), n_tasks):
             self._cargo = packed
         else:
             self._cargo = scattered(self._client, packed, broadcast=True)
@@ -162,7 +158,7 @@ class Flight:
     def _renew(self) -> None:
         self._see(self._crew.refresh())
         if not isinstance(self._cargo, bytes) and self._cargo.status != "finished":
-            self._load()
+            self._load(len(self._ground.spans))
         self._ground.renew(self._there)
 
     def _send(self, batch: Batch) -> Future:
@@ -237,7 +233,7 @@ class Flight:
         if not isinstance(self._operation, Fold | FoldState):
             return False
         prepared = self._operation.prepare(self._errand.params)
-        return size_of(self._operation.begin(prepared)) * tails.n_tasks > TREE_BYTES
+        return is_heavy(size_of(self._operation.begin(prepared)), tails.n_tasks)
 
     def _run_tree(self, tails: Tails) -> Any:
         for _ in range(_TREE_ATTEMPTS):

@@ -15,6 +15,8 @@ TAIL_SHARE = 10
 """A lane is sent its list less a tenth; the rest is handed out when lanes finish."""
 LEAST_TAIL_SECONDS = 0.02
 """Tails that take less are not worth a round trip to the scheduler."""
+TAIL_TASK_SECONDS = 0.002
+"""What a task takes of the driver, which hands out the tails of all lanes one after the other."""
 LEAST_MEASURED_SECONDS = 0.1
 _UNEVEN = 1.2
 _PATIENCE = 2
@@ -210,6 +212,17 @@ class Tails:
         return rest
 
 
+def least_tail_seconds(n_lanes: int) -> float:
+    """Return how long a tail must take at least, for a lane to keep one back.
+
+    Examples
+    --------
+    >>> least_tail_seconds(2), least_tail_seconds(1000)
+    (0.02, 2.0)
+    """
+    return max(LEAST_TAIL_SECONDS, TAIL_TASK_SECONDS * n_lanes)
+
+
 def _has_help(homes: Homes, lane: Lane, stay: bool) -> bool:
     return not stay or sum(other.worker == lane.worker for other in homes.lists) > 1
 
@@ -217,4 +230,4 @@ def _has_help(homes: Homes, lane: Lane, stay: bool) -> bool:
 def _tail_length(homes: Homes, lane: Lane, own: Sequence[int]) -> int:
     length = max(1, len(own) // TAIL_SHARE) if len(own) >= 4 else 0
     seconds = homes.seconds(lane, own[len(own) - length :])
-    return 0 if seconds is not None and seconds < LEAST_TAIL_SECONDS else length
+    return 0 if seconds is not None and seconds < least_tail_seconds(len(homes.lists)) else length

@@ -28,13 +28,18 @@ def fit_footprint(
     chain_length : int
         Of ``"afk-mc2"``.
     """
-    grids = 2 if dataset.weights is not None or dataset.dtype.itemsize == 8 else 1
-    statistics = 8 * n_clusters * (dataset.n_features + 1) * grids
+    statistics = statistics_bytes(dataset, n_clusters)
     panels = 2 * 4 * (n_clusters + 64) * (dataset.n_features + 1)
     drawn = most_drawn(n_clusters) * _row_bytes(dataset) if method == "k-means||" else 0
     row_bytes = {"k-means++": 8, "k-means||": 4}.get(method, 0)
     held = seeding_bytes(dataset, n_clusters, method, chain_length)
     return Footprint(2 * statistics + panels + drawn, row_bytes, held)
+
+
+def statistics_bytes(dataset: Dataset, n_clusters: int) -> int:
+    """Return the bytes of the sums and weights of clusters: on two grids where one is not exact."""
+    grids = 2 if dataset.weights is not None or dataset.dtype.itemsize == 8 else 1
+    return 8 * n_clusters * (dataset.n_features + 1) * grids
 
 
 def seeding_bytes(

@@ -14,7 +14,7 @@ from daskcluster.estimators.coreset_plan import CORESET_PASSES
 from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.inputs import check_enough_rows
-from daskcluster.estimators.kmeans_plan import bounds_bytes, pass_flop
+from daskcluster.estimators.kmeans_plan import bounds_bytes, pass_flop, travel
 from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.typing import Dataset
 
@@ -53,6 +53,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         states=bounds_bytes(dataset, k, "auto") if refinements > FEW_REFINEMENTS else {},
         states_at_most=None if budget == "auto" else int(budget),
         commit_bytes=centres_bytes(dataset, k + n_coarse) + 16 * n_coarse,
+        travel=travel(dataset, k, bounded=refinements > FEW_REFINEMENTS),
     )
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from daskcluster.algorithms.kinds import AUTOMATIC, Bounds, fallbacks
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.estimators.footprint import fit_footprint
+from daskcluster.estimators.footprint import fit_footprint, statistics_bytes
 from daskcluster.estimators.initial import method_for, restarts_for
 from daskcluster.estimators.inputs import check_enough_rows
-from daskcluster.estimators.plan import Plan, centres_bytes
+from daskcluster.estimators.plan import Plan, Travel, centres_bytes
 from daskcluster.typing import Dataset
 
 KMEANS_PARALLEL_PASSES = 6
@@ -28,6 +28,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     seeding = seeding_passes(method, n_clusters)
     restarts = restarts_for(method, parameters["n_init"], in_memory=dataset.in_memory)
     budget = parameters["bounds_memory"]
+    states = bounds_bytes(dataset, n_clusters, parameters["algorithm"])
     return Plan(
         seeding=method,
         passes_seeding=seeding,
@@ -35,10 +36,17 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_at_most=(seeding + int(parameters["max_iter"]) + 1) * restarts,
         footprint=fit_footprint(dataset, n_clusters, method, int(parameters["chain_length"])),
         flop=pass_flop(dataset, n_clusters),
-        states=bounds_bytes(dataset, n_clusters, parameters["algorithm"]),
+        states=states,
         states_at_most=None if budget == "auto" else int(budget),
         commit_bytes=centres_bytes(dataset, n_clusters) * (2 if restarts > 1 else 1),
+        travel=travel(dataset, n_clusters, bounded=bool(states)),
     )
+
+
+def travel(dataset: Dataset, n_clusters: int, *, bounded: bool) -> Travel:
+    """Return what a pass sends: centres (with bounds, those before them as well), and sums back."""
+    sent = centres_bytes(dataset, n_clusters) * (2 if bounded else 1)
+    return Travel(sent, statistics_bytes(dataset, n_clusters))
 
 
 def seeding_passes(method: str, n_clusters: int) -> int:

@@ -9,7 +9,7 @@ from daskcluster.algorithms.nested_batches import HOME_BYTES
 from daskcluster.estimators.footprint import fit_footprint
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.inputs import check_enough_rows
-from daskcluster.estimators.kmeans_plan import bounds_bytes, pass_flop, seeding_passes
+from daskcluster.estimators.kmeans_plan import bounds_bytes, pass_flop, seeding_passes, travel
 from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.typing import Dataset
 
@@ -39,4 +39,5 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         states=bounds_bytes(dataset, n_clusters, "lloyd" if bounds is False else str(bounds)),
         states_at_most=None if budget == "auto" else int(budget),
         commit_bytes=centres_bytes(dataset, n_clusters) * (2 if parameters["seeds_vote"] else 1),
+        travel=travel(dataset, n_clusters, bounded=bounds is not False),
     )

@@ -14,6 +14,50 @@ from daskcluster.typing import Dataset
 
 
 @dataclass(frozen=True)
+class Travel:
+    """What one pass sends to and fro on a cluster, in bytes.
+
+    Attributes
+    ----------
+    sent : int
+        Parameters, which every worker gets.
+    returned : int
+        Totals that each task sends back.
+    drawn : int
+        Rows that all tasks together send back.
+    """
+
+    sent: int = 0
+    returned: int = 0
+    drawn: int = 0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Work on few rows, on threads of the driver's process, after the passes over all rows.
+
+    Attributes
+    ----------
+    kernel : str
+        One of `KERNELS`.
+    n_rows, n_features : int
+    flop : float
+        Operations of one pass.
+    passes_at_most : int
+    """
+
+    kernel: str
+    n_rows: int
+    n_features: int
+    flop: float
+    passes_at_most: int
+
+
+KERNELS = ("nearest", "truncated", "scan")
+"""What passes are made of: rows meet all centres, those of their neighbourhood, or one point."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """One fit before it starts.
 
@@ -35,6 +79,11 @@ class Plan:
         What the caller allows for them; None: all that the memory limit leaves.
     commit_bytes : int
         Of one commit of the state, but for a few kB; 0 where nothing is committed.
+    travel : Travel
+        What a pass sends to and fro; nothing for passes over samples.
+    kernel : str
+        One of `KERNELS`.
+    afterwards : Stage or None
     """
 
     seeding: str
@@ -46,6 +95,9 @@ class Plan:
     states: Mapping[str, int] = field(default_factory=dict)
     states_at_most: int | None = None
     commit_bytes: int = 0
+    travel: Travel = Travel()
+    kernel: str = "nearest"
+    afterwards: Stage | None = None
 
 
 def centres_bytes(dataset: Dataset, n_clusters: int, *, wide: bool = False) -> int:

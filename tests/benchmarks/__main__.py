@@ -21,6 +21,7 @@ BENCHMARKS = {
     "stream": "tests.benchmarks.bench_stream",
     "stream-drift": "tests.benchmarks.bench_stream_drift",
     "kernel-rows": "tests.benchmarks.bench_kernel_rows",
+    "scaling": "tests.benchmarks.scaling",
     "hierarchical": "tests.benchmarks.hierarchical",
     "allocator": "tests.benchmarks.bench_allocator",
 }

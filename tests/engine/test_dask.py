@@ -17,6 +17,7 @@ from distributed import Client, LocalCluster
 
 from daskcluster.data.open import open_dataset
 from daskcluster.data.sink import ArraySink, ZarrSink
+from daskcluster.engine import ground
 from daskcluster.engine.connect import dumps
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.held import PREFIX, held_bytes
@@ -129,10 +130,28 @@ def test_large_parameters_are_broadcast(engine: DaskEngine, dataset: Any) -> Non
     assert np.array_equal(got, expected)
 
 
+def test_parameters_of_many_tasks_are_broadcast(
+    engine: DaskEngine, dataset: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+
+    def scattered(client: Any, data: Any, **options: Any) -> Any:
+        sent.append(len(data))
+        return ground.scattered(client, data, **options)
+
+    monkeypatch.setattr("daskcluster.engine.flight.scattered", scattered)
+    with engine.place(dataset) as placed:
+        expected = placed.reduce(r.SUM, {"factor": 3})
+        assert not sent
+        monkeypatch.setattr("daskcluster.engine.wire.INLINE_TOTAL_BYTES", 100)
+        assert np.array_equal(placed.reduce(r.SUM, {"factor": 3}), expected)
+    assert len(sent) == 1
+
+
 def test_large_totals_are_combined_worker_to_worker(
     engine: DaskEngine, dataset: Any, integers: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daskcluster.engine.flight.TREE_BYTES", 10_000)
+    monkeypatch.setattr("daskcluster.engine.wire.TREE_BYTES", 10_000)
     monkeypatch.setattr("daskcluster.engine.flight.FAN_IN", 2)
     events: list[Event] = []
     with engine.place(dataset, callbacks=[events.append]) as placed:

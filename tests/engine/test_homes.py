@@ -137,6 +137,15 @@ def test_short_lists_and_short_passes_have_no_tail() -> None:
     assert not Tails.cut(homes).take(A)
 
 
+def test_many_lanes_keep_back_only_what_is_worth_handing_out() -> None:
+    for n_lanes, kept in ((4, True), (200, False)):
+        crew = {f"w{i}": 1 for i in range(n_lanes)}
+        homes = Homes([100] * (20 * n_lanes))
+        homes.settle(crew)
+        homes.learn(dict.fromkeys(homes.lists, (2000, 1.0)))  # a tail takes 0.1 s
+        assert bool(Tails.cut(homes).take_rest()) is kept
+
+
 @given(
     rows=st.lists(st.integers(1, 1000), max_size=60),
     crews=st.lists(

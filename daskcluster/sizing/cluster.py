@@ -1,0 +1,80 @@
+"""The machines that work is planned for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from daskcluster.errors import InvalidParameterError
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Workers, and the lines between them.
+
+    Attributes
+    ----------
+    workers : int
+        Processes; 0 for threads of this process, without Dask.
+    threads : int
+        Of each of them.
+    cores : int or None
+        That all workers have together; None: one for each thread.
+    one_host : bool
+        Client, scheduler and workers share these cores.
+    bandwidth : float
+        Bytes a second into and out of each machine; without limit where they are one.
+    store_bandwidth : float
+        Bytes a second that the store gives to all workers together.
+    latency : float
+        Seconds that a message is under way between two machines.
+    driver_threads : int
+        Of the process that runs the fit, for work on few rows.
+
+    Examples
+    --------
+    >>> Cluster(workers=8, threads=4).lanes, Cluster(workers=8, threads=4, cores=2).busy_cores
+    (32, 2)
+    """
+
+    workers: int
+    threads: int = 1
+    cores: int | None = None
+    one_host: bool = False
+    bandwidth: float = math.inf
+    store_bandwidth: float = math.inf
+    latency: float = 0.0
+    driver_threads: int = 1
+
+    def __post_init__(self) -> None:
+        least = {"workers": 0, "threads": 1, "driver_threads": 1}
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise InvalidParameterError(f"{name}={getattr(self, name)} should be >= {value}.")
+        if self.cores is not None and self.cores < 1:
+            raise InvalidParameterError(f"cores={self.cores} should be >= 1.")
+        for name in ("bandwidth", "store_bandwidth"):
+            if not getattr(self, name) > 0:
+                raise InvalidParameterError(f"{name}={getattr(self, name)} should be > 0.")
+        if not self.latency >= 0:
+            raise InvalidParameterError(f"latency={self.latency} should be >= 0.")
+
+    @property
+    def lanes(self) -> int:
+        """Threads that compute, over all workers."""
+        return max(1, self.workers) * self.threads
+
+    @property
+    def busy_cores(self) -> int:
+        """Cores that they find."""
+        return self.lanes if self.cores is None else min(self.lanes, self.cores)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Client and scheduler compute on cores that workers would use."""
+        return self.one_host and self.cores is not None and self.lanes >= self.cores
+
+    @property
+    def from_store(self) -> float:
+        """Bytes a second that all workers together get from the store."""
+        return min(self.store_bandwidth, max(1, self.workers) * self.bandwidth)

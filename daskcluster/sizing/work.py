@@ -1,0 +1,132 @@
+"""What a pass asks for, in rows, products and bytes: from the plan of a fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from daskcluster.algorithms.costs import Counts, Shape
+from daskcluster.chunk import compute_dtype
+from daskcluster.engine.memory import MemoryPlan
+from daskcluster.estimators.kmeans_plan import pass_flop
+from daskcluster.estimators.plan import Plan, Stage, Travel, centres_bytes
+from daskcluster.typing import Dataset
+
+
+@dataclass(frozen=True)
+class PassWork:
+    """One pass over all rows.
+
+    Attributes
+    ----------
+    kernel : str
+        One of `daskcluster.estimators.plan.KERNELS`.
+    n_rows, values, products : float
+        Rows; features of all rows; those times the centres that they meet.
+    partitions : int
+    decoded : float
+        Bytes that are read and decoded; rows that stay in memory cost none.
+    fetched, written : float
+        Bytes that come from the store as it keeps them, and that go there.
+    handles : int
+        Partitions that are held between passes, as rows or as state.
+    travel : Travel
+    """
+
+    kernel: str
+    n_rows: float
+    values: float
+    products: float
+    partitions: int
+    decoded: float = 0.0
+    fetched: float = 0.0
+    written: float = 0.0
+    handles: int = 0
+    travel: Travel = field(default_factory=Travel)
+
+
+@dataclass(frozen=True)
+class FitWork:
+    """A fit: its first pass, its later ones, and what comes after them.
+
+    Attributes
+    ----------
+    first, later : PassWork
+        The first finds no row in memory.
+    passes : int
+        At most; with those of seeding.
+    stage : Stage or None
+    labels : PassWork
+        The pass that labels all rows.
+    """
+
+    first: PassWork
+    later: PassWork
+    passes: int
+    stage: Stage | None
+    labels: PassWork
+
+
+def fit_work(
+    dataset: Dataset,
+    plan: Plan,
+    memory: MemoryPlan,
+    n_clusters: int,
+    *,
+    stored: float = 1.0,
+    touched: float = 1.0,
+) -> FitWork:
+    """Return the work of a fit.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    plan : Plan
+        Of the fit.
+    memory : MemoryPlan
+        Which says how many rows stay in memory.
+    n_clusters : int
+    stored : float
+        Bytes in the store for each decoded one.
+    touched : float
+        Share of the rows that later passes look at, on average, where bounds are kept. What
+        bounds leave unread is not counted: rows in random order leave no chunk unread.
+    """
+    decoded = 0 if dataset.in_memory else dataset.bytes_of((0, dataset.n_rows))
+    first = PassWork(
+        kernel=plan.kernel,
+        n_rows=dataset.n_rows,
+        values=pass_flop(dataset, 1) / 2,
+        products=plan.flop / 2,
+        partitions=max(1, len(dataset.partitions)),
+        decoded=decoded,
+        fetched=decoded * stored,
+        travel=plan.travel,
+    )
+    again = max(0, decoded - memory.resident)
+    bounded = bool(plan.states) and min(plan.states.values()) <= memory.state_room
+    saved = _saved(dataset, n_clusters, touched) if bounded else 1.0
+    later = replace(
+        first,
+        products=first.products * saved,
+        values=first.values * saved,
+        n_rows=first.n_rows * saved,
+        decoded=again,
+        fetched=again * stored,
+        handles=memory.residents + (first.partitions if bounded else 0),
+    )
+    labels = replace(
+        first,
+        kernel="nearest",
+        products=pass_flop(dataset, n_clusters) / 2,
+        written=4 * dataset.n_rows,
+        travel=Travel(sent=centres_bytes(dataset, n_clusters)),
+    )
+    return FitWork(first, later, plan.passes_at_most, plan.afterwards, labels)
+
+
+def _saved(dataset: Dataset, n_clusters: int, touched: float) -> float:
+    """Return what a pass within bounds costs of a plain one: never more, `auto` sees to it."""
+    size = compute_dtype(dataset.dtype).itemsize * dataset.n_features
+    shape = Shape(dataset.n_features, n_clusters, size, group=1)
+    within = shape.hamerly(Counts(touched, touched * (1 + n_clusters)))
+    return min(1.0, within / shape.plain())

@@ -1,0 +1,44 @@
+"""The model of scaling: rates of this machine, passes that it predicts, and what it says of large fits.
+
+Parts are kept in --scratch, so that they can be made one at a time (``--sets rates``, ``workers``,
+``lines``); tables and plots are made from all that are kept.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+from tests.benchmarks.energy_runs import write_results
+from tests.benchmarks.harness import Figure, Note, Options, Table
+from tests.benchmarks.scaling import lines, plots, projections, tables, workers
+from tests.benchmarks.scaling.parts import PARTS, Parts
+
+TAKES = (
+    "about 4 minutes on 2 cores (--quick: 2); parts stay in --scratch with --keep, "
+    "--sets rates,workers,lines makes only these; lines needs root and iproute2"
+)
+
+
+def run(options: Options) -> list[Table | Figure | Note]:
+    """Make the parts that were asked for, and return tables of all that are kept."""
+    parts = Parts(options.folder("daskcluster-scaling"))
+    asked = options.sets or PARTS
+    if "rates" in asked:
+        parts.measure_rates()
+    if "workers" in asked:
+        parts.put("workers", workers.compare(parts.rates(), quick=options.quick))
+    if "lines" in asked:
+        parts.put("lines", lines.compare(parts.rates(), quick=options.quick))
+    rates = parts.rates()
+    large = projections.project_all(rates)
+    write_results(options, "scaling", {**parts.kept, "projections": large})
+    found: list[Table | Figure | Note] = [
+        tables.rates_table(parts.kept),
+        tables.workers_table(parts.kept.get("workers", [])),
+        tables.lines_table(parts.kept.get("lines", [])),
+        *tables.projection_tables(large),
+        plots.draw(large, options.images),
+    ]
+    if not options.keep:
+        shutil.rmtree(parts.folder, ignore_errors=True)
+    return found

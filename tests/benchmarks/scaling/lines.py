@@ -1,0 +1,119 @@
+"""Workers behind lines of limited bandwidth, each in a network namespace, measured and predicted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from daskcluster.data.convert import convert
+from daskcluster.engine.local import default_threads
+from daskcluster.sizing.cluster import Cluster
+from daskcluster.sizing.processes import Processes
+from daskcluster.sizing.rates import Rates
+from tests.benchmarks.harness import say
+from tests.benchmarks.scaling.network import Network, why_not
+from tests.benchmarks.scaling.problems import Problem, compared, small
+
+MEGABITS, QUICK = (100, 400, 1600), (400,)
+N_WORKERS = 4
+WORKER_BYTES = 2 << 30
+TOTALS = Problem("totals", 16_384, 512, 1000, iterations=5)
+BUCKET = Problem("bucket", 400_000, 32, 8, kept=False, iterations=5)
+_STARTING_SECONDS = 60.0
+
+
+def compare(rates: Rates, *, quick: bool) -> list[dict[str, Any]]:
+    """Return a record for each bandwidth and problem; none where no network can be made."""
+    if (missing := why_not()) is not None:
+        say(f"  lines: {missing}")
+        return []
+    found = []
+    workers = [f"worker{number}" for number in range(N_WORKERS)]
+    totals, bucket = (small(p) if quick else p for p in (TOTALS, BUCKET))
+    with (
+        tempfile.TemporaryDirectory(prefix="daskcluster-scaling-") as folder,
+        Network(["scheduler", "store", *workers]) as network,
+        _store(network) as options,
+        Processes(WORKER_BYTES, within=network.within(), host_of=network.addresses) as processes,
+    ):
+        stored = totals.write(Path(folder))
+        if options is not None:
+            convert(bucket.write(Path(folder)), "s3://rows/bucket.zarr", storage_options=options)
+        for worker in workers:
+            processes.add(worker)
+        for megabits in QUICK if quick else MEGABITS:
+            bandwidth = 1e6 * megabits / 8
+            network.limit(bandwidth)
+            cluster = Cluster(
+                N_WORKERS,
+                cores=default_threads(),
+                one_host=True,
+                bandwidth=bandwidth,
+                store_bandwidth=bandwidth,
+            )
+            say(f"  {megabits} Mbit/s")
+            found.append(compared(totals, stored, processes.client, cluster, rates))
+            if options is not None:
+                found.append(
+                    compared(
+                        bucket, "s3://rows/bucket.zarr", processes.client, cluster, rates,
+                        storage_options=options,
+                    )
+                )  # fmt: skip
+    return found
+
+
+@contextmanager
+def _store(network: Network) -> Iterator[dict[str, Any] | None]:
+    """Serve a bucket of its own host, and yield how to reach it; None where no server is installed."""
+    server = Path(sys.executable).with_name("moto_server")
+    if not server.exists():
+        say("  the bucket is left out: moto_server is not installed")
+        yield None
+        return
+    secrets = {
+        "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_EC2_METADATA_DISABLED": "true",
+    }  # fmt: skip
+    before = {name: os.environ.get(name) for name in secrets}
+    os.environ.update(secrets)  # of the workers, too, which are started later
+    address = network.address("store")
+    within = [word.format(name="store") for word in network.within()]
+    with subprocess.Popen(
+        [*within, str(server), "-H", address, "-p", "9000"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            _wait_for(f"http://{address}:9000/moto-api/")
+            options = {"client_kwargs": {"endpoint_url": f"http://{address}:9000"}}
+            import s3fs
+
+            s3fs.S3FileSystem(**options).call_s3("create_bucket", Bucket="rows")
+            yield options
+        finally:
+            process.kill()
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+
+def _wait_for(url: str) -> None:
+    deadline = time.monotonic() + _STARTING_SECONDS
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while True:
+        try:
+            with opener.open(url, timeout=1):
+                return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
