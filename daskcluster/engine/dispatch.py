@@ -9,11 +9,14 @@ from __future__ import annotations
 import queue
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future as Fetched
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from daskcluster.engine.homes import Lane, Tails
+from daskcluster.engine.wire import FETCHED_TOGETHER
 from daskcluster.engine.worker import Outcome
 from daskcluster.errors import EngineError
 from daskcluster.typing import Range
@@ -62,7 +65,8 @@ class Port:
     ----------
     send : callable (Batch) -> Future
     fetch : callable (Future) -> Outcome
-        Waits for the part of the outcome that the driver needs now. `LostError` if it is gone.
+        Waits for the part of the outcome that the driver needs now. `LostError` if it is gone. Called
+        in several threads at a time.
     locate : callable (Lane) -> Lane
         The lane itself, or one of a worker that is there if its own has gone.
     idle : callable (mapping of key to Batch) -> keys
@@ -115,6 +119,8 @@ class Dispatch:
         self._flying: dict[str, tuple[Future, Batch]] = {}
         self._suspects: deque[Batch] = deque()
         self._arrived: queue.SimpleQueue[Future] = queue.SimpleQueue()
+        self._fetched: dict[str, Fetched[Outcome]] = {}
+        self._pool = ThreadPoolExecutor(FETCHED_TOGETHER, thread_name_prefix="daskcluster-fetch")
 
     def run(self) -> None:
         """Return when every partition is settled."""
@@ -125,10 +131,13 @@ class Dispatch:
                 else:
                     self._feed(lane)
             while self._flying or self._send_rest() or self._send_suspect():
-                self._settle(self._next())
+                for future in self._next():
+                    self._settle(future)
         except BaseException:
             self._port.cancel([future for future, _ in self._flying.values()])
             raise
+        finally:
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _send(self, batch: Batch) -> None:
         if batch.sends >= _MOST_SENDS:
@@ -158,12 +167,20 @@ class Dispatch:
         self._send(self._suspects.popleft())
         return True
 
-    def _next(self) -> Future:
+    def _next(self) -> Sequence[Future]:
+        """Return what has arrived, at least one; of several all outcomes set out at once."""
         while True:
             try:
-                return self._arrived.get(timeout=POLL_SECONDS)
+                arrived = [self._arrived.get(timeout=POLL_SECONDS)]
+                break
             except queue.Empty:
                 self._send_stranded()
+        while len(arrived) < FETCHED_TOGETHER and not self._arrived.empty():
+            arrived.append(self._arrived.get())
+        for future in arrived if len(arrived) > 1 else ():
+            if future.key in self._flying and future.status == "finished":
+                self._fetched[future.key] = self._pool.submit(self._port.fetch, future)
+        return arrived
 
     def _send_stranded(self) -> None:
         for key in self._idle():
@@ -196,6 +213,7 @@ class Dispatch:
         status = future.status
         if status == "pending":
             # Lost after it had finished, and running again: it will be back.
+            self._fetched.pop(future.key, None)
             future.add_done_callback(self._arrived.put)
             return
         _, batch = self._flying.pop(future.key)
@@ -207,8 +225,9 @@ class Dispatch:
             self._resend(batch, future.key)
 
     def _accept(self, batch: Batch, future: Future) -> None:
+        under_way = self._fetched.pop(future.key, None)
         try:
-            outcome = self._port.fetch(future)
+            outcome = self._port.fetch(future) if under_way is None else under_way.result()
         except LostError:
             self._recover(batch, future)
             return

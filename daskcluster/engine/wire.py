@@ -9,6 +9,9 @@ INLINE_TOTAL_BYTES = 16 << 20
 TREE_BYTES = 256 * 1024**2
 """Totals of a pass up to this size together all come to the driver; more are combined on workers."""
 FAN_IN = 8
+FETCHED_TOGETHER = 8
+"""Outcomes that have arrived and are under way to the driver at the same time: the way from a worker is
+longer than what the driver does with one of them."""
 
 
 def is_inline(size: int, n_tasks: int) -> bool:

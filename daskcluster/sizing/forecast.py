@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass, field
 
 from daskcluster.engine.homes import TAIL_SHARE, least_tail_seconds
-from daskcluster.engine.wire import FAN_IN, is_heavy, is_inline
+from daskcluster.engine.wire import FAN_IN, FETCHED_TOGETHER, is_heavy, is_inline
 from daskcluster.estimators.plan import Stage
 from daskcluster.sizing.cluster import Cluster
 from daskcluster.sizing.rates import Rates
@@ -161,8 +161,10 @@ def _busy_cores(work: PassWork, cluster: Cluster) -> float:
 
 
 def _latency(cluster: Cluster, rates: Rates, n_tasks: int) -> float:
-    """Return the time in which nobody computes: the first task goes out, results come one by one."""
-    return rates.round_trip + cluster.latency * (_TASK_MESSAGES + _FETCH_MESSAGES * n_tasks)
+    """Return the time in which nobody computes: the first task goes out, results come some at a time."""
+    return rates.round_trip + cluster.latency * (
+        _TASK_MESSAGES + _FETCH_MESSAGES * math.ceil(n_tasks / FETCHED_TOGETHER)
+    )
 
 
 class _Talk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -100,6 +101,38 @@ def test_every_partition_is_settled_once() -> None:
     assert sorted(cluster.settled) == list(range(8))
     assert [batch.indices for batch in cluster.sent] == [(0, 1, 2), (4, 5, 6), (3,), (7,)]
     assert [batch.is_head for batch in cluster.sent] == [True, True, False, False]
+
+
+def test_outcomes_that_arrive_together_are_fetched_together() -> None:
+    both = threading.Barrier(2, timeout=30)
+
+    class Far(FakeCluster):
+        def fetch(self, future: Any) -> Outcome:
+            both.wait()  # which one alone would never pass
+            return super().fetch(future)
+
+    cluster = Far(fine)
+    cluster.run(Tails({A: (0, 1), B: (2,)}, {}))
+    assert sorted(cluster.settled) == [0, 1, 2]
+
+
+def test_of_outcomes_that_arrive_together_one_may_be_lost() -> None:
+    calls = []
+
+    def once(batch: Batch) -> tuple[str, Any]:
+        calls.append(batch)
+        return "finished", None if len(calls) == 1 else Outcome()
+
+    class Lost(FakeCluster):
+        def fetch(self, future: Any) -> Outcome:
+            if future.payload is None:
+                future.status = "lost"
+            return super().fetch(future)
+
+    cluster = Lost(once)
+    cluster.run(Tails({A: (0, 1), B: (2,)}, {}))
+    assert sorted(cluster.settled) == [0, 1, 2]
+    assert cluster.renewed == 1
 
 
 @pytest.mark.parametrize("status", ["cancelled", "lost"])

@@ -54,7 +54,7 @@ def test_every_term_by_hand() -> None:
             "reduction": tasks * 8000 * (2e-8 + 4e-9),
             "client": 1e-3 + 2e-3 * tasks + 1e-5 * 50 + 1e-4 * 4,
             "scheduler": 1e-3 + 1e-3 * tasks + 2e-5 * 50 + 1e-4 * 4,
-            "latency": 5e-3 + 1e-3 * (2 + 4 * tasks),
+            "latency": 5e-3 + 1e-3 * (2 + 4 * math.ceil(tasks / wire.FETCHED_TOGETHER)),
         }
     )
     beside = sum(found.terms[name] for name in ("broadcast", "reduction", "latency"))

@@ -46,8 +46,9 @@ def rates_table(kept: Mapping[str, Any]) -> Table | Note:
 
 def _role(found: Mapping[str, float]) -> str:
     parts = (
-        ("a_pass", 1e3, "ms a pass"), ("a_task", 1e3, "ms a task"), ("a_handle", 1e6, "us a partition held"),
-        ("a_worker", 1e6, "us a worker"), ("a_byte", 1e9, "ns a byte"),
+        ("a_pass", 1e3, "ms a pass"), ("a_task", 1e3, "ms a task"),
+        ("a_handle", 1e6, "us a partition held"), ("a_worker", 1e6, "us a worker"),
+        ("a_byte", 1e9, "ns a byte"),
     )  # fmt: skip
     return ", ".join(f"{scale * found[key]:.3g} {unit}" for key, scale, unit in parts if found[key])
 
@@ -144,5 +145,6 @@ def _assumptions() -> list[str]:
         "Workers of one thread and 8 GiB, lines of 10 Gbit/s, 0.2 ms between machines, a store that gives "
         "20 GB/s to all together, rows stored as large as decoded.",
         f"lloyd and bounds: 20 iterations. bounds: {100 * TOUCHED:.0f} % of the rows are looked at, on "
-        f"average (MNIST's share). coreset + EM: {CORESET:,} rows, 50 iterations on 8 threads of the driver.",
+        f"average (MNIST's share). coreset + EM: {CORESET:,} rows, 50 iterations on 8 threads of the "
+        "driver.",
     ]
