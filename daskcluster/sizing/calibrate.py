@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 from daskcluster.kernels.jit import tile_name
 from daskcluster.sizing.engine_rates import engine_rates
-from daskcluster.sizing.kernel_rates import decode_rate, nearest_rate, scan_rate, truncated_rate
+from daskcluster.sizing.kernel_rates import (
+    decode_rate,
+    nearest_rate,
+    scan_rate,
+    together_rate,
+    truncated_rate,
+)
 from daskcluster.sizing.rates import Rates
 
 
@@ -43,6 +49,8 @@ def calibrate(say: Callable[[str], None] = lambda text: None) -> Calibration:
     errors = {}
     say("passes in which rows meet all centres")
     nearest, errors["nearest"] = nearest_rate()
+    say("the same on all cores")
+    together = together_rate()
     say("passes of truncated EM")
     truncated, errors["truncated"] = truncated_rate()
     say("passes of coresets")
@@ -59,6 +67,7 @@ def calibrate(say: Callable[[str], None] = lambda text: None) -> Calibration:
         client=engine.client,
         scheduler=engine.scheduler,
         worker=engine.worker,
+        together=together,
         round_trip=engine.round_trip,
         machine=f"{platform.system()} {platform.machine()}, {tile_name()}",
     )

@@ -70,9 +70,14 @@ class Cluster:
         return self.lanes if self.cores is None else min(self.lanes, self.cores)
 
     @property
+    def is_full(self) -> bool:
+        """No core is idle beside those that workers keep busy."""
+        return self.cores is None or self.lanes >= self.cores
+
+    @property
     def is_crowded(self) -> bool:
         """Client and scheduler compute on cores that workers would use."""
-        return self.one_host and self.cores is not None and self.lanes >= self.cores
+        return self.one_host and self.is_full
 
     @property
     def from_store(self) -> float:

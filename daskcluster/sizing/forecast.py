@@ -115,8 +115,9 @@ def forecast(work: PassWork, cluster: Cluster, rates: Rates) -> Forecast:
     >>> few.bottleneck, many.bottleneck
     ('kernel', 'client')
     """
-    kernel = rates.kernel(work.kernel).seconds(work.products, work.values, work.n_rows)
-    decode = rates.decode * work.decoded
+    slower = rates.together if cluster.is_full else 1.0
+    kernel = slower * rates.kernel(work.kernel).seconds(work.products, work.values, work.n_rows)
+    decode = slower * rates.decode * work.decoded
     cores = _busy_cores(work, cluster)
     terms = dict.fromkeys(TERMS, 0.0)
     terms["kernel"], terms["decode"] = kernel / cores, decode / cores
@@ -137,7 +138,7 @@ def forecast(work: PassWork, cluster: Cluster, rates: Rates) -> Forecast:
     if cluster.is_crowded:
         ours = rates.worker.a_task * n_tasks + rates.worker.a_handle * work.handles
         busy = kernel + decode + control + ours + talk.computed
-        seconds = max(seconds, busy / (cluster.cores or 1))
+        seconds = max(seconds, busy / (cluster.cores or cluster.lanes))
     return Forecast(seconds, terms, n_tasks)
 
 
@@ -215,4 +216,5 @@ class _Talk:
 def _stage_seconds(stage: Stage, cluster: Cluster, rates: Rates) -> float:
     values = float(stage.n_rows) * stage.n_features
     each = rates.kernel(stage.kernel).seconds(stage.flop / 2, values, stage.n_rows)
-    return stage.passes_at_most * each / cluster.driver_threads
+    slower = rates.together if cluster.driver_threads > 1 else 1.0
+    return stage.passes_at_most * each * slower / cluster.driver_threads

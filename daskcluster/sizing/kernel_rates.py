@@ -13,7 +13,7 @@ import numpy as np
 
 from daskcluster.data.generate import Mixture, generate
 from daskcluster.data.open import open_dataset
-from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.local import LocalEngine, default_threads
 from daskcluster.estimators.coreset import LightweightCoreset
 from daskcluster.estimators.kmeans import KMeans
 from daskcluster.estimators.mixture import VariationalGaussianMixture
@@ -29,6 +29,7 @@ NEAREST: tuple[Shape, ...] = (
 )  # fmt: skip
 TRUNCATED: tuple[Shape, ...] = ((60_000, 16, 500), (30_000, 64, 500), (10_000, 256, 500))
 SCAN: tuple[Shape, ...] = ((1_000_000, 8, 1), (250_000, 64, 1), (20_000, 1024, 1))
+TOGETHER: Shape = (60_000, 128, 500)
 SMALL = 20
 """A first call of each kind, for the compiler, has so many times less rows."""
 _ITERATIONS = 5
@@ -66,6 +67,15 @@ def decode_rate(n_bytes: int = _STORED_BYTES) -> float:
         return min(_read_seconds(dataset) for _ in range(3)) / (n_rows * 4 * mixture.n_features)
 
 
+def together_rate(shape: Shape = TOGETHER) -> float:
+    """Return how many times as long a core takes where all are busy: with threads of one process."""
+    n, d, k = shape
+    cores = default_threads()
+    if cores == 1:
+        return 1.0
+    return max(1.0, cores * _lloyd_seconds(n, d, k, cores) / _lloyd_seconds(n, d, k))
+
+
 def _without_products(
     shapes: Sequence[Shape], seconds: Sequence[float]
 ) -> tuple[KernelRate, float]:
@@ -81,11 +91,11 @@ def _read_seconds(dataset: Any) -> float:
     return time.process_time() - began
 
 
-def _lloyd_seconds(n: int, d: int, k: int) -> float:
+def _lloyd_seconds(n: int, d: int, k: int, n_threads: int = 1) -> float:
     def fit(rows: np.ndarray) -> Any:
         model = KMeans(
             k, init=rows[:k], n_init=1, algorithm="lloyd", max_iter=_ITERATIONS, tol=0.0,
-            engine=LocalEngine(1),
+            engine=LocalEngine(n_threads),
         )  # fmt: skip
         return model.fit(rows)
 

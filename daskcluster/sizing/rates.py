@@ -81,6 +81,9 @@ class Rates:
         Seconds for a byte that is read from a local store and decoded (blosc-zstd, bits shuffled).
     client, scheduler, worker : RoleRate
         Of a worker, `a_pass` and `a_worker` are zero.
+    together : float
+        How many times as long a core takes where all cores of its machine are busy, >= 1: they share
+        caches, memory and power, and some are two threads of one core.
     round_trip : float
         Seconds that a task and its result are under way between idle processes of one machine, beside what
         the processes compute.
@@ -101,6 +104,7 @@ class Rates:
     client: RoleRate
     scheduler: RoleRate
     worker: RoleRate
+    together: float
     round_trip: float
     machine: str = ""
 
@@ -118,6 +122,7 @@ REFERENCE = Rates(
     client=RoleRate(4.0e-3, 1.5e-3, 3.0e-5, 5.0e-5, 1.5e-9),
     scheduler=RoleRate(2.0e-3, 1.0e-3, 5.0e-5, 5.0e-5, 1.5e-9),
     worker=RoleRate(0.0, 1.5e-3, 3.0e-5, 0.0, 1.5e-9),
+    together=1.1,
     round_trip=4.0e-3,
     machine="a core of an AMD EPYC with AVX-512",
 )

@@ -25,6 +25,7 @@ RATES = Rates(
     client=RoleRate(1e-3, 2e-3, 1e-5, 1e-4, 1e-9),
     scheduler=RoleRate(1e-3, 1e-3, 2e-5, 1e-4, 2e-9),
     worker=RoleRate(0.0, 1e-3, 1e-5, 0.0, 1e-9),
+    together=1.0,
     round_trip=5e-3,
 )
 PASS = PassWork(
@@ -112,6 +113,18 @@ def test_workers_without_a_core_of_their_own_do_not_help() -> None:
     two, eight = (forecast(work, Cluster(w, cores=2, one_host=True), RATES) for w in (2, 8))
     assert two.seconds <= eight.seconds < 1.05 * two.seconds
     assert two.seconds >= 10 / 2
+
+
+def test_cores_that_are_all_busy_are_slower() -> None:
+    work, shared = replace(PASS, products=1e12), replace(RATES, together=1.5)
+    for cluster, factor in (
+        (Cluster(1, cores=2, one_host=True), 1.0),
+        (Cluster(2, cores=2, one_host=True), 1.5),
+        (Cluster(50), 1.5),
+        (Cluster(0, 1, cores=2, one_host=True), 1.0),
+    ):
+        kernel = [forecast(work, cluster, rates).terms["kernel"] for rates in (RATES, shared)]
+        assert kernel[1] == pytest.approx(factor * kernel[0])
 
 
 def test_partitions_are_not_cut() -> None:

@@ -11,7 +11,13 @@ import pytest
 
 from daskcluster.errors import InvalidDataError
 from daskcluster.sizing.engine_rates import _rates, _Run
-from daskcluster.sizing.kernel_rates import decode_rate, nearest_rate, scan_rate, truncated_rate
+from daskcluster.sizing.kernel_rates import (
+    decode_rate,
+    nearest_rate,
+    scan_rate,
+    together_rate,
+    truncated_rate,
+)
 from daskcluster.sizing.least_squares import largest_error, solve_rates
 from daskcluster.sizing.rates import REFERENCE, load_rates, save_rates
 
@@ -86,3 +92,4 @@ def test_kernels_are_measured() -> None:
         assert any(rate > 0 for rate in rates)
         assert error >= 0
     assert 0 < decode_rate(8 << 20) < 1e-6
+    assert together_rate((2000, 32, 16)) >= 1.0

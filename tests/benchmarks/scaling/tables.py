@@ -40,6 +40,7 @@ def rates_table(kept: Mapping[str, Any]) -> Table | Note:
     table.rows.append(["reading and decoding", f"{1e9 * rates['decode']:.3g} ns a byte", None])
     for role in ("client", "scheduler", "worker"):
         table.rows.append([role, _role(rates[role]), None])
+    table.rows.append(["a core where all are busy", f"{rates['together']:.2f} times as long", None])
     table.rows.append(["waiting, in a pass", f"{1e3 * rates['round_trip']:.3g} ms", None])
     return table
 

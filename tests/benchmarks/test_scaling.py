@@ -1,0 +1,79 @@
+"""The benchmark of the model: what it projects, its tables, and a small run of all of it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from daskcluster.sizing.rates import REFERENCE
+from tests.benchmarks import scaling
+from tests.benchmarks.harness import Options, Table
+from tests.benchmarks.scaling import projections, tables
+from tests.benchmarks.scaling.network import Network, why_not
+from tests.benchmarks.scaling.problems import PROBLEMS, small
+
+RECORD = {
+    "problem": "kernel", "shape": "10, 2, 3", "workers": 2, "bandwidth": 1e8, "measured": 2.0,
+    "predicted": 1.0, "bottleneck": "kernel", "terms": {},
+}  # fmt: skip
+
+
+def test_large_fits_are_projected_and_every_row_is_told() -> None:
+    found = projections.project_all(REFERENCE)
+    per_shape = len(projections.FITS) * len(projections.WORKERS)
+    assert len(found) == len(projections.SHAPES) * per_shape
+    for table in tables.projection_tables(found):
+        assert len(table.rows) == per_shape
+        assert all(len(row) == len(table.header) for row in table.rows)
+    plain, bounded = (
+        next(r for r in found if (r["fit"], r["workers"]) == (name, 10))
+        for name in ("lloyd", "bounds")
+    )
+    assert bounded["seconds_at_most"] < plain["seconds_at_most"]
+    few, many = (
+        next(r for r in found if (r["fit"], r["workers"]) == ("lloyd", count))
+        for count in (10, 1000)
+    )
+    assert few["bottleneck"] == "kernel"
+    assert many["bottleneck"] != "kernel"
+
+
+def test_errors_of_predictions_are_stated() -> None:
+    better = {**RECORD, "predicted": 2.2}
+    for make in (tables.workers_table, tables.lines_table):
+        found = make([RECORD, better])
+        assert isinstance(found, Table)
+        assert [row[5] for row in found.rows] == ["0.50", "1.10"]
+        assert "median 30 %, largest 50 %" in found.notes[-1]
+        assert "not measured" in make([]).markdown()
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_hosts_are_made_and_removed() -> None:
+    try:
+        with Network(["alpha", "beta"]) as network:
+            assert network.address("beta").endswith(".3")
+            network.limit(1e7)
+            assert network.within()[-1].format(name="alpha").endswith("-alpha")
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no network namespace can be made here: {error}")
+
+
+def test_small_problems_are_of_the_same_kind() -> None:
+    for problem in PROBLEMS:
+        assert (small(problem).name, small(problem).kept) == (problem.name, problem.kept)
+        assert small(problem).n < problem.n
+
+
+@pytest.mark.slow
+def test_the_whole_benchmark_runs(tmp_path: Path) -> None:
+    options = Options(quick=True, scratch=tmp_path, images=tmp_path / "images", keep=True)
+    found = scaling.run(options)
+    titles = [part.title for part in found if isinstance(part, Table)]
+    assert len(titles) >= 4
+    assert (tmp_path / "results" / "scaling.json").exists()
+    assert (tmp_path / "images" / "scaling.svg").exists()
+    parts = scaling.run(Options(quick=True, scratch=tmp_path, sets=("none",)))
+    assert len([part for part in parts if isinstance(part, Table)]) == len(titles)
