@@ -19,7 +19,10 @@ from daskcluster.cli.options import (
 from daskcluster.cli.output import Console
 from daskcluster.cli.sections import SectionedCommand, option
 
-_OF_A_FIT = ("algorithm", "planned", "seeding", "passes_seeding", "restarts", "bounds")
+_OF_A_FIT = (
+    "algorithm", "planned", "seeding", "passes_seeding", "restarts", "bounds", "seconds_at_most_about",
+    "bottleneck",
+)  # fmt: skip
 """What a projection says of a fit, but not of a coreset."""
 
 
@@ -135,7 +138,7 @@ def _project(
     passes = found["passes_at_most"] + (quality is not None)
     more = found["bytes_later_pass"] * (quality is not None)
     found |= {"passes_at_most": passes, "bytes_at_most": found["bytes_at_most"] + more}
-    left_out = ("seeding", "passes", "iteration", "  bounds")
+    left_out = ("seeding", "passes", "iteration", "time", "  bounds")
     rows = [row for row in rows_of_projection(found) if row[0] not in left_out]
     record = {name: value for name, value in found.items() if name not in _OF_A_FIT}
     console.emit({**record, "size": size}, [*rows, ("passes", f"{passes}")])
