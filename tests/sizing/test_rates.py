@@ -21,6 +21,8 @@ from daskcluster.sizing.kernel_rates import (
 from daskcluster.sizing.least_squares import largest_error, solve_rates
 from daskcluster.sizing.rates import REFERENCE, load_rates, save_rates
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def test_rates_come_back_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "rates.json"
@@ -93,3 +95,14 @@ def test_kernels_are_measured() -> None:
         assert error >= 0
     assert 0 < decode_rate(8 << 20) < 1e-6
     assert together_rate((2000, 32, 16)) >= 1.0
+
+
+def test_the_built_in_rates_are_those_of_the_published_calibration() -> None:
+    published = json.loads((ROOT / "docs" / "results" / "scaling.json").read_text())
+    measured = published["rates"]["rates"]
+    for name in ("nearest", "truncated", "scan", "client", "scheduler", "worker"):
+        for key, value in measured[name].items():
+            assert getattr(getattr(REFERENCE, name), key) == pytest.approx(
+                value, rel=0.1, abs=1e-12
+            )
+    assert REFERENCE.decode == pytest.approx(measured["decode"], rel=0.1)
