@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,9 @@ def load_script(name: str) -> Any:
     return module
 
 
-def render(values: dict[str, Any], name: str = "clusters") -> list[dict[str, Any]]:
+def render(
+    values: dict[str, Any], name: str = "clusters", revision: int = 1
+) -> list[dict[str, Any]]:
     """Return the manifests that the chart makes of `values`.
 
     Raises
@@ -36,7 +40,7 @@ def render(values: dict[str, Any], name: str = "clusters") -> list[dict[str, Any
     helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed")
     with helm.Chart.load(str(CHART)) as chart:
         chart.validate_schema(values)
-        rendered = chart.render(values, name=name, namespace="analysis")
+        rendered = chart.render(values, name=name, namespace="analysis", revision=revision)
     texts = [text for file, text in rendered.items() if file.endswith(".yaml")]
     return [
         document
@@ -69,3 +73,28 @@ def pods(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     walk(manifests)
     return found
+
+
+class Container:
+    """A rendered container as a process: its arguments and variables, with addresses of a test.
+
+    Parameters
+    ----------
+    pod : mapping
+    replaced : mapping
+        What stands for parts of the values of variables.
+    name : str
+        Of the pod, and whatever else a variable takes from it.
+    """
+
+    def __init__(
+        self, pod: Mapping[str, Any], replaced: Mapping[str, str], name: str = "pod-0"
+    ) -> None:
+        (container,) = pod["containers"]
+        self.variables = {v["name"]: v.get("value", name) for v in container["env"]}
+        for old, new in replaced.items():
+            self.variables = {k: v.replace(old, new) for k, v in self.variables.items()}
+        self.arguments = [
+            re.sub(r"\$\((\w+)\)", lambda match: self.variables[match[1]], text)
+            for text in container["args"]
+        ]

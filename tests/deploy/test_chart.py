@@ -130,6 +130,44 @@ def test_a_batch_run_has_scheduler_and_name() -> None:
     assert {port["port"] for port in service["spec"]["ports"]} == {8786, 8787}
 
 
+@pytest.mark.parametrize("command", ["predict", "score", "sweep", "coreset", "stream"])
+def test_all_that_runs_on_the_cluster_has_scheduler_and_name(command: str) -> None:
+    for part in ("job", "cronJob", "stream"):
+        (pod,) = (
+            pod
+            for pod in pods(render({part: {"enabled": True, "args": [command, "s3://a/b"]}}))
+            if pod["containers"][0]["name"] in ("command", "stream")
+        )
+        arguments = pod["containers"][0]["args"]
+        name = "clusters-daskcluster-stream" if part == "stream" else "$(JOB_NAME)"
+        assert arguments[-2:] == ["--name", name]
+        assert arguments[arguments.index("--scheduler") + 1] == "$(DASK_SCHEDULER_ADDRESS)"
+    own = [command, "--name", "mine", "--scheduler", "tcp://a:1"]
+    (pod,) = pods([by_kind(render({"job": {"enabled": True, "args": own}}), "Job")])
+    assert pod["containers"][0]["args"] == own
+
+
+@pytest.mark.parametrize("mode", ["deployment", "operator"])
+def test_labels_and_annotations_reach_all_pods(mode: str) -> None:
+    values = {**MATRIX["operator-everything"], "mode": mode, "podLabels": {"team": "a"}}
+    found = metadata_of_pods(render({**values, "podAnnotations": {"b": "c"}}))
+    # Scheduler, worker, job, nightly and stream; a job of the operator has a cluster of its own.
+    assert len(found) == (5 if mode == "deployment" else 7)
+    for metadata in found:
+        assert metadata["labels"]["team"] == "a"
+        assert metadata["annotations"] == {"b": "c"}
+
+
+def metadata_of_pods(node: Any) -> list[dict[str, Any]]:
+    """Return what stands beside the specification of each pod."""
+    if isinstance(node, list):
+        return [found for each in node for found in metadata_of_pods(each)]
+    if not isinstance(node, dict):
+        return []
+    own = [node.get("metadata", {})] if "containers" in (node.get("spec") or {}) else []
+    return [*own, *(found for each in node.values() for found in metadata_of_pods(each))]
+
+
 def test_selectors_find_their_pods() -> None:
     rendered = render(MATRIX["everything"])
     labels = {

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import zarr
 
 from daskcluster.models.persist import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
-from tests.deploy.chart import FIT, ROOT, by_kind, pods, render
+from tests.deploy.chart import FIT, ROOT, Container, by_kind, pods, render
 from tests.deploy.programs import Processes, free_port, is_healthy, programs
 from tests.jobs.conftest import soon
 
@@ -29,20 +28,6 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
         yield found
     finally:
         found.close()
-
-
-class Container:
-    """A rendered container as a process: its arguments and variables, with addresses of this test."""
-
-    def __init__(self, pod: Mapping[str, Any], replaced: Mapping[str, str]) -> None:
-        (container,) = pod["containers"]
-        self.variables = {v["name"]: v.get("value", "pod-0") for v in container["env"]}
-        for old, new in replaced.items():
-            self.variables = {k: v.replace(old, new) for k, v in self.variables.items()}
-        self.arguments = [
-            re.sub(r"\$\((\w+)\)", lambda match: self.variables[match[1]], text)
-            for text in container["args"]
-        ]
 
 
 def test_the_rendered_commands_work_together(

@@ -1,49 +1,92 @@
-"""The commands of deploy/README.md are run as they stand there; its parts that need a cluster are links."""
+"""The commands of deploy/README.md are run as they stand there, in one session; links lead somewhere."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+import zarr
 
+from daskcluster.models.persist import load_document
+from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
+from tests.deploy import standins
+from tests.deploy.chart import render
 from tests.deploy.programs import free_port, programs
 from tests.test_docs import LINK, Block, blocks_of, run_console
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "deploy" / "README.md"
 PAGES = sorted((ROOT / "deploy").rglob("README.md"))
+EVERYWHERE = (
+    "model",
+    "again",
+    "there",
+    "demo/contained",
+    "s3://bucket/by-hand",
+    "s3://bucket/encrypted",
+)
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> dict[str, str]:
-    return programs(tmp_path / "bin")
-
-
-@pytest.mark.slow
-def test_the_commands_run(
-    tmp_path: Path, shell: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Yield the folder of the session; whatever it started is stopped."""
     work = tmp_path / "work"
     work.mkdir()
     (work / "deploy").symlink_to(ROOT / "deploy")
     monkeypatch.chdir(work)
-    port = str(free_port())
     try:
-        for block in blocks_of(PAGE):
-            text = block.text.replace("8786", port)
-            run_console(Block(block.language, text, block.line), PAGE, shell)
+        yield work
     finally:
+        standins.stop_all(tmp_path / "standins")
         for file in work.glob("*.pid"):
-            try:
+            with suppress(ProcessLookupError):  # as it should be
                 os.kill(int(file.read_text()), signal.SIGKILL)
-            except ProcessLookupError:
-                continue  # as it should be
-    assert (work / "labels.zarr" / "zarr.json").exists()
-    assert "memory:" in (work / "size.yaml").read_text()
-    for name in ("model", "again", "there"):
-        assert (work / name / "zarr.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_from_a_laptop_to_a_cloud(
+    work: Path,
+    tmp_path: Path,
+    s3: dict[str, Any],  # noqa: F811
+) -> None:
+    pytest.importorskip("helm_python", reason="helm-python-sdk is not installed")
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    import s3fs
+
+    s3fs.S3FileSystem(**s3).call_s3("create_bucket", Bucket="bucket")
+    port = free_port()
+    shell = {
+        **programs(tmp_path / "bin"),
+        **standins.install(tmp_path / "bin", tmp_path / "standins", port),
+        "AWS_ACCESS_KEY_ID": KEY_ID,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_ENDPOINT_URL": s3["client_kwargs"]["endpoint_url"],
+        "AWS_REGION": "us-east-1",
+    }
+    for block in blocks_of(PAGE):
+        text = block.text.replace("8786", str(port))
+        run_console(Block(block.language, text, block.line), PAGE, shell)
+
+    found = [load_document(url, s3 if "://" in url else None) for url in EVERYWHERE]
+    assert len({model.centres.tobytes() for model in found}) == 1
+    for url in ("s3://bucket/labels.zarr", "s3://bucket/labels-of-all.zarr"):
+        assert zarr.open_array(url, mode="r", storage_options=s3).shape == (20_000,)
+    # What was made of the dry run sizes the workers.
+    sized = render(yaml.safe_load((work / "size.yaml").read_text()))
+    (worker,) = (each for each in sized if each["metadata"]["name"].endswith("-worker"))
+    assert worker["spec"]["replicas"] == 2
+    for log in (tmp_path / "standins").glob("*.log"):
+        assert SECRET not in log.read_text()
+    assert not list((tmp_path / "standins").glob("*.pid"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -6,6 +6,7 @@ import doctest
 import io
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,29 @@ import zarr
 from click.testing import CliRunner
 
 from daskcluster.cli.main import main as command
-from tests.deploy.chart import load_script
+from tests.deploy.chart import ROOT, load_script
 
 size = load_script("size.py")
+
+
+def project(rows: str, *flags: str) -> dict[str, Any]:
+    """Return what a dry run says of fifty clusters on four workers."""
+    arguments = ("fit", rows, "--n-clusters", "50", "--workers", "4", *flags, "--dry-run", "--json")
+    done = CliRunner().invoke(command, arguments)
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_the_example_of_the_page_is_computed(tmp_path: Path) -> None:
+    rows = str(tmp_path / "rows.zarr")
+    shape, chunks = (20_000_000, 100), (20_000, 100)
+    array = zarr.create_array(rows, shape=shape, chunks=chunks, dtype=np.float32)
+    array[:1] = 1  # an array without any chunk is refused
+    found = project(rows, "--threads", "4", "--memory-limit", "100GiB")
+    least, resident, bounds = (f"{each / 1024**3:g} GiB" for each in size.sizes(found).values())
+    text = " ".join((ROOT / "deploy" / "README.md").read_text().split())
+    assert f"`least` is {least} for each worker, `resident` {resident}, `bounds` {bounds}." in text
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +49,7 @@ def dry(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any
     array = zarr.create_array(rows, shape=shape, chunks=chunks, dtype=np.float32)
     array[:500_000] = 1  # an array without any chunk is refused
 
-    def call(*flags: str) -> dict[str, Any]:
-        arguments = ("fit", rows, "--n-clusters", "50", "--workers", "4", "--threads", "2")
-        done = CliRunner().invoke(command, [*arguments, *flags, "--dry-run", "--json"])
-        assert done.exit_code == 0, done.output
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
-
-    return call
+    return partial(project, rows, "--threads", "2")
 
 
 @pytest.mark.slow

@@ -33,6 +33,16 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end -}}
 
+{{- /* Labels and annotations of pods: (dict "root" $ "component" "worker") */ -}}
+{{- define "daskcluster.podMetadata" -}}
+labels:
+  {{- include "daskcluster.podLabels" . | nindent 2 }}
+{{- with .root.Values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{- define "daskcluster.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "daskcluster.fullname" .) .Values.serviceAccount.name -}}

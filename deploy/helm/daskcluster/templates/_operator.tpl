@@ -1,6 +1,8 @@
 {{- /* A cluster as the Dask operator has it: (dict "root" $ "name" "...") */ -}}
 {{- define "daskcluster.clusterSpec" -}}
 scheduler:
+  metadata:
+    {{- include "daskcluster.podMetadata" (dict "root" .root "component" "scheduler") | nindent 4 }}
   spec:
     {{- include "daskcluster.schedulerPod" .root | nindent 4 }}
   service:
@@ -19,6 +21,8 @@ scheduler:
         targetPort: http-dashboard
 worker:
   replicas: {{ .root.Values.worker.replicas }}
+  metadata:
+    {{- include "daskcluster.podMetadata" (dict "root" .root "component" "worker") | nindent 4 }}
   spec:
     {{- include "daskcluster.workerPod" .root | nindent 4 }}
 {{- end -}}

@@ -209,8 +209,7 @@ containers:
 {{- /* A pod of the command line: (dict "root" $ "role" .Values.job "restart" "Never" "jobName" "...") */ -}}
 {{- define "daskcluster.commandPod" -}}
 {{- $command := first .role.args -}}
-{{- $driven := has $command (list "fit" "predict" "score" "coreset" "stream") -}}
-{{- $named := and .jobName (has $command (list "fit" "predict" "coreset")) -}}
+{{- $driven := has $command (list "fit" "predict" "score" "sweep" "coreset" "stream") -}}
 {{ include "daskcluster.pod" . }}
 restartPolicy: {{ .restart }}
 terminationGracePeriodSeconds: 60
@@ -224,7 +223,7 @@ containers:
       - --timeout
       - "300"
       {{- end }}
-      {{- if and $named (not (has "--name" .role.args)) }}
+      {{- if and $driven (not (has "--name" .role.args)) }}
       - --name
       - {{ .jobName | quote }}
       {{- end }}
