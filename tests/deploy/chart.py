@@ -27,10 +27,10 @@ def load_script(name: str) -> Any:
     return module
 
 
-def render(
+def rendered_files(
     values: dict[str, Any], name: str = "clusters", revision: int = 1
-) -> list[dict[str, Any]]:
-    """Return the manifests that the chart makes of `values`.
+) -> dict[str, str]:
+    """Return what the chart makes of `values`, by the names of its templates.
 
     Raises
     ------
@@ -40,8 +40,18 @@ def render(
     helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed")
     with helm.Chart.load(str(CHART)) as chart:
         chart.validate_schema(values)
-        rendered = chart.render(values, name=name, namespace="analysis", revision=revision)
-    texts = [text for file, text in rendered.items() if file.endswith(".yaml")]
+        found: dict[str, str] = chart.render(
+            values, name=name, namespace="analysis", revision=revision
+        )
+    return found
+
+
+def render(
+    values: dict[str, Any], name: str = "clusters", revision: int = 1
+) -> list[dict[str, Any]]:
+    """Return the manifests that the chart makes of `values`; raises as `rendered_files`."""
+    files = rendered_files(values, name, revision)
+    texts = [text for file, text in files.items() if file.endswith(".yaml")]
     return [
         document
         for text in texts

@@ -9,7 +9,16 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.deploy.chart import CHART, FIT, ROOT, by_kind, load_script, pods, render
+from tests.deploy.chart import (
+    CHART,
+    FIT,
+    ROOT,
+    by_kind,
+    load_script,
+    pods,
+    render,
+    rendered_files,
+)
 
 EXAMPLES = sorted((ROOT / "deploy" / "helm" / "examples").glob("*.yaml"))
 KUBERNETES = "1.30"
@@ -166,6 +175,29 @@ def metadata_of_pods(node: Any) -> list[dict[str, Any]]:
         return []
     own = [node.get("metadata", {})] if "containers" in (node.get("spec") or {}) else []
     return [*own, *(found for each in node.values() for found in metadata_of_pods(each))]
+
+
+def test_notes_name_what_there_is() -> None:
+    def notes(values: dict[str, Any]) -> str:
+        (text,) = (t for file, t in rendered_files(values).items() if file.endswith("NOTES.txt"))
+        return text
+
+    plain = notes({"job": JOB})
+    for words in (
+        "tcp://clusters-daskcluster-scheduler:8786 in namespace analysis, with 2 workers",
+        "service/clusters-daskcluster-scheduler 8786 8787",
+        "jobs status first --scheduler tcp://localhost:8786\n",
+        "--follow job/clusters-daskcluster-1\n",
+    ):
+        assert words in plain
+    assert "tls://localhost:8786 --tls-ca ca.crt --tls-cert tls.crt --tls-key tls.key" in notes(
+        {"tls": TLS}
+    )
+    assert "job/" not in notes({})
+    # The cluster of a job goes with it: there is nothing to forward.
+    alone = notes({"mode": "operator", "job": JOB})
+    assert "--follow pod/clusters-daskcluster-1-runner" in alone
+    assert "port-forward" not in alone
 
 
 def test_selectors_find_their_pods() -> None:

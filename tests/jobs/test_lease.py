@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from daskcluster.data.stores import Location
 from daskcluster.data.whole_files import names_below, read_whole, remove_file
 from daskcluster.errors import InvalidParameterError, LeaseError
 from daskcluster.jobs.lease import Lease, folder_of
+from tests.jobs.leases import is_lost, take_at_once
 
 STORES = ["local", "memory", "s3"]
 
@@ -96,33 +96,8 @@ def test_a_job_that_is_done_has_its_record(folder: Location) -> None:
         Lease(folder, "a", {"n": 3}).earlier()
 
 
-def is_lost(lease: Lease) -> bool:
-    try:
-        lease.check()
-    except LeaseError:
-        return True
-    return False
-
-
 def test_of_many_that_begin_at_once_one_has_it(folder: Location) -> None:
-    leases = [Lease(folder, f"job-{number}", {}) for number in range(6)]
-    barrier = threading.Barrier(len(leases))
-    refused: list[LeaseError] = []
-
-    def take(lease: Lease) -> None:
-        barrier.wait()
-        try:
-            lease.take()
-        except LeaseError as error:
-            refused.append(error)
-
-    threads = [threading.Thread(target=take, args=(lease,)) for lease in leases]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
     # A store that looks first and writes then (an emulator) lets two through: one of them stays.
-    held = [lease for lease in leases if lease.is_held]
-    assert len(held) + len(refused) == len(leases)
+    held, _ = take_at_once(folder, 6)
     assert len([lease for lease in held if not is_lost(lease)]) == 1
     assert len(held) == 1 or folder.scheme == "s3"
