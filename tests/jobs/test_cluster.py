@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,9 @@ import pytest
 import zarr
 from distributed import Client
 
-from daskcluster import jobs
-from daskcluster.data.whole_files import names_below
+from daskcluster import jobs, select_k
+from daskcluster.data.stores import locate
+from daskcluster.data.whole_files import names_below, read_whole
 from daskcluster.errors import (
     EngineError,
     InvalidParameterError,
@@ -22,6 +25,7 @@ from daskcluster.jobs.lease import folder_of
 from daskcluster.models.persist import is_model, load_document
 from tests.data.conftest import SECRET
 from tests.jobs.conftest import Cluster, kill_worker, soon
+from tests.streaming.feeds import OPTIONS, portion, put
 
 FIT: dict[str, Any] = {
     "n_clusters": 100, "algorithm": "lloyd", "init": "random", "random_state": 5, "tol": 0.0,
@@ -176,6 +180,58 @@ def test_predict_score_and_coresets_are_jobs(
     assert scored.result(timeout=200).inertia == record.inertia
     assert drawn.result(timeout=200).size == 100
     assert zarr.open_array(labels, mode="r", storage_options=s3).shape == (60_000,)
+
+
+@pytest.mark.slow
+def test_a_sweep_leaves_its_table_in_the_bucket(
+    client: Client, source: str, endpoint: Any, s3: Any, noise: np.ndarray
+) -> None:
+    settings = {"ks": [2, 4, 8], "n_seeds": 1, "coreset_size": 500, "random_state": 0}
+    url = "s3://rows/jobs/table.json"
+    future = jobs.submit(
+        client, jobs.sweep, source, output=url, storage_options=endpoint, **settings
+    )
+    record = future.result(timeout=200)
+    assert record.candidates == select_k(noise, engine="local", **settings).table()
+    content = read_whole(locate("s3://rows/jobs", s3), "table.json")
+    assert json.loads(content or b"") == record.as_dict()
+
+
+@pytest.mark.slow
+def test_a_stream_goes_on_where_its_worker_was_killed(
+    cluster: Cluster, client: Client, endpoint: Any, s3: Any, tmp_path: Path
+) -> None:
+    feed, state = "s3://rows/jobs/feed", "s3://rows/jobs/feed-state"
+
+    def arrive(number: int) -> None:
+        url = f"{feed}/part-{number:04d}.zarr"
+        zarr.create_array(url, data=portion(number), chunks=(300, 3), storage_options=s3)
+        put(tmp_path / "feed", number)
+
+    def seen(rows: int) -> Any:
+        found = jobs.status(client, "followed")
+        assert not found.is_over, found
+        return found if found.rows_seen == rows else None
+
+    arrive(0)
+    told = {"state": state, "storage_options": endpoint, "every": 0.3, **OPTIONS}
+    jobs.submit(client, jobs.stream, feed, name="followed", **told)
+    first = soon(lambda: seen(700))
+    kill_worker(client, first.worker)
+    arrive(1)
+    cluster.add_worker()
+    second = soon(lambda: seen(1400))
+    assert (second.attempt, second.worker != first.worker) == (2, True)
+    assert jobs.cancel(client, "followed").state == "running"
+    assert ended(client, "followed").state == "cancelled"
+    arrive(2)
+    again = {**told, "every": None}
+    cycle = jobs.submit(client, jobs.stream, feed, name="followed", **again).result(timeout=200)
+    assert (cycle.rows_seen, cycle.new_rows) == (2100, 700)
+    whole = jobs.stream(str(tmp_path / "feed"), state=str(tmp_path / "state"), **OPTIONS)
+    one, two = load_document(cycle.model, s3), load_document(whole.model or "")
+    assert one.centres.tobytes() == two.centres.tobytes()
+    client.wait_for_workers(2, timeout=200)
 
 
 def test_what_goes_wrong_is_told(client: Client, source: str, endpoint: Any) -> None:

@@ -38,6 +38,7 @@ def cluster(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         cluster.close()
 
 
+@pytest.mark.slow
 def test_two_jobs_outlive_their_client_and_a_worker(server: Server, cluster: Cluster) -> None:
     rows = np.random.default_rng(1).random((30_000, 8), np.float32)
     source, options = f"{server.url}/jobs/noise.zarr", dict(server.options)
@@ -69,6 +70,7 @@ def test_two_jobs_outlive_their_client_and_a_worker(server: Server, cluster: Clu
         assert (written.inertia, written.n_iter) == (expected.inertia, expected.n_iter)
 
 
+@pytest.mark.slow
 def test_a_stream_is_followed_until_it_is_cancelled(server: Server, cluster: Cluster) -> None:
     feed, options = f"{server.url}/jobs/feed", dict(server.options)
 
@@ -95,6 +97,7 @@ def test_a_stream_is_followed_until_it_is_cancelled(server: Server, cluster: Clu
     assert jobs.stream(feed, name="another", **told).new_rows == 0
 
 
+@pytest.mark.slow
 def test_of_many_jobs_that_begin_at_once_one_has_the_output(server: Server) -> None:
     folder = folder_of(f"{server.url}/jobs/wanted", server.options)
     held, _ = take_at_once(folder, 5)
