@@ -17,13 +17,14 @@ MULTIPLES = (1, 2, 5, 10, 20, 50, 100, 200)
 PARTS = (1, 4, 16, 64)
 EPOCHS, QUICK_EPOCHS, LARGE_EPOCHS = 20, 6, 8
 """Of each fit; large where an epoch takes seconds."""
-_LARGE = 1_000_000
+LARGE = 1_000_000
+"""Rows of a set of which there are no sweeps, as an epoch takes seconds."""
 
 
 def _epochs(problem: Problem, options: Options) -> int:
     if options.quick:
         return QUICK_EPOCHS
-    return LARGE_EPOCHS if len(problem.rows) >= _LARGE else EPOCHS
+    return LARGE_EPOCHS if len(problem.rows) >= LARGE else EPOCHS
 
 
 def _get(
