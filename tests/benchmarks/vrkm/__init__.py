@@ -18,9 +18,9 @@ from tests.benchmarks.vrkm.sweeps import LARGE, figures, partitions
 from tests.benchmarks.vrkm.tables import table3, table4
 
 TAKES = (
-    "about two hours on 2 cores and 4 GB of memory (--quick: 2 minutes; --sets mnist and "
-    "cifar10_test10k: half an hour each, sift_like: 20 minutes a seed); finished fits stay in --scratch, "
-    "and an interrupted run goes on with them"
+    "about an hour and a half on 2 cores and 4 GB of memory (--quick: 2 minutes; --sets mnist and "
+    "cifar10_test10k: half an hour each, sift_like, one seed: 25 minutes); finished fits stay in "
+    "--scratch, and an interrupted run goes on with them"
 )
 SEEDS = 10
 BUDGET = 1.5
