@@ -47,7 +47,7 @@ def draw(sets: Sequence[Compared], folder: Path | None) -> Figure | Note:
     if (missing := why_not(folder)) is not None:
         return missing
     assert folder is not None
-    shown = [one for one in sets if one.reference]
+    shown = [one for one in sets if one.reference and one.problem.sweeps]
     if not shown:
         return Note("The plot follows with the first set.")
     width, height = PANEL_INCHES

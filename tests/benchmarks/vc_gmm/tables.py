@@ -75,7 +75,7 @@ def table_1(sets: Sequence[Compared]) -> Table:
     table = Table(
         "Table 1: relative error and speed-ups over k-means++; the paper's figures in brackets",
         ["set (the paper's)", "program", "runs", "relative error", "speed-up, distances",
-         "speed-up, time", "by the clock", "iterations", "coreset + seeding"],
+         "speed-up, time", "iterations", "coreset + seeding"],
         notes=_notes_of_table_1(),
     )  # fmt: skip
     wanted = [one for one in sets if sweeps.table_1(one.problem)]
@@ -91,7 +91,6 @@ def _line(compared: Compared, setting: Setting, outcomes: Sequence[Outcome]) -> 
     paper = TABLE_1.get(problem.stands_for, {}).get(setting.program)
     distances = compared.speed_up(outcomes, lambda one: one.distances)
     processor = compared.speed_up(outcomes, lambda one: one.processor)
-    seconds = compared.speed_up(outcomes, lambda one: one.seconds)
     n_iter, share = (
         mean(outcomes, lambda one: one.n_iter), mean(outcomes, lambda one: one.share)
     )  # fmt: skip
@@ -99,7 +98,6 @@ def _line(compared: Compared, setting: Setting, outcomes: Sequence[Outcome]) -> 
         (compared.error(outcomes), lambda line: f"{line.error:.2f} ± {line.spread:.2f} %"),
         (times(distances), lambda line: f"{line.distances:,}x"),
         (times(processor), lambda line: f"{line.time:,}x"),
-        (times(seconds), None),
         (f"{n_iter:.1f}" if n_iter else None, lambda line: f"{line.n_iter}"),
         (f"{share:.0%}" if n_iter else None, lambda line: f"{line.share} %"),
     ]
@@ -125,7 +123,7 @@ def _notes_of_table_1() -> list[str]:
         "costs k-means nothing here, as an iteration's inertia comes out of its sums.",
         "Time is that of all processors together, as the paper's programs are sequential; shares are of "
         "it. A lower speed-up in time than in distances comes of a fast k-means: its distances are dense "
-        "tiles. By the clock, runs on a quiet machine only compare.",
+        "tiles. What else runs on the machine, and fits are kept from run to run, shows least in it.",
         "k-means is plain Lloyd, as in the paper (bounds would skip most of its distances). k-means++ "
         "draws one candidate a step as in the paper; greedy is the library's default, 2 + log C. Search by "
         'rows is the paper\'s to the letter, `search="row"`; both in turn is `search="alternate"`.',
