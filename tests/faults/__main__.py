@@ -112,13 +112,13 @@ def run(todo: Sequence[Plan], options: argparse.Namespace, log: Path) -> None:
             )
 
 
-def run_shares(arguments: Sequence[str], count: int, log: Path) -> None:
-    """Run trials in so many processes of this command, each with its share of the algorithms."""
+def run_shares(arguments: Sequence[str], count: int, log: Path) -> bool:
+    """Run trials in so many processes of this command; return True if all came to their end."""
     command = [sys.executable, "-m", "tests.faults", *arguments, "--resume-log", str(log)]
     shares = [subprocess.Popen([*command, "--share", str(share)]) for share in range(count)]
     try:
-        for process in shares:
-            process.wait()
+        codes = [process.wait() for process in shares]
+        return not any(codes)
     finally:
         for process in shares:
             process.terminate()
@@ -175,11 +175,14 @@ def main(arguments: list[str] | None = None) -> int:
             seconds = len(todo) * SECONDS_A_TRIAL + SECONDS_A_FIT * len(options.estimators)
             minutes = seconds / 60 / options.at_a_time
             sys.stderr.write(f"{len(todo)} trials to run: about {minutes:.0f} minutes\n")
+        whole = True
         if options.share is None and options.at_a_time > 1 and todo:
-            run_shares(arguments, options.at_a_time, log)
+            whole = run_shares(arguments, options.at_a_time, log)
         else:
             run(todo, options, log)
-        return 0 if options.share is not None else report(options, log, time.monotonic() - began)
+        if options.share is not None:
+            return 0
+        return report(options, log, time.monotonic() - began) or int(not whole)
 
 
 if __name__ == "__main__":
