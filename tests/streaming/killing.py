@@ -27,14 +27,17 @@ CORRUPT, TWICE = 11, 7
 
 
 def start(*words: Any) -> subprocess.Popen[str]:
-    """Start one of the processes."""
-    return subprocess.Popen(
+    """Start one of the processes; return when it has imported what it needs."""
+    process = subprocess.Popen(
         [sys.executable, "-m", "tests.streaming.killing", *map(str, words)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
 
 
 def rows_of(number: int) -> np.ndarray:
@@ -52,6 +55,7 @@ def good_rows(n_objects: int) -> int:
 
 def write(feed: str, n_objects: int, pause: float, options: dict[str, Any] | None) -> None:
     """Write objects chunk by chunk, as they lie: whoever looks in between sees half of one."""
+    _ready()
     for number in range(n_objects):
         rows, names = rows_of(number), [f"part-{number:04d}.zarr"]
         if options and number % TWICE == TWICE - 1:
@@ -70,6 +74,11 @@ def write(feed: str, n_objects: int, pause: float, options: dict[str, Any] | Non
         time.sleep(pause)
 
 
+def _ready() -> None:
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+
+
 def kill(feed: str, state: str, n_kills: int, more: dict[str, Any]) -> None:
     """Run the loop and kill it, again and again; print what came of it.
 
@@ -81,6 +90,7 @@ def kill(feed: str, state: str, n_kills: int, more: dict[str, Any]) -> None:
     import daskcluster.streaming.labels
     import daskcluster.streaming.loop  # noqa: F401
 
+    _ready()
     rng, cycles, ended, began = random.Random(n_kills), 0, 0, time.perf_counter()
     for number in range(n_kills):
         heard, said = os.pipe()
