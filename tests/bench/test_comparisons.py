@@ -144,8 +144,9 @@ def test_assign(settings: Settings) -> None:
     records, (table, _) = shown(assign, cells, settings)
     assert [row[:2] for row in table.rows] == [[4, 10], [4, 50]]
     one = records["d=4 k=10"]
-    assert one["agree"] > assign.SAME_LABELS
-    assert assign.ratio_of({**one, "agree": 0.9}) is None
+    assert one.get("agree", 1.0) > assign.SAME_LABELS  # Faiss may not be installed
+    assert assign.ratio_of({**one, "faiss": 2 * one["ours"], "agree": 1.0}) == 2
+    assert assign.ratio_of({**one, "faiss": 2 * one["ours"], "agree": 0.9}) is None
     # A part of the shapes must not pass for all of them.
     assert all(target.read(records) is None for target in assign.TARGETS)
 
@@ -297,6 +298,7 @@ def test_out_of_core_fits_are_measured_in_their_own_processes(
 
 @pytest.mark.slow
 def test_clusters_take_part(settings: Settings, monkeypatch) -> None:
+    pytest.importorskip("dask_ml", reason="needs the benchmark extra")
     monkeypatch.setattr(lloyd_dask, "QUICK", ((4000, 4, 5),))
     cells = list(lloyd_dask.cells(settings))[:1]
     records, (table,) = shown(lloyd_dask, cells, settings)
