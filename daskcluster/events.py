@@ -248,6 +248,53 @@ class Notice(Event):
     detail: dict[str, Any] = field(default_factory=dict)
 
 
+def rows_passed(event: IterationEnded, n_rows: int) -> int:
+    """Return how many of `n_rows` rows an iteration went over.
+
+    Rows that bounds decide without a look count as well; of a batch, only its own do.
+    """
+    return event.n_touched if isinstance(event, RoundEnded | StepsEnded) else n_rows
+
+
+def share_looked_at(event: IterationEnded, n_rows: int) -> float | None:
+    """Return the share of the rows that bounds did not spare a look; None where none was spared."""
+    of_batch = isinstance(event, RoundEnded | StepsEnded)
+    return event.n_touched / n_rows if not of_batch and 0 < event.n_touched < n_rows else None
+
+
+class PassShare:
+    """A callback that knows the running pass, and which share of its rows is done.
+
+    Examples
+    --------
+    >>> share = PassShare()
+    >>> share(PassStarted("assign", 40))
+    >>> share(PassProgress(10))
+    >>> share.name, share.done
+    ('assign', 0.25)
+    """
+
+    def __init__(self) -> None:
+        self.name = ""
+        self._rows = self._total = 0
+        self._ended = False
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, PassStarted):
+            self.name, self._rows, self._total, self._ended = event.name, 0, event.n_rows, False
+        elif isinstance(event, PassProgress):
+            self._rows += event.rows
+        elif isinstance(event, PassEnded):
+            self._ended = True
+
+    @property
+    def done(self) -> float | None:
+        """Of the rows, between 0 and 1; None before the first pass, and where rows are not counted."""
+        if self._ended:
+            return 1.0
+        return float(min(1.0, self._rows / self._total)) if self._total else None
+
+
 Callback = Callable[[Event], None]
 
 

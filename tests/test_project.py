@@ -32,7 +32,7 @@ DISTRIBUTIONS = {
     "prometheus_client": "prometheus-client",
 }
 WITH_DISTRIBUTED = (
-    "engine.dask", "engine.held", "engine.connect", "engine.tls", "jobs", "cli", "bench",
+    "engine.dask", "engine.held", "engine.connect", "engine.tls", "jobs", "dashboard", "cli", "bench",
 )  # fmt: skip
 EXTRAS_ONLY = {
     "faiss",

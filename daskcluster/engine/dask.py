@@ -22,6 +22,7 @@ from daskcluster.engine.crew import Crew, Member
 from daskcluster.engine.dispatch import POLL_SECONDS
 from daskcluster.engine.engine import AHEAD, Engine
 from daskcluster.engine.memory import Footprint, MemoryPlan, project
+from daskcluster.engine.news import FitNews
 from daskcluster.engine.placed import DaskPlacement
 from daskcluster.engine.reach import bring_near, on_this_host
 from daskcluster.errors import EngineError, WrongTypeError
@@ -52,6 +53,12 @@ class DaskEngine(Engine):
         Certificates for an address; see `daskcluster.engine.tls.client_security`. Default: those that Dask
         is configured with. A client that is given has its own.
 
+    Attributes
+    ----------
+    client : distributed.Client
+    job : str
+        Name of the job that uses the engine, for those who follow its fits; else empty.
+
     Raises
     ------
     SchedulerUnreachableError
@@ -79,6 +86,7 @@ class DaskEngine(Engine):
         self._owns_client = isinstance(client_or_address, str)
         self._timeout = timeout
         self._memory_limit = memory_limit
+        self.job = ""
         self.client: Client
         if isinstance(client_or_address, str):
             self.client = connect(client_or_address, timeout, security=security)
@@ -104,6 +112,14 @@ class DaskEngine(Engine):
         """Close the client, if this engine connected it."""
         if self._owns_client:
             self.client.close()
+
+    def listeners(self) -> tuple[Callback, ...]:
+        return (FitNews(self.client, self.job),)
+
+    def named(self, name: str) -> DaskEngine:
+        engine = DaskEngine(self.client, memory_limit=self._memory_limit, timeout=self._timeout)
+        engine.job = name
+        return engine
 
     def is_on_this_host(self) -> bool:
         """Return True if all workers run on the machine of this process."""

@@ -236,6 +236,14 @@ class Engine(ABC):
         As many at a time as there are threads: a call computes on one.
         """
 
+    def listeners(self) -> tuple[Callback, ...]:
+        """Return who hears of one fit on this engine, beside those that the caller names."""
+        return ()
+
+    def named(self, name: str) -> Engine:
+        """Return this engine for a job of that name, under which its listeners know it."""
+        return self
+
     @abstractmethod
     def run_ahead(self, tasks: Sequence[Callable[[], T]]) -> Generator[T]:
         """Yield the results of calls such as `run` takes, in order, with some calls running ahead.

@@ -82,7 +82,8 @@ class Fit:
         resume: bool = False,
     ) -> None:
         self.estimator, self.source, self.dataset = estimator, source, dataset
-        self.engine, self.callbacks, self.labelled = engine, callbacks, labelled
+        self.engine, self.labelled = engine, labelled
+        self.callbacks = (*callbacks, *engine.listeners())
         self.n_clusters = int(estimator.n_clusters if n_clusters is None else n_clusters)
         self.unit = getattr(estimator, "metric", "euclidean") == "cosine"
         self.init = estimator.init

@@ -146,7 +146,8 @@ class Run:
 
     def engine(self, engine: Any, dataset: Dataset) -> Engine:
         """Return the engine to use for work on `dataset`; see `drives`."""
-        return choose_engine(self.drives(engine, dataset.reach), dataset)
+        chosen = choose_engine(self.drives(engine, dataset.reach), dataset)
+        return chosen if self.name is None else chosen.named(self.name)
 
     def drives(self, engine: Any, reach: Reach) -> Any:
         """Return `engine`, or in a Dask task that names none the workers of its cluster.

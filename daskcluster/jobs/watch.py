@@ -15,6 +15,7 @@ from daskcluster.events import (
     IterationEnded,
     PassEnded,
     PassProgress,
+    PassShare,
     PassStarted,
 )
 from daskcluster.jobs.lease import Lease
@@ -55,7 +56,7 @@ class Watch:
         self._lines = ProgressLines(self._hear)
         self._line = ""
         self._facts: dict[str, Any] = {}
-        self._pass = (0, 0)
+        self._pass = PassShare()
         self._rows_seen = -1
         self._reported = self._asked = self._checked = 0.0
 
@@ -116,11 +117,6 @@ class Watch:
             is_news = event.n_rows != self._rows_seen  # one that found nothing is none
             self._rows_seen = event.n_rows
             return {"rows_seen": event.n_rows} if is_news else {}
-        if isinstance(event, PassStarted):
-            self._pass = (0, event.n_rows)
-            return {"phase": event.name, "share": 0.0}
-        if isinstance(event, PassProgress):
-            done, total = self._pass[0] + event.rows, self._pass[1]
-            self._pass = (done, total)
-            return {"share": min(1.0, done / total)} if total else {}
-        return {"share": 1.0} if isinstance(event, PassEnded) else {}
+        self._pass(event)
+        of_pass = isinstance(event, PassStarted | PassProgress | PassEnded)
+        return {"phase": self._pass.name, "share": self._pass.done} if of_pass else {}

@@ -17,13 +17,13 @@ from daskcluster.events import (
     PassEnded,
     PassProgress,
     PassStarted,
-    RoundEnded,
     SeedingEnded,
     StartEnded,
-    StepsEnded,
+    rows_passed,
+    share_looked_at,
 )
 from daskcluster.reports.eta import Remaining
-from daskcluster.reports.tables import format_seconds
+from daskcluster.reports.tables import format_rate, format_seconds
 
 _EVERY_SECONDS = 5.0
 
@@ -117,16 +117,12 @@ def describe_start(event: StartEnded) -> str:
 
 
 def describe_speed(event: IterationEnded, n_rows: int) -> str:
-    """Return how many rows a second, and which share of them was looked at; each after a comma.
-
-    Rows that bounds decide without a look count as well; of a batch, only its own do.
-    """
-    of_batch = isinstance(event, RoundEnded | StepsEnded)
-    rows, text = event.n_touched if of_batch else n_rows, ""
+    """Return how many rows a second, and which share of them was looked at; each after a comma."""
+    rows, share, text = rows_passed(event, n_rows), share_looked_at(event, n_rows), ""
     if rows and event.seconds > 0:
-        text += f", {float(f'{rows / event.seconds:.3g}'):,.0f} rows/s"
-    if not of_batch and 0 < event.n_touched < n_rows:
-        text += f", {event.n_touched / n_rows:.1%} of the rows looked at"
+        text += f", {format_rate(rows / event.seconds)}"
+    if share is not None:
+        text += f", {share:.1%} of the rows looked at"
     return text
 
 

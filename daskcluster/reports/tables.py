@@ -61,6 +61,17 @@ def format_seconds(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def format_rate(rows_per_second: float) -> str:
+    """Return a speed for people.
+
+    Examples
+    --------
+    >>> format_rate(1234567.0)
+    '1,230,000 rows/s'
+    """
+    return f"{float(f'{rows_per_second:.3g}'):,.0f} rows/s"
+
+
 def rows_of_record(record: Mapping[str, Any]) -> Rows:
     """Return the lines that say what a job did."""
     return [

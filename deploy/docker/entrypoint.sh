@@ -19,7 +19,7 @@ warm() {
 case "$1" in
 scheduler)
     shift
-    exec dask scheduler --port 8786 --dashboard-address :8787 "$@"
+    exec dask scheduler --port 8786 --dashboard-address :8787 --preload daskcluster.dashboard "$@"
     ;;
 worker)
     shift

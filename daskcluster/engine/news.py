@@ -1,0 +1,116 @@
+"""What a scheduler hears of the fits that its workers serve, for the page of `daskcluster.dashboard`.
+
+Everything goes to the scheduler's own event log, which is bounded, under one topic.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from daskcluster.events import (
+    EMStepEnded,
+    Event,
+    FitEnded,
+    FitStarted,
+    IterationEnded,
+    PassShare,
+    SeedingEnded,
+    rows_passed,
+    share_looked_at,
+)
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+TOPIC = "daskcluster-fits"
+_EVERY_SECONDS = 0.5
+_MOST_ITERATIONS = 200
+"""Of one message: the last ones, should there be more in half a second."""
+
+
+class FitNews:
+    """A callback that tells a scheduler how one fit stands: its beginning, its end, twice a second between.
+
+    A message holds plain values: what is known of the fit by now, and the iterations since the message
+    before, each ``[iteration, objective, seconds, rows passed, share of the rows looked at]``.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    name : str
+        Of the job that the fit belongs to, if it has one.
+    """
+
+    def __init__(self, client: Client, name: str = "") -> None:
+        self._client = client
+        self._facts: dict[str, Any] = {"fit": uuid.uuid4().hex, "name": name}
+        self._iterations: list[list[Any]] = []
+        self._n_rows = 0
+        self._pass = PassShare()
+        self._told = -math.inf
+
+    def __call__(self, event: Event) -> None:
+        self._pass(event)
+        self._facts |= self._learned(event)
+        if "algorithm" not in self._facts:
+            return  # what comes before a fit begins is not about it
+        now = time.monotonic()
+        if isinstance(event, FitStarted | FitEnded) or now - self._told >= _EVERY_SECONDS:
+            self._told = now
+            self._post()
+
+    def _post(self) -> None:
+        del self._iterations[:-_MOST_ITERATIONS]
+        if self._client.status != "running":
+            return  # a scheduler that has gone would be waited for
+        at = {"phase": self._pass.name, "share": self._pass.done}
+        message = {**self._facts, **at, "iterations": self._iterations}
+        # A fit does not fail because nobody hears of it.
+        with suppress(OSError, TimeoutError, RuntimeError):
+            self._client.log_event(TOPIC, message)
+            self._iterations = []
+
+    def _learned(self, event: Event) -> Mapping[str, Any]:
+        if isinstance(event, FitStarted):
+            self._n_rows = event.n_rows
+            shape = {"n_rows": event.n_rows, "n_features": event.n_features}
+            return {
+                "state": "running",
+                "algorithm": event.algorithm,
+                "n_clusters": event.n_clusters,
+                "max_iter": int(event.max_iter),
+                **shape,
+            }
+        if isinstance(event, IterationEnded):
+            return self._of_iteration(event)
+        if isinstance(event, SeedingEnded):
+            return {"seeding": event.method}
+        if isinstance(event, FitEnded):
+            return {
+                "state": "ended",
+                "stop_reason": str(event.stop_reason),
+                "inertia": _finite(event.inertia),
+                "passes": int(event.passes),
+                "bytes_read": int(event.bytes_read),
+                "seconds": float(event.seconds),
+            }
+        return {}
+
+    def _of_iteration(self, event: IterationEnded) -> Mapping[str, Any]:
+        of_mixture = isinstance(event, EMStepEnded)
+        value = event.free_energy if isinstance(event, EMStepEnded) else event.inertia
+        passed = int(rows_passed(event, self._n_rows))
+        looked_at = share_looked_at(event, self._n_rows)
+        self._iterations.append(
+            [int(event.iteration), _finite(value), float(event.seconds), passed, _finite(looked_at)]
+        )
+        return {"objective": "free energy" if of_mixture else "inertia"}
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
