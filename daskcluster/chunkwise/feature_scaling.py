@@ -99,6 +99,11 @@ class FeatureScaling:
         return cls(str(kind), shift, width)
 
 
+def undone(scaling: FeatureScaling | None, centres: np.ndarray) -> np.ndarray:
+    """Return centres (k, d) of a fit in the units of the data, whether or not it was made on a scale."""
+    return centres if scaling is None else scaling.undo(centres)
+
+
 def _numbers(values: Any, n_features: int) -> np.ndarray | None:
     numbers = isinstance(values, list) and all(type(value) in (int, float) for value in values)
     if not numbers or len(values) != n_features:

@@ -175,6 +175,12 @@ class RowDataset(ABC):
         scaled.scaling, scaled.dtype = scaling, compute_dtype(self.dtype)
         return scaled
 
+    def on_scale(self, scaling: FeatureScaling | None) -> Self:
+        """Return rows in memory that have been brought to a scale already, as what they are."""
+        twin = self._twin()
+        twin.scaling = scaling
+        return twin
+
     def _twin(self) -> Self:
         # Not copy.copy: the pickled form of a dataset is its recipe, which opens the weights again.
         twin = object.__new__(type(self))

@@ -21,7 +21,7 @@ from daskcluster.chunkwise.assign import (
     nearest_rows,
     prepare_rows,
 )
-from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.data.sink import ArraySink
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -53,8 +53,7 @@ class CentreEstimator(
     @property
     def cluster_centers_(self) -> np.ndarray:
         """Centres (k, d) in the units of the data, whatever scale the fit was made on."""
-        centres = self._centres
-        return centres if self.scaling_ is None else self.scaling_.undo(centres)
+        return undone(self.scaling_, self._centres)
 
     @cluster_centers_.setter
     def cluster_centers_(self, centres: np.ndarray) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.coresets.merge_reduce import united
+from daskcluster.data.dataset import RowDataset
 from daskcluster.data.open import open_dataset
 from daskcluster.data.weighted_store import write_weighted
 from daskcluster.errors import InvalidParameterError
@@ -151,7 +153,7 @@ class LightweightCoreset(SharesEngine):
         draw = CoresetDraw(self, dataset, unit=unit, resume=resume)
         found = draw.run()
         self.seed_ = draw.seed
-        self.coreset_ = open_dataset(found.rows, weights=found.weights)
+        self.coreset_ = _on_scale_of(dataset, open_dataset(found.rows, weights=found.weights))
         self.indices_ = found.indices
         self.mean_ = found.moments.mean
         self.total_weight_ = found.moments.weight
@@ -290,6 +292,7 @@ def merge_coresets(
     if not coresets:
         raise InvalidParameterError("no coreset was given; give at least one to merge.")
     parts = [dataset_of(coreset) for coreset in coresets]
+    _refuse_scales(parts)
     accounts = [_account(*pair) for pair in zip(coresets, parts, strict=True)]
     rows, weights = united([rows_and_weights(part) for part in parts])
     if size is None or size >= len(rows):
@@ -297,6 +300,20 @@ def merge_coresets(
     union = open_dataset(rows, weights=weights)
     drawn = LightweightCoreset(size, random_state=random_state, engine=engine).draw(union)
     return merged(*rows_and_weights(drawn.coreset_), accounts, drawn.seed_)
+
+
+def _on_scale_of(dataset: Dataset, drawn: Dataset) -> Dataset:
+    """Return rows that were drawn from a dataset, as rows on its scale if it has one."""
+    scaling = getattr(dataset, "scaling", None)
+    return drawn.on_scale(scaling) if isinstance(drawn, RowDataset) else drawn
+
+
+def _refuse_scales(parts: Sequence[Dataset]) -> None:
+    if any(getattr(part, "scaling", None) is not None for part in parts):
+        raise InvalidParameterError(
+            "a coreset of scaled rows cannot be merged: others may be on other scales; merge coresets of "
+            "rows as they are, and fit on the result of dc.open_dataset(merged, scale=...)."
+        )
 
 
 def _account(given: Any, dataset: Dataset) -> dict[str, Any]:

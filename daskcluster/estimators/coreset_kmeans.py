@@ -80,7 +80,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
     labels_ : ndarray of shape (n,), int32, or Labels
         Computed from the rows when asked for, one pass: an array for rows given in memory, else a handle.
     coreset_ : Dataset
-        Rows and weights that were clustered; left out of pickles.
+        Rows and weights that were clustered, on the scale of the fit, if it had one; left out of pickles.
     cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
         Rows of the coreset, and the estimated weight and inertia of each cluster.
     n_iter_, passes_, bytes_read_ : int
@@ -105,8 +105,6 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
     >>> bool(0.8 < model.inertia_ / -model.score(X) < 1.2)
     True
     """
-
-    takes_scaling = False
 
     def __init__(
         self,

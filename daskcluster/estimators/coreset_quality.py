@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import compute_dtype
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.coresets.quality import CoresetQuality, compared, estimated_cost, true_costs
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.choose import choose_engine
@@ -18,6 +19,7 @@ from daskcluster.estimators.coreset import dataset_of
 from daskcluster.estimators.inputs import check_whole
 from daskcluster.estimators.kmeans import KMeans
 from daskcluster.estimators.merged_coreset import rows_and_weights
+from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
 from daskcluster.randomness import as_seed
 from daskcluster.typing import Dataset
@@ -80,12 +82,14 @@ def coreset_quality(
     few = dataset_of(coreset)
     check_whole("coreset_quality", "n_clusters", n_clusters, 1)
     unit = metric == "cosine"
-    sets = {**_named(centres, few), **_made(few, min(n_clusters, few.n_rows), metric, random_state)}
+    scaling = getattr(few, "scaling", None)
+    made = _made(few, min(n_clusters, few.n_rows), metric, random_state)
+    sets = {**_named(centres, few, scaling), **made}
     rows, weights = rows_and_weights(few)
     costs = [estimated_cost(name, rows, weights, c, unit=unit) for name, c in sets.items()]
     if X is None:
         return compared(costs, None, few.n_rows)
-    dataset = open_dataset(X, weights=sample_weight)
+    dataset = scaled_like(open_dataset(X, weights=sample_weight), scaling)
     _check_features(dataset, few)
     dtype = compute_dtype(dataset.dtype)
     with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:
@@ -109,8 +113,7 @@ def _made(few: Dataset, n_clusters: int, metric: str, random_state: Any) -> dict
             random_state=seed % 2**32,
             engine=LocalEngine(),
         )
-        centres: np.ndarray = kmeans.fit(few).cluster_centers_
-        return centres
+        return kmeans.fit(few).to_model().centres  # on the coreset's scale, if it has one
 
     return {
         "mean": found(1, "random", 1),
@@ -120,7 +123,7 @@ def _made(few: Dataset, n_clusters: int, metric: str, random_state: Any) -> dict
     }
 
 
-def _named(centres: Any, few: Dataset) -> dict[str, np.ndarray]:
+def _named(centres: Any, few: Dataset, scaling: FeatureScaling | None) -> dict[str, np.ndarray]:
     if centres is None:
         return {}
     given = centres if isinstance(centres, Mapping) else {"given": centres}
@@ -131,7 +134,7 @@ def _named(centres: Any, few: Dataset) -> dict[str, np.ndarray]:
             raise InvalidDataError(
                 f"centres {name!r} of shape {array.shape} should be of shape (k, {few.n_features})."
             )
-        sets[str(name)] = array
+        sets[str(name)] = array if scaling is None else np.asarray(scaling.apply(array))
     return sets
 
 

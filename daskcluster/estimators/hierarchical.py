@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
+from daskcluster.chunkwise.feature_scaling import undone
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.hierarchical_fit import HierarchicalFit
 from daskcluster.estimators.inputs import check_choice, check_number, check_whole
@@ -101,8 +102,6 @@ class HierarchicalKMeans(KMeansEstimator):
     (True, 0)
     """
 
-    takes_scaling = False
-
     def __init__(
         self,
         n_clusters: int = 8,
@@ -172,7 +171,7 @@ class HierarchicalKMeans(KMeansEstimator):
         self._check_parameters()
         fit = self._begin_fit(HierarchicalFit, X, sample_weight, resume=resume)
         run = fit.run()
-        self.coarse_centers_ = fit.cells.coarse
+        self.coarse_centers_ = undone(self.scaling_, fit.cells.coarse)
         self.coarse_sizes_, self.quotas_ = fit.cells.sizes, fit.cells.quotas
         self._learn(run, fit)
         return self

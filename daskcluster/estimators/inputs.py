@@ -72,7 +72,7 @@ def _remember_scaling(estimator: Any, dataset: Dataset, scalable: bool) -> None:
             f"{name} takes rows as they are, and these were opened with scale={scaling.kind!r}; open them "
             "without it, or scale them where they are written."
         )
-    if scaling is not None and not (isinstance(estimator.init, str) and estimator.init in METHODS):
+    if scaling is not None and not _chooses(estimator.init):
         raise InvalidParameterError(
             f"{name} on scaled rows chooses its own first centres; give the name of a method as init."
         )
@@ -80,8 +80,14 @@ def _remember_scaling(estimator: Any, dataset: Dataset, scalable: bool) -> None:
     if scaling is None and before is None:
         return
     # Centres of an earlier fit have no meaning on another scale.
-    vars(estimator).pop("_centres", None)
+    for name in ("_centres", "_means"):
+        vars(estimator).pop(name, None)
     estimator.scaling_ = scaling
+
+
+def _chooses(init: Any) -> bool:
+    """Return True if first centres are chosen among the rows: by a method's name, or by row numbers."""
+    return init in METHODS if isinstance(init, str) else np.ndim(init) == 1
 
 
 def _remember_features(estimator: Any, X: Any, dataset: Dataset, reset: bool) -> None:

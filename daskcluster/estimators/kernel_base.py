@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.algorithms.kernel_minibatch import KernelResult
 from daskcluster.chunkwise.assign import prepare_rows
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.chunkwise.gram import CALLABLE
 from daskcluster.chunkwise.gram_centres import (
     GramCentres,
@@ -31,12 +32,18 @@ from daskcluster.estimators.gram import (
     measure_by_gram,
     refuse_distances,
 )
-from daskcluster.estimators.inputs import check_number, check_whole, fit_dataset
+from daskcluster.estimators.inputs import (
+    check_enough_rows,
+    check_number,
+    check_whole,
+    fit_dataset,
+)
 from daskcluster.estimators.labels import Labels, save_rows
-from daskcluster.estimators.lazy import map_blocks
+from daskcluster.estimators.lazy import map_blocks, scaled_blocks
 from daskcluster.estimators.provenance import from_provenance, provenance
 from daskcluster.models.kernel_kmeans import KernelKMeansModel, support_arrays
 from daskcluster.models.persist import save_model
+from daskcluster.typing import Dataset
 
 
 class KernelEstimator(
@@ -61,6 +68,7 @@ class KernelEstimator(
     checkpoint: Any
     checkpoint_every: int
     model_kinds: tuple[str, ...] = (KernelKMeansModel.kind,)
+    scaling_: FeatureScaling | None = None
     _centres: GramCentres
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -178,6 +186,7 @@ class KernelEstimator(
         params = self._params()
         dataset = fit_dataset(self, X, None, reset=False)
         if hasattr(X, "__dask_graph__"):
+            X = X if self.scaling_ is None else scaled_blocks(X, self.scaling_)
             return map_blocks(X, fn, params, dtype, width)
         shape = (dataset.n_rows, width) if width else (dataset.n_rows,)
         sink = ArraySink(np.empty(shape, dtype))
@@ -202,6 +211,15 @@ class KernelEstimator(
         if isinstance(state.get("labels_"), Labels):
             del state["labels_"]
         return state
+
+    def _rows_of(self, X: Any, sample_weight: Any) -> Dataset:
+        """Return the rows of a fit; K itself, where it is precomputed, has no features to scale."""
+        precomputed = self.kernel == "precomputed"
+        dataset = fit_dataset(self, X, sample_weight, scalable=not precomputed)
+        check_enough_rows(dataset, self.n_clusters)
+        if precomputed:
+            check_square(self, dataset)
+        return dataset
 
     def _check_common(self) -> None:
         owner = type(self).__name__
@@ -305,7 +323,7 @@ class KernelEstimator(
     def from_model(cls, model: KernelKMeansModel) -> Self:
         """Return the fitted estimator that a model describes (without ``labels_``)."""
         self = from_provenance(cls, model, n_clusters=model.n_clusters)
-        self._centres = model.gram_centres()
+        self.scaling_, self._centres = model.scaling, model.gram_centres()
         self._show_centres()
         self.cluster_weights_, self.cluster_sizes_ = model.weights, model.sizes
         self.cluster_costs_, self.inertia_ = model.costs, model.inertia

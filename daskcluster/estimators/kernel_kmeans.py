@@ -9,13 +9,11 @@ import numpy as np
 from daskcluster.chunkwise.graph_centres import GraphCentres
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.gram import check_gram_parameters, check_square
+from daskcluster.estimators.gram import check_gram_parameters
 from daskcluster.estimators.inputs import (
     check_choice,
-    check_enough_rows,
     check_number,
     check_whole,
-    fit_dataset,
     is_out_of_core,
 )
 from daskcluster.estimators.kernel_base import KernelEstimator
@@ -164,10 +162,7 @@ class KernelKMeans(KernelEstimator):
             The engine's memory does not suffice.
         """
         self._check_parameters()
-        dataset = fit_dataset(self, X, sample_weight)
-        check_enough_rows(dataset, self.n_clusters)
-        if self.kernel == "precomputed":
-            check_square(self, dataset)
+        dataset = self._rows_of(X, sample_weight)
         engine = choose_engine(self.engine, dataset)
         callbacks, labelled = all_callbacks(self), not is_out_of_core(X)
         fit = KernelFit(self, X, dataset, engine, callbacks, labelled=labelled, resume=resume)

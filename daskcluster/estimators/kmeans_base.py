@@ -81,8 +81,6 @@ class KMeansEstimator(CentreEstimator):
     n_clusters: int
     verbose: int
     model_kinds: tuple[str, ...] = (KMeansModel.kind,)
-    takes_scaling = True
-    """Rows may be on a scale of their own."""
 
     def __sklearn_is_fitted__(self) -> bool:
         # Features are known before a fit may fail.
@@ -93,7 +91,7 @@ class KMeansEstimator(CentreEstimator):
 
     def _begin_fit(self, kind: type[OneFit], X: Any, sample_weight: Any, **options: Any) -> OneFit:
         """Return one call of fit on `X`, whose parameters have been checked, ready to run."""
-        dataset = fit_dataset(self, X, sample_weight, scalable=self.takes_scaling)
+        dataset = fit_dataset(self, X, sample_weight, scalable=True)
         self._check_rows(dataset)
         engine = choose_engine(self.engine, dataset)
         callbacks = all_callbacks(self)

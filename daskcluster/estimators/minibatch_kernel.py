@@ -6,12 +6,9 @@ from typing import Any, Self
 
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError, WrongTypeError
-from daskcluster.estimators.gram import check_square
 from daskcluster.estimators.inputs import (
     check_choice,
-    check_enough_rows,
     check_whole,
-    fit_dataset,
     is_out_of_core,
 )
 from daskcluster.estimators.kernel_base import KernelEstimator
@@ -190,10 +187,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
             The engine's memory does not suffice.
         """
         self._check_parameters()
-        dataset = fit_dataset(self, X, sample_weight)
-        check_enough_rows(dataset, self.n_clusters)
-        if self.kernel == "precomputed":
-            check_square(self, dataset)
+        dataset = self._rows_of(X, sample_weight)
         engine = choose_engine(self.engine, dataset)
         callbacks, labelled = all_callbacks(self), not is_out_of_core(X)
         fit = MiniBatchKernelFit(

@@ -78,9 +78,10 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     weights_ : ndarray of shape (k,)
         Mixing weights.
     means_ : ndarray of shape (k, d)
-        float32 for rows of 32 bits or less that are exact in it, else float64.
+        float32 for rows of 32 bits or less that are exact in it, else float64. In the units of the data,
+        also where those were opened with ``scale=``.
     covariances_ : float, ndarray of shape (k,) or (k, d)
-        Variances, after `covariance_type`.
+        Variances, after `covariance_type`; like densities on the scale of the fit, if it had one.
     converged_ : bool
     lower_bound_ : float
         Free energy of the last iteration for each unit of row weight: a lower bound of the mean
@@ -232,7 +233,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     ) -> None:
         result, gaussians = run.result, run.result.gaussians
         k, weights = gaussians.k, gaussians.weights
-        self.means_ = gaussians.means
+        self._means = gaussians.means
         self.weights_ = np.full(k, 1.0 / k) if weights is None else weights
         self.covariances_ = float(gaussians.variances) if gaussians.shared else gaussians.variances
         self.converged_ = result.stop_reason in (StopReason.CONVERGED, StopReason.TOLERANCE)
@@ -248,7 +249,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
             self.coreset_ = run.coreset.coreset_
         labels = Labels(
             dataset,
-            self.means_,
+            self._means,
             engine,
             params=MixtureRowParams.of(self._gaussians(dataset.dtype)),
             fn=label_by_density,
@@ -273,13 +274,13 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         """Return what was learnt as a plain, data-free value."""
         check_is_fitted(self)
         return MixtureModel(
-            centres=self.means_,
+            centres=self._means,
             variances=np.atleast_1d(np.asarray(self.covariances_, np.float64)),
             mixing=self.weights_,
             weights=self.component_weights_,
             covariance_type=self.covariance_type,
             lower_bound=self.lower_bound_ if np.isfinite(self.lower_bound_) else None,
-            truncation=min(int(self.truncation), len(self.means_)),
+            truncation=min(int(self.truncation), len(self._means)),
             **provenance(self),
         )
 
@@ -301,7 +302,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
             known["truncation"] = model.truncation
         self = from_provenance(cls, model, **known)
         shared = model.covariance_type == "isotropic"
-        self.means_, self.weights_ = model.centres, model.mixing
+        self.scaling_, self._means, self.weights_ = model.scaling, model.centres, model.mixing
         self.covariances_ = float(model.variances[0]) if shared else model.variances
         self.component_weights_ = model.weights
         self.lower_bound_ = -np.inf if model.lower_bound is None else model.lower_bound

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.assign import prepare_rows
+from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.mixture_rows import (
     LIKELIHOOD,
@@ -30,7 +31,7 @@ from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.by_reference import SharesEngine
 from daskcluster.estimators.inputs import check_whole, fit_dataset
 from daskcluster.estimators.labels import save_rows
-from daskcluster.estimators.lazy import map_blocks
+from daskcluster.estimators.lazy import map_blocks, scaled_blocks
 from daskcluster.estimators.posteriors import as_csr, save_posteriors
 from daskcluster.randomness import Key, as_seed
 from daskcluster.typing import Dataset
@@ -38,7 +39,7 @@ from daskcluster.typing import Dataset
 
 def dense_dataset(estimator: Any, X: Any, sample_weight: Any, *, reset: bool = True) -> Dataset:
     """Return `X` as a dataset of dense rows; see `fit_dataset`."""
-    dataset = fit_dataset(estimator, X, sample_weight, reset=reset)
+    dataset = fit_dataset(estimator, X, sample_weight, reset=reset, scalable=True)
     if isinstance(dataset, SparseDataset):
         raise InvalidDataError(
             f"{type(estimator).__name__} takes dense rows, X is sparse; project the rows "
@@ -80,16 +81,23 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
     """Base of estimators that learn a Gaussian mixture.
 
     Subclasses have the parameters ``engine``, ``callbacks``, ``truncation`` and ``random_state``, and learn
-    ``means_``, ``covariances_`` and ``weights_``.
+    ``means_``, ``covariances_`` and ``weights_``: rows are compared with ``_means``, the same on the scale
+    of the fit, if it had one.
     """
 
     engine: Any
     truncation: int
     random_state: Any
     covariance_type: str
-    means_: np.ndarray
     covariances_: Any
     weights_: np.ndarray
+    scaling_: FeatureScaling | None = None
+    _means: np.ndarray
+
+    @property
+    def means_(self) -> np.ndarray:
+        """Means (k, d) in the units of the data, whatever scale the fit was made on."""
+        return undone(self.scaling_, self._means)
 
     # -- results for rows ----------------------------------------------------------------------
 
@@ -179,7 +187,7 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
         Cost: one pass; 12 bytes for each of the n C' entries, in this process, unless there is an `output`.
         """
         check_is_fitted(self)
-        k = len(self.means_)
+        k = len(self._means)
         q = min(int(self.truncation), k)
         if output is None:
             return as_csr(self._map(X, posterior_rows, POSTERIOR, q), k)
@@ -239,19 +247,19 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
         check_is_fitted(self)
         n = check_whole(type(self).__name__, "n_samples", n_samples, 1)
         generator = Key(as_seed(self.random_state), "mixture rows").generator()
-        k, d = self.means_.shape
+        k, d = self._means.shape
         drawn = generator.choice(k, size=n, p=self.weights_ / self.weights_.sum()).astype(np.int32)
         variances = np.asarray(self.covariances_, np.float64)
         if variances.ndim:
             variances = variances[drawn] if variances.ndim == 2 else variances[drawn][:, None]
-        X = self.means_[drawn] + np.sqrt(variances) * generator.standard_normal((n, d))
-        return X.astype(self.means_.dtype), drawn
+        X = self._means[drawn] + np.sqrt(variances) * generator.standard_normal((n, d))
+        return undone(self.scaling_, X).astype(self._means.dtype), drawn
 
     # -- how they are computed --------------------------------------------------------------------
 
     def _gaussians(self, dtype: Any) -> Gaussians:
         return gaussians_for(
-            dtype, self.means_, self.covariances_, self.weights_, self.covariance_type
+            dtype, self._means, self.covariances_, self.weights_, self.covariance_type
         )
 
     def _map(
@@ -260,6 +268,7 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
         if hasattr(X, "__dask_graph__") and hasattr(X, "dtype") and not width:
             # Compares the features; nothing is read.
             fit_dataset(self, X, None, reset=False)
+            X = X if self.scaling_ is None else scaled_blocks(X, self.scaling_)
             return map_blocks(X, fn, MixtureRowParams.of(self._gaussians(X.dtype)), dtype)
         dataset = dense_dataset(self, X, None, reset=False)
         shape = (dataset.n_rows, width) if width else (dataset.n_rows,)
@@ -280,6 +289,6 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
     def n_parameters(self) -> int:
         """Return how many free numbers the fitted mixture has, as `aic` and `bic` count them."""
         check_is_fitted(self)
-        k, d = self.means_.shape
+        k, d = self._means.shape
         variances = int(np.size(self.covariances_))
         return k * d + variances + (0 if self.covariance_type == "isotropic" else k - 1)

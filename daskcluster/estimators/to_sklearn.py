@@ -54,15 +54,19 @@ def _scaler(scaling: FeatureScaling, centres: np.ndarray) -> StandardScaler:
     return scaler
 
 
-def sklearn_mixture(estimator: Any) -> GaussianMixture:
-    """Return scikit-learn's GaussianMixture with the parameters of a fitted mixture, in float64."""
+def sklearn_mixture(estimator: Any) -> Any:
+    """Return scikit-learn's GaussianMixture with the parameters of a fitted mixture, in float64.
+
+    Behind a `StandardScaler`, in a pipeline, for a fit of scaled rows.
+    """
     check_is_fitted(estimator)
-    k, d = estimator.means_.shape
+    means = np.array(estimator.to_model().centres, np.float64)
+    k, d = means.shape
     diagonal = estimator.covariance_type == "diag"
     kind = "diag" if diagonal else "spherical"
     twin = GaussianMixture(k, covariance_type=kind, tol=float(estimator.tol))
     variances = np.asarray(estimator.covariances_, np.float64)
-    twin.means_ = np.array(estimator.means_, np.float64)
+    twin.means_ = means
     twin.weights_ = np.array(estimator.weights_, np.float64) / np.sum(estimator.weights_)
     twin.covariances_ = np.array(np.broadcast_to(variances, (k, d) if diagonal else (k,)))
     twin.precisions_ = 1.0 / twin.covariances_
@@ -70,7 +74,9 @@ def sklearn_mixture(estimator: Any) -> GaussianMixture:
     twin.converged_ = bool(estimator.converged_)
     twin.lower_bound_ = float(estimator.lower_bound_)
     _share(estimator, twin)
-    return twin
+    if estimator.scaling_ is None:
+        return twin
+    return make_pipeline(_scaler(estimator.scaling_, means), twin)
 
 
 def _share(estimator: Any, twin: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.models.fields import (
     plain,
@@ -96,7 +96,7 @@ class FittedModel:
     @property
     def centres_of_data(self) -> np.ndarray:
         """Centres (k, d) in the units of the data."""
-        return self.centres if self.scaling is None else self.scaling.undo(self.centres)
+        return undone(self.scaling, self.centres)
 
     def own(self) -> dict[str, Any]:
         """Return the part of `body` that only this kind of model has."""

@@ -120,6 +120,8 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     "nested": lambda: dc.NestedMiniBatchKMeans(5, random_state=0, batch_size=500),
     "vrkm": lambda: dc.VarianceReducedKMeans(5, random_state=0, max_iter=5),
     "backward-euler": lambda: dc.BackwardEulerKMeans(5, random_state=0, max_iter=5),
+    "hierarchical": lambda: dc.HierarchicalKMeans(9, n_coarse=3, random_state=0),
+    "coreset": lambda: dc.CoresetKMeans(5, coreset_size=600, random_state=0),
 }
 
 
@@ -132,13 +134,89 @@ def test_centres_are_in_the_datas_units_and_labels_are_predicted(name: str, stor
     assert np.array_equal(model.predict(dc.open_dataset(stored)), labels)
     assert np.array_equal(model.predict(dc.open_dataset(stored, scale="standard")), labels)
     assert np.array_equal(model.predict(da.from_array(rows, chunks=(1000, D))).compute(), labels)
-    assert model.score(rows) == pytest.approx(-model.inertia_, rel=1e-12)
+    if name != "coreset":  # whose inertia is an estimate
+        assert model.score(rows) == pytest.approx(-model.inertia_, rel=1e-12)
     scaler = StandardScaler().fit(rows.astype(np.float64))
     centres = scaler.transform(model.cluster_centers_.astype(np.float64))
     distances = np.linalg.norm(scaler.transform(rows.astype(np.float64))[:, None] - centres, axis=2)
     np.testing.assert_allclose(model.transform(rows), distances, atol=2e-4)
     assert (distances.argmin(axis=1) == labels).mean() > 0.999
     assert model.cluster_centers_[0, 3] == pytest.approx(7.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("coreset_size", [None, 700])
+@pytest.mark.parametrize("kind", ["isotropic", "diag"])
+def test_mixtures_report_means_in_the_datas_units(
+    coreset_size: int | None, kind: str, stored: str, tmp_path: Path
+) -> None:
+    rows = make_rows(np.float32)
+    given = {"covariance_type": kind, "coreset_size": coreset_size, "random_state": 0}
+    dataset: Any = dc.open_dataset(stored, scale="standard")
+    model = dc.VariationalGaussianMixture(4, **given).fit(dataset)
+    plain = dc.VariationalGaussianMixture(4, init="afk-mc2", **given).fit(dataset.to_numpy())
+    assert model.lower_bound_ == plain.lower_bound_
+    np.testing.assert_array_equal(model.covariances_, plain.covariances_)
+    assert model.means_.tobytes() == dataset.scaling.undo(plain.means_).tobytes()
+    labels = np.asarray(model.labels_)
+    assert np.array_equal(model.predict(rows), labels)
+    assert np.array_equal(model.predict(da.from_array(rows, chunks=(900, D))).compute(), labels)
+    assert model.score(rows) == model.score(dataset) == plain.score(dataset.to_numpy())
+    model.save(str(tmp_path / "m"))
+    loaded = dc.load_model(str(tmp_path / "m"))
+    assert loaded.means_.tobytes() == model.means_.tobytes()
+    assert np.array_equal(loaded.predict(rows), labels)
+    assert jobs.score(str(tmp_path / "m"), stored).score == pytest.approx(model.score(rows))
+    twin = model.to_sklearn()
+    assert (twin.predict(rows) == labels).mean() > 0.999
+    drawn, _ = model.sample(4000)
+    away = np.abs(drawn.mean(axis=0) - rows.mean(axis=0)) / dataset.scaling.width
+    assert away.max() < 0.3
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        dc.KernelKMeans(3, kernel="rbf", random_state=0, max_iter=5),
+        dc.KernelKMeans(3, kernel="knn", random_state=0, max_iter=5),
+        dc.KernelKMeans(3, kernel="laplacian", init=[0, 7, 250], max_iter=5),
+        dc.MiniBatchKernelKMeans(3, random_state=0, batch_size=100, max_iter=10),
+    ],
+)
+def test_kernels_see_scaled_rows(estimator: Any, tmp_path: Path) -> None:
+    rows = make_rows(np.float32)[:400]
+    dataset: Any = dc.open_dataset(rows, scale="minmax")
+    model = estimator.fit(dataset)
+    labels = np.asarray(model.labels_)
+    assert np.array_equal(model.predict(rows), labels)
+    assert np.array_equal(model.predict(da.from_array(rows, chunks=(90, D))).compute(), labels)
+    model.save(str(tmp_path / "m"))
+    assert np.array_equal(dc.load_model(str(tmp_path / "m")).predict(rows), labels)
+    again = estimator.fit(dataset.to_numpy())
+    assert np.array_equal(np.asarray(again.labels_), labels)
+    assert again.scaling_ is None
+
+
+@pytest.mark.parametrize("name", ["hierarchical", "coreset"])
+def test_fits_of_parts_are_the_same_on_a_cluster(name: str, stored: str, client: Any) -> None:
+    here, there = (
+        ESTIMATORS[name]().set_params(engine=engine).fit(dc.open_dataset(stored, scale="minmax"))
+        for engine in (LocalEngine(2), client)
+    )
+    assert here.cluster_centers_.tobytes() == there.cluster_centers_.tobytes()
+    assert np.array_equal(np.asarray(here.labels_), np.asarray(there.labels_))
+
+
+def test_a_coreset_of_scaled_rows_knows_its_scale(stored: str) -> None:
+    dataset: Any = dc.open_dataset(stored, scale="standard")
+    model = dc.CoresetKMeans(4, coreset_size=900, random_state=0).fit(dataset)
+    assert model.coreset_.scaling.same_as(dataset.scaling)
+    again = dc.KMeans(4, random_state=1).fit(model.coreset_)
+    assert again.scaling_.same_as(dataset.scaling)
+    assert again.cluster_centers_[0, 3] == pytest.approx(7.0, rel=1e-5)
+    quality = model.quality(make_rows(np.float32))
+    assert quality.largest_error < 0.3
+    cells = dc.HierarchicalKMeans(9, n_coarse=3, random_state=0).fit(dataset)
+    assert cells.coarse_centers_[:, 3] == pytest.approx(7.0, rel=1e-5)
 
 
 @KINDS
@@ -217,17 +295,24 @@ def test_what_cannot_be_scaled() -> None:
         dc.open_dataset(dataset, scale="minmax")
     with pytest.raises(InvalidDataError, match="NaN: first in row 1"):
         dc.open_dataset(np.array([[0.0], [np.nan]]), scale="minmax")
-    for estimator in (
-        dc.VariationalGaussianMixture(3),
-        dc.KernelKMeans(3),
-        dc.MiniBatchKernelKMeans(3),
-        dc.CoresetKMeans(3),
-        dc.LightweightCoreset(100),
+    square = dc.open_dataset(rows[:D], scale="standard")
+    for estimator, given in (
+        (dc.KernelKMeans(3, kernel="precomputed"), square),
+        (dc.StreamingKMeans(3), dataset),
+        (dc.LightweightCoreset(100), dataset),
     ):
         with pytest.raises(InvalidParameterError, match="takes rows as they are"):
+            estimator.fit(given)
+    for estimator in (
+        dc.KMeans(3, init=rows[:3]),
+        dc.MiniBatchKernelKMeans(3, init=rows[:3]),
+        dc.VariationalGaussianMixture(3, init=rows[:3]),
+    ):
+        with pytest.raises(InvalidParameterError, match="chooses its own first centres"):
             estimator.fit(dataset)
-    with pytest.raises(InvalidParameterError, match="chooses its own first centres"):
-        dc.KMeans(3, init=rows[:3]).fit(dataset)
+    coreset = dc.CoresetKMeans(3, coreset_size=50, random_state=0).fit(dataset).coreset_
+    with pytest.raises(InvalidParameterError, match="scaled rows cannot be merged"):
+        dc.merge_coresets(coreset)
 
 
 def test_rows_on_another_scale_are_not_mixed_up() -> None:
