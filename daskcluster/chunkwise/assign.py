@@ -159,6 +159,10 @@ class ScoreStatistics:
     def inertia(self) -> float:
         return float(self.costs[0].sum() + self.costs[1].sum())
 
+    def cluster_weights(self, *, weighted: bool) -> np.ndarray:
+        """Return the weight of every cluster, float64 (k,); its size where rows have no weights."""
+        return self.weights.sum(axis=0) if weighted else self.sizes.astype(np.float64)
+
 
 def _zero_score(prepared: _Prepared) -> ScoreStatistics:
     k = len(prepared.params.centres)

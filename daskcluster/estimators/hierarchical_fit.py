@@ -126,8 +126,7 @@ class HierarchicalFit(Fit):
             parameters,
         )
         found = score_rows(rows, coarse, labels)
-        weighted = self.dataset.weights is not None
-        weights = found.weights.sum(axis=0) if weighted else found.sizes.astype(np.float64)
+        weights = found.cluster_weights(weighted=self.dataset.weights is not None)
         quotas = find_quotas(weights, found.sizes, self.n_clusters, counter(rows, coarse, labels))
         state = HierarchicalState(coarse, found.sizes, quotas)
         self._keep(state, rows, now=True)

@@ -251,10 +251,7 @@ class KernelEstimator(
         self.history_ = result.history
         self.seeding_, self.passes_, self.bytes_read_ = fit.method, fit.passes, fit.bytes_read
         self.inertia_, self.cluster_sizes_ = found.inertia, found.sizes
-        weighted = dataset.weights is not None
-        self.cluster_weights_ = (
-            found.weights.sum(axis=0) if weighted else found.sizes.astype(np.float64)
-        )
+        self.cluster_weights_ = found.cluster_weights(weighted=dataset.weights is not None)
         self.cluster_costs_ = found.costs.sum(axis=0)
         self.n_rows_ = dataset.n_rows
         self._show_centres()

@@ -111,10 +111,7 @@ class KMeansEstimator(CentreEstimator):
         self.passes_ = fit.passes
         self.bytes_read_ = fit.bytes_read
         self.cluster_sizes_ = best.found.sizes
-        weighted = dataset.weights is not None
-        self.cluster_weights_ = (
-            best.found.weights.sum(axis=0) if weighted else best.found.sizes.astype(np.float64)
-        )
+        self.cluster_weights_ = best.found.cluster_weights(weighted=dataset.weights is not None)
         self.cluster_costs_ = best.found.costs.sum(axis=0)
         self.n_rows_ = dataset.n_rows
         self._n_init = fit.restarts

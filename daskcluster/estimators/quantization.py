@@ -17,7 +17,7 @@ from daskcluster.typing import Dataset
 
 
 def quantization_error(
-    X: Any, centres: Any, *, sample_weight: Any = None, engine: Any = None
+    X: Any, centres: Any, *, mean: bool = False, sample_weight: Any = None, engine: Any = None
 ) -> float:
     """Return the weighted sum of squared distances of rows to their nearest centres.
 
@@ -25,6 +25,8 @@ def quantization_error(
     ----------
     X : anything `open_dataset` takes, of shape (n, d)
     centres : array-like of shape (k, d)
+    mean : bool
+        Return the weighted mean instead.
     sample_weight : array-like of shape (n,), optional
     engine : see `daskcluster.KMeans`
 
@@ -37,11 +39,21 @@ def quantization_error(
     >>> import daskcluster as dc
     >>> dc.quantization_error([[0.0], [1.0], [5.0]], [[0.0], [4.0]])
     2.0
+    >>> dc.quantization_error([[0.0], [1.0], [5.0]], [[0.0], [4.0]], sample_weight=[2, 1, 1], mean=True)
+    0.5
     """
     dataset = open_dataset(X, weights=sample_weight)
     wanted = _checked(centres, dataset, "centres")
     with choose_engine(engine, dataset).place(dataset) as placement:
-        return score_rows(ScaledPlacement(placement), wanted).inertia
+        found = score_rows(ScaledPlacement(placement), wanted)
+    if not mean:
+        return found.inertia
+    weight = float(found.cluster_weights(weighted=dataset.weights is not None).sum())
+    if not weight > 0.0:
+        raise InvalidParameterError(
+            f"total weight of the rows={weight} should be > 0 for a mean; give some row a weight."
+        )
+    return found.inertia / weight
 
 
 def relative_error(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,11 +43,10 @@ class Examination:
     examples: ClusterExamples | None = None
 
     @classmethod
-    def of(
-        cls, scores: ScoreStatistics, dataset: Dataset, examples: ClusterExamples | None = None
-    ) -> Examination:
-        """Return what was found on `dataset`."""
-        return cls(scores, _weights(scores, dataset), examples)
+    def of(cls, scores: ScoreStatistics, dataset: Dataset) -> Examination:
+        """Return figures that were found on `dataset`."""
+        weights = scores.cluster_weights(weighted=dataset.weights is not None)
+        return cls(scores, weights)
 
 
 def examine_rows(
@@ -65,13 +64,9 @@ def examine_rows(
             EXAMINE,
             lambda scale: ExamineParams(AssignParams(rows.centres, scale, rows.unit), most),
         )
-        clusters = largest(_weights(found.scores, dataset), shown)
-        examples = ClusterExamples(found.examples, _fetch(placement, found, clusters))
-    return Examination.of(found.scores, dataset, examples)
-
-
-def _weights(scores: ScoreStatistics, dataset: Dataset) -> np.ndarray:
-    return scores.sizes if dataset.weights is None else scores.weights.sum(axis=0)
+        measured = Examination.of(found.scores, dataset)
+        rows_shown = _fetch(placement, found, largest(measured.weights, shown))
+    return replace(measured, examples=ClusterExamples(found.examples, rows_shown))
 
 
 def _fetch(placement: Placement, found: Examined, clusters: Sequence[int]) -> dict[int, np.ndarray]:

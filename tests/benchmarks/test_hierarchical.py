@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.benchmarks import hierarchical
 from tests.benchmarks.harness import Options
+from tests.benchmarks.hierarchical_fit import FitFigures
 
 
 @pytest.mark.slow
 def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hierarchical, "QUICK", (5_000, 8, 200))
-    (table,) = hierarchical.run(Options(quick=True, scratch=tmp_path))
-    assert [row[0] for row in table.rows] == list(hierarchical.RUNS.values())
-    memory, stored = table.rows[0], table.rows[1]
-    assert memory[6] == stored[6]  # the same bits
+    times, balance = hierarchical.run(Options(quick=True, scratch=tmp_path))
+    assert [row[0] for row in times.rows] == list(hierarchical.RUNS.values())
+    memory, stored = times.rows[0], times.rows[1]
+    assert memory[-1] == stored[-1]  # the same bits
+    assert balance.rows[0][1:] == balance.rows[1][1:]
     assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hierarchical, "QUICK", (60, 2, 5))
+    made: list[str] = []
+
+    def measure(name: str, path: Path, k: int, threads: int) -> FitFigures:
+        if name == "unrefined" and len(made) == 2:
+            raise KeyboardInterrupt
+        made.append(name)
+        names = ("empty", "smallest", "median", "mean", "largest", "variation", "gini")
+        figures: dict[str, Any] = dict.fromkeys(names, 1)
+        return FitFigures(4.0, 6.0, 1.0, [1.0, 1.0], 1.0, 10**9, 120.0, 5, 60, figures)
+
+    monkeypatch.setattr(hierarchical, "_measure", measure)
+    options = Options(quick=True, scratch=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        hierarchical.run(options)
+    made.append("interrupted")
+    times, balance = hierarchical.run(options)
+    assert made == ["memory", "zarr", "interrupted", "unrefined", "random", "afk-mc2"]
+    assert times.rows[0][1:] == [4.0, 3.0, 1.0, "1 + 1", 1.0, 1.0, 5, 2.0]
+    assert len(balance.rows) == 5
+    assert not list(tmp_path.iterdir())
+    hierarchical.run(replace(options, keep=True, sets=("memory",)))
+    assert list(tmp_path.iterdir())

@@ -29,6 +29,18 @@ def test_weights_count() -> None:
     assert weighted == pytest.approx(dc.relative_error(copies, ROWS[:4], ROWS[4:9]), rel=1e-12)
 
 
+def test_sums_and_means() -> None:
+    weights = np.random.default_rng(1).random(500)
+    centres, given = ROWS[:4], {"sample_weight": weights, "mean": True}
+    nearest = ((ROWS[:, None] - centres) ** 2).sum(axis=2).min(axis=1)
+    assert dc.quantization_error(ROWS, centres) == pytest.approx(nearest.sum(), rel=1e-12)
+    assert dc.quantization_error(ROWS, centres, mean=True) == pytest.approx(nearest.mean())
+    expected = np.average(nearest, weights=weights)
+    assert dc.quantization_error(ROWS, centres, **given) == pytest.approx(expected)
+    with pytest.raises(InvalidParameterError, match="should be > 0 for a mean"):
+        dc.quantization_error(ROWS, centres, mean=True, sample_weight=np.zeros(500))
+
+
 def test_what_has_no_relative_error() -> None:
     with pytest.raises(InvalidParameterError, match="nothing is relative to it"):
         dc.relative_error(ROWS, ROWS[:4], 0.0)

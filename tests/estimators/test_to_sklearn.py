@@ -12,7 +12,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import Pipeline
 
 import daskcluster as dc
-from daskcluster.errors import MissingExtraError
+from daskcluster.errors import InvalidDataError, MissingExtraError
 
 KINDS = (
     dc.KMeans(5, random_state=0),
@@ -114,6 +114,24 @@ def test_transform_gives_tables(library):
     assert type(table).__module__.startswith(library)
     assert list(table.columns) == [f"kmeans{j}" for j in range(5)]
     assert np.array_equal(np.asarray(table).argmin(axis=1), model.labels_)
+
+
+def test_frames_of_polars_go_in():
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    X = rows()
+    exact = {"a": polars.Float32, "b": polars.Float32, "c": polars.Int8, "d": polars.Boolean}
+    frame = polars.DataFrame(np.round(X), schema=list("abcd")).with_columns(
+        polars.col(name).cast(dtype) for name, dtype in exact.items() if name != "d"
+    )
+    frame = frame.with_columns(polars.col("d") > 0)
+    dataset = dc.open_dataset(frame)
+    assert dataset.dtype == np.float32
+    model = dc.KMeans(5, random_state=0).fit(frame)
+    assert list(model.feature_names_in_) == list("abcd")
+    assert np.array_equal(model.predict(frame), model.labels_)
+    assert np.array_equal(model.predict(np.asarray(frame)), model.labels_)
+    with pytest.raises(InvalidDataError, match="dtype=object"):
+        dc.open_dataset(polars.DataFrame({"a": ["x", "y"]}))
 
 
 def test_onnx(tmp_path):
