@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from daskcluster.data.convert import convert
 from daskcluster.data.open import open_dataset
+from daskcluster.data.table import Block, Table
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.typing import Dataset
 
@@ -83,6 +85,8 @@ def open_grid(
     features: str | int = -1,
     nodata: float | None = None,
     array: str | None = None,
+    cells: str | None = None,
+    overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Grid:
     """Open a grid of feature vectors for clustering.
@@ -95,9 +99,13 @@ def open_grid(
         The axis, or the name of the dimension, that holds the features; the last one of a Zarr array.
     nodata : float, optional
         A cell with this value in any feature has no data; NaN in any feature means none in any case.
-        Of a Zarr array no cell may be without data.
     array, storage_options
         See `open_dataset`; of a URL.
+    cells : str, optional
+        URL of a Zarr array to write: the rows of those cells of a stored grid that have data, once. Needed
+        where some have none.
+    overwrite : bool
+        Replace what is at `cells`.
 
     Returns
     -------
@@ -108,12 +116,15 @@ def open_grid(
     InvalidDataError
         No cell has data, or there is no axis beside that of the features.
     InvalidParameterError
-        No such axis, or `nodata` of a Zarr array.
+        No such axis, or `nodata` of a Zarr array without `cells`.
+    OutputExistsError
+        There is something at `cells`.
 
     Notes
     -----
     Cost: arrays in memory are looked at once, and rows with data copied where others have none, or where
-    features are not last. A Zarr array is read by the fit, chunk by chunk; only labels are in memory.
+    features are not last. A Zarr array is read by the fit, chunk by chunk; only labels are in memory, and
+    with `cells`, which takes one pass, the mask: a byte for each cell.
 
     Examples
     --------
@@ -126,12 +137,19 @@ def open_grid(
            [ 0, -1]], dtype=int32)
     """
     if isinstance(source, (str, os.PathLike)) or type(source).__module__.startswith("zarr"):
-        if nodata is not None or features != -1:
+        if features != -1:
             raise InvalidParameterError(
-                f"nodata={nodata} and features={features!r} are for grids in memory; open the Zarr array "
-                "with xarray, or store it with the features last and every cell filled."
+                f"features={features!r} is for grids in memory; store the array with the features last."
             )
-        return _stored(source, array, storage_options)
+        grid = _stored(source, array, storage_options)
+        if cells is not None:
+            return _with_data(grid, nodata, cells, storage_options, overwrite=overwrite)
+        if nodata is not None:
+            raise InvalidParameterError(
+                f"nodata={nodata} of a stored grid leaves out rows; give cells=URL, a place where those "
+                "with data are written."
+            )
+        return grid
     if not hasattr(source, "shape"):
         raise WrongTypeError(
             f"source is a {type(source).__name__}, which is no grid; give an array, an "
@@ -151,6 +169,44 @@ def _stored(source: Any, name: str | None, options: Mapping[str, Any] | None) ->
     if math.prod(shape) != dataset.n_rows:
         raise InvalidDataError(f"the grid of shape {shape} has not {dataset.n_rows} cells.")
     return Grid(dataset, shape, None)
+
+
+def _with_data(
+    grid: Grid,
+    nodata: float | None,
+    cells: str,
+    options: Mapping[str, Any] | None,
+    *,
+    overwrite: bool,
+) -> Grid:
+    """Write the rows of a stored grid that have data, and return the grid of those."""
+    dataset = grid.dataset
+    mask = np.zeros(dataset.n_rows, bool)
+
+    def blocks() -> Iterator[Block]:
+        for chunk in dataset.chunks(dataset.partitions):
+            known = ~_missing(chunk.rows, nodata)
+            mask[chunk.start : chunk.stop] = known
+            if known.any():
+                yield chunk.rows[known], None
+        _refuse_nothing(mask, grid.shape)
+
+    table = Table(None, dataset.n_features, dataset.dtype, weighted=False, blocks=blocks)
+    convert(table, cells, overwrite=overwrite, storage_options=options)
+    rows = open_dataset(cells, storage_options=options)
+    return Grid(rows, grid.shape, None if mask.all() else mask.reshape(grid.shape))
+
+
+def _missing(values: np.ndarray, nodata: float | None) -> np.ndarray:
+    """Return where cells of values, features last, have no data."""
+    is_float = values.dtype.kind == "f"
+    found = np.isnan(values).any(axis=-1) if is_float else np.zeros(values.shape[:-1], bool)
+    return found if nodata is None else found | (values == nodata).any(axis=-1)
+
+
+def _refuse_nothing(known: np.ndarray, shape: tuple[int, ...]) -> None:
+    if not known.any():
+        raise InvalidDataError(f"no cell of the grid of shape {shape} has data; check nodata.")
 
 
 def _stored_shape(
@@ -186,11 +242,8 @@ def _features_last(source: Any, features: str | int) -> tuple[np.ndarray, Any]:
 
 def _in_memory(values: np.ndarray, template: Any, nodata: float | None) -> Grid:
     shape = values.shape[:-1]
-    missing = np.isnan(values).any(axis=-1) if values.dtype.kind == "f" else np.zeros(shape, bool)
-    if nodata is not None:
-        missing |= (values == nodata).any(axis=-1)
-    if missing.all():
-        raise InvalidDataError(f"no cell of the grid of shape {shape} has data; check nodata.")
+    missing = _missing(values, nodata)
+    _refuse_nothing(~missing, shape)
     if not missing.any():
         return Grid(open_dataset(np.ascontiguousarray(values), flatten=True), shape, None, template)
     return Grid(open_dataset(values[~missing]), shape, ~missing, template)

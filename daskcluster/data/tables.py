@@ -28,14 +28,17 @@ def open_table(
 
     Parameters
     ----------
-    source : str or array
-        ``.npy``, ``.npz``, ``.csv`` or ``.tsv`` (also ``.gz``), ``.parquet``, or a dataset's source.
+    source : str, array or Table
+        ``.npy``, ``.npz``, ``.csv`` or ``.tsv`` (also ``.gz``), ``.parquet``, or a dataset's source. A
+        table is taken as it is.
     array : str, optional
         Which array of a ``.npz`` or Zarr group; a ``.npz`` with one matrix needs none.
     weights : str, optional
         Column of a csv or parquet file (by name, or csv by number), array of a ``.npz``; else as in
         `open_dataset`.
     """
+    if isinstance(source, Table):
+        return source
     suffix = _suffix(source)
     if suffix == ".npz":
         location = locate(source, storage_options)

@@ -48,12 +48,7 @@ def quantization_error(
         found = score_rows(ScaledPlacement(placement), wanted)
     if not mean:
         return found.inertia
-    weight = float(found.cluster_weights(weighted=dataset.weights is not None).sum())
-    if not weight > 0.0:
-        raise InvalidParameterError(
-            f"total weight of the rows={weight} should be > 0 for a mean; give some row a weight."
-        )
-    return found.inertia / weight
+    return found.inertia / float(found.cluster_weights(weighted=dataset.weights is not None).sum())
 
 
 def relative_error(

@@ -7,6 +7,7 @@ import pytest
 import zarr
 
 import daskcluster as dc
+from daskcluster.errors import OutputExistsError
 
 
 def raster(y=12, x=9, bands=3):
@@ -91,8 +92,38 @@ def test_a_stored_grid_is_read_by_the_fit(tmp_path):
         assert np.array_equal(
             grid.unflatten(model.labels_).ravel(), model.predict(values.reshape(-1, 3))
         )
-        with pytest.raises(ValueError, match="are for grids in memory"):
+        with pytest.raises(ValueError, match="give cells=URL"):
             dc.open_grid(source, nodata=0)
+        with pytest.raises(ValueError, match="is for grids in memory"):
+            dc.open_grid(source, features=0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int16])
+def test_a_stored_grid_with_cells_without_data(tmp_path, dtype):
+    values = raster(y=40).astype(dtype)
+    values[3:20, 2:5, 1] = -99
+    values[30, 4] = np.nan if dtype == np.float32 else -99
+    zarr.create_array(tmp_path / "r", data=values, chunks=(7, 9, 3))
+    given = {"nodata": -99, "cells": str(tmp_path / "cells")}
+    grid = dc.open_grid(str(tmp_path / "r"), **given)
+    expected = dc.open_grid(values, nodata=-99)
+    assert not grid.dataset.in_memory
+    assert np.array_equal(grid.mask, expected.mask)
+    assert np.array_equal(grid.dataset.to_numpy(), expected.dataset.to_numpy())
+    labels = dc.KMeans(2, random_state=0).fit(grid.dataset).labels_
+    image = grid.unflatten(labels)
+    assert image.shape == (40, 9)
+    assert (image[3:20, 2:5] == -1).all()
+    assert (image == -1).sum() == 17 * 3 + 1
+    with pytest.raises(OutputExistsError):
+        dc.open_grid(str(tmp_path / "r"), **given)
+    assert dc.open_grid(str(tmp_path / "r"), **given, overwrite=True).dataset.n_rows == 360 - 52
+    full = dc.open_grid(str(tmp_path / "r"), nodata=7777, cells=str(tmp_path / "other"))
+    assert (full.mask is None) == (dtype == np.int16)
+    zarr.create_array(tmp_path / "none", data=np.full((4, 5, 3), -99, dtype))
+    with pytest.raises(ValueError, match="no cell of the grid"):
+        dc.open_grid(str(tmp_path / "none"), nodata=-99, cells=str(tmp_path / "nothing"))
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_what_is_no_grid():
