@@ -19,7 +19,7 @@ needs_browser = pytest.mark.skipif(PROGRAM is None, reason="no chromium is insta
 
 
 def browse(page: Path | str, folder: Path, *flags: str) -> str:
-    """Show `page`, a file or a URL, and return what the browser writes to stdout; its profile goes into `folder`."""
+    """Show `page`, a file or a URL, and return what comes to stdout; the profile goes into `folder`."""
     url = page if isinstance(page, str) else page.as_uri()
     command = [str(PROGRAM), *FLAGS, f"--user-data-dir={folder / 'profile'}", *flags, url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

@@ -21,8 +21,8 @@ STYLE = """
 body { font: 14px/1.4 system-ui, sans-serif; margin: 1.5rem; color: #1f2328; }
 body.stale main { opacity: .45; }
 table { border-collapse: collapse; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid #d0d7de; text-align: right; }
-th:first-child, td:first-child, td.state { text-align: left; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid #d0d7de; text-align: right; white-space: nowrap; }
+th:first-child, td:first-child, .state { text-align: left; }
 .running { font-weight: 600; color: #1a7f37; }
 polyline { fill: none; stroke: #1f6feb; stroke-width: 1.5; }
 text { font-size: 10px; fill: #57606a; }
@@ -64,7 +64,7 @@ def list_of_fits(fits: Sequence[FitHistory], now: float) -> str:
     """Return a table with one line for each fit."""
     if not fits:
         return "<p>No fit has run on this cluster yet.</p>"
-    header = "".join(f"<th>{name}</th>" for name in _HEADER)
+    header = "".join(f'<th class="{name}">{name}</th>' for name in _HEADER)
     return f"<table><tr>{header}</tr>{''.join(_line(fit, now) for fit in fits)}</table>"
 
 
