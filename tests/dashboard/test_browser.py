@@ -24,7 +24,12 @@ FINAL = ("--virtual-time-budget=4000", "--dump-dom")
 def cluster() -> Iterator[Client]:
     with (
         LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            protocol="tcp://",  # a cluster without one has no address for its pages
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
