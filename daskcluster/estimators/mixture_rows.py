@@ -99,6 +99,11 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
         """Means (k, d) in the units of the data, whatever scale the fit was made on."""
         return undone(self.scaling_, self._means)
 
+    @means_.setter
+    def means_(self, means: np.ndarray) -> None:
+        scaling = self.scaling_
+        self._means = means if scaling is None else np.asarray(scaling.apply(means))
+
     # -- results for rows ----------------------------------------------------------------------
 
     def predict(
