@@ -17,7 +17,7 @@ from daskcluster.data.stores import locate
 from tests.benchmarks.harness import say
 from tests.servers.conftest import Server
 from tests.streaming.feeds import bits, open_loop, portion
-from tests.streaming.killing import good_rows, start
+from tests.streaming.killing import begin_together, good_rows, start
 
 real = pytest.mark.parametrize("server", ["ceph"], indirect=True)
 tagged = pytest.mark.parametrize("server", ["moto", "ceph"], indirect=True)
@@ -140,6 +140,7 @@ def killed(bucket: Bucket, n_kills: int, n_objects: int, **more: Any) -> dict[st
     loops = json.dumps({"storage_options": bucket.options, **more})
     killer = start("kill", feed, f"{bucket.url}/state", n_kills, loops)
     writer = start("write", feed, n_objects, 0.6 * n_kills / n_objects, options)
+    begin_together(killer, writer)
     assert writer.wait(timeout=500) == killer.wait(timeout=500) == 0
     assert killer.stdout is not None
     took: dict[str, Any] = json.loads(killer.stdout.read())

@@ -27,17 +27,26 @@ CORRUPT, TWICE = 11, 7
 
 
 def start(*words: Any) -> subprocess.Popen[str]:
-    """Start one of the processes; return when it has imported what it needs."""
-    process = subprocess.Popen(
+    """Start one of the processes, which then waits for `begin_together`."""
+    return subprocess.Popen(
         [sys.executable, "-m", "tests.streaming.killing", *map(str, words)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
+
+
+def begin_together(*processes: subprocess.Popen[str]) -> None:
+    """Let processes begin when all of them have imported what they need."""
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.close()
 
 
 def rows_of(number: int) -> np.ndarray:
@@ -77,6 +86,7 @@ def write(feed: str, n_objects: int, pause: float, options: dict[str, Any] | Non
 def _ready() -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
+    sys.stdin.readline()
 
 
 def kill(feed: str, state: str, n_kills: int, more: dict[str, Any]) -> None:
