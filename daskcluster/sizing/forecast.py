@@ -111,9 +111,9 @@ def forecast(work: PassWork, cluster: Cluster, rates: Rates) -> Forecast:
     --------
     >>> from daskcluster.sizing.rates import REFERENCE
     >>> rows = PassWork("nearest", n_rows=1e9, values=128e9, products=128e12, partitions=8000)
-    >>> few, many = (forecast(rows, Cluster(workers), REFERENCE) for workers in (10, 1000))
+    >>> few, many = (forecast(rows, Cluster(workers), REFERENCE) for workers in (10, 10_000))
     >>> few.bottleneck, many.bottleneck
-    ('kernel', 'client')
+    ('kernel', 'scheduler')
     """
     slower = rates.together if cluster.is_full else 1.0
     kernel = slower * rates.kernel(work.kernel).seconds(work.products, work.values, work.n_rows)
