@@ -57,9 +57,7 @@ def show_fits(client: Client) -> str:
 def dask_setup(scheduler: Scheduler) -> None:
     """Add the page to a scheduler that is started with ``--preload daskcluster.dashboard``."""
     if _NAME not in scheduler.plugins:
-        page = FitsPage()
-        page.start(scheduler)
-        scheduler.add_plugin(page, name=_NAME)
+        scheduler.add_plugin(FitsPage(), name=_NAME)  # which is started after all preloads
 
 
 class FitsPage(SchedulerPlugin):
@@ -71,7 +69,7 @@ class FitsPage(SchedulerPlugin):
     def __init__(self) -> None:
         self.fits = FitHistories()
 
-    def start(self, scheduler: Scheduler) -> None:
+    async def start(self, scheduler: Scheduler) -> None:
         for stamp, message in scheduler.get_events(TOPIC) or ():
             self.fits.add(stamp, message)
         found = {"fits": self.fits}

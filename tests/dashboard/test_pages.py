@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -204,9 +205,10 @@ def test_a_preload_adds_the_page_once_and_remembers() -> None:
     )
     dask_setup(scheduler)
     dask_setup(scheduler)
-    assert len(added) == 3
     (page,) = plugins.values()
     assert isinstance(page, FitsPage)
+    asyncio.run(page.start(scheduler))  # as the scheduler does then
+    assert len(added) == 3
     assert [fit.facts["name"] for fit in page.fits.newest_first()] == ["before"]
     page.log_event("another topic", client.messages[0])
     page.log_event(TOPIC, begin("after")[0].messages[0])

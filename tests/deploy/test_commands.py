@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,8 @@ def test_the_rendered_commands_work_together(
     assert record is not None
     assert load_document("s3://rows/model", s3).inertia == record["inertia"]
     assert SECRET not in (tmp_path / "log").read_text()
+    with urllib.request.urlopen(f"http://127.0.0.1:{scheduler_page}/fits", timeout=30) as page:
+        assert b'href="fits/' in page.read()  # the job's
 
 
 def test_a_worker_without_a_scheduler_says_so(tmp_path: Path) -> None:
