@@ -130,21 +130,7 @@ class Lease:
         LeaseError
             Another job holds the output.
         """
-        last = self._last()
-        if last is None:
-            return None
-        if last.name != self.name:
-            self._refuse_holder(last)
-            return None
-        if last.arguments != self._arguments:
-            if last.state not in ("failed", "cancelled"):
-                raise InvalidParameterError(
-                    f"the job {self.name!r} was begun with other arguments: "
-                    f"{differences(last.arguments, self._arguments)}; give the same ones to go on with it, "
-                    "or another name to begin a new one."
-                )
-            return None
-        return last
+        return self._earlier(self._last())
 
     def take(self) -> None:
         """Take the lease, from nobody, from a job that has ended, or from a run of this job.
@@ -155,8 +141,9 @@ class Lease:
             Another job holds it.
         """
         for _ in range(_ATTEMPTS):
-            earlier = self.earlier()
+            # One look for both: who came between two looks would be followed without being asked.
             last = self._last()
+            earlier = self._earlier(last)
             number = 1 if last is None else last.number + 1
             # What was done is begun anew by jobs that are never done for good, such as streams.
             attempt = 1 if earlier is None or earlier.state == "done" else earlier.attempt + 1
@@ -196,6 +183,22 @@ class Lease:
         self._mark("ended", {"state": state, "record": None if record is None else dict(record)})
 
     # -- the store ------------------------------------------------------------------------------------
+
+    def _earlier(self, last: Holder | None) -> Holder | None:
+        if last is None:
+            return None
+        if last.name != self.name:
+            self._refuse_holder(last)
+            return None
+        if last.arguments != self._arguments:
+            if last.state not in ("failed", "cancelled"):
+                raise InvalidParameterError(
+                    f"the job {self.name!r} was begun with other arguments: "
+                    f"{differences(last.arguments, self._arguments)}; give the same ones to go on with it, "
+                    "or another name to begin a new one."
+                )
+            return None
+        return last
 
     def _refuse_holder(self, last: Holder) -> None:
         if not last.state:

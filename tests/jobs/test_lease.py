@@ -101,3 +101,21 @@ def test_of_many_that_begin_at_once_one_has_it(folder: Location) -> None:
     held, _ = take_at_once(folder, 6)
     assert len([lease for lease in held if not is_lost(lease)]) == 1
     assert len(held) == 1 or folder.scheme == "s3"
+
+
+def test_who_comes_right_after_the_look_is_not_followed(
+    folder: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came: list[Lease] = []
+
+    def look(place: Location) -> list[str]:
+        found = names_below(place)
+        if not came:
+            came.append(Lease(folder, "a", {}))
+            came[0].take()
+        return found
+
+    monkeypatch.setattr("daskcluster.jobs.lease.names_below", look)
+    with pytest.raises(LeaseError, match="is being written by the job 'a'"):
+        begun(folder, "b")
+    came[0].check()
