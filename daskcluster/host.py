@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from pathlib import Path
 
 import psutil
+
+_M_MMAP_THRESHOLD = -3
+"""Of mallopt(3)."""
 
 
 def host_memory() -> int:
@@ -29,6 +33,17 @@ def give_back_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def keep_no_blocks_over(n_bytes: int) -> None:
+    """Have freed blocks of more than `n_bytes` return to the system at once (glibc).
+
+    Otherwise the C library, once a large block was freed, keeps those of its size for good, in as many
+    arenas as there are threads. What the environment says of it (``MALLOC_MMAP_THRESHOLD_``) stays.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
+        set_option(_M_MMAP_THRESHOLD, n_bytes)
 
 
 def format_bytes(count: float) -> str:

@@ -14,8 +14,9 @@ from daskcluster.errors import MemoryLimitError
 from daskcluster.host import format_bytes
 from daskcluster.typing import Dataset
 
-BASELINE_BYTES = 285 * 1024**2
-"""Resident size of a worker process that has imported the libraries and compiled nothing yet."""
+BASELINE_BYTES = 310 * 1024**2
+"""Resident size of a process that has imported the libraries, with pandas and pyarrow, which scikit-learn
+imports where they are installed (50 MB), and compiled nothing yet."""
 READ_AHEAD_BYTES = 32 * 1024**2
 RESIDENT_SHARE = 0.5
 """Share of the limit that baseline, state and resident partitions may fill together."""
