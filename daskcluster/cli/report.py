@@ -95,7 +95,7 @@ def _evaluate(
         sizes=seen.scores.sizes,
         weights=seen.weights,
         costs=seen.scores.costs.sum(axis=0),
-        facts=[("rows", f"{dataset.n_rows:,}"), ("inertia", f"{seen.scores.inertia:.10g}")],
+        facts=[("rows", f"{dataset.n_rows:,}"), ("inertia", f"{seen.scores.inertia:,.10g}")],
         examples=seen.examples,
     )
 

@@ -66,6 +66,7 @@ def convergence(history: Sequence[Record]) -> Chart | None:
         for axes, (what, x) in zip(grid[0], shown.items(), strict=True):
             _line(axes, x, values)
             axes.set_xlabel(what)
+            _readable(axes, whole=what == "iteration")
             if len(validation) == len(values):
                 twin = axes.twinx()
                 twin.plot(x, validation, color="#d55e00", linewidth=1)
@@ -94,6 +95,7 @@ def effort(history: Sequence[Record], n_rows: int) -> Chart | None:
             axes.set_ylim(bottom=0)
             axes.set_ylabel(what)
             axes.set_xlabel("iteration")
+            _readable(axes, whole=True)
 
     return Chart(f"{', '.join(shown)} of every iteration", 2.2, draw)
 
@@ -212,6 +214,15 @@ def _line(axes: Any, x: Sequence[float], y: Sequence[float]) -> None:
     dots = "o" if len(y) <= 60 else None
     axes.plot(x, y, color=BLUE, linewidth=1.2, marker=dots, markersize=2.5)
     _plain(axes)
+
+
+def _readable(axes: Any, *, whole: bool) -> None:
+    """Write numbers out, without a factor above the axis; count iterations in whole ones."""
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
+    if whole:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
 
 
 def _plain(axes: Any) -> None:

@@ -181,7 +181,7 @@ def _of_clusters(found: Clusters) -> list[Table | Chart]:
     rest = len(rows) - MOST_CLUSTERS
     listed = Table(
         [
-            (str(cluster), f"{size:,}", f"{weight:.10g}", f"{share:.2%}", f"{cost:.6g}")
+            (str(cluster), f"{size:,}", f"{weight:,.10g}", f"{share:.2%}", f"{cost:,.6g}")
             for cluster, size, weight, share, cost in rows[:MOST_CLUSTERS]
         ],
         header=("cluster", "rows", "weight", "share", "mean squared distance"),

@@ -8,18 +8,22 @@ from html import escape
 from daskcluster.reports.charts import Chart
 from daskcluster.reports.contents import Report, Section, Table
 from daskcluster.reports.drawing import MISSING, as_svg, can_draw
+from daskcluster.reports.facts import STYLE, as_facts
 
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1c2430; background: #fff }
-h1 { font-size: 1.5rem; overflow-wrap: anywhere } h2 { font-size: 1.1rem; margin-top: 2rem }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .5rem 0 1rem }
-td, th { padding: .2rem .9rem .2rem 0; text-align: left; border-bottom: 1px solid #e3e7ec;
-  vertical-align: top }
-td.n, th.n { text-align: right }
-figure { margin: .5rem 0 } img { width: 100%; max-width: 50rem; height: auto }
-nav a { margin-right: 1rem } .note { color: #4a5563 }
-"""
+_STYLE = f"""
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1.5rem;
+  color: #1c2430; background: #fff }}
+h1 {{ font-size: 1.7rem; margin: 0 0 .6rem; overflow-wrap: anywhere }}
+h2 {{ font-size: 1.15rem; margin: 2.2rem 0 .8rem; padding-top: .8rem; border-top: 1px solid #e3e7ec }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .5rem 0 1rem }}
+td, th {{ padding: .2rem .9rem .2rem 0; text-align: left; border-bottom: 1px solid #e3e7ec;
+  vertical-align: top }}
+td.n, th.n {{ text-align: right }} tr:hover td.n {{ background: #f4f6f9 }}
+figure {{ margin: .5rem 0 }} img {{ width: 100%; height: auto }}
+nav a {{ display: inline-block; margin: 0 .4rem .4rem 0; padding: .15rem .7rem; border-radius: 1rem;
+  background: #e8f0fe; color: #0b57d0; text-decoration: none; font-size: .9rem }}
+nav a:hover {{ background: #d3e3fd }} .note {{ color: #4a5563 }}
+{STYLE}"""
 
 
 def as_html(report: Report) -> str:
@@ -64,11 +68,7 @@ def _image(chart: Chart, name: str) -> str:
 def _table(table: Table) -> str:
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     if not table.header:
-        lines = "".join(
-            f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
-            for name, value in table.rows
-        )
-        return f"<table>{lines}</table>{note}"
+        return as_facts(table.rows) + note
     head = "".join(f'<th class="n">{escape(name)}</th>' for name in table.header)
     lines = "".join(
         "<tr>" + "".join(f'<td class="n">{escape(cell)}</td>' for cell in row) + "</tr>"

@@ -16,6 +16,7 @@ Rows = list[tuple[str, str]]
 _STOP_REASONS = {
     "converged": "converged: the centres are a fixed point",
     "tolerance": "the centres moved less than tol allows",
+    "no_improvement": "the inertia of batches has stopped falling",
     "max_iter": "max_iter reached",
     "max_time": "max_time reached",
     "callback": "stopped by a callback",
@@ -91,7 +92,7 @@ def format_field(name: str, value: Any) -> str:
         return format_seconds(value)
     if isinstance(value, bool | str):
         return str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:.10g}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.10g}"
 
 
 def rows_of_model(model: Model) -> Rows:

@@ -60,8 +60,8 @@ def test_a_browser_shows_fits_as_they_come(
     lines = re.findall(r"<tr><td>.*?</tr>", page)
     assert len(lines) == 2
     assert "monday" in lines[0]
-    assert record.stop_reason in lines[0]
-    assert "max_iter" in lines[1]
+    assert f"{record.stop_reason}</span>" in lines[0]
+    assert "max iter" in lines[1]
     assert "7 / 7" in lines[1]
     assert "<polyline" in lines[1]
     one = re.search(r'href="(fits/[0-9a-f]{32})"', lines[1])

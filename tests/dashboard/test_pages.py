@@ -15,9 +15,10 @@ from daskcluster.dashboard import histories
 from daskcluster.dashboard.histories import FitHistories, FitHistory
 from daskcluster.dashboard.pages import (
     SILENT_SECONDS,
-    curve,
+    large_curve,
     list_of_fits,
     page_of_fit,
+    small_curve,
     whole_page,
 )
 from daskcluster.dashboard.server import FitsPage, dask_setup
@@ -83,18 +84,27 @@ def test_a_fit_as_it_runs_and_ends() -> None:
     running = history_of(client)
     assert running.is_running
     assert running.at_most is None
-    assert "running: assign 50%" in list_of_fits([running], now=104.0)
+    assert "running</span><small>assign 50%</small>" in list_of_fits([running], now=104.0)
     for number, inertia in ((1, 50.0), (2, 40.0)):
         news(iteration(number, inertia))
     running = history_of(client)
     line = list_of_fits([running], now=110.0)
-    for text in ("monday", "1,000 x 3", "2 / 4", "40", "500 rows/s", "75.0%", "≤ 6 s", "10 s"):
+    for text in ("monday", "hamerly", "1,000 x 3", "40", "500 rows/s", "75.0%", "≤ 6 s", "10 s"):
         assert f"{text}</" in line, text
+    assert '2 / 4<progress max="4" value="2">' in line
     assert "no news for" in list_of_fits([running], now=running.updated + SILENT_SECONDS + 1)
     news(FitEnded(StopReason.TOLERANCE, 39.5, 2, 9, 2048, 5.5))
     ended = history_of(client)
     page = page_of_fit(ended, now=1e9)
-    for text in ("hamerly", "tolerance", "k-means||", "39.5", "2.0 KiB", "5.5 s"):
+    assert "tolerance</span>" in list_of_fits([ended], now=1e9)
+    for text in (
+        "hamerly",
+        "the centres moved less than tol allows",
+        "k-means||",
+        "39.5",
+        "2.0 KiB",
+        "5.5 s",
+    ):
         assert f"{text}</td>" in page, text
     assert page.count("<tr><td>") == 2
     assert "≤" not in page
@@ -185,12 +195,13 @@ def test_curves_need_two_points() -> None:
     news(iteration(1, float("inf")))
     news(iteration(2, 5.0))
     news(FitEnded(StopReason.CONVERGED, 5.0, 2, 3, 0, 5.0))
-    assert curve(history_of(client).steps, 100, 50) == ""
+    assert small_curve(history_of(client).steps) == large_curve(history_of(client).steps) == ""
     client, news = begin()
     for number in (1, 2, 3):
         news(iteration(number, 5.0))
     news(FitEnded(StopReason.CONVERGED, 5.0, 3, 3, 0, 5.0))
-    assert curve(history_of(client).steps, 100, 50).count(",") == 3
+    for picture in (small_curve(history_of(client).steps), large_curve(history_of(client).steps)):
+        assert picture.split('<polyline points="')[1].split('"')[0].count(",") == 3
 
 
 def test_a_preload_adds_the_page_once_and_remembers() -> None:
