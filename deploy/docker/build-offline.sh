@@ -31,7 +31,12 @@ if ! images inspect --type image localhost/python-base:1 >/dev/null 2>&1; then
     images commit --quiet --rm "$container" localhost/python-base:1 >/dev/null
     rm -rf "$store/base"
 fi
-[ -d deploy/docker/wheelhouse ] || deploy/docker/wheelhouse.sh "$extras"
+if [ -d deploy/docker/wheelhouse ]; then  # libraries stay; the project may have changed since
+    rm -f deploy/docker/wheelhouse/daskcluster-*.whl
+    "${PYTHON:-python3}" -m pip wheel --quiet --no-deps --wheel-dir deploy/docker/wheelhouse .
+else
+    deploy/docker/wheelhouse.sh "$extras"
+fi
 images bud --quiet --isolation chroot --format docker --build-arg BASE_IMAGE=localhost/python-base:1 \
     --file deploy/docker/Dockerfile --tag localhost/daskcluster:1 .
 container=$(images from localhost/daskcluster:1)

@@ -1,4 +1,7 @@
-"""What the chart's containers run, run here: a scheduler, two workers and the job, on rows in a bucket."""
+"""What the chart's containers run, run here: a scheduler, two workers and the job, on rows in a bucket.
+
+In mode `operator` they are those that the Dask operator's own controller makes, encrypted.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,11 @@ import zarr
 
 from daskcluster.models.persist import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
-from tests.deploy.chart import FIT, ROOT, Container, by_kind, pods, render
+from tests.deploy.chart import ROOT, Container, pods, render
+from tests.deploy.operated import operated
 from tests.deploy.programs import Processes, free_port, is_healthy, programs
 from tests.jobs.conftest import soon
+from tests.security.certificates import make_files
 
 ENTRYPOINT = str(ROOT / "deploy" / "docker" / "entrypoint.sh")
 
@@ -31,17 +36,24 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
         found.close()
 
 
+@pytest.mark.parametrize("mode", ["deployment", pytest.param("operator", marks=pytest.mark.slow)])
 def test_the_rendered_commands_work_together(
     tmp_path: Path,
     processes: Processes,
     s3: dict[str, Any],  # noqa: F811
+    mode: str,
 ) -> None:
     rows = np.random.default_rng(2).random((20_000, 6), np.float32)
-    zarr.create_array("s3://rows/noise.zarr", data=rows, chunks=(3_000, 6), storage_options=s3)
+    bucket = f"s3://rows/{mode}"
+    zarr.create_array(f"{bucket}/noise.zarr", data=rows, chunks=(3_000, 6), storage_options=s3)
     endpoint = s3["client_kwargs"]["endpoint_url"]
+    fit = ["fit", f"{bucket}/noise.zarr", "--n-clusters", "5", "--model", f"{bucket}/model"]
+    encrypted = mode == "operator"
     rendered = render(
         {
-            "job": {"enabled": True, "args": [*FIT, "--random-state", "0", "--json"]},
+            "mode": mode,
+            "tls": {"enabled": encrypted, "secretName": "certificates"},
+            "job": {"enabled": True, "args": [*fit, "--random-state", "0", "--json"]},
             "env": [
                 {"name": "AWS_ENDPOINT_URL", "value": endpoint},
                 {"name": "AWS_REGION", "value": "us-east-1"},
@@ -50,8 +62,16 @@ def test_the_rendered_commands_work_together(
             "worker": {"resources": {"limits": {"cpu": "1", "memory": "2Gi"}}},
         }
     )
+    made = operated(rendered) if encrypted else rendered
+    (service,) = (m["metadata"]["name"] for m in made if m["kind"] == "Service")
     comm, scheduler_page = free_port(), free_port()
-    here = {"clusters-daskcluster-scheduler:8786": f"127.0.0.1:{comm}"}
+    files = make_files(tmp_path / "certificates", "cluster")
+    here = {
+        f"{service}:8786": f"127.0.0.1:{comm}",
+        "/tls/ca.crt": files.ca,
+        "/tls/tls.crt": files.cert,
+        "/tls/tls.key": files.key,
+    }
     environment = {
         **programs(tmp_path / "bin"),
         "AWS_ACCESS_KEY_ID": KEY_ID,  # what the secret of envFrom has
@@ -59,8 +79,7 @@ def test_the_rendered_commands_work_together(
         "DASK_TEMPORARY_DIRECTORY": str(tmp_path / "scratch"),
     }
 
-    def start(part: str, *own_ports: str) -> None:
-        (pod,) = pods([by_kind(rendered, "Deployment", part)])
+    def start(pod: dict[str, Any], *own_ports: str) -> None:
         container = Container(pod, here)
         processes.start(
             [ENTRYPOINT, *container.arguments, *own_ports],
@@ -68,16 +87,18 @@ def test_the_rendered_commands_work_together(
             tmp_path,
         )
 
-    start("scheduler", "--port", str(comm), "--dashboard-address", f":{scheduler_page}")
+    (scheduler,) = of_container(made, "scheduler")
+    start(scheduler, "--port", str(comm), "--dashboard-address", f":{scheduler_page}")
     pages = [free_port(), free_port()]
-    for page in pages:
+    workers = of_container(made, "worker")
+    for page, worker in zip(pages, workers * 2, strict=False):  # one pod of two, or two pods
         # Two pods have two addresses; two processes here need two ports, and two names.
-        start("worker", "--worker-port", "0", "--nanny-port", "0", "--name", f"worker-{page}",
+        start(worker, "--worker-port", "0", "--nanny-port", "0", "--name", f"worker-{page}",
               "--dashboard-address", f":{page}")  # fmt: skip
     for page in (scheduler_page, *pages):
         soon(lambda page=page: is_healthy(page))
 
-    (pod,) = pods([by_kind(rendered, "Job")])
+    (pod,) = of_container(made, "command")
     job = Container(pod, here)
     record = None
     for _ in range(2):  # a pod that is started again finds that the work is done
@@ -91,10 +112,17 @@ def test_the_rendered_commands_work_together(
         assert record is None or found == record
         record = found
     assert record is not None
-    assert load_document("s3://rows/model", s3).inertia == record["inertia"]
-    assert SECRET not in (tmp_path / "log").read_text()
+    assert load_document(f"{bucket}/model", s3).inertia == record["inertia"]
+    log = (tmp_path / "log").read_text()
+    assert SECRET not in log
+    assert f"{'tls' if encrypted else 'tcp'}://127.0.0.1:{comm}" in log
     with urllib.request.urlopen(f"http://127.0.0.1:{scheduler_page}/fits", timeout=30) as page:
         assert b'href="fits/' in page.read()  # the job's
+
+
+def of_container(manifests: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Return the pods whose container has that name."""
+    return [pod for pod in pods(manifests) if pod["containers"][0]["name"] == name]
 
 
 def test_a_worker_without_a_scheduler_says_so(tmp_path: Path) -> None:

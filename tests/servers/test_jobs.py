@@ -13,7 +13,7 @@ from daskcluster import jobs
 from daskcluster.data.convert import convert
 from daskcluster.errors import LeaseError
 from daskcluster.jobs.lease import Lease, folder_of
-from daskcluster.models.persist import load_document
+from daskcluster.models.persist import is_model, load_document
 from tests.jobs.conftest import Cluster, kill_worker, soon
 from tests.jobs.leases import is_lost, take_at_once
 from tests.servers.conftest import Server
@@ -38,33 +38,52 @@ def cluster(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         cluster.close()
 
 
-@pytest.mark.slow
-def test_two_jobs_outlive_their_client_and_a_worker(server: Server, cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    "server",
+    # In the order of the fixture, so that each server starts once.
+    [
+        pytest.param("moto", marks=pytest.mark.slow),
+        "ceph",
+        pytest.param("azurite", marks=pytest.mark.slow),
+    ],
+    indirect=True,
+)
+def test_a_session_of_jobs(server: Server, cluster: Cluster) -> None:
+    """Three jobs at once outlive their client; one is cancelled, a worker is killed."""
     rows = np.random.default_rng(1).random((30_000, 8), np.float32)
     source, options = f"{server.url}/jobs/noise.zarr", dict(server.options)
     convert(rows, source, chunk_rows=4_000, storage_options=options)
-    models = {f"seed-{seed}": f"{server.url}/jobs/model-{seed}" for seed in (5, 6)}
+    models = {f"seed-{seed}": f"{server.url}/jobs/model-{seed}" for seed in (5, 6, 7)}
 
-    def begun() -> Any:
-        found = jobs.status(client, "seed-5")
+    def submitted(client: Any, name: str) -> None:
+        told = {**FIT, "model": models[name], "random_state": int(name[-1])}
+        jobs.submit(client, jobs.fit, source, name=name, storage_options=options, **told)
+
+    def begun(client: Any, name: str, iteration: int) -> Any:
+        found = jobs.status(client, name)
         assert not found.is_over, found
-        return found if (found.iteration or 0) >= 6 else None
+        return found if (found.iteration or 0) >= iteration else None
 
     with cluster.client() as client:
-        for seed, (name, model) in zip((5, 6), models.items(), strict=True):
-            told = {**FIT, "model": model, "random_state": seed, "storage_options": options}
-            jobs.submit(client, jobs.fit, source, name=name, **told)
-        first = soon(begun)
+        for name in models:
+            submitted(client, name)
+        soon(lambda: begun(client, "seed-7", 1))
+        jobs.cancel(client, "seed-7")
+        first = soon(lambda: begun(client, "seed-5", 6))
         kill_worker(client, first.worker)
     cluster.add_worker()
     with cluster.client() as client:
         found = [jobs.wait(client, name, timeout=200) for name in models]
+        assert [each.state for each in found] == ["done", "done", "cancelled"], found
+        assert found[0].attempt == 2
+        assert not is_model(models["seed-7"], storage_options=options)
+        submitted(client, "seed-7")  # and goes on
+        assert jobs.wait(client, "seed-7", timeout=200).state == "done"
         client.wait_for_workers(2, timeout=200)
-    assert [each.state for each in found] == ["done", "done"], found
-    assert found[0].attempt == 2
-    for seed, model in zip((5, 6), models.values(), strict=True):
-        url = f"memory://servers/{seed}"
-        jobs.fit(rows, model=url, random_state=seed, engine="local", overwrite=True, **FIT)
+    for name, model in models.items():
+        url = f"memory://servers/{name}"
+        given = {**FIT, "random_state": int(name[-1])}
+        jobs.fit(rows, model=url, engine="local", overwrite=True, **given)
         written, expected = load_document(model, options), load_document(url)
         assert written.centres.tobytes() == expected.centres.tobytes()
         assert (written.inertia, written.n_iter) == (expected.inertia, expected.n_iter)

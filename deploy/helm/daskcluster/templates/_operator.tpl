@@ -1,14 +1,14 @@
-{{- /* A cluster as the Dask operator has it: (dict "root" $ "name" "...") */ -}}
+{{- /* A cluster as the Dask operator has it: (dict "root" $ "cluster" "...") */ -}}
 {{- define "daskcluster.clusterSpec" -}}
 scheduler:
   metadata:
     {{- include "daskcluster.podMetadata" (dict "root" .root "component" "scheduler") | nindent 4 }}
   spec:
-    {{- include "daskcluster.schedulerPod" .root | nindent 4 }}
+    {{- include "daskcluster.schedulerPod" . | nindent 4 }}
   service:
     type: {{ .root.Values.scheduler.service.type }}
     selector:
-      dask.org/cluster-name: {{ .name }}
+      dask.org/cluster-name: {{ .cluster }}
       dask.org/component: scheduler
     ports:
       - name: tcp-comm
@@ -24,5 +24,5 @@ worker:
   metadata:
     {{- include "daskcluster.podMetadata" (dict "root" .root "component" "worker") | nindent 4 }}
   spec:
-    {{- include "daskcluster.workerPod" .root | nindent 4 }}
+    {{- include "daskcluster.workerPod" . | nindent 4 }}
 {{- end -}}

@@ -77,10 +77,9 @@ envFrom:
 env:
   - name: DASK_TEMPORARY_DIRECTORY
     value: /scratch
-{{- if eq .root.Values.mode "deployment" }}
+  {{- /* Also for the Dask operator, whose own would not be that of an encrypted scheduler. */}}
   - name: DASK_SCHEDULER_ADDRESS
-    value: {{ include "daskcluster.schedulerAddress" .root }}
-{{- end }}
+    value: {{ include "daskcluster.schedulerAddress" . }}
 {{- if .root.Values.tls.enabled }}
   - name: DASK_DISTRIBUTED__COMM__DEFAULT_SCHEME
     value: tls
@@ -127,16 +126,18 @@ timeoutSeconds: {{ .root.Values.probes.timeoutSeconds }}
 failureThreshold: {{ .root.Values.probes.failureThreshold }}
 {{- end -}}
 
+{{- /* (dict "root" $ "cluster" "..."), as the address above */ -}}
 {{- define "daskcluster.schedulerPod" -}}
-{{ include "daskcluster.pod" (dict "root" . "role" .Values.scheduler) }}
+{{- $own := dict "root" .root "cluster" .cluster "role" .root.Values.scheduler -}}
+{{ include "daskcluster.pod" $own }}
 terminationGracePeriodSeconds: 30
 containers:
   - name: scheduler
     args:
       - scheduler
       - --host
-      - {{ include "daskcluster.scheme" . }}://0.0.0.0
-      {{- with .Values.scheduler.extraArgs }}
+      - {{ include "daskcluster.scheme" .root }}://0.0.0.0
+      {{- with .root.Values.scheduler.extraArgs }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
     ports:
@@ -149,10 +150,10 @@ containers:
       periodSeconds: 2
       failureThreshold: 60
     readinessProbe:
-      {{- include "daskcluster.looks" (dict "root" . "port" "http-dashboard") | nindent 6 }}
+      {{- include "daskcluster.looks" (dict "root" .root "port" "http-dashboard") | nindent 6 }}
     livenessProbe:
-      {{- include "daskcluster.looks" (dict "root" . "port" "http-dashboard") | nindent 6 }}
-    {{- include "daskcluster.container" (dict "root" . "role" .Values.scheduler) | nindent 4 }}
+      {{- include "daskcluster.looks" (dict "root" .root "port" "http-dashboard") | nindent 6 }}
+    {{- include "daskcluster.container" $own | nindent 4 }}
 {{- end -}}
 
 {{- define "daskcluster.threads" -}}
@@ -169,23 +170,25 @@ containers:
 {{- end -}}
 
 {{- define "daskcluster.workerPod" -}}
-{{ include "daskcluster.pod" (dict "root" . "role" .Values.worker) }}
-terminationGracePeriodSeconds: {{ .Values.worker.terminationGracePeriodSeconds }}
+{{- $pod := list (dict "name" "POD_NAME" "valueFrom" (dict "fieldRef" (dict "fieldPath" "metadata.name"))) -}}
+{{- $own := dict "root" .root "cluster" .cluster "role" .root.Values.worker "env" $pod -}}
+{{ include "daskcluster.pod" $own }}
+terminationGracePeriodSeconds: {{ .root.Values.worker.terminationGracePeriodSeconds }}
 containers:
   - name: worker
     args:
       - worker
       - --name
-      - {{ ternary "$(DASK_WORKER_NAME)" "$(POD_NAME)" (eq .Values.mode "operator") }}
+      - {{ ternary "$(DASK_WORKER_NAME)" "$(POD_NAME)" (eq .root.Values.mode "operator") }}
       - --nthreads
-      - {{ include "daskcluster.threads" . | quote }}
+      - {{ include "daskcluster.threads" .root | quote }}
       - --memory-limit
       - auto
       - --worker-port
       - "8789"
       - --nanny-port
       - "8790"
-      {{- with .Values.worker.extraArgs }}
+      {{- with .root.Values.worker.extraArgs }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
     ports:
@@ -199,11 +202,10 @@ containers:
       httpGet: {path: /health, port: http-dashboard}
       periodSeconds: 10
       timeoutSeconds: 10
-      failureThreshold: {{ .Values.probes.startupFailureThreshold }}
+      failureThreshold: {{ .root.Values.probes.startupFailureThreshold }}
     livenessProbe:
-      {{- include "daskcluster.looks" (dict "root" . "port" "http-dashboard") | nindent 6 }}
-    {{- $pod := list (dict "name" "POD_NAME" "valueFrom" (dict "fieldRef" (dict "fieldPath" "metadata.name"))) }}
-    {{- include "daskcluster.container" (dict "root" . "role" .Values.worker "env" $pod) | nindent 4 }}
+      {{- include "daskcluster.looks" (dict "root" .root "port" "http-dashboard") | nindent 6 }}
+    {{- include "daskcluster.container" $own | nindent 4 }}
 {{- end -}}
 
 {{- /* A pod of the command line: (dict "root" $ "role" .Values.job "restart" "Never" "jobName" "...") */ -}}
