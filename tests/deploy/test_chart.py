@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,14 @@ MATRIX: dict[str, dict[str, Any]] = {
 MATRIX |= {f"example-{file.stem}": yaml.safe_load(file.read_text()) for file in EXAMPLES}
 
 
+@cache
 def crds() -> dict[str, Any]:
     """Return the schemas of the Dask operator by kind."""
     package = pytest.importorskip("dask_kubernetes", reason="dask-kubernetes is not installed")
     found = {}
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # nearly a megabyte
     for file in Path(package.__file__).parent.rglob("crds/*.yaml"):
-        for definition in yaml.safe_load_all(file.read_text()):
+        for definition in yaml.load_all(file.read_text(), loader):
             names = definition["spec"]["names"]
             found[names["kind"]] = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert {"DaskCluster", "DaskJob"} <= set(found)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from distributed import Client
 
+from daskcluster import jobs
 from daskcluster.data.convert import convert
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 
@@ -30,6 +31,17 @@ def soon(condition: Callable[[], Any], seconds: float = 240.0) -> Any:
             return found
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.15)
+
+
+def reached(client: Client, name: str, iteration: int) -> jobs.JobStatus:
+    """Return how a job stands that has made so many iterations, or fail if it ends before."""
+
+    def there() -> Any:
+        found = jobs.status(client, name)
+        assert not found.is_over, found
+        return found if (found.iteration or 0) >= iteration else None
+
+    return soon(there)
 
 
 class Cluster:
@@ -52,6 +64,9 @@ class Cluster:
 
     def add_worker(self) -> None:
         self._processes.append(self._start("worker", "--no-nanny", "--nthreads", "1"))
+
+    def kill_scheduler(self) -> None:
+        self._processes[0].kill()
 
     def client(self) -> Client:
         return Client(scheduler_file=str(self._file), set_as_default=False, timeout=200)

@@ -24,7 +24,7 @@ from daskcluster.errors import (
 from daskcluster.jobs.lease import folder_of
 from daskcluster.models.persist import is_model, load_document
 from tests.data.conftest import SECRET
-from tests.jobs.conftest import Cluster, kill_worker, soon
+from tests.jobs.conftest import Cluster, kill_worker, reached, soon
 from tests.streaming.feeds import OPTIONS, portion, put
 
 FIT: dict[str, Any] = {
@@ -58,15 +58,6 @@ def submit(client: Client, source: str, endpoint: Any, name: str, **changes: Any
     given = {**FIT, "model": model, "storage_options": endpoint, **changes}
     jobs.submit(client, jobs.fit, source, name=name, **given)
     return model
-
-
-def reached(client: Client, name: str, iteration: int) -> jobs.JobStatus:
-    def there() -> Any:
-        found = jobs.status(client, name)
-        assert not found.is_over, found
-        return found if (found.iteration or 0) >= iteration else None
-
-    return soon(there)
 
 
 def ended(client: Client, name: str) -> jobs.JobStatus:

@@ -5,13 +5,11 @@ Each stands in a network namespace, joined by a bridge; needs root and iproute2.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +20,7 @@ import pytest
 
 from daskcluster import jobs
 from daskcluster.models.persist import load_document
-from tests.jobs.conftest import ROOT, soon
+from tests.jobs.conftest import ROOT, reached, soon
 
 # A run of its own has names and addresses of its own: several may go on at once.
 _MINE = os.getpid()
@@ -191,7 +189,7 @@ def test_a_host_is_cut_off_in_the_middle(
         jobs.submit(
             client, jobs.fit, source, name=bucket, model=model, storage_options=options, **FIT
         )
-        status = soon(lambda: at_iteration(client, bucket, 5))
+        status = reached(client, bucket, 5)
         names = {
             worker: info["name"]
             for worker, info in client.scheduler_info(n_workers=-1)["workers"].items()
@@ -217,10 +215,3 @@ def connected() -> Any:
         return Client(f"tcp://{address('scheduler')}:8786", set_as_default=False, timeout=60)
     except OSError:
         return None
-
-
-def at_iteration(client: Any, name: str, iteration: int) -> Any:
-    found = jobs.status(client, name)
-    assert not found.is_over, json.dumps(found.as_dict())
-    time.sleep(0.05)
-    return found if (found.iteration or 0) >= iteration else None

@@ -14,7 +14,7 @@ from daskcluster.data.convert import convert
 from daskcluster.errors import LeaseError
 from daskcluster.jobs.lease import Lease, folder_of
 from daskcluster.models.persist import is_model, load_document
-from tests.jobs.conftest import Cluster, kill_worker, soon
+from tests.jobs.conftest import Cluster, kill_worker, reached, soon
 from tests.jobs.leases import is_lost, take_at_once
 from tests.servers.conftest import Server
 from tests.streaming.feeds import OPTIONS, portion
@@ -59,17 +59,12 @@ def test_a_session_of_jobs(server: Server, cluster: Cluster) -> None:
         told = {**FIT, "model": models[name], "random_state": int(name[-1])}
         jobs.submit(client, jobs.fit, source, name=name, storage_options=options, **told)
 
-    def begun(client: Any, name: str, iteration: int) -> Any:
-        found = jobs.status(client, name)
-        assert not found.is_over, found
-        return found if (found.iteration or 0) >= iteration else None
-
     with cluster.client() as client:
         for name in models:
             submitted(client, name)
-        soon(lambda: begun(client, "seed-7", 1))
+        reached(client, "seed-7", 1)
         jobs.cancel(client, "seed-7")
-        first = soon(lambda: begun(client, "seed-5", 6))
+        first = reached(client, "seed-5", 6)
         kill_worker(client, first.worker)
     cluster.add_worker()
     with cluster.client() as client:
