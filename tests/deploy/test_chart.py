@@ -91,7 +91,7 @@ def test_objects_are_valid(manifests: list[dict[str, Any]]) -> None:
     for manifest in manifests:
         group = manifest["apiVersion"].partition("/")[0]
         if group == "kubernetes.dask.org":
-            jsonschema.validate(manifest, crds()[manifest["kind"]])
+            jsonschema.Draft202012Validator(crds()[manifest["kind"]]).validate(manifest)
         elif group != "monitoring.coreos.com":  # schemas of that operator come with it
             validator.validate(manifest, KUBERNETES, strict=True)
     names = [(m["kind"], m["metadata"]["name"]) for m in manifests]
