@@ -36,6 +36,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
         found.close()
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", ["deployment", pytest.param("operator", marks=pytest.mark.slow)])
 def test_the_rendered_commands_work_together(
     tmp_path: Path,
@@ -105,7 +106,7 @@ def test_the_rendered_commands_work_together(
         done = subprocess.run(
             [ENTRYPOINT, *job.arguments],
             env={**environment, **job.variables}, cwd=tmp_path,
-            capture_output=True, text=True, timeout=280, check=False,
+            capture_output=True, text=True, timeout=500, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr + (tmp_path / "log").read_text()
         found = json.loads(done.stdout.splitlines()[-1])

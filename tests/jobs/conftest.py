@@ -22,7 +22,7 @@ from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def soon(condition: Callable[[], Any], seconds: float = 240.0) -> Any:
+def soon(condition: Callable[[], Any], seconds: float = 500.0) -> Any:
     """Return the first true answer, or fail."""
     deadline = time.monotonic() + seconds
     while True:

@@ -38,16 +38,8 @@ def cluster(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         cluster.close()
 
 
-@pytest.mark.parametrize(
-    "server",
-    # In the order of the fixture, so that each server starts once.
-    [
-        pytest.param("moto", marks=pytest.mark.slow),
-        "ceph",
-        pytest.param("azurite", marks=pytest.mark.slow),
-    ],
-    indirect=True,
-)
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_session_of_jobs(server: Server, cluster: Cluster) -> None:
     """Three jobs at once outlive their client; one is cancelled, a worker is killed."""
     rows = np.random.default_rng(1).random((30_000, 8), np.float32)
