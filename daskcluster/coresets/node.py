@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -46,6 +47,11 @@ class LeafSettings:
     unit: bool = False
     forgetting: Forgetting = field(default_factory=Forgetting)
 
+    @property
+    def keeps_all(self) -> bool:
+        """Whether a leaf keeps all of its rows: then nothing is drawn, and nothing merged."""
+        return self.size >= self.leaf_rows
+
 
 @dataclass(frozen=True)
 class Node:
@@ -72,13 +78,19 @@ class Node:
     oldest: float
     newest: float
 
-    @property
+    @cached_property
     def weight(self) -> float:
+        """Their sum; asked for at every leaf, of every node."""
         return float(self.weights.sum())
 
     def weights_at(self, forgetting: Forgetting, now: float) -> np.ndarray:
         """Return what the rows weigh at `now`."""
         return self.weights * forgetting.left_of_span(self.oldest, self.newest, now=now)
+
+    def weight_at(self, forgetting: Forgetting, now: float) -> float:
+        """Return what the rows weigh together at `now`."""
+        left = forgetting.left_of_span(self.oldest, self.newest, now=now)
+        return self.weight if left == 1.0 else float((self.weights * left).sum())
 
 
 def leaf(rows: StreamRows, number: int, settings: LeafSettings) -> Node:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from daskcluster.coresets.carry import Carried, carried_ahead
 from daskcluster.coresets.node import LeafSettings, Node, leaf
 from daskcluster.coresets.stream_rows import Clock, StreamRows, joined_rows, stream_rows
 from daskcluster.coresets.tree import CoresetTree
 from daskcluster.data.process_local import ProcessLocal
 from daskcluster.typing import Dataset, Range, Recipe
-
-PIECE_BYTES = 32 << 20
-"""Rows that one task sums up: several chunks, for those at its edges are read twice."""
-
-_BYTES_IN_MEMORY = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -52,6 +48,8 @@ class Piece:
     head : StreamRows or None
         Rows that go into the leaf that was open.
     leaves : tuple of Node
+    carried : tuple of sequences of Node
+        For each of `leaves` the merges that it leads to.
     tail : StreamRows or None
         Rows of a leaf that stays open.
     leaf_rows : int
@@ -60,18 +58,19 @@ class Piece:
 
     head: StreamRows | None
     leaves: tuple[Node, ...]
+    carried: tuple[Carried, ...]
     tail: StreamRows | None
     leaf_rows: int
 
-    def leaves_into(self, tree: CoresetTree) -> Iterator[Node]:
+    def leaves_into(self, tree: CoresetTree) -> Iterator[tuple[Node, Carried]]:
         """Bring the piece into a tree; yield every full leaf, for the caller to push before the next."""
         if self.head is not None:
-            yield from tree.fill(self.head)
-        for node in self.leaves:
+            yield from ((node, ()) for node in tree.fill(self.head))
+        for node, carried in zip(self.leaves, self.carried, strict=True):
             tree.take(node, self.leaf_rows)
-            yield node
+            yield node, carried
         if self.tail is not None:
-            yield from tree.fill(self.tail)
+            yield from ((node, ()) for node in tree.fill(self.tail))
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,8 @@ class SumUp:
                 else:
                     leaves.append(leaf(full, next(numbers), self.settings))
         tail = joined_rows(open_rows).owned() if open_rows else None
-        return Piece(head, tuple(leaves), tail, leaf_rows)
+        carried = tuple(carried_ahead(leaves, self.settings))
+        return Piece(head, tuple(leaves), carried, tail, leaf_rows)
 
     def _numbers(self) -> Iterator[int]:
         number = self.position.n_leaves + (self.position.tail_rows > 0)
@@ -167,53 +167,3 @@ class SumUp:
                     chunk, np.dtype(settings.dtype), clock, settings.forgetting, part.span[0]
                 )
             first += part.n_rows
-
-
-@dataclass(frozen=True)
-class OpenPart:
-    """A dataset that was opened, and which of its rows come next."""
-
-    dataset: Dataset
-    span: Range
-    stamp: float | None = None
-
-
-def cut_pieces(
-    parts: Sequence[OpenPart], position: Position, settings: LeafSettings
-) -> list[SumUp]:
-    """Return the tasks that sum up rows, in order; they end where leaves do, as far as they can.
-
-    Parameters
-    ----------
-    parts : sequence of OpenPart
-        In the order of the stream.
-    position : Position
-        Of the first row.
-    settings : LeafSettings
-    """
-    tasks, current = list[SumUp](), list[Part]()
-    wanted = _step(parts, settings) - position.tail_rows
-    for part in parts:
-        recipe, opened = part.dataset.recipe(), ProcessLocal(part.dataset, "dataset")
-        start, stop = part.span
-        while start < stop:
-            last = min(stop, start + wanted)
-            current.append(Part(recipe, opened, (start, last), part.stamp))
-            wanted -= last - start
-            start = last
-            if not wanted:
-                tasks.append(SumUp(tuple(current), position, settings))
-                position, current = position.after(tasks[-1].n_rows, settings.leaf_rows), []
-                wanted = _step(parts, settings)
-    return [*tasks, SumUp(tuple(current), position, settings)] if current else tasks
-
-
-def _step(parts: Sequence[OpenPart], settings: LeafSettings) -> int:
-    """Return the rows of a piece: whole leaves."""
-    first = next((part for part in parts if part.span[1] > part.span[0]), None)
-    if first is None:
-        return settings.leaf_rows
-    n_rows = first.span[1] - first.span[0]
-    row_bytes = max(1, first.dataset.bytes_of(first.span) // n_rows)
-    n_bytes = _BYTES_IN_MEMORY if first.dataset.in_memory else PIECE_BYTES
-    return max(1, n_bytes // (row_bytes * settings.leaf_rows)) * settings.leaf_rows

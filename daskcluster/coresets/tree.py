@@ -11,21 +11,15 @@ they came.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 
 import numpy as np
 
+from daskcluster.coresets.carry import Carried, carry
 from daskcluster.coresets.merge_reduce import united
-from daskcluster.coresets.node import LeafSettings, Node, leaf, merged, retimed
+from daskcluster.coresets.node import LeafSettings, Node, leaf, retimed
 from daskcluster.coresets.stream_rows import StreamRows, joined_rows
 from daskcluster.sparse_rows import Rows
-
-FAN_IN = 4
-"""Neighbours that are merged into one."""
-
-MOST_LEVELS = 10
-"""The highest node takes what would be above it, so the tree has a bounded size whatever comes."""
 
 _MOST_PARTS = 64
 
@@ -110,11 +104,18 @@ class CoresetTree:
         self.n_rows += n_rows
         self._tick(node.newest)
 
-    def push(self, node: Node) -> None:
-        """Append a leaf, merging what is on one level, and drop what is forgotten."""
+    def push(self, node: Node, ready: Carried = ()) -> None:
+        """Append a leaf, merging what is on one level, and drop what is forgotten.
+
+        Parameters
+        ----------
+        node : Node
+        ready : sequence of Node
+            Merges that were made where the leaf was; see `carry`.
+        """
         self.n_leaves += 1
         self.nodes.append(node)
-        self._carry()
+        carry(self.nodes, self.settings, ready)
         self._forget()
 
     def _arrived(self, rows: StreamRows) -> None:
@@ -125,23 +126,11 @@ class CoresetTree:
     def _tick(self, tick: float) -> None:
         self.now = max(self.now, tick)
 
-    def _carry(self) -> None:
-        while True:
-            last = self.nodes[-FAN_IN:]
-            if len(last) < FAN_IN or last[0].level > last[-1].level or not self._may_meet(last):
-                return
-            node = merged(last, self.settings)
-            self.nodes[-FAN_IN:] = [replace(node, level=min(node.level, MOST_LEVELS))]
-
-    def _may_meet(self, nodes: Sequence[Node]) -> bool:
-        span = max(node.newest for node in nodes) - min(node.oldest for node in nodes)
-        return span <= self.settings.forgetting.most_span
-
     def _forget(self) -> None:
         forgetting = self.settings.forgetting
         if not forgetting.forgets:
             return
-        left = [float(node.weights_at(forgetting, self.now).sum()) for node in self.nodes]
+        left = [node.weight_at(forgetting, self.now) for node in self.nodes]
         least = _FORGOTTEN * sum(left)
         self.nodes = [node for node, weight in zip(self.nodes, left, strict=True) if weight > least]
 
@@ -171,7 +160,7 @@ class CoresetTree:
         """The weight that all rows have left."""
         forgetting, total = self.settings.forgetting, 0.0
         for node in self.nodes:
-            total += float(node.weights_at(forgetting, self.now).sum())
+            total += node.weight_at(forgetting, self.now)
         for rows in self.tail:
             weights = rows.weights_at(forgetting, self.now)
             total += float(len(rows)) if weights is None else float(weights.sum())
@@ -196,5 +185,5 @@ class CoresetTree:
         # High levels first, so that equal ones meet and are merged.
         for node in sorted([*mine, *theirs], key=lambda node: -node.level):
             self.nodes.append(node)
-            self._carry()
+            carry(self.nodes, self.settings)
         self._forget()

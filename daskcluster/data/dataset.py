@@ -15,6 +15,7 @@ from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES, group_chunks, read_spans
 from daskcluster.data.readahead import read_ahead
 from daskcluster.data.scaled_recipe import ScaledRecipe
+from daskcluster.data.shared_reads import SharedReads
 from daskcluster.data.stores import Location
 from daskcluster.data.witness import Witness, witness
 from daskcluster.errors import InvalidParameterError
@@ -75,6 +76,7 @@ class RowDataset(ABC):
         self._edges = edges
         self.own_weights: RowWeights | None = None
         self.scaling: FeatureScaling | None = None
+        self.shared_reads: SharedReads | None = None
 
     # -- what a subclass provides ----------------------------------------------------------
 
@@ -201,8 +203,24 @@ class RowDataset(ABC):
 
     # -- reading ---------------------------------------------------------------------------
 
+    def sharing(self, ranges: Iterable[Range]) -> Self:
+        """Return the same rows, for readers in this process who want each of `ranges` once.
+
+        A storage chunk that reaches over the ends of ranges is then read once for all of them.
+        """
+        if self.in_memory:
+            return self
+        twin = self._twin()
+        reads = [part for span in ranges for part in self._reads(span)]
+        twin.shared_reads = SharedReads(self._edges, reads)
+        return twin
+
     def read(self, span: Range) -> Chunk:
         """Return the rows and weights of one span; runs in a reading thread."""
+        shared = self.shared_reads
+        return self._read_alone(span) if shared is None else shared.read(span, self._read_alone)
+
+    def _read_alone(self, span: Range) -> Chunk:
         start, stop = span
         weights = None if self.own_weights is None else self.own_weights.read(start, stop)
         return Chunk(self._scaled(self.fetch(start, stop)), start, weights)

@@ -7,10 +7,11 @@ is computed from the state and does not change it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
+from daskcluster.coresets.carry import Carried
 from daskcluster.coresets.node import LeafSettings, Node
 from daskcluster.coresets.pieces import Piece, Position
 from daskcluster.coresets.stream_rows import StreamRows
@@ -95,16 +96,16 @@ class StreamFold:
 
     def add(self, rows: StreamRows, callbacks: Sequence[Callback] = ()) -> None:
         """Fold rows in."""
-        self._push(self.tree.fill(rows), callbacks)
+        self._push(((node, ()) for node in self.tree.fill(rows)), callbacks)
 
     def add_piece(self, piece: Piece, callbacks: Sequence[Callback] = ()) -> None:
         """Fold in what is left of rows that were summed up elsewhere."""
         self._push(piece.leaves_into(self.tree), callbacks)
 
-    def _push(self, leaves: Iterator[Node], callbacks: Sequence[Callback]) -> None:
-        for node in leaves:
+    def _push(self, leaves: Iterable[tuple[Node, Carried]], callbacks: Sequence[Callback]) -> None:
+        for node, carried in leaves:
             became_high = self._measure(node)
-            self.tree.push(node)
+            self.tree.push(node, carried)
             self.since += node.weight
             self.since_fresh += node.weight
             if became_high:

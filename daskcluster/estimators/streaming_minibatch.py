@@ -8,7 +8,7 @@ the leaf. No rows are kept but those of the leaf that is not full.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from daskcluster.algorithms.minibatch_reassign import Reassignment
 from daskcluster.chunkwise.minibatch import Batch, MiniBatchStepper, MovingCentres
+from daskcluster.coresets.carry import Carried
 from daskcluster.coresets.node import Node
 from daskcluster.engine.local import default_threads
 from daskcluster.estimators.initial import method_for
@@ -204,8 +205,8 @@ class MiniBatchFold(StreamFold):
 
     most_found: ClassVar[int] = sys.maxsize
 
-    def _push(self, leaves: Iterator[Node], callbacks: Sequence[Callback]) -> None:
-        for node in leaves:
+    def _push(self, leaves: Iterable[tuple[Node, Carried]], callbacks: Sequence[Callback]) -> None:
+        for node, _ in leaves:
             became_high = self._measure(node)
             self.tree.n_leaves += 1  # no node stays
             if became_high:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 
+from daskcluster.coresets.cutting import OpenPart, cut_pieces
 from daskcluster.coresets.forgetting import Forgetting
-from daskcluster.coresets.pieces import OpenPart, cut_pieces
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidParameterError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from daskcluster.coresets.pieces import PIECE_BYTES
+from daskcluster.coresets.cutting import PIECE_BYTES
 from daskcluster.engine.memory import Footprint
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.inputs import check_enough_rows

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from daskcluster.algorithms.local_search import LEAST_GAIN, swap_centres
 from daskcluster.algorithms.matching import is_the_same
 from daskcluster.data.open import open_dataset
+from daskcluster.engine.local import LocalEngine
 from daskcluster.estimators.initial import is_method, method_for, unit_rows
 from daskcluster.estimators.kmeans import KMeans
 from daskcluster.estimators.streaming_drift import nearest_with_distances
@@ -21,6 +22,8 @@ from daskcluster.sparse_rows import Rows, dense_rows
 _MOST_SEARCHES = 8
 """Local searches, each followed by Lloyd's algorithm: two or three do until one is in vain."""
 _CANDIDATES = 8
+_SHORT_PASS = 1 << 27
+"""Multiplications: some milliseconds of one thread."""
 _LEAST_GAIN = 0.3
 
 
@@ -278,6 +281,7 @@ class _Refit:
             metric=settings.metric,
             chain_length=settings.chain_length,
             random_state=int(Key(settings.seed, "refit", self.n_rows).generator().integers(2**31)),
+            engine=self._engine(n_clusters),
         )
         with warnings.catch_warnings():
             # A summary of few distinct rows is no fault of the caller's.
@@ -295,6 +299,11 @@ class _Refit:
             method_for(settings.init, in_memory=True) if before is None else before.seeding,
         )
         return found if before is None else self._dated(found, before)
+
+    def _engine(self, n_clusters: int) -> LocalEngine:
+        """Return one thread for a short pass: handing it over takes longer while leaves are being made."""
+        n, d = self.rows.shape
+        return LocalEngine(1 if n * d * n_clusters <= _SHORT_PASS else None)
 
     def _dated(self, found: StreamCentres, before: StreamCentres) -> StreamCentres:
         """Return centres with the births of those that were there before."""

@@ -7,7 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 
-from daskcluster.coresets.pieces import OpenPart, Piece, SumUp, cut_pieces
+from daskcluster.coresets.cutting import OpenPart, cut_pieces
+from daskcluster.coresets.pieces import Piece, SumUp
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, InvalidParameterError
 from daskcluster.estimators.streaming_fold import StreamFold

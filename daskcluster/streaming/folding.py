@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.coresets.pieces import OpenPart
+from daskcluster.coresets.cutting import OpenPart
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine

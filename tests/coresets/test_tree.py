@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from daskcluster.chunk import Chunk
+from daskcluster.coresets import carry as carrying
+from daskcluster.coresets.cutting import OpenPart, cut_pieces
 from daskcluster.coresets.forgetting import Forgetting
-from daskcluster.coresets.node import LeafSettings
-from daskcluster.coresets.pieces import OpenPart, Position, cut_pieces
-from daskcluster.coresets.stream_rows import Clock, stream_rows
+from daskcluster.coresets.node import LeafSettings, leaf, merged
+from daskcluster.coresets.pieces import Position
+from daskcluster.coresets.stream_rows import Clock, StreamRows, stream_rows
 from daskcluster.coresets.tree import CoresetTree
 from daskcluster.data.open import open_dataset
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
@@ -47,8 +50,8 @@ def by_pieces(rows, cuts, **changes):
         dataset = open_dataset(rows[first:last])
         parts = [OpenPart(dataset, (0, middle)), OpenPart(dataset, (middle, last - first))]
         for task in cut_pieces(parts, position, tree.settings):
-            for node in task().leaves_into(tree):
-                tree.push(node)
+            for node, carried in task().leaves_into(tree):
+                tree.push(node, carried)
     return tree
 
 
@@ -79,6 +82,49 @@ def test_portions_do_not_matter(forgetting, cuts, grow):
     assert same(whole, grow(ROWS, cuts, forgetting=forgetting))
     assert whole.n_rows == len(ROWS)
     assert whole.tail_rows == 45
+
+
+@pytest.mark.parametrize("first", [0, 250, 1333])
+def test_merges_come_with_the_leaves(first, monkeypatch):
+    whole = grown()
+    calls = []
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return merged(*arguments)
+
+    tree = grown(ROWS[:first])
+    dataset = open_dataset(ROWS)
+    position = Position(tree.n_leaves, tree.tail_rows, tree.now)
+    (task,) = cut_pieces([OpenPart(dataset, (first, len(ROWS)))], position, tree.settings)
+    piece = task()
+    monkeypatch.setattr(carrying, "merged", counted)
+    for node, carried in piece.leaves_into(tree):
+        tree.push(node, carried)
+    assert same(whole, tree)
+    # Left are the four of which some came before, and the sixteen in which those are.
+    assert len(calls) == (2 if first else 0)
+
+
+def test_merges_that_do_not_fit_are_made():
+    # Leaves are forgotten, so that others than those of a counter meet.
+    short = Forgetting(half_life=40.0)
+    assert same(grown(forgetting=short), by_pieces(ROWS, (), forgetting=short))
+    node = leaf(StreamRows(ROWS[:100]), 0, settings())
+    nodes = [replace(node, first=number, stop=number + 1) for number in (0, 1, 3, 4)]
+    ready = replace(node, level=1, first=0, stop=5, weights=np.zeros(20))
+    carrying.carry(nodes, settings(), [ready])
+    assert [each.weight for each in nodes] == [pytest.approx(400.0)]
+
+
+def test_pieces_end_where_merges_do():
+    dataset = open_dataset(np.zeros((40_000, 8)))  # half a leaf of 4 MB, and more in all
+    many = settings(leaf_rows=10_000, size=10)
+    tasks = cut_pieces([OpenPart(dataset, (0, 40_000))] * 8, Position(3, 500, 0.0), many)
+    ends = [task.position.n_leaves for task in tasks]
+    assert {end % 4 for end in ends[1:]} == {0}
+    assert ends[:3] == [3, 4, 8]
+    assert [task.position.tail_rows for task in tasks[1:]] == [0] * (len(tasks) - 1)
 
 
 def test_sparse_rows_make_a_tree_too():

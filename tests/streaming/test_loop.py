@@ -13,7 +13,7 @@ import zarr
 
 import daskcluster as dc
 from daskcluster import jobs
-from daskcluster.coresets import pieces
+from daskcluster.coresets import cutting
 from daskcluster.data.sparse_write import write_csr
 from daskcluster.errors import CheckpointError, InvalidParameterError
 from daskcluster.events import DriftFound, Event, Notice
@@ -322,7 +322,7 @@ def test_drift_is_told_and_a_command_run(tmp_path: Path) -> None:
 
 
 def test_drift_is_told_once_where_objects_are_bad(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 1)  # a leaf each: some are folded before one is bad
+    monkeypatch.setattr(cutting, "PIECE_BYTES", 1)  # a leaf each: some are folded before one is bad
     feed, heard = tmp_path / "feed", list[Event]()
     for number in range(4):
         put(feed, number, portion(number, 1024))
