@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ _LEAST_BLOCK_ROWS = 256
 _EXACT_IN_FLOAT32 = frozenset("float32 float16 int8 uint8 int16 uint16 bool".split())
 
 
+@cache
 def compute_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the floating dtype in which rows of `dtype` are computed.
 
