@@ -81,3 +81,17 @@ class JobNotFoundError(DaskClusterError, LookupError):
 
 class BenchmarkError(DaskClusterError, RuntimeError):
     """Some cells of a comparison could not be measured; the others were, and are kept."""
+
+
+_FROM_OUTSIDE = (EngineError, MemoryError, OSError, KeyboardInterrupt, SystemExit)
+
+
+def comes_from_outside(error: BaseException) -> bool:
+    """Return True for what ends work that was right: the same call may go on later.
+
+    Examples
+    --------
+    >>> comes_from_outside(SchedulerUnreachableError()), comes_from_outside(InvalidDataError())
+    (True, False)
+    """
+    return isinstance(error, _FROM_OUTSIDE) and not isinstance(error, FileExistsError)

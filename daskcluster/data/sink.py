@@ -143,6 +143,7 @@ class ZarrSink:
         try:
             yield self
             self.commit()
-        except BaseException:
+        except BaseException as error:
+            self.staging.tell(error)
             self.abort()
             raise

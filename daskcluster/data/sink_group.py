@@ -136,6 +136,7 @@ class GroupSink:
         try:
             yield self
             self.commit()
-        except BaseException:
+        except BaseException as error:
+            self.staging.tell(error)
             self.abort()
             raise

@@ -21,7 +21,12 @@ from typing import Any
 from daskcluster.data.nodes import PARTIAL_MARK
 from daskcluster.data.patience import patiently
 from daskcluster.data.stores import Location, explain, locate
-from daskcluster.errors import DaskClusterError, DatasetNotFoundError, OutputExistsError
+from daskcluster.errors import (
+    DaskClusterError,
+    DatasetNotFoundError,
+    OutputExistsError,
+    comes_from_outside,
+)
 
 _METADATA = ("zarr.json", ".zarray", ".zgroup")
 
@@ -178,6 +183,14 @@ class Staging:
                 "replaced. Choose another name or pass overwrite=True."
             ) from error
         shutil.rmtree(replaced, ignore_errors=True)
+
+    def tell(self, error: BaseException) -> None:
+        """Add to an error that what was written stays, if it does and the error comes from outside."""
+        if self.stays and self.mark and comes_from_outside(error):
+            error.add_note(
+                f"The finished rows of {self.target.url!r} are kept: the same call with resume=True "
+                "goes on with them."
+            )
 
     def abort(self) -> None:
         """Remove what has been written, unless it `stays`; the target stays absent, or as it was.

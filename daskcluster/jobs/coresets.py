@@ -11,6 +11,7 @@ from daskcluster.data.weighted_store import KINDS
 from daskcluster.events import Callback
 from daskcluster.jobs.outputs import check_outputs
 from daskcluster.jobs.run import Run
+from daskcluster.models.checkpoint import told_where
 from daskcluster.models.record import CoresetRecord
 
 
@@ -86,7 +87,8 @@ def build_coreset(
         engine=engine,
         callbacks=callbacks,
     )
-    with run:
+    place = None if checkpoint is None else locate(checkpoint, storage_options)
+    with run, told_where(place, "the draw"):
         before = run.earlier(CoresetRecord)
         if before is not None:
             return before
@@ -101,7 +103,6 @@ def build_coreset(
         from daskcluster.estimators.coreset import LightweightCoreset
         from daskcluster.estimators.coreset_quality import coreset_quality
 
-        place = None if checkpoint is None else locate(checkpoint, storage_options)
         kept = run.keeping("coreset", {"checkpoint": place})
         drawn = LightweightCoreset(
             size,
@@ -110,6 +111,7 @@ def build_coreset(
             callbacks=run.callbacks,
             **kept,
         ).fit(dataset, resume=run.goes_on("coreset", resume=resume))
+        run.tally.at_least(drawn.passes_, drawn.bytes_read_)
         run.begin_output()
         options = None if storage_options is None else dict(storage_options)
         drawn.save(output, overwrite=overwrite, storage_options=options)

@@ -20,6 +20,7 @@ from daskcluster.jobs.lease import Holder, Lease, folder_of
 from daskcluster.jobs.naming import check_name, name_of_key
 from daskcluster.jobs.tally import Tally
 from daskcluster.jobs.watch import Watch
+from daskcluster.models.checkpoint import tell_where
 from daskcluster.models.record import Record
 from daskcluster.parameters.catalogue import find_algorithm
 from daskcluster.typing import Dataset, Reach
@@ -231,6 +232,9 @@ class Run:
             error.__cause__ = error.__context__ = None
         if isinstance(error, LeaseError) and self._lease is not None and self._lease.is_held:
             return  # the run that took over speaks for the job
+        if error is not None and self._keeps and self._lease is not None:
+            what, again = f"the job {self.name!r}", "the same call under the same name"
+            tell_where(error, self._lease.folder, what, again)
         if error is None:
             record = None if self._record is None else self._record.as_dict()
             self._announce("done", record=record)

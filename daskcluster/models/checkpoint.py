@@ -29,8 +29,8 @@ from daskcluster.errors import (
     CheckpointError,
     DaskClusterError,
     DatasetNotFoundError,
-    EngineError,
     ModelFormatError,
+    comes_from_outside,
 )
 from daskcluster.models.document import HEAD, Document, Form, read_body, sealed, unsealed
 from daskcluster.models.folder import Folder
@@ -254,24 +254,41 @@ class CheckpointFolder:
 
 
 @contextmanager
-def told_where(place: Location | None) -> Iterator[None]:
+def told_where(place: Location | None, what: str = "the fit") -> Iterator[None]:
     """Let what ends a fit from outside say that its state is kept, if it is.
 
     Parameters
     ----------
     place : Location or None
         The folder that fits share; None where no state is kept.
+    what : str
+        What has the state, for the message.
     """
     try:
         yield
-    except (EngineError, MemoryError, OSError, KeyboardInterrupt, SystemExit) as error:
-        exists = isinstance(error, FileExistsError)
-        if place is not None and not exists and _holds_commits(place):
-            error.add_note(
-                f"The state of the fit is kept at {place.url!r}: the same call with resume=True "
-                "goes on from it."
-            )
+    except BaseException as error:
+        if place is not None:
+            tell_where(error, place, what)
         raise
+
+
+def tell_where(
+    error: BaseException, place: Location, what: str, again: str = "the same call with resume=True"
+) -> None:
+    """Add to an error where state is kept, if it comes from outside and there is a commit.
+
+    Parameters
+    ----------
+    error : BaseException
+    place : Location
+        The folder that fits share.
+    what : str
+        What has the state.
+    again : str
+        What goes on from it.
+    """
+    if comes_from_outside(error) and _holds_commits(place):
+        error.add_note(f"The state of {what} is kept at {place.url!r}: {again} goes on from it.")
 
 
 def _holds_commits(place: Location) -> bool:

@@ -62,6 +62,30 @@ def test_another_writer_goes_on(place: Any, asked: bool) -> None:
         assert os.listdir(Path(place[0]).parent) == ["l.zarr"]
 
 
+@pytest.mark.parametrize(
+    ("resume", "error", "told"),
+    [
+        (True, ConnectionResetError, True),
+        (True, KeyboardInterrupt, True),
+        (False, KeyboardInterrupt, False),  # nothing stays
+        (True, ZeroDivisionError, False),  # and would come again
+    ],
+)
+def test_what_ends_it_from_outside_says_that_it_goes_on(
+    place: Any, resume: bool, error: type[BaseException], told: bool
+) -> None:
+    def fail() -> None:
+        with make(place, resume=resume).transaction() as sink:
+            fill(sink, BLOCKS[0])
+            raise error
+
+    with pytest.raises(error) as caught:
+        fail()
+    note = f"The finished rows of {make(place).staging.target.url!r} are kept: the same call with "
+    note += "resume=True goes on with them."
+    assert getattr(caught.value, "__notes__", []) == ([note] if told else [])
+
+
 def test_what_is_finished_outlives_an_error(place: Any) -> None:
     def fail(*blocks: tuple[int, int]) -> None:
         with make(place, resume=True).transaction() as sink:

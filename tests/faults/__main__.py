@@ -1,4 +1,4 @@
-"""``python -m tests.faults trials``: kill workers, schedulers and clients of real fits, and count."""
+"""``python -m tests.faults trials``: kill workers, schedulers and clients of real work, and count."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.harness import machine, write_section
-from tests.faults.fits import FITS
+from tests.faults import slow_worker
 from tests.faults.processes import preload
-from tests.faults.slow_worker import measure
 from tests.faults.summary import markdown, summary
 from tests.faults.trials import KINDS, NOTICE_SECONDS, Arena, Outcome, Plan, plans
+from tests.faults.works import WORKS
 
 QUICK = 6
 SECONDS_A_TRIAL, SECONDS_A_FIT = 7, 6
@@ -31,9 +31,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--estimators",
         type=lambda text: tuple(text.split(",")),
-        default=tuple(FITS),
+        default=WORKS,
         metavar="NAME,...",
-        help="algorithms of the command line; default: all",
+        help="algorithms of the command line, and 'coreset command', 'predict command'; default: all",
     )
     found.add_argument(
         "--kinds", type=lambda text: tuple(text.split(",")), default=KINDS, metavar="KIND,..."
@@ -65,6 +65,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     found.add_argument(
         "--output", type=Path, metavar="FILE.md", help="replace the table's section in this file"
+    )
+    found.add_argument(
+        "--note", default="", metavar="TEXT", help="say so under the command: of the machine, say"
     )
     found.add_argument("--scratch", type=Path, metavar="DIR")
     return found
@@ -139,23 +142,28 @@ def unfinished(options: argparse.Namespace, log: Path) -> list[Plan]:
     ]
 
 
+def publish(options: argparse.Namespace, section: str, words: str, tables: str) -> None:
+    """Print a section of the page, and write it if there is a page."""
+    made = f"Made by `python -m tests.faults {words}`. {options.note}".strip()
+    text = "\n".join([made, "", *(f"- {line}" for line in machine()), "", tables])
+    sys.stdout.write(text + "\n")
+    if options.output is not None:
+        write_section(options.output, section, text)
+
+
 def report(options: argparse.Namespace, log: Path, seconds: float) -> int:
     """Write what the trials of the log came to; return the exit code."""
     done = finished(log)
     found = summary([done[number] for number in sorted(done) if number < options.trials])
-    words = f"python -m tests.faults trials --trials {options.trials} --seed {options.seed}"
-    if options.estimators != tuple(FITS):
+    words = f"trials --trials {options.trials} --seed {options.seed}"
+    if options.estimators != WORKS:
         words += f" --estimators {','.join(options.estimators)}"
     if options.timeout != NOTICE_SECONDS:
         words += f" --timeout {options.timeout:g}"
-    found |= {"command": words, "machine": machine(), "seconds": seconds}
     if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
-    text = "\n".join([f"Made by `{words}`.", "", *(f"- {x}" for x in found["machine"]), ""])
-    text += "\n" + markdown(found, options.timeout)
-    sys.stdout.write(text + "\n")
-    if options.output is not None:
-        write_section(options.output, "faults", text)
+        facts = {"command": words, "machine": machine(), "seconds": seconds}
+        options.json.write_text(json.dumps(found | facts, indent=1) + "\n")
+    publish(options, "faults", words, markdown(found, options.timeout))
     whole = found["all"]
     return int(bool(whole["wrong"] or whole["recovered"] < whole["trials"]))
 
@@ -167,7 +175,8 @@ def main(arguments: list[str] | None = None) -> int:
         options.trials, options.estimators = QUICK, options.estimators[:2]
     with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
         if options.name == "slow-worker":
-            sys.stdout.write(json.dumps(measure(Path(folder)), indent=1) + "\n")
+            found = slow_worker.measure(Path(folder))
+            publish(options, "slow-worker", "slow-worker", slow_worker.markdown(found))
             return 0
         log = options.resume_log or Path(folder) / "log"
         todo = unfinished(options, log)

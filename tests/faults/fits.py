@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +34,7 @@ FITS = {
     "mini-batch-kernel": "--max-iter 12 --batch-size 256 --truncation 100",
     "var-gmm": "--max-iter 6",
     "vc-gmm": "--coreset-size 2000 --max-iter 6",
+    "streaming": "--coreset-size 500 --max-iter 20",
 }
 """Parameters with which a fit takes a second or two, by algorithm."""
 
@@ -55,13 +58,32 @@ def write_rows(folder: Path, n_rows: int = N_ROWS) -> None:
         )
 
 
+def place_words(scheduler: str, timeout: float) -> list[str]:
+    """Return the flags that say where a command runs, and how long it waits for its scheduler."""
+    return ["--scheduler", scheduler, "--timeout", f"{timeout:g}", "--overwrite"]
+
+
+def digest_of(arrays: Mapping[str, np.ndarray], facts: str = "") -> str:
+    """Return a digest of all bits of arrays, and of what is told beside them."""
+    found = hashlib.sha256(facts.encode())
+    for name, array in arrays.items():
+        found.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return found.hexdigest()[:16]
+
+
+def is_whole(array: zarr.Array) -> bool:
+    """Return False for an array that can be opened though chunks of it are missing."""
+    return bool(array.nchunks_initialized == array.nchunks)
+
+
 @dataclass(frozen=True)
-class Fit:
-    """One fit, with a folder for its outputs.
+class Work(ABC):
+    """One command that is killed, with a folder for its outputs.
 
     Attributes
     ----------
     algorithm : str
+        Or the name of another command.
     data : Path
         Where `write_rows` wrote.
     folder : Path
@@ -73,54 +95,66 @@ class Fit:
     folder: Path
 
     @property
-    def resumes(self) -> bool:
-        """The algorithm keeps checkpoints."""
-        return "checkpoint" in find_algorithm(self.algorithm).parameters
-
-    @property
     def checkpoint(self) -> Path:
         return self.folder / "kept"
 
-    def arguments(
-        self, scheduler: str, *, resume: bool = False, timeout: float = TIMEOUT
-    ) -> list[str]:
-        """Return the arguments of the command; `timeout` is for answers of the scheduler, in seconds."""
-        source = "few" if self.algorithm in _FEW_ROWS else "rows"
-        words = ["fit", str(self.data / f"{source}.zarr"), "--algorithm", self.algorithm]
-        words += ["--n-clusters", str(N_CLUSTERS), "--random-state", "5"]
-        words += FITS[self.algorithm].split()
-        words += ["--model", str(self.folder / "m.zarr"), "--labels", str(self.folder / "l.zarr")]
-        words += ["--scheduler", scheduler, "--timeout", f"{timeout:g}", "--overwrite"]
-        if self.resumes:
-            words += ["--checkpoint", str(self.checkpoint), "--checkpoint-every", "1"]
-            words += ["--resume"] if resume else []
-        return words
+    @property
+    def kept_at(self) -> str:
+        """What an error has to name once something is committed."""
+        return str(self.checkpoint)
 
     def has_committed(self) -> bool:
         """Return True if there is something to resume from."""
         return any(self.checkpoint.glob("*/*/zarr.json"))
 
-    def digest(self) -> str:
-        """Return a digest of all bits of the model and the labels, and of how the fit ended."""
-        model = load_document(str(self.folder / "m.zarr"))
-        found = hashlib.sha256()
-        for name, array in sorted(model.arrays().items()):
-            found.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
-        found.update(
-            repr((model.n_iter, model.stop_reason, sorted(model.facts().items()))).encode()
-        )
-        found.update(zarr.open_array(self.folder / "l.zarr", mode="r")[:].tobytes())
-        return found.hexdigest()[:16]
+    @abstractmethod
+    def arguments(self, scheduler: str, *, resume: bool = False, timeout: float) -> list[str]:
+        """Return the arguments of the command; `timeout` is for answers of the scheduler, in seconds."""
 
+    @abstractmethod
+    def digest(self) -> str:
+        """Return a digest of all bits of the outputs, and of how the work ended."""
+
+    @abstractmethod
     def half_written(self) -> str:
         """Return which output can be opened though it is not whole; empty if there is none."""
+
+
+@dataclass(frozen=True)
+class Fit(Work):
+    """``daskcluster fit`` with one of the algorithms."""
+
+    @property
+    def resumes(self) -> bool:
+        """The algorithm keeps checkpoints."""
+        return "checkpoint" in find_algorithm(self.algorithm).parameters
+
+    def arguments(
+        self, scheduler: str, *, resume: bool = False, timeout: float = TIMEOUT
+    ) -> list[str]:
+        source = "few" if self.algorithm in _FEW_ROWS else "rows"
+        words = ["fit", str(self.data / f"{source}.zarr"), "--algorithm", self.algorithm]
+        words += ["--n-clusters", str(N_CLUSTERS), "--random-state", "5"]
+        words += FITS[self.algorithm].split()
+        words += ["--model", str(self.folder / "m.zarr"), "--labels", str(self.folder / "l.zarr")]
+        words += place_words(scheduler, timeout)
+        if self.resumes:
+            words += ["--checkpoint", str(self.checkpoint), "--checkpoint-every", "1"]
+            words += ["--resume"] if resume else []
+        return words
+
+    def digest(self) -> str:
+        model = load_document(str(self.folder / "m.zarr"))
+        facts = repr((model.n_iter, model.stop_reason, sorted(model.facts().items())))
+        labels = zarr.open_array(self.folder / "l.zarr", mode="r")[:]
+        return digest_of({**dict(sorted(model.arrays().items())), "labels": labels}, facts)
+
+    def half_written(self) -> str:
         model, labels = self.folder / "m.zarr", self.folder / "l.zarr"
         if os.path.exists(model):
             if not is_model(str(model)):
                 return "model"
             load_document(str(model))
-        if os.path.exists(labels):
-            array = zarr.open_array(labels, mode="r")
-            if array.nchunks_initialized != array.nchunks:
-                return "labels"
+        if os.path.exists(labels) and not is_whole(zarr.open_array(labels, mode="r")):
+            return "labels"
         return ""

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+import daskcluster.cli.coreset
+import daskcluster.cli.predict  # noqa: F401
 from daskcluster.engine.local import LocalEngine
 from daskcluster.estimators.load import named
 from daskcluster.parameters.catalogue import find_algorithm

@@ -82,3 +82,18 @@ def measure(folder: Path, speed: float = 0.25) -> dict[str, float]:
         "equal shares": 1 / speed,
         "perfect shares": 2 / (1 + speed),
     }
+
+
+def markdown(found: dict[str, float]) -> str:
+    """Return the table of ``docs/reliability.md``."""
+    equal, perfect = found["equal shares"], found["perfect shares"]
+    lines = [
+        "| two workers | an iteration, s | ratio |",
+        "|---|---|---|",
+        f"| of equal speed | {found['even']:.3f} | 1 |",
+        f"| one of them running {found['speed']:.0%} of the time | {found['uneven']:.3f} | "
+        f"{found['ratio']:.2f} |",
+        f"| the same, were each to keep half of the rows | | {equal:.2f} |",
+        f"| the same, were work to move without cost | | {perfect:.2f} |",
+    ]
+    return "\n".join(lines)

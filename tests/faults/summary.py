@@ -63,7 +63,7 @@ def markdown(found: dict[str, Any], timeout: float = NOTICE_SECONDS) -> str:
             f"`--timeout {timeout:g}`; the last two columns count from there.",
             "",
         ]
-    lines += [_COLUMNS[0].replace("killed", "algorithm"), _COLUMNS[1]]
+    lines += [_COLUMNS[0].replace("killed", "algorithm or command"), _COLUMNS[1]]
     lines += [_row(f"`{name}`", figures) for name, figures in found["algorithms"].items()]
     return "\n".join(lines)
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.__main__ import finished
-from tests.faults.fits import FITS, Fit
+from tests.faults.fits import Fit
 from tests.faults.summary import markdown, summary
 from tests.faults.trials import KINDS, Arena, Outcome, Plan, plans, unclean
+from tests.faults.works import WORKS
 
 IN_CI = ("auto", "nested")
 
@@ -36,19 +37,19 @@ def test_killed_at_random_moments(place: Arena, kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_algorithm_is_killed_in_every_way(place: Arena) -> None:
-    outcomes = [place.run(plan) for plan in plans(3 * len(FITS), 4, tuple(FITS), KINDS, 3)]
+    outcomes = [place.run(plan) for plan in plans(3 * len(WORKS), 4, WORKS, KINDS, 3)]
     assert [outcome.trouble for outcome in outcomes if outcome.trouble] == []
     found = summary(outcomes)["all"]
-    assert found["recovered"] == found["trials"] > 2 * len(FITS)
+    assert found["recovered"] == found["trials"] > 2 * len(WORKS)
     assert found["wrong"] == 0
 
 
 def test_a_seed_decides_every_trial() -> None:
-    first = list(plans(60, 1, tuple(FITS), KINDS, 3))
-    assert first == list(plans(60, 1, tuple(FITS), KINDS, 3))
-    assert first[:20] == list(plans(20, 1, tuple(FITS), KINDS, 3))
-    assert first != list(plans(60, 2, tuple(FITS), KINDS, 3))
-    assert {(p.kind, p.algorithm) for p in first} >= {(k, a) for k in KINDS for a in FITS}
+    first = list(plans(60, 1, WORKS, KINDS, 3))
+    assert first == list(plans(60, 1, WORKS, KINDS, 3))
+    assert first[:20] == list(plans(20, 1, WORKS, KINDS, 3))
+    assert first != list(plans(60, 2, WORKS, KINDS, 3))
+    assert {(p.kind, p.algorithm) for p in first} >= {(k, a) for k in KINDS for a in WORKS}
     assert {len(p.victims) for p in first if p.kind == "worker"} == {1, 2}
     assert all(0 < p.moment < 1 for p in first)
 

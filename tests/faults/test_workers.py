@@ -140,6 +140,60 @@ def test_lost_state_is_rebuilt(client: Client, dataset: Any, truth: int, tmp_pat
         assert 0 < rebuilt(2) < 25
 
 
+@pytest.mark.slow
+def test_a_worker_that_freezes_is_given_up(dataset: Any, truth: int, tmp_path: Path) -> None:
+    """It neither works nor ends: Dask gives it up when it has not heard of it for a while."""
+    with (
+        dask.config.set({"distributed.scheduler.worker-ttl": "3s", **PATIENT}),
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        DaskEngine(client, timeout=60).place(dataset) as placed,
+    ):  # fmt: skip
+        victim = sorted(pids(client).values())[0]
+
+        def freeze() -> None:
+            assert soon(lambda: (tmp_path / str(victim)).exists())
+            os.kill(victim, signal.SIGSTOP)
+
+        freezer = threading.Thread(target=freeze)
+        freezer.start()
+        try:
+            got = placed.reduce(r.SLOW, {"factor": 1, "seconds": 0.1, "folder": str(tmp_path)})
+            freezer.join()
+            assert got[1] == truth
+            assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
+        finally:
+            os.kill(victim, signal.SIGCONT)
+
+
+def spill(dask_worker: Any) -> int:
+    """Move all that a worker holds to its disk, as Dask does where memory is full."""
+    before = len(dask_worker.data.fast)
+    while dask_worker.data.fast:
+        dask_worker.data.evict()
+    return before
+
+
+def test_what_is_spilled_is_a_miss(
+    client: Client, dataset: Any, truth: int, tmp_path: Path
+) -> None:
+    """Rows and state are left behind, not written to the disk and read again."""
+    with DaskEngine(client, timeout=60).place(dataset) as placed:
+        read = []
+        for calls in range(3):
+            if calls == 2:
+                assert all(client.run(spill).values())
+            before = placed.traffic.bytes_read
+            params = {"calls": calls, "folder": str(tmp_path)}
+            assert placed.map_state(r.NOTED, params)[1] == truth * (calls + 1)
+            read.append(placed.traffic.bytes_read - before)
+        assert len(list(tmp_path.glob("2-*"))) == 25
+        assert read == [read[0], 0, read[0]]
+
+
 def test_lost_state_is_rebuilt_where_passes_leave_rows_unread(
     client: Client, dataset: Any, tmp_path: Path
 ) -> None:

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.faults.fits import TIMEOUT, Fit, write_rows
+from tests.faults.fits import TIMEOUT, Work, write_rows
 from tests.faults.processes import Cluster, Command, kill
+from tests.faults.works import work
 
 KINDS = ("worker", "client", "scheduler")
 EARLIEST, LATEST = 0.02, 0.98
@@ -34,6 +35,7 @@ class Plan:
     number : int
     kind : {"worker", "client", "scheduler"}
     algorithm : str
+        Of a fit, or the name of another command.
     moment : float
         Part of the time of an undisturbed fit after which the kill comes.
     victims : tuple of int
@@ -170,18 +172,18 @@ class Arena:
 
     def _whole(self, algorithm: str) -> Undisturbed:
         fit = self.fit(algorithm)
-        command = Command(fit.arguments(self.cluster.address), fit.folder, "whole")
+        command = Command(fit.arguments(self.cluster.address, timeout=TIMEOUT), fit.folder, "whole")
         code, seconds = command.end(_PATIENCE)
         if code:
             raise AssertionError(f"an undisturbed fit of {algorithm} ended with {command.stderr}")
         return Undisturbed(fit.digest(), seconds)
 
-    def fit(self, algorithm: str) -> Fit:
-        """Return a fit in a folder of its own."""
+    def fit(self, algorithm: str) -> Work:
+        """Return a fit, or another command, in a folder of its own."""
         self._count += 1
         folder = self.folder / f"fit-{self._count}"
         folder.mkdir()
-        return Fit(algorithm, self.folder, folder)
+        return work(algorithm, self.folder, folder)
 
     def run(self, plan: Plan) -> Outcome:
         """Run a trial; one whose fit ended before the kill is tried again with an earlier one."""
@@ -215,7 +217,7 @@ class Arena:
         right = fit.digest() == undisturbed.digest
         return replace(outcome, right=right, trouble="" if right else "other bits")
 
-    def _worker(self, outcome: Outcome, fit: Fit, command: Command, cluster: Cluster) -> Outcome:
+    def _worker(self, outcome: Outcome, fit: Work, command: Command, cluster: Cluster) -> Outcome:
         plan, killed = outcome.plan, time.monotonic()
         cluster.kill_workers(list(plan.victims))
         if plan.supervised:
@@ -225,12 +227,14 @@ class Arena:
         recovery = time.monotonic() - killed
         return replace(outcome, recovered=code == 0, recovery=recovery, trouble=trouble)
 
-    def _client(self, outcome: Outcome, fit: Fit, command: Command, cluster: Cluster) -> Outcome:
+    def _client(self, outcome: Outcome, fit: Work, command: Command, cluster: Cluster) -> Outcome:
         killed = time.monotonic()
         kill(command.process)
         return self._again(outcome, fit, cluster, killed)
 
-    def _scheduler(self, outcome: Outcome, fit: Fit, command: Command, cluster: Cluster) -> Outcome:
+    def _scheduler(
+        self, outcome: Outcome, fit: Work, command: Command, cluster: Cluster
+    ) -> Outcome:
         killed = time.monotonic()
         kill(cluster.scheduler)
         code, _ = command.end(_PATIENCE)
@@ -242,13 +246,15 @@ class Arena:
             return replace(outcome, trouble=trouble)
         return self._again(outcome, fit, self.cluster, time.monotonic())
 
-    def _again(self, outcome: Outcome, fit: Fit, cluster: Cluster, since: float) -> Outcome:
+    def _again(self, outcome: Outcome, fit: Work, cluster: Cluster, since: float) -> Outcome:
         """Run the command again, as a person or a supervisor would."""
         half = fit.half_written()
         if half:
             return replace(outcome, trouble=f"half-written {half}")
         resumed = fit.has_committed()
-        command = Command(fit.arguments(cluster.address, resume=True), fit.folder, "again")
+        command = Command(
+            fit.arguments(cluster.address, resume=True, timeout=TIMEOUT), fit.folder, "again"
+        )
         code, _ = command.end(_PATIENCE)
         trouble = command.stderr if code else ""
         seconds = time.monotonic() - since
@@ -257,12 +263,12 @@ class Arena:
         )
 
 
-def unclean(code: int, text: str, fit: Fit) -> str:
+def unclean(code: int, text: str, fit: Work) -> str:
     """Return what is wrong with how a fit ended that lost its scheduler; empty if nothing is."""
     # What Dask logs of lost connections may stand before.
     told = any(line.startswith("Error: ") for line in text.splitlines())
     if code != 1 or "Traceback" in text or not told:
         return f"no clean end, but exit code {code}: {text}"
-    if fit.has_committed() and str(fit.checkpoint) not in text:
+    if fit.has_committed() and fit.kept_at not in text:
         return f"the error does not name the checkpoint: {text}"
     return fit.half_written() and f"half-written {fit.half_written()}"

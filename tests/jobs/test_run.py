@@ -12,9 +12,14 @@ import pytest
 import zarr
 
 from daskcluster import jobs
-from daskcluster.errors import InvalidParameterError, LeaseError, OutputExistsError
+from daskcluster.errors import (
+    InvalidParameterError,
+    LeaseError,
+    OutputExistsError,
+    SchedulerUnreachableError,
+)
 from daskcluster.estimators.kmeans import KMeans
-from daskcluster.events import Event, IterationEnded
+from daskcluster.events import Event, IterationEnded, PassStarted
 from daskcluster.jobs.lease import Lease, folder_of
 from daskcluster.jobs.naming import check_name
 from daskcluster.jobs.run import Run
@@ -46,6 +51,23 @@ def cut_at(iteration: int) -> Any:
             raise PowerCutError
 
     return callback
+
+
+def lose_the_scheduler(kind: type[Event], after: int) -> Any:
+    """Return a callback that ends the work as a lost scheduler does, at an event of that kind."""
+    heard: list[Event] = []
+
+    def callback(event: Event) -> None:
+        if isinstance(event, kind):
+            heard.append(event)
+            if len(heard) == after:
+                raise SchedulerUnreachableError("the scheduler does not answer any more")
+
+    return callback
+
+
+def notes_of(caught: Any) -> list[str]:
+    return getattr(caught.value, "__notes__", [])
 
 
 def forget_that_it_failed(model: Path) -> None:
@@ -82,6 +104,45 @@ def test_a_job_goes_on_where_it_was(rows: str, tmp_path: Path, killed: bool) -> 
     # The checkpoints are gone, the record stays.
     assert os.listdir(tmp_path / "m.partial") == ["jobs"]
     assert not (tmp_path / "whole.partial").exists()
+
+
+def test_what_ends_a_job_from_outside_says_that_its_name_goes_on(rows: str, tmp_path: Path) -> None:
+    with pytest.raises(SchedulerUnreachableError) as caught:
+        fit(rows, tmp_path / "m", name="a", callbacks=(lose_the_scheduler(IterationEnded, 3),))
+    (note,) = notes_of(caught)
+    assert note == (
+        f"The state of the job 'a' is kept at {str(tmp_path / 'm.partial')!r}: the same call under "
+        "the same name goes on from it."
+    )
+    assert fit(rows, tmp_path / "m", name="a").n_iter == fit(rows, tmp_path / "whole").n_iter
+
+
+def test_a_job_that_has_committed_nothing_says_nothing_of_it(rows: str, tmp_path: Path) -> None:
+    with pytest.raises(SchedulerUnreachableError) as caught:
+        fit(
+            rows,
+            tmp_path / "m",
+            name="a",
+            init="k-means||",
+            callbacks=(lose_the_scheduler(PassStarted, 1),),
+        )
+    assert notes_of(caught) == []
+
+
+def test_a_draw_that_ends_from_outside_says_where_its_state_is(rows: str, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"size": 300, "random_state": 0, "checkpoint": str(tmp_path / "kept")}
+    with pytest.raises(SchedulerUnreachableError) as caught:
+        jobs.build_coreset(
+            rows,
+            output=str(tmp_path / "c"),
+            callbacks=(lose_the_scheduler(PassStarted, 2),),
+            **given,
+        )
+    (note,) = notes_of(caught)
+    assert note.startswith(
+        f"The state of the draw is kept at {given['checkpoint']!r}: the same call"
+    )
+    assert jobs.build_coreset(rows, output=str(tmp_path / "c"), resume=True, **given).passes == 2
 
 
 @pytest.mark.usefixtures("no_second_fit")

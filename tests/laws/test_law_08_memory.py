@@ -57,6 +57,8 @@ def test_ten_times_the_rows(tmp_path, init, algorithm, limit, row_bytes, slack):
     measure(str(tmp_path / f"{few}.zarr"), *choice)  # compiles what is not in the cache
     small = measure(str(tmp_path / f"{few}.zarr"), *choice)
     large = measure(str(tmp_path / f"{many}.zarr"), *choice)
+    peaks = [found["peak"] >> 20 for found in (small, large)]
+    sys.stdout.write(f"\n{init} and {algorithm}: {peaks} MiB for {few:,} and {many:,} rows\n")
     assert large["read"] > 5 * small["read"]
     assert large["peak"] - small["peak"] <= row_bytes * (many - few) + slack * 2**20
     assert large["peak"] <= limit * 2**20

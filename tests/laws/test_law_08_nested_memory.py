@@ -46,6 +46,8 @@ def test_ten_times_the_rows(tmp_path, bounds, limit, row_bytes):
     measure(str(tmp_path / f"{few}.zarr"), bounds, limit)  # compiles what is not in the cache
     small = measure(str(tmp_path / f"{few}.zarr"), bounds, limit)
     large = measure(str(tmp_path / f"{many}.zarr"), bounds, limit)
+    peaks = [found["peak"] >> 20 for found in (small, large)]
+    sys.stdout.write(f"\nnested with bounds {bounds}: {peaks} MiB for {few:,} and {many:,} rows\n")
     assert small["sizes"][-1] == few
     assert large["sizes"][-1] == many
     assert large["peak"] <= limit * 2**20

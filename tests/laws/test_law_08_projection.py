@@ -80,6 +80,12 @@ def projected(rows: str, algorithm: str, place: Place) -> int:
     return int(found["memory"]["projected"]) + max(bounds, default=0)
 
 
+def tell(what: str, **sizes: int) -> None:
+    """Print figures, for ``pytest -s``."""
+    told = ", ".join(f"{name} {size / MB:,.0f} MiB" for name, size in sizes.items())
+    sys.stdout.write(f"\n{what}: {told}\n")
+
+
 MARKED = [
     pytest.param(name, marks=() if name in IN_CI else pytest.mark.slow, id=name)
     for name in FAMILIES
@@ -99,7 +105,9 @@ def test_a_peak_on_threads(rows: str, tmp_path: Path, algorithm: str) -> None:
         )
         assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found <= projected(rows, algorithm, place) + MARGIN
+    allowed = projected(rows, algorithm, place)
+    tell(f"{algorithm} on threads", peak=found, projected=allowed)
+    assert found <= allowed + MARGIN
     assert found <= LIMIT
 
 
@@ -116,6 +124,7 @@ def test_a_peak_on_workers(rows: str, algorithm: str) -> None:
             model = named(entry.estimator)(**entry.arguments(parameters), engine=engine)
             model.fit(open_dataset(rows))
             peaks = client.run(peak)
+    tell(f"{algorithm} on workers", peaks=sum(peaks.values()), projected=allowed)
     assert sum(peaks.values()) <= allowed + MARGIN * len(peaks)
     assert max(peaks.values()) <= LIMIT
 
@@ -155,5 +164,6 @@ def test_three_hundred_iterations_take_what_thirty_take(
         )  # fmt: skip
         model.fit(dataset)
         sizes.append(measure())
+    tell(f"{algorithm} on {engine.name}", after_60=sizes[1], after_300=sizes[-1])
     # The first fit loads what all of them need, and the second settles the allocator.
     assert sizes[-1] - sizes[1] <= GROWTH * (3 if engine.name == "dask" else 1)

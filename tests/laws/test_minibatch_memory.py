@@ -46,6 +46,8 @@ def test_three_times_the_rows(tmp_path):
         sizes[n] = url
     measure(sizes[5_000_000])  # compiles what is not in the cache
     few, many = (measure(url) for url in sizes.values())
+    peaks = [found["peak"] >> 20 for found in (few, many)]
+    sys.stdout.write(f"\nmini-batch: {peaks} MiB for {[f'{n:,}' for n in sizes]} rows\n")
     assert few["pools"]
     assert many["pools"]
     assert many["read"] > 2 * 960e6  # the steps' pass, and the last one

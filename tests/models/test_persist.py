@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -356,7 +357,8 @@ def mutate(rng: np.random.Generator, content: bytes) -> bytes:
     return bytes(data)
 
 
-def check_mutations(tmp_path: Path, seeds: range) -> None:
+def check_mutations(tmp_path: Path, seeds: range) -> int:
+    """Damage a file with each seed; return how many of the models were refused."""
     original = saved(tmp_path)
     model = load_document(str(original))
     files = sorted(f.relative_to(original) for f in original.rglob("*") if f.is_file())
@@ -373,6 +375,7 @@ def check_mutations(tmp_path: Path, seeds: range) -> None:
             refused += 1
         file.write_bytes(content)
     assert refused > 0.9 * len(seeds)
+    return refused
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
@@ -380,8 +383,12 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_many_damaged_files_are_refused(tmp_path: Path) -> None:
-    check_mutations(tmp_path, range(1000, 51_000))
+@pytest.mark.timeout(3600)
+def test_many_damaged_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seeds = range(1000, 51_000)
+    refused = check_mutations(tmp_path, seeds)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{refused:,} of {len(seeds):,} damaged models refused\n")
 
 
 def test_a_lost_file_is_noticed(tmp_path: Path) -> None:
