@@ -6,7 +6,9 @@ import asyncio
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,12 @@ import psutil
 from daskcluster.chunk import compute_dtype
 from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.engine.worker import make_ready
-from daskcluster.errors import EngineError, ReachError, SchedulerUnreachableError
+from daskcluster.errors import (
+    DaskClusterError,
+    EngineError,
+    ReachError,
+    SchedulerUnreachableError,
+)
 from daskcluster.host import host_memory
 from daskcluster.typing import Dataset, Recipe
 
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
 LEAST_BASELINE = BASELINE_BYTES // 2
 """A worker that has not imported the libraries yet will."""
 _STEP_SECONDS = 0.1
+_NOTICE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -202,6 +210,35 @@ class Crew:
         elif now - self._alone_since > self._timeout:
             raise EngineError(self._nobody())
         return found
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Say that the scheduler is lost, in place of what Dask raises of what was under way.
+
+        Raises
+        ------
+        SchedulerUnreachableError
+        """
+        try:
+            yield
+        except DaskClusterError:
+            raise
+        except Exception as error:
+            if not self._is_lost(error):
+                raise
+            self._running()
+            raise SchedulerUnreachableError(
+                f"the line to the scheduler {self._address} was lost for a while, and with it all that was "
+                "under way; repeat the work."
+            ) from error
+
+    def _is_lost(self, error: Exception) -> bool:
+        # Those that wait for an answer hear of the end of the line a moment before the client does.
+        patience = _NOTICE_SECONDS if isinstance(error, OSError | CancelledError) else 0.0
+        deadline = time.monotonic() + patience
+        while self._client.status == "running" and time.monotonic() < deadline:
+            time.sleep(_STEP_SECONDS)
+        return bool(self._client.status != "running")
 
     def _running(self) -> dict[str, Mapping[str, Any]]:
         """Return what the scheduler says of every worker that takes tasks."""

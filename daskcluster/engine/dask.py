@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, MutableSequence, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
@@ -152,14 +152,15 @@ class DaskEngine(Engine):
         footprint: Footprint | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> DaskPlacement:
-        check_versions(self.client)
         crew = Crew(self.client, self._timeout, self._memory_limit)
         cleanup = ExitStack()
         try:
-            near, travels = bring_near(dataset, crew.refresh(), cleanup)
-            if not travels:
-                crew.open(near.recipe())
-            _plan(near, footprint or Footprint(), crew.refresh())
+            with crew.watched():
+                check_versions(self.client)
+                near, travels = bring_near(dataset, crew.refresh(), cleanup)
+                if not travels:
+                    crew.open(near.recipe())
+                _plan(near, footprint or Footprint(), crew.refresh())
         except BaseException:
             cleanup.close()
             raise
@@ -182,30 +183,38 @@ class DaskEngine(Engine):
         EngineError
             A call killed every worker that ran it.
         """
-        self._crew.refresh()
-        futures = [self._begin(task) for task in tasks]
+        futures: list[Future] = []
         try:
-            return self._results(futures, len(tasks))
+            with self._crew.watched():
+                self._crew.refresh()
+                futures += map(self._begin, tasks)
+                return self._results(futures, len(tasks))
         finally:
-            # An error keeps this frame alive, and with it what the futures stand for.
-            self.client.cancel(futures, force=True)
-            futures.clear()
+            self._cancel(futures)
 
     def run_ahead(self, tasks: Sequence[Callable[[], T]]) -> Generator[T]:
         """Yield the results of picklable calls on the workers in order; errors are those of `run`."""
-        self._crew.refresh()
         waiting = iter(tasks)
-        begun = deque(map(self._begin, islice(waiting, AHEAD * self.n_threads)))
+        begun: deque[Future] = deque()
         try:
+            with self._crew.watched():
+                self._crew.refresh()
+                begun.extend(map(self._begin, islice(waiting, AHEAD * self.n_threads)))
             while begun:
-                (result,) = self._results([begun[0]], len(tasks))
-                self.client.cancel([begun.popleft()], force=True)
-                begun.extend(map(self._begin, islice(waiting, 1)))
+                with self._crew.watched():
+                    (result,) = self._results([begun[0]], len(tasks))
+                    self.client.cancel([begun.popleft()], force=True)
+                    begun.extend(map(self._begin, islice(waiting, 1)))
                 yield result
                 del result  # not kept while the next one is awaited
         finally:
-            self.client.cancel(list(begun), force=True)
-            begun.clear()
+            self._cancel(begun)
+
+    def _cancel(self, futures: MutableSequence[Future]) -> None:
+        if self.client.status == "running":
+            self.client.cancel(list(futures), force=True)
+        # An error keeps the frame of who waited alive, and with it what the futures stand for.
+        futures.clear()
 
     def _begin(self, task: Callable[[], T]) -> Future:
         key = f"daskcluster-run-{uuid.uuid4().hex}"

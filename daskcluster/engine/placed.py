@@ -99,16 +99,18 @@ class DaskPlacement(Placement):
         starts = [start for start, _ in self.units]
         index = int(np.searchsorted(starts, row, side="right")) - 1
         operation = Inspect(reduction, self._stamps.get(reduction.name, 0), fn)
-        members = self._settle(self._ground)
-        lane = next(lane for lane, own in self._ground.homes.lists.items() if index in own)
-        flight = self._flight(operation, params, self._ground, members)
-        values = flight.run(Tails({lane: (index,)}, {}))
+        with self._crew.watched():
+            members = self._settle(self._ground)
+            lane = next(lane for lane, own in self._ground.homes.lists.items() if index in own)
+            flight = self._flight(operation, params, self._ground, members)
+            values = flight.run(Tails({lane: (index,)}, {}))
         self.traffic.bytes_read += flight.bytes_read
         found: T = values[0]
         return found
 
     def state_room(self) -> int:
-        return self._holdings.state_room(self._room(self._crew.refresh()))
+        with self._crew.watched():
+            return self._holdings.state_room(self._room(self._crew.refresh()))
 
     def drop_state(self, name: str) -> None:
         if self._stamps.pop(name, None) is not None:
@@ -180,13 +182,14 @@ class DaskPlacement(Placement):
             publish(self.callbacks, PassStarted(name, self.dataset.n_rows))
         if before:
             publish(self.callbacks, PassProgress(before))
-        members = self._settle(ground)
-        flight = self._flight(operation, params, ground, members, on_value)
-        try:
-            stay = isinstance(operation, FoldState)
-            value = flight.run(Tails.cut(ground.homes, stay=stay, only=only))
-        finally:
-            self.traffic.bytes_read += flight.bytes_read
+        with self._crew.watched():
+            members = self._settle(ground)
+            flight = self._flight(operation, params, ground, members, on_value)
+            try:
+                stay = isinstance(operation, FoldState)
+                value = flight.run(Tails.cut(ground.homes, stay=stay, only=only))
+            finally:
+                self.traffic.bytes_read += flight.bytes_read
         ground.homes.learn(flight.speeds)
         if only is None:
             self.traffic.passes += 1

@@ -144,7 +144,7 @@ def test_lost_state_is_rebuilt(client: Client, dataset: Any, truth: int, tmp_pat
 def test_a_worker_that_freezes_is_given_up(dataset: Any, truth: int, tmp_path: Path) -> None:
     """It neither works nor ends: Dask gives it up when it has not heard of it for a while."""
     with (
-        dask.config.set({"distributed.scheduler.worker-ttl": "3s", **PATIENT}),
+        dask.config.set({"distributed.scheduler.worker-ttl": "15s", **PATIENT}),
         LocalCluster(
             n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0",
             silence_logs=50,

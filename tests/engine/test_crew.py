@@ -1,0 +1,66 @@
+"""What a driver says when its scheduler is lost, whatever it was waiting for."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from daskcluster.engine.crew import Crew
+from daskcluster.errors import InvalidDataError, SchedulerUnreachableError
+
+
+class Line:
+    """A client whose states follow each other, the last one for ever."""
+
+    def __init__(self, *states: str) -> None:
+        self._states = list(states)
+        self.scheduler = SimpleNamespace(address="tcp://10.0.0.5:8786")
+
+    @property
+    def status(self) -> str:
+        return self._states.pop(0) if len(self._states) > 1 else self._states[0]
+
+    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+        return {"workers": {}}
+
+
+def crew(*states: str) -> Crew:
+    client: Any = Line(*states)
+    return Crew(client, timeout=0.3)
+
+
+def fail(watched: Crew, error: Exception) -> None:
+    with watched.watched():
+        raise error
+
+
+@pytest.mark.parametrize("error", [CancelledError("held"), OSError("closed"), KeyError("key")])
+def test_of_a_lost_scheduler_one_error_is_raised(error: Exception) -> None:
+    for states in (("closed",), ("connecting",)):
+        with pytest.raises(
+            SchedulerUnreachableError, match=r"5:8786 does not answer any more"
+        ) as e:
+            fail(crew(*states), error)
+        assert e.value.__context__ is error
+
+
+def test_the_client_may_hear_of_it_a_moment_later() -> None:
+    with pytest.raises(SchedulerUnreachableError, match="does not answer any more"):
+        fail(crew("running", "running", "closed"), CancelledError())
+
+
+def test_what_was_under_way_is_lost_also_if_the_scheduler_comes_back() -> None:
+    with pytest.raises(SchedulerUnreachableError, match="was lost for a while"):
+        fail(crew("connecting", "connecting", "running"), CancelledError())
+
+
+def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daskcluster.engine.crew._NOTICE_SECONDS", 0.0)
+    for error in (CancelledError(), OSError("the disk is full"), KeyError("key")):
+        with pytest.raises(type(error)):
+            fail(crew("running"), error)
+    with pytest.raises(InvalidDataError):
+        fail(crew("closed"), InvalidDataError("NaN in row 3"))
