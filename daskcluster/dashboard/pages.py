@@ -90,7 +90,8 @@ def page_of_fit(fit: FitHistory, now: float) -> str:
     facts = fit.facts
     told = [
         ("algorithm", facts["algorithm"]),
-        ("rows", f"{facts['n_rows']:,} of {facts['n_features']:,} features"),
+        ("rows", f"{facts['n_rows']:,}"),
+        ("features", f"{facts['n_features']:,}"),
         ("clusters", f"{facts['n_clusters']:,}"),
         ("began", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(fit.began))),
         ("state", _state(fit, now) if fit.is_running else _ended(fit)),
@@ -113,31 +114,30 @@ def page_of_fit(fit: FitHistory, now: float) -> str:
 
 def small_curve(steps: Sequence[Step]) -> str:
     """Return the objective by iteration as a small picture; nothing before the second one."""
-    points = [(float(step.number), step.value) for step in steps if step.value is not None]
-    if len(points) < 2:
-        return ""
-    return _picture(points, *_SMALL, "", "the objective by iteration")
+    points = _points(steps)
+    return _picture(points, *_SMALL, "", "small") if len(points) > 1 else ""
 
 
 def large_curve(steps: Sequence[Step]) -> str:
-    """Return the objective against seconds with its ends; nothing before the second iteration."""
-    points = [(step.elapsed, step.value) for step in steps if step.value is not None]
+    """Return the same as a large picture that says where the objective began and is."""
+    points = _points(steps)
     if len(points) < 2:
         return ""
-    highest = max(value for _, value in points)
-    (last, value) = points[-1]
-    told = f"from {highest:,.6g} to {value:,.6g}, {format_seconds(last)} of iterations"
-    text = f'<text x="952" y="16" text-anchor="end">{told}</text>'
-    return _picture(points, 960, 240, text, "the objective against seconds", "large")
+    told = f"from {points[0][1]:,.8g} to {points[-1][1]:,.8g}"
+    text = (
+        f'<text x="952" y="16" text-anchor="end">{told}, '
+        f"{format_seconds(steps[-1].elapsed)} of iterations</text>"
+    )
+    return _picture(points, 960, 240, text, "large")
+
+
+def _points(steps: Sequence[Step]) -> list[tuple[int, float]]:
+    # By iteration: the first one of a process may take as long as all others, to compile kernels.
+    return [(step.number, step.value) for step in steps if step.value is not None]
 
 
 def _picture(
-    points: Sequence[tuple[float, float]],
-    width: int,
-    height: int,
-    text: str,
-    title: str,
-    kind: str = "small",
+    points: Sequence[tuple[int, float]], width: int, height: int, text: str, kind: str
 ) -> str:
     first, last = points[0][0], points[-1][0]
     low, high = min(y for _, y in points), max(y for _, y in points)
@@ -145,7 +145,7 @@ def _picture(
     line = " ".join(f"{2 + (x - first) * across:.1f},{2 + (high - y) * up:.1f}" for x, y in points)
     return (
         f'<svg class="{kind}" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img">'
-        f"<title>{title}</title>"
+        f"<title>the objective by iteration</title>"
         f'<polygon points="2,{height} {line} {width - 2},{height}"/><polyline points="{line}"/>{text}</svg>'
     )
 
