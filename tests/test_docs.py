@@ -1,7 +1,8 @@
 """What the documents say is executed: blocks of Markdown pages, examples of docstrings.
 
-A block below a line ``<!-- not run: reason -->`` is left out; a page with ``<!-- needs: library -->`` is
-skipped where that cannot be imported.
+A block below a line ``<!-- not run: reason -->`` is left out, one below ``<!-- run with: library -->``
+where that cannot be imported; a page with ``<!-- needs: library -->`` is skipped then. Commands that
+are not run are parsed.
 """
 
 from __future__ import annotations
@@ -10,19 +11,26 @@ import doctest
 import importlib
 import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import click
 import pytest
+
+from daskcluster.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^(<!-- not run: .+ -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(
+    r"^(?:<!-- (not run|run with): ([^\n]+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 NEEDED = re.compile(r"^<!-- needs: (\w+) -->$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)(?:#[^)]*)?\)")
 MODULES = [
@@ -41,10 +49,26 @@ class Block:
 def blocks_of(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     return [
-        Block(match[2], match[3], text.count("\n", 0, match.start(3)))
+        Block(match[3], match[4], text.count("\n", 0, match.start(4)))
         for match in FENCE.finditer(text)
-        if not match[1] and match[2] in {"python", "console"}
+        if match[3] in {"python", "console"} and is_run(match[1], match[2])
     ]
+
+
+def is_run(rule: str | None, said: str | None) -> bool:
+    """Return whether the comment above a block, if there is one, lets it run here."""
+    return rule is None or (rule == "run with" and find_spec(str(said)) is not None)
+
+
+def commands_of(page: Path) -> list[str]:
+    """Return the commands `daskcluster ...` of all blocks of a page."""
+    lines = [
+        line.removeprefix("$ ")
+        for match in FENCE.finditer(page.read_text(encoding="utf-8"))
+        if match[3] != "python"
+        for line in match[4].replace("\\\n", " ").splitlines()
+    ]
+    return [line for line in lines if line.startswith("daskcluster ")]
 
 
 @pytest.fixture
@@ -90,6 +114,24 @@ def run_console(block: Block, page: Path, environment: dict[str, str]) -> None:
         done = subprocess.run(line[2:], shell=True, env=environment, capture_output=True, text=True)
         where = f"{page}:{block.line + offset}: {line}"
         assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES if commands_of(page)],
+)
+def test_commands_are_understood(page: Path) -> None:
+    for line in commands_of(page):
+        _, name, *given = shlex.split(line, comments=True)
+        command = main.get_command(click.Context(main), name)
+        assert command is not None, line
+        try:
+            with command.make_context(name, given) as context:
+                assert not context.args or isinstance(command, click.Group), line
+        except click.exceptions.Exit:  # --help and --version
+            continue
+        except click.UsageError as error:
+            pytest.fail(f"{page}: {line}: {error.format_message()}")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -24,7 +24,8 @@ _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"} | dict.fromkeys(
     ("abfs", "abfss", "az", "adl"), "azure"
 )
 _ENVIRONMENT = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the files under ~/.aws",
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the files under ~/.aws (and AWS_ENDPOINT_URL "
+    "where the server is not Amazon's)",
     "gcs": "GOOGLE_APPLICATION_CREDENTIALS, or the cloud's own metadata service",
     "azure": "AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME with ..._ACCOUNT_KEY",
 }
@@ -205,6 +206,11 @@ def explain(error: BaseException, location: Location, what: str = "dataset") -> 
             f"No permission to reach the {what} at {location.url!r} ({text}). "
             f"{_credentials(location, extra)}"
         )
+    if isinstance(error, FileNotFoundError) and what == "output" and extra is not None:
+        return DatasetNotFoundError(
+            f"There is no output at {location.url!r}: nothing is stored there, and buckets are not "
+            "created. Create the bucket, or check its name and, in storage_options, the endpoint."
+        )
     if isinstance(error, FileNotFoundError):
         return DatasetNotFoundError(
             f"There is no {what} at {location.url!r}: {_where_it_is_not(location)}"
@@ -241,7 +247,7 @@ def _credentials(location: Location, extra: str | None) -> str:
         )
     if extra is None:
         return "Ask for read access, or check the owner and mode of the files."
-    return f"Give credentials with storage_options, or through {where}."
+    return f"Credentials come from {where}."
 
 
 def _where_it_is_not(location: Location) -> str:

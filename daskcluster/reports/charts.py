@@ -220,7 +220,7 @@ def _readable(axes: Any, *, whole: bool) -> None:
     """Write numbers out, without a factor above the axis; count iterations in whole ones."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
     if whole:
         axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
 

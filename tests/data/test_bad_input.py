@@ -12,6 +12,7 @@ import pytest
 import zarr
 
 from daskcluster.data.open import open_dataset
+from daskcluster.data.stores import Location, explain
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,
@@ -285,3 +286,17 @@ def test_local_data_that_is_gone_on_the_worker(
 def test_storage_options_without_a_url() -> None:
     with pytest.raises(InvalidParameterError, match=r"source is a ndarray; leave them out"):
         open_dataset(np.ones((3, 2)), storage_options={"anon": True})
+
+
+def test_a_bucket_that_does_not_exist_is_no_missing_output() -> None:
+    location = Location("s3://nowhere/rows.zarr")
+    told = str(explain(FileNotFoundError("NoSuchBucket"), location, "output"))
+    assert "Create the bucket" in told
+    assert "Create the bucket" not in str(explain(FileNotFoundError("rows"), location))
+
+
+def test_credentials_are_asked_for_where_they_are_taken_from() -> None:
+    told = str(explain(PermissionError("Forbidden"), Location("s3://bucket/rows.zarr")))
+    assert "Credentials come from AWS_ACCESS_KEY_ID" in told
+    assert "AWS_ENDPOINT_URL" in told
+    assert "storage_options" not in told
