@@ -67,12 +67,12 @@ def test_every_row_comes_once_a_pass(stored, kind):
 
 @pytest.mark.parametrize("kind", ["memory", "read once", "pools", "few groups"])
 def test_batches_go_on_where_others_ended(stored, kind):
+    dataset = dc.open_dataset(X if kind == "memory" else stored)
+    with sources(stored)[kind] as one:
+        whole = drawn(one, 70)
     for skipped in (1, 7, 16, 31, 50):
-        options = {"room_bytes": ROOMS[kind], "skipped": skipped}
-        dataset = dc.open_dataset(X if kind == "memory" else stored)
-        with sources(stored)[kind] as one, Batches(dataset, 130, 0, **options) as other:
-            expected = drawn(one, skipped + 20)[skipped:]
-            assert all(map(np.array_equal, expected, drawn(other, 20)))
+        with Batches(dataset, 130, 0, room_bytes=ROOMS[kind], skipped=skipped) as other:
+            assert all(map(np.array_equal, whole[skipped : skipped + 20], drawn(other, 20)))
 
 
 @pytest.mark.parametrize("kind", ["memory", "read once", "pools", "few groups"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 from scipy import sparse, stats
@@ -18,14 +20,19 @@ from tests.laws.data import CASES, case
 from tests.reference import coreset as reference
 
 
-def drawn(X, weights, size, seed, point=None, **options):
-    dataset = open_dataset(X, weights=weights)
-    with LocalEngine(n_threads=1).place(dataset) as placement:
+@contextmanager
+def measured(X, weights):
+    """Yield rows on one thread, and their moments."""
+    with LocalEngine(n_threads=1).place(open_dataset(X, weights=weights)) as placement:
         rows = ScaledPlacement(placement)
-        moments = measure(rows)
-        about = moments.mean.astype(rows.dtype) if point is None else point
-        found = draw_about(rows, about, moments, size, Key(seed, "test"), **options)
-        return found, moments, placement.traffic.passes
+        yield rows, measure(rows)
+
+
+def drawn(X, weights, size, seed):
+    with measured(X, weights) as (rows, moments):
+        about = moments.mean.astype(rows.dtype)
+        found = draw_about(rows, about, moments, size, Key(seed, "test"))
+        return found, moments, rows.placement.traffic.passes
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -51,10 +58,11 @@ def test_draws_follow_the_distribution(weighted, size):
     X = rng.lognormal(sigma=1.0, size=(12, 2))
     w = np.array([0.0, 1, 2, 0.5, 5, 1, 1, 0.1, 3, 1, 0, 4]) if weighted else None
     counts = np.zeros(12)
-    for seed in range(max(2, 6000 // size)):
-        found, moments, _ = drawn(X, w, size, seed)
-        assert found.picked.shape == (size,)
-        counts += np.bincount(found.indices[found.picked], minlength=12)
+    with measured(X, w) as (rows, moments):
+        for seed in range(max(2, 6000 // size)):
+            found = draw_about(rows, moments.mean, moments, size, Key(seed, "test"))
+            assert found.picked.shape == (size,)
+            counts += np.bincount(found.indices[found.picked], minlength=12)
     q = reference.probabilities(X, moments.mean, w)
     assert (counts[q == 0] == 0).all()
     used = q > 0
