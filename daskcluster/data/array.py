@@ -14,6 +14,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.dataset import OnRead, RowDataset, check_rows
+from daskcluster.data.memory import MemoryDataset
 from daskcluster.data.opened import open_once
 from daskcluster.data.partitions import cut_rows, read_spans
 from daskcluster.data.readahead import WINDOW_BYTES
@@ -27,7 +28,7 @@ _LEAST_READ_BYTES = 1 << 18
 """Pages nearer to each other than this are faster read in one go."""
 
 
-class ArrayDataset(RowDataset):
+class ArrayDataset(MemoryDataset):
     """Rows of a numpy array, handed over as views.
 
     Parameters
@@ -50,37 +51,14 @@ class ArrayDataset(RowDataset):
         return "array in memory"
 
     @property
-    def in_memory(self) -> bool:
-        return True
-
-    @property
-    def own_reach(self) -> Reach:
-        return Reach.PROCESS
-
-    def own_recipe(self) -> Recipe:
-        return self._recipe
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A pickled array dataset carries its rows; only its recipe is bound to the process.
-        return {"array": self.array, "weights": self.own_weights, "scaling": self.scaling}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        ArrayDataset.__init__(self, state["array"])
-        self.own_weights = state["weights"]
-        self.scaling = state.get("scaling")
+    def held(self) -> np.ndarray:
+        return self.array
 
     def with_scaling(self, scaling: FeatureScaling) -> ArrayDataset:
         """Return a scaled copy of the rows: they are read in every pass, and scaled once."""
         scaled = ArrayDataset(np.asarray(scaling.apply(self.array)))
         scaled.own_weights, scaled.scaling = self.own_weights, scaling
         return scaled
-
-    def fetch(self, start: int, stop: int) -> np.ndarray:
-        return self.array[start:stop]
-
-    def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
-        """Yield one view per range; nothing is read, so `on_read` hears nothing."""
-        return (self.read(span) for span in ranges if span[1] > span[0])
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return a copy of the given rows."""

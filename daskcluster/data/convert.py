@@ -129,19 +129,14 @@ def convert(
         source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
     )
     wanted = _checked_dtype(dtype, table.dtype)
-    staging = Staging.begin(
-        output, overwrite=overwrite, storage_options=storage_options, kinds=("array", "group")
-    )
-    try:
+    options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+    with Staging.begin(output, kinds=("array", "group"), **options) as staging:
         publish(callbacks, PassStarted("convert", table.n_rows or 0))
         if table.n_entries is not None:
             written = write_sparse(table, staging, wanted, chunk_rows, shard_rows, callbacks)
         else:
             written = _write(table, staging, wanted, chunk_rows, shard_rows, callbacks)
         staging.commit(written.documents)
-    except BaseException:
-        staging.abort()
-        raise
     seconds = time.monotonic() - begun
     publish(callbacks, PassEnded("convert", seconds, written.n_bytes))
     return Conversion(

@@ -134,10 +134,8 @@ def generate(
     _check(chunk_rows=step)
     begun = time.monotonic()
     mixture: Mixture | SparseMixture
-    staging = Staging.begin(
-        output, overwrite=overwrite, storage_options=storage_options, kinds=("array", "group")
-    )
-    try:
+    options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+    with Staging.begin(output, kinds=("array", "group"), **options) as staging:
         publish(callbacks, PassStarted("generate", n_rows))
         if sparse:
             mixture = SparseMixture(n_features, n_clusters, n_nonzeros, dtype, seed)
@@ -149,9 +147,6 @@ def generate(
             _fill(array, mixture, n_rows, n_threads, callbacks)
             documents = array.document()
         staging.commit(documents)
-    except BaseException:
-        staging.abort()
-        raise
     publish(callbacks, PassEnded("generate", time.monotonic() - begun, 0))
     return mixture
 

@@ -66,23 +66,26 @@ def list_files(place: Location) -> list[StoredFile]:
     >>> [(file.name, file.size) for file in list_files(locate("memory://listing"))]
     [('a/b', 3)]
     """
-    fs, path = place.filesystem()
-    fs.invalidate_cache()
     try:
-        found: Mapping[str, Any] = fs.find(path, detail=True)
+        found = find_files(place)
     except FileNotFoundError:
         return []
     except DaskClusterError:
         raise
     except Exception as error:  # clouds' clients have error classes of their own
         raise explain(error, place, "source") from error
+    return sorted((file for file in found if file.name), key=lambda file: file.name)
+
+
+def find_files(place: Location) -> list[StoredFile]:
+    """Return the file at a place, which has no name then, and all below it; errors are the client's own."""
+    fs, path = place.filesystem()
+    fs.invalidate_cache()
     root = path.strip("/")
-    files = []
-    for full, facts in found.items():
-        name = full.strip("/").removeprefix(root).lstrip("/")
-        if name:
-            files.append(_file(name, facts))
-    return sorted(files, key=lambda file: file.name)
+    return [
+        _file(str(full).strip("/").removeprefix(root).lstrip("/"), facts)
+        for full, facts in fs.find(path, detail=True).items()
+    ]
 
 
 def _file(name: str, facts: Mapping[str, Any]) -> StoredFile:

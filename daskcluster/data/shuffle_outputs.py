@@ -135,27 +135,22 @@ def shuffle_outputs(
     OutputExistsError
         Something is there, and `overwrite` is False or it is no Zarr array or group.
     """
-    begun: list[Staging] = []
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
-    try:
-        begun.append(Staging.begin(output, kinds=_KINDS, **options))
+    with ExitStack() as begun:
+        rows = begun.enter_context(Staging.begin(output, kinds=_KINDS, **options))
+        shape, places = (plan.n_rows,), None
         if index is not None:
-            begun.append(Staging.begin(index, **options))
-        shape = (plan.n_rows,)
+            places = begun.enter_context(Staging.begin(index, **options))
         outputs = ShuffleOutputs(
-            _staged_rows(begun[0], plan, seed),
-            _staged(begun[0], WEIGHTS, shape, float, plan, seed) if plan.weighted else None,
-            _staged(begun[1], "", shape, np.int64, plan, seed) if plan.indexed else None,
+            _staged_rows(rows, plan, seed),
+            _staged(rows, WEIGHTS, shape, float, plan, seed) if plan.weighted else None,
+            None if places is None else _staged(places, "", shape, np.int64, plan, seed),
         )
         yield outputs
         # The rows last: who sees them finds the index too.
-        if outputs.index is not None:
-            begun[1].commit(outputs.index.document())
-        begun[0].commit(outputs.documents(seed))
-    except BaseException:
-        for staging in begun:
-            staging.abort()
-        raise
+        if places is not None and outputs.index is not None:
+            places.commit(outputs.index.document())
+        rows.commit(outputs.documents(seed))
 
 
 def _attributes(seed: int) -> dict[str, Any]:

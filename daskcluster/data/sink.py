@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
+from daskcluster.data.staged_sink import StagedSink
 from daskcluster.data.staging import Staging
 from daskcluster.data.writer import StagedArray, array_metadata
-from daskcluster.data.written_blocks import check_whole, covers, finished_blocks
+from daskcluster.data.written_blocks import finished_blocks
 from daskcluster.typing import Range, Reach
 
 
@@ -44,7 +44,7 @@ class ArraySink:
 
 
 @dataclass(frozen=True)
-class ZarrSink:
+class ZarrSink(StagedSink):
     """Results of any number of processes, written to a Zarr array that is whole or absent.
 
     Made by `create`; picklable, without credentials. Nothing can be opened at the URL before `commit`.
@@ -59,10 +59,6 @@ class ZarrSink:
     >>> zarr.open_array("memory://sink-example", mode="r")[:].tolist()
     [0, 1, 2, 3, 4]
     """
-
-    staging: Staging
-    array: StagedArray
-    finished: frozenset[int] = frozenset()
 
     @classmethod
     def create(
@@ -105,45 +101,13 @@ class ZarrSink:
         staging = Staging.begin(
             url, overwrite=overwrite, storage_options=storage_options, mark=mark, resume=resume
         )
-        array = StagedArray(staging.work, "", metadata, chunk_rows)
-        return cls(staging, array, finished_blocks([array]) if resume else frozenset())
-
-    @property
-    def block_rows(self) -> int:
-        return self.array.block_rows
-
-    @property
-    def reach(self) -> Reach:
-        return self.staging.work.reach
-
-    def has(self, span: Range) -> bool:
-        """Return True if an earlier writer has written all rows of a range."""
-        return covers(self.finished, self.block_rows, span)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "finished": frozenset()}  # the driver knows what is left to do
+        arrays = (StagedArray(staging.work, "", metadata, chunk_rows),)
+        return cls(staging, arrays, finished_blocks(arrays) if resume else frozenset())
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write whole blocks from row `start` on; from any process, in any order."""
-        self.array.write(start, values)
+        self.arrays[0].write(start, values)
 
-    def commit(self) -> None:
-        """Make the output readable at its URL."""
-        if self.staging.mark:
-            check_whole(self.staging, [self.array])
-        self.staging.commit(self.array.document())
-
-    def abort(self) -> None:
-        """Remove what has been written, unless another writer may go on with it."""
-        self.staging.abort()
-
-    @contextmanager
-    def transaction(self) -> Iterator[Self]:
-        """Commit at the end of the block, or abort if it raises."""
-        try:
-            yield self
-            self.commit()
-        except BaseException as error:
-            self.staging.tell(error)
-            self.abort()
-            raise
+    def documents(self) -> dict[str, bytes]:
+        """Return the metadata of the array, by path."""
+        return self.arrays[0].document()

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
+from daskcluster.data.staged_sink import StagedSink
 from daskcluster.data.staging import Staging
 from daskcluster.data.writer import StagedArray, array_metadata, group_metadata
-from daskcluster.data.written_blocks import check_whole, covers, finished_blocks
-from daskcluster.typing import Range, Reach
+from daskcluster.data.written_blocks import finished_blocks
 
 KINDS = ("group",)
 """What an output of this kind may replace."""
 
 
 @dataclass(frozen=True)
-class GroupSink:
+class GroupSink(StagedSink):
     """Structured results of any number of processes: each field goes to an array of its name.
 
     Made by `create`; picklable, without credentials. Nothing can be opened at the URL before `commit`.
@@ -36,10 +35,7 @@ class GroupSink:
     [2, 2, 3]
     """
 
-    staging: Staging
-    arrays: tuple[StagedArray, ...]
-    attributes: Mapping[str, Any]
-    finished: frozenset[int] = frozenset()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def create(
@@ -94,49 +90,17 @@ class GroupSink:
             metadata = array_metadata((n_rows, width), chunk_rows, dtype[name])
             arrays.append(StagedArray(staging.work, name, metadata, chunk_rows))
         finished = finished_blocks(arrays) if resume else frozenset()
-        return cls(staging, tuple(arrays), dict(attributes or {}), finished)
-
-    @property
-    def block_rows(self) -> int:
-        return self.arrays[0].block_rows
-
-    @property
-    def reach(self) -> Reach:
-        return self.staging.work.reach
-
-    def has(self, span: Range) -> bool:
-        """Return True if an earlier writer has written all rows of a range."""
-        return covers(self.finished, self.block_rows, span)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "finished": frozenset()}  # the driver knows what is left to do
+        return cls(staging, tuple(arrays), finished, dict(attributes or {}))
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write whole blocks of structured values from row `start` on; from any process, in any order."""
         for array in self.arrays:
             array.write(start, np.ascontiguousarray(values[array.name]))
 
-    def commit(self) -> None:
-        """Make the output readable at its URL."""
-        if self.staging.mark:
-            check_whole(self.staging, self.arrays)
-        documents: dict[str, bytes] = {}
+    def documents(self) -> dict[str, bytes]:
+        """Return the metadata of the arrays and of the group, by path."""
+        found: dict[str, bytes] = {}
         for array in self.arrays:
-            documents |= array.document()
+            found |= array.document()
         # The group last: until it is there, nothing is found at the URL.
-        self.staging.commit(documents | {"zarr.json": group_metadata(self.attributes)})
-
-    def abort(self) -> None:
-        """Remove what has been written, unless another writer may go on with it."""
-        self.staging.abort()
-
-    @contextmanager
-    def transaction(self) -> Iterator[Self]:
-        """Commit at the end of the block, or abort if it raises."""
-        try:
-            yield self
-            self.commit()
-        except BaseException as error:
-            self.staging.tell(error)
-            self.abort()
-            raise
+        return found | {"zarr.json": group_metadata(self.attributes)}

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.checks import check_dtype, check_shape
-from daskcluster.data.dataset import OnRead, RowDataset, check_rows
+from daskcluster.data.dataset import RowDataset, check_rows
+from daskcluster.data.memory import MemoryDataset
 from daskcluster.data.partitions import group_by_bytes
 from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.sparse import SparseDataset, bytes_before, canonical, check_structure
 from daskcluster.data.sparse_zarr import write_sparse_scratch
 from daskcluster.sparse_rows import SparseRows
-from daskcluster.typing import Range, Reach, Recipe
 
 
-class MemorySparseDataset(SparseDataset):
+class MemorySparseDataset(MemoryDataset, SparseDataset):
     """CSR rows in memory, handed over as views.
 
     Parameters
@@ -45,24 +43,8 @@ class MemorySparseDataset(SparseDataset):
         return "sparse matrix in memory"
 
     @property
-    def in_memory(self) -> bool:
-        return True
-
-    @property
-    def own_reach(self) -> Reach:
-        return Reach.PROCESS
-
-    def own_recipe(self) -> Recipe:
-        return self._recipe
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A pickled dataset in memory carries its rows; only its recipe is bound to the process.
-        return {"rows": self.rows, "weights": self.own_weights, "scaling": self.scaling}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        MemorySparseDataset.__init__(self, state["rows"])
-        self.own_weights = state["weights"]
-        self.scaling = state.get("scaling")
+    def held(self) -> SparseRows:
+        return self.rows
 
     def with_scaling(self, scaling: FeatureScaling) -> MemorySparseDataset:
         """Return a scaled copy of the rows: they are read in every pass, and scaled once."""
@@ -71,13 +53,6 @@ class MemorySparseDataset(SparseDataset):
         scaled = MemorySparseDataset(rows)
         scaled.own_weights, scaled.scaling = self.own_weights, scaling
         return scaled
-
-    def fetch(self, start: int, stop: int) -> Any:
-        return self.rows[start:stop]
-
-    def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
-        """Yield one view per range; nothing is read, so `on_read` hears nothing."""
-        return (self.read(span) for span in ranges if span[1] > span[0])
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the given rows as a dense array."""

@@ -171,14 +171,9 @@ def write_csr(
     OutputExistsError
         Something is there already.
     """
-    staging = Staging.begin(
-        url, overwrite=overwrite, storage_options=storage_options, kinds=("array", "group")
-    )
-    try:
+    options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+    with Staging.begin(url, kinds=("array", "group"), **options) as staging:
         with CsrWriter(staging, "", rows) as writer:
             for block in blocks:
                 writer.append(block)
         staging.commit(writer.documents())
-    except BaseException:
-        staging.abort()
-        raise

@@ -16,14 +16,15 @@ import numpy as np
 
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.nodes import metadata_digest, open_node, read_chunk
-from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen
+from daskcluster.data.recipes import HeldRecipe, StoredRecipe
 from daskcluster.data.sparse import SparseDataset, canonical, check_structure
 from daskcluster.data.sparse_write import write_csr
+from daskcluster.data.stored import StoredDataset
 from daskcluster.data.stores import Location
 from daskcluster.data.zarr import REMOTE_READERS, location_of, write_scratch
 from daskcluster.errors import InvalidDataError
 from daskcluster.sparse_rows import SparseRows
-from daskcluster.typing import Reach, Recipe
+from daskcluster.typing import Reach
 
 if TYPE_CHECKING:
     import zarr
@@ -49,7 +50,7 @@ def encoding_of(node: Any) -> str:
     return str(attributes.get("encoding-type", ""))
 
 
-class ZarrSparseDataset(SparseDataset):
+class ZarrSparseDataset(StoredDataset, SparseDataset):
     """CSR rows in a Zarr group.
 
     Parameters
@@ -81,21 +82,6 @@ class ZarrSparseDataset(SparseDataset):
         super().__init__(shape[1], self._data.dtype, indptr, entry_bytes, edges)
         if self.own_reach == Reach.EVERYONE:
             self.n_readers = REMOTE_READERS
-
-    @property
-    def source(self) -> str:
-        return self._recipe.source
-
-    @property
-    def own_reach(self) -> Reach:
-        return self._recipe.reach
-
-    def own_recipe(self) -> Recipe:
-        return self._recipe
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Never the opened group: its store would carry the credentials along.
-        return (reopen, (self.recipe(),))
 
     def fetch(self, start: int, stop: int) -> SparseRows:
         first, last = int(self.indptr[start]), int(self.indptr[stop])

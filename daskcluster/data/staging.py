@@ -1,4 +1,4 @@
-"""Outputs that are whole or absent.
+"""Outputs that are whole or absent: ``with Staging.begin(url) as staging`` writes, and commits at its end.
 
 On a local file system an output grows in ``<target>.partial-<token>`` and is renamed when it is whole.
 An object store has no rename: there the chunks go to their final place and the metadata, without which
@@ -16,7 +16,8 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from daskcluster.data.nodes import PARTIAL_MARK
 from daskcluster.data.patience import patiently
@@ -33,7 +34,7 @@ _METADATA = ("zarr.json", ".zarray", ".zgroup")
 
 @dataclass(frozen=True)
 class Staging:
-    """One output under way.
+    """One output under way; as a context manager it is aborted if the block raises.
 
     Attributes
     ----------
@@ -184,13 +185,26 @@ class Staging:
             ) from error
         shutil.rmtree(replaced, ignore_errors=True)
 
-    def tell(self, error: BaseException) -> None:
+    def _tell(self, error: BaseException) -> None:
         """Add to an error that what was written stays, if it does and the error comes from outside."""
         if self.stays and self.mark and comes_from_outside(error):
             error.add_note(
                 f"The finished rows of {self.target.url!r} are kept: the same call with resume=True "
                 "goes on with them."
             )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._tell(error)
+            self.abort()
 
     def abort(self) -> None:
         """Remove what has been written, unless it `stays`; the target stays absent, or as it was.

@@ -86,17 +86,14 @@ def write_weighted(
     >>> np.asarray(open_dataset("memory://weighted-rows").weights)
     array([1., 3.])
     """
-    staging = Staging.begin(url, overwrite=overwrite, storage_options=storage_options, kinds=KINDS)
-    try:
+    options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+    with Staging.begin(url, kinds=KINDS, **options) as staging:
         documents = _write_rows(staging, rows)
         documents |= _write_array(staging, WEIGHTS, np.asarray(weights, np.float64))
         if indices is not None:
             documents |= _write_array(staging, INDICES, np.asarray(indices, np.int64))
         # The group last: until it is there, nothing is found at the URL.
         staging.commit(documents | {"zarr.json": group_metadata({**facts, **_MARK})})
-    except BaseException:
-        staging.abort()
-        raise
 
 
 def _write_rows(staging: Staging, rows: Rows) -> dict[str, bytes]:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from daskcluster.data.listing import find_files
 from daskcluster.data.patience import patiently
 from daskcluster.data.stores import Location
 from daskcluster.errors import DaskClusterError, InvalidDataError
-from daskcluster.typing import Reach
 
 MOST_OBJECTS = 100_000
 """Listing more takes a remote store minutes; rows in more objects are not watched."""
@@ -24,8 +25,6 @@ MOST_OBJECTS = 100_000
 Objects = Mapping[str, tuple[Any, ...]]
 """Size and version of every object under a location, by its path there."""
 
-_VERSIONS = ("ETag", "etag", "generation", "md5Hash", "mtime", "created", "LastModified", "updated")
-"""What file systems call the version of an object, the surest first."""
 _NAMED = 3
 
 
@@ -125,18 +124,10 @@ def _stamp(facts: os.stat_result) -> tuple[Any, ...]:
 
 
 def _in_store(place: Location) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    fs, path = place.filesystem()
-
-    def listed() -> dict[str, dict[str, Any]]:
-        fs.invalidate_cache()
-        found: dict[str, dict[str, Any]] = fs.find(path, detail=True)
-        return found
-
-    found = patiently(listed, place if place.reach is Reach.EVERYONE else None)
-    fs.invalidate_cache()
-    for name, facts in found.items():
-        version = next((str(facts[key]) for key in _VERSIONS if facts.get(key)), "")
-        yield name.removeprefix(path).lstrip("/"), (facts.get("size"), version)
+    found = patiently(partial(find_files, place), place)
+    place.filesystem()[0].invalidate_cache()
+    for file in found:
+        yield file.name, (file.size, file.version)
 
 
 def _told(names: list[str], before: Objects, now: Objects) -> str:

@@ -237,8 +237,7 @@ def write_array(
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Write blocks of rows, (m, d) or (m,), to a new Zarr array at `url`, whole or absent."""
-    staging = Staging.begin(url, overwrite=overwrite, storage_options=storage_options)
-    try:
+    with Staging.begin(url, overwrite=overwrite, storage_options=storage_options) as staging:
         blocks = iter(blocks)
         first = next(blocks)
         row_bytes = dtype.itemsize * int(np.prod(first.shape[1:]))
@@ -250,6 +249,3 @@ def write_array(
             for block in blocks:
                 writer.append(block)
         staging.commit(array.document())
-    except BaseException:
-        staging.abort()
-        raise

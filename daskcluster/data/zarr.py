@@ -12,11 +12,12 @@ import numpy as np
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.layout import RowLayout
 from daskcluster.data.nodes import is_longer, metadata_digest, open_array, read_chunk
-from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen
+from daskcluster.data.recipes import HeldRecipe, StoredRecipe
+from daskcluster.data.stored import StoredDataset
 from daskcluster.data.stores import Location, locate
 from daskcluster.data.weighted import open_weights
 from daskcluster.data.writer import write_array
-from daskcluster.typing import Reach, Recipe
+from daskcluster.typing import Reach
 
 if TYPE_CHECKING:
     import zarr
@@ -25,7 +26,7 @@ LOCAL_READERS, REMOTE_READERS = 2, 4
 """Of a local store, one fetches a file while the other decodes; a remote one has latency to hide."""
 
 
-class ZarrDataset(RowDataset):
+class ZarrDataset(StoredDataset):
     """Rows of a Zarr array of shape (..., d); all axes before the last are rows, in C order.
 
     Parameters
@@ -43,21 +44,6 @@ class ZarrDataset(RowDataset):
         super().__init__(array.shape[-1], array.dtype, self._layout.edges)
         if self.own_reach == Reach.EVERYONE:
             self.n_readers = REMOTE_READERS
-
-    @property
-    def source(self) -> str:
-        return self._recipe.source
-
-    @property
-    def own_reach(self) -> Reach:
-        return self._recipe.reach
-
-    def own_recipe(self) -> Recipe:
-        return self._recipe
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Never the opened array: its store would carry the credentials along.
-        return (reopen, (self.recipe(),))
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         blocks, place = [], self.places()

@@ -147,6 +147,11 @@ class Placement(ABC):
     def units(self) -> Sequence[Range]:
         """Ranges of rows in which state is kept; they cover the dataset in order."""
 
+    def unit_of(self, row: int) -> int:
+        """Return the number of the work unit that holds `row`."""
+        starts = [start for start, _ in self.units]
+        return int(np.searchsorted(starts, row, side="right")) - 1
+
     @abstractmethod
     def map_rows(
         self,

@@ -189,10 +189,8 @@ class LocalPlacement(Placement):
         row: int,
         fn: Callable[[Chunk, Any, Any], T],
     ) -> T:
-        starts = [start for start, _ in self._spans]
-        index = int(np.searchsorted(starts, row, side="right")) - 1
         operation = Inspect(reduction, self._stamps.get(reduction.name, 0), fn)
-        run = LocalPass(self.dataset, [self._units()[index]])
+        run = LocalPass(self.dataset, [self._units()[self.unit_of(row)]])
         try:
             found: T = operation.run(run.reader(), operation.prepare(params))[0]
         finally:

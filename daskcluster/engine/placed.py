@@ -96,8 +96,7 @@ class DaskPlacement(Placement):
         row: int,
         fn: Callable[[Chunk, Any, Any], T],
     ) -> T:
-        starts = [start for start, _ in self.units]
-        index = int(np.searchsorted(starts, row, side="right")) - 1
+        index = self.unit_of(row)
         operation = Inspect(reduction, self._stamps.get(reduction.name, 0), fn)
         with self._crew.watched():
             members = self._settle(self._ground)

@@ -1,15 +1,10 @@
-"""What every estimator with centres shares: predict, transform, score, save, clone and pickle."""
+"""What every estimator with centres among the rows shares: predict, transform and score."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from sklearn.base import (
-    ClassNamePrefixFeaturesOutMixin,
-    ClusterMixin,
-    TransformerMixin,
-)
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.algorithms.scoring import score_rows
@@ -19,25 +14,20 @@ from daskcluster.chunkwise.assign import (
     distance_rows,
     label_rows,
     nearest_rows,
-    prepare_rows,
 )
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
-from daskcluster.data.sink import ArraySink
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import InvalidParameterError, WrongTypeError
-from daskcluster.estimators.by_reference import SharesEngine
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.cluster_base import ClusterEstimator
 from daskcluster.estimators.inputs import fit_dataset
-from daskcluster.estimators.labels import Labels, save_rows
+from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.lazy import map_blocks, scaled_blocks
-from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import save_model
+from daskcluster.estimators.row_results import results_of_rows
 from daskcluster.typing import Dataset
 
 
-class CentreEstimator(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SharesEngine
-):
+class CentreEstimator(ClusterEstimator):
     """Base of estimators whose model is a set of centres.
 
     Subclasses have the parameters ``engine``, ``callbacks`` and ``metric``, and learn ``cluster_centers_``:
@@ -150,14 +140,6 @@ class CentreEstimator(
         k = len(self._centres)
         return self._map(X, distance_rows, self._centres.dtype, k, 1)
 
-    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fit, and return the distances of every row to every centre; see `transform`."""
-        return self.fit(X, sample_weight=sample_weight).transform(X)
-
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fit, and return the label of every row; see ``labels_``."""
-        return self.fit(X, sample_weight=sample_weight).labels_
-
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the weighted sum of squared distances of the rows to their nearest centres.
 
@@ -182,13 +164,9 @@ class CentreEstimator(
             params = RowParams(self._centres_for(X), self._unit, most)
             return map_blocks(X, fn, params, dtype, width)
         dataset = fit_dataset(self, X, None, reset=False)
-        engine = choose_engine(self.engine, dataset)
-        shape = (dataset.n_rows, width) if width else (dataset.n_rows,)
-        sink = ArraySink(np.empty(shape, dtype))
         params = self._row_params(dataset, most)
-        with engine.place(dataset) as placement:
-            placement.map_rows(fn, sink, params, prepare=prepare_rows)
-        return sink.array
+        with choose_engine(self.engine, dataset).place(dataset) as placement:
+            return results_of_rows(placement, fn, params, dtype, width)
 
     def _checked_most(self, n_nearest: int | None, return_distance: bool) -> int:
         """Return how many nearest centres to look for; 0 if labels alone will do."""
@@ -232,37 +210,3 @@ class CentreEstimator(
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        if isinstance(state.get("labels_"), Labels):
-            del state["labels_"]
-        return state
-
-    # -- the model ---------------------------------------------------------------------------------
-
-    def save(
-        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
-    ) -> None:
-        """Write the model to `url` (Zarr and JSON, no pickle): a few kB beyond the centres.
-
-        Raises
-        ------
-        OutputExistsError
-            There is something at `url` and `overwrite` is False.
-        """
-        check_is_fitted(self)
-        save_model(self.to_model(), url, overwrite=overwrite, storage_options=storage_options)
-
-    def to_model(self) -> KMeansModel:
-        """Return what was learnt as a plain, data-free value."""
-        raise WrongTypeError(f"{type(self).__name__} has no model to save.")
-
-    def summary(self) -> dict[str, np.ndarray]:
-        """Return ``size``, ``weight`` and ``cost`` of every cluster, as found by the fit."""
-        check_is_fitted(self)
-        return {
-            "size": self.cluster_sizes_.copy(),
-            "weight": self.cluster_weights_.copy(),
-            "cost": self.cluster_costs_.copy(),
-        }

@@ -7,12 +7,10 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.algorithms.kernel_minibatch import KernelResult
-from daskcluster.chunkwise.assign import prepare_rows
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.chunkwise.gram import CALLABLE
 from daskcluster.chunkwise.gram_centres import (
@@ -21,10 +19,9 @@ from daskcluster.chunkwise.gram_centres import (
     gram_distance_rows,
     label_by_gram,
 )
-from daskcluster.data.sink import ArraySink
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.by_reference import SharesEngine
+from daskcluster.estimators.cluster_base import ClusterEstimator
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.gram import (
     check_gram_parameters,
@@ -41,14 +38,12 @@ from daskcluster.estimators.inputs import (
 from daskcluster.estimators.labels import Labels, save_rows
 from daskcluster.estimators.lazy import map_blocks, scaled_blocks
 from daskcluster.estimators.provenance import from_provenance, provenance
+from daskcluster.estimators.row_results import results_of_rows
 from daskcluster.models.kernel_kmeans import KernelKMeansModel, support_arrays
-from daskcluster.models.persist import save_model
 from daskcluster.typing import Dataset
 
 
-class KernelEstimator(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SharesEngine
-):
+class KernelEstimator(ClusterEstimator):
     """Base of estimators whose centres are weighted sums of images of rows.
 
     Subclasses have the parameters ``n_clusters``, ``kernel`` and what belongs to it, ``n_init``,
@@ -141,14 +136,6 @@ class KernelEstimator(
             check_square(self, fit_dataset(self, X, None, reset=False))
         return self._map(X, gram_distance_rows, np.dtype(np.float64), len(self._centres.norms))
 
-    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fit, and return the distances of every row to every centre; see `transform`."""
-        return self.fit(X, sample_weight=sample_weight).transform(X)
-
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fit, and return the label of every row; see ``labels_``."""
-        return self.fit(X, sample_weight=sample_weight).labels_
-
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the weighted sum of squared distances of the rows to their nearest centres.
 
@@ -163,10 +150,6 @@ class KernelEstimator(
             check_square(self, dataset)
         with choose_engine(self.engine, dataset).place(dataset) as placement:
             return -float(measure_by_gram(placement, centres).inertia)
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Find centres; every subclass has its own, and goes on from a checkpoint with ``resume=True``."""
-        raise NotImplementedError
 
     def _params(self) -> GramRowParams:
         """Return what rows are compared with."""
@@ -188,11 +171,8 @@ class KernelEstimator(
         if hasattr(X, "__dask_graph__"):
             X = X if self.scaling_ is None else scaled_blocks(X, self.scaling_)
             return map_blocks(X, fn, params, dtype, width)
-        shape = (dataset.n_rows, width) if width else (dataset.n_rows,)
-        sink = ArraySink(np.empty(shape, dtype))
         with choose_engine(self.engine, dataset).place(dataset) as placement:
-            placement.map_rows(fn, sink, params, prepare=prepare_rows)
-        return sink.array
+            return results_of_rows(placement, fn, params, dtype, width)
 
     # -- scikit-learn's ways ------------------------------------------------------------------------
 
@@ -205,12 +185,6 @@ class KernelEstimator(
         tags.input_tags.sparse = not callable(self.kernel)
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        if isinstance(state.get("labels_"), Labels):
-            del state["labels_"]
-        return state
 
     def _rows_of(self, X: Any, sample_weight: Any) -> Dataset:
         """Return the rows of a fit; K itself, where it is precomputed, has no features to scale."""
@@ -277,28 +251,6 @@ class KernelEstimator(
         self.support_ = sums.points.indices
         self.support_clusters_ = sums.groups.astype(np.int32)
         self.support_coefficients_ = sums.factors
-
-    def summary(self) -> dict[str, np.ndarray]:
-        """Return ``size``, ``weight`` and ``cost`` of every cluster, as found by the fit."""
-        check_is_fitted(self)
-        return {
-            "size": self.cluster_sizes_.copy(),
-            "weight": self.cluster_weights_.copy(),
-            "cost": self.cluster_costs_.copy(),
-        }
-
-    def save(
-        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
-    ) -> None:
-        """Write the model to `url` (Zarr and JSON, no pickle): the support rows and their coefficients.
-
-        Raises
-        ------
-        OutputExistsError
-            There is something at `url` and `overwrite` is False.
-        """
-        check_is_fitted(self)
-        save_model(self.to_model(), url, overwrite=overwrite, storage_options=storage_options)
 
     def to_model(self) -> KernelKMeansModel:
         """Return what was learnt as a plain value; a callable kernel is left out."""

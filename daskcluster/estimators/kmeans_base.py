@@ -10,13 +10,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from daskcluster.algorithms.scoring import score_rows
-from daskcluster.chunkwise.assign import (
-    RowParams,
-    ScoreStatistics,
-    label_rows,
-    prepare_rows,
-)
-from daskcluster.data.sink import ArraySink
+from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.base import CentreEstimator
@@ -24,6 +18,7 @@ from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset, is_out_of_core
 from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.provenance import from_provenance, provenance
+from daskcluster.estimators.row_results import results_of_rows
 from daskcluster.estimators.to_faiss import faiss_index
 from daskcluster.estimators.verbose import all_callbacks
 from daskcluster.models.kmeans import KMeansModel
@@ -64,11 +59,8 @@ def judge(
     centres = result.centres
     found = score_rows(rows, centres, labels, labelled=result.labelled)
     if labelled and labels is None:
-        labels = np.empty(rows.placement.dataset.n_rows, np.int32)
         params = RowParams(centres, rows.unit)
-        rows.placement.map_rows(
-            label_rows, ArraySink(labels), params, prepare=prepare_rows, name="labels"
-        )
+        labels = results_of_rows(rows.placement, label_rows, params, np.int32, name="labels")
     return KMeansRun(result, found, labels if labelled else None)
 
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, label_rows, prepare_rows
-from daskcluster.data.sink import ArraySink, ZarrSink
+from daskcluster.data.sink import ZarrSink
 from daskcluster.engine.engine import Engine
 from daskcluster.estimators.fingerprint import fingerprint_of_rows
+from daskcluster.estimators.row_results import results_of_rows
 from daskcluster.events import Callback
 from daskcluster.typing import Dataset
 
@@ -77,12 +78,10 @@ class Labels:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if self._array is None:
-            sink = ArraySink(np.empty(len(self), np.int32))
             with self._engine.place(self._dataset) as placement:
-                placement.map_rows(
-                    self._fn, sink, self._params, prepare=prepare_rows, name="labels"
+                self._array = results_of_rows(
+                    placement, self._fn, self._params, np.int32, name="labels"
                 )
-            self._array = sink.array
         array = self._array if dtype is None else self._array.astype(dtype, copy=False)
         return array.copy() if copy else array
 

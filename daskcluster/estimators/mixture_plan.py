@@ -20,37 +20,15 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
 
     The sets of rows, 4 C' bytes a row, always fit or the fit is refused: they are part of the footprint.
     """
-    k, size = int(parameters["n_components"]), parameters["coreset_size"]
+    k = int(parameters["n_components"])
     check_enough_rows(dataset, k)
-    truncation = min(int(parameters["truncation"]), k)
-    looked_at = min(k, truncation + int(parameters["n_neighbors"]) ** 2)
-    looked_at += int(parameters["n_random"])
-    is_exact, max_iter = truncation == k, int(parameters["max_iter"])
-    met = k if is_exact else min(k, looked_at)
+    size = parameters["coreset_size"]
     if size is not None:
-        drawn = min(int(size), dataset.n_rows)
-        return Plan(
-            seeding=method_for(parameters["init"], in_memory=True),
-            passes_seeding=0,
-            restarts=1,
-            passes_at_most=CORESET_PASSES,
-            footprint=coreset_footprint(dataset, int(size)),
-            flop=pass_flop(dataset, 1),
-            commit_bytes=coreset_bytes(dataset, int(size))
-            + commit_bytes(dataset, parameters, drawn),
-            travel=coreset_travel(dataset, drawn),
-            kernel="scan",
-            afterwards=Stage(
-                "truncated",
-                drawn,
-                dataset.n_features,
-                2.0 * drawn * dataset.n_features * met,
-                max_iter,
-            ),
-        )
+        return _plan_on_coreset(dataset, parameters, int(size))
+    truncation, max_iter = min(int(parameters["truncation"]), k), int(parameters["max_iter"])
     method = method_for(parameters["init"], in_memory=dataset.in_memory)
     seeding = seeding_passes(method, k)
-    before = 1 if is_exact else int(parameters["warmup_steps"]) + 1
+    before = 1 if truncation == k else int(parameters["warmup_steps"]) + 1
     return Plan(
         seeding=method,
         passes_seeding=seeding,
@@ -64,11 +42,37 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
             method,
             int(parameters["chain_length"]),
         ),
-        flop=pass_flop(dataset, met),
+        flop=pass_flop(dataset, _components_met(parameters)),
         commit_bytes=commit_bytes(dataset, parameters, dataset.n_rows),
         travel=travel(dataset, k, bounded=False),
         kernel="truncated",
     )
+
+
+def _plan_on_coreset(dataset: Dataset, parameters: Mapping[str, Any], size: int) -> Plan:
+    drawn, d = min(size, dataset.n_rows), dataset.n_features
+    iteration_flop = 2.0 * drawn * d * _components_met(parameters)
+    max_iter = int(parameters["max_iter"])
+    return Plan(
+        seeding=method_for(parameters["init"], in_memory=True),
+        passes_seeding=0,
+        restarts=1,
+        passes_at_most=CORESET_PASSES,
+        footprint=coreset_footprint(dataset, size),
+        flop=pass_flop(dataset, 1),
+        commit_bytes=coreset_bytes(dataset, size) + commit_bytes(dataset, parameters, drawn),
+        travel=coreset_travel(dataset, drawn),
+        kernel="scan",
+        afterwards=Stage("truncated", drawn, d, iteration_flop, max_iter),
+    )
+
+
+def _components_met(parameters: Mapping[str, Any]) -> int:
+    """Return how many components a row is compared with in an iteration, at most."""
+    k, q = int(parameters["n_components"]), int(parameters["truncation"])
+    if q >= k:
+        return k
+    return min(k, q + int(parameters["n_neighbors"]) ** 2 + int(parameters["n_random"]))
 
 
 def commit_bytes(dataset: Dataset, parameters: Mapping[str, Any], n_rows: int) -> int:

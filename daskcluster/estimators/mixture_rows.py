@@ -11,7 +11,6 @@ from sklearn.base import ClusterMixin, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunk import Chunk, compute_dtype
-from daskcluster.chunkwise.assign import prepare_rows
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.mixture_rows import (
@@ -23,7 +22,6 @@ from daskcluster.chunkwise.mixture_rows import (
     label_by_density,
     posterior_rows,
 )
-from daskcluster.data.sink import ArraySink
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -33,6 +31,7 @@ from daskcluster.estimators.inputs import check_whole, fit_dataset
 from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.lazy import map_blocks, scaled_blocks
 from daskcluster.estimators.posteriors import as_csr, save_posteriors
+from daskcluster.estimators.row_results import results_of_rows
 from daskcluster.randomness import Key, as_seed
 from daskcluster.typing import Dataset
 
@@ -276,12 +275,9 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
             X = X if self.scaling_ is None else scaled_blocks(X, self.scaling_)
             return map_blocks(X, fn, MixtureRowParams.of(self._gaussians(X.dtype)), dtype)
         dataset = dense_dataset(self, X, None, reset=False)
-        shape = (dataset.n_rows, width) if width else (dataset.n_rows,)
-        sink = ArraySink(np.empty(shape, dtype))
         params = MixtureRowParams.of(self._gaussians(dataset.dtype), max(1, width))
         with choose_engine(self.engine, dataset).place(dataset) as placement:
-            placement.map_rows(fn, sink, params, prepare=prepare_rows)
-        return sink.array
+            return results_of_rows(placement, fn, params, dtype, width)
 
     def _likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float, int]:
         """Return the weighted sum of log-densities, the weight, and the number of rows."""

@@ -69,8 +69,31 @@ class RefitSettings:
         fresh: bool = False,
         grow: bool = False,
     ) -> StreamCentres | None:
-        """Return the centres of a summary; see `refit`."""
-        return refit(rows, weights, before, self, n_rows, fresh=fresh, grow=grow)
+        """Return the centres of a summary; None if it has fewer rows than clusters are wanted.
+
+        The parameters are those of `Search.seek`. With `fresh` the local minimum that the centres before
+        lead to is left, if there is a better one nearby; the first centres are always sought so. With
+        `grow` clusters are added, up to the budget, as long as each makes the summary much cheaper.
+
+        Notes
+        -----
+        Cost: k-means of m rows in memory, and once for each cluster that is tried; with `fresh` also once
+        for each local search, the last of which is in vain.
+        """
+        wanted = self.n_clusters if before is None else len(before.centres)
+        if len(rows) < wanted:
+            return None
+        task = _Refit(rows, weights, self, n_rows)
+        if before is None:
+            return task.begun()
+        best, start = task.refined(before.centres, before), before.centres
+        while grow and len(best.centres) < self.max_clusters:
+            # Beside the old centres: the refined ones may have left a cluster to reach the new rows.
+            more = task.with_one_more(best, start, before)
+            if more is None:
+                break
+            best, start = more, more.centres
+        return task.searched(best, before) if fresh else best
 
 
 class Search(Protocol):
@@ -153,54 +176,6 @@ def births_after(before: StreamCentres | None, centres: np.ndarray, n_rows: int)
         same = np.flatnonzero(is_the_same(before.centres, centres))
         births[same] = before.births[same]
     return births
-
-
-def refit(
-    rows: Rows,
-    weights: np.ndarray,
-    before: StreamCentres | None,
-    settings: RefitSettings,
-    n_rows: int,
-    *,
-    fresh: bool = False,
-    grow: bool = False,
-) -> StreamCentres | None:
-    """Return the centres of a summary; None if it has fewer rows than clusters are wanted.
-
-    Parameters
-    ----------
-    rows : Rows, shape (m, d)
-    weights : ndarray of shape (m,)
-    before : StreamCentres, optional
-        Those to begin from.
-    settings : RefitSettings
-    n_rows : int
-        Rows that the stream has had.
-    fresh : bool
-        Leave the local minimum that the centres before lead to, if there is a better one nearby. The
-        first centres are always sought so.
-    grow : bool
-        Add clusters, up to the budget, as long as each makes the summary much cheaper.
-
-    Notes
-    -----
-    Cost: k-means of m rows in memory, and once for each cluster that is tried; with `fresh` also once for
-    each local search, the last of which is in vain.
-    """
-    wanted = settings.n_clusters if before is None else len(before.centres)
-    if len(rows) < wanted:
-        return None
-    task = _Refit(rows, weights, settings, n_rows)
-    if before is None:
-        return task.begun()
-    best, start = task.refined(before.centres, before), before.centres
-    while grow and len(best.centres) < settings.max_clusters:
-        # Beside the old centres: the refined ones may have left a cluster to reach the new rows.
-        more = task.with_one_more(best, start, before)
-        if more is None:
-            break
-        best, start = more, more.centres
-    return task.searched(best, before) if fresh else best
 
 
 @dataclass(frozen=True)

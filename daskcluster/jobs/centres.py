@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,7 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows, prepare_rows
 from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.labels import save_rows
 from daskcluster.events import Callback
 from daskcluster.jobs.examples import Examination, examine_rows
 from daskcluster.models.kmeans import KMeansModel
@@ -27,32 +25,6 @@ class CentreJobs:
     def row_labels(self, model: KMeansModel, dataset: Dataset) -> ComputedLabels:
         """Return what labels rows of `dataset`."""
         return ComputedLabels(label_rows, _row_params(model, dataset), prepare_rows)
-
-    def write_labels(
-        self,
-        model: KMeansModel,
-        dataset: Dataset,
-        engine: Engine,
-        url: str,
-        *,
-        overwrite: bool,
-        storage_options: Mapping[str, Any] | None,
-        callbacks: Sequence[Callback],
-        resume: bool = False,
-        before_end: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Write the label of every row. One pass."""
-        save_rows(
-            dataset,
-            engine,
-            _row_params(model, dataset),
-            url,
-            overwrite=overwrite,
-            storage_options=None if storage_options is None else dict(storage_options),
-            callbacks=callbacks,
-            resume=resume,
-            before_end=before_end,
-        )
 
     def evaluate(
         self, model: KMeansModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daskcluster.data.open import open_dataset
 from daskcluster.data.stores import locate
 from daskcluster.data.weighted_store import KINDS
 from daskcluster.events import Callback
-from daskcluster.jobs.outputs import check_outputs
 from daskcluster.jobs.run import Run
 from daskcluster.models.checkpoint import told_where
 from daskcluster.models.record import CoresetRecord
+
+if TYPE_CHECKING:
+    from daskcluster.estimators.coreset import LightweightCoreset
 
 
 def build_coreset(
@@ -92,9 +94,7 @@ def build_coreset(
         before = run.earlier(CoresetRecord)
         if before is not None:
             return before
-        overwrite = run.may_replace(overwrite)
-        check_outputs({"output": output}, inputs, storage_options, overwrite, kinds=KINDS)
-        run.hold()
+        overwrite = run.claim({"output": output}, inputs, overwrite, kinds=KINDS)
         dataset = open_dataset(
             source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
         )
@@ -103,32 +103,26 @@ def build_coreset(
         from daskcluster.estimators.coreset import LightweightCoreset
         from daskcluster.estimators.coreset_quality import coreset_quality
 
-        kept = run.keeping("coreset", {"checkpoint": place})
-        drawn = LightweightCoreset(
-            size,
-            random_state=random_state,
-            engine=chosen,
-            callbacks=run.callbacks,
-            **kept,
-        ).fit(dataset, resume=run.goes_on("coreset", resume=resume))
+        given = run.keeping("coreset", {"checkpoint": place, "random_state": random_state})
+        drawn = LightweightCoreset(size, engine=chosen, callbacks=run.callbacks, **given)
+        drawn.fit(dataset, resume=run.goes_on("coreset", resume=resume))
         run.tally.at_least(drawn.passes_, drawn.bytes_read_)
         run.begin_output()
         options = None if storage_options is None else dict(storage_options)
         drawn.save(output, overwrite=overwrite, storage_options=options)
         report = None
         if quality is not None:
-            found = coreset_quality(
+            report = coreset_quality(
                 drawn, dataset, n_clusters=quality, engine=chosen, callbacks=run.callbacks
-            )
-            report = found.as_dict()
-        return run.done(
-            CoresetRecord(
-                output=str(output),
-                size=drawn.coreset_.n_rows,
-                seed=drawn.seed_,
-                total_weight=drawn.total_weight_,
-                coreset_weight=float(drawn.coreset_.weights.sum()),
-                quality=report,
-                **run.tally.common(dataset),
-            )
-        )
+            ).as_dict()
+        facts = {**_facts(drawn), **run.tally.common(dataset)}
+        return run.done(CoresetRecord(output=str(output), quality=report, **facts))
+
+
+def _facts(drawn: LightweightCoreset) -> dict[str, Any]:
+    return {
+        "size": drawn.coreset_.n_rows,
+        "seed": drawn.seed_,
+        "total_weight": drawn.total_weight_,
+        "coreset_weight": float(drawn.coreset_.weights.sum()),
+    }

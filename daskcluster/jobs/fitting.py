@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from daskcluster.data.open import open_dataset
 from daskcluster.data.stores import locate
+from daskcluster.engine.engine import Engine
 from daskcluster.estimators.opening import scaled
 from daskcluster.events import Callback
-from daskcluster.jobs.kinds import JOBS
-from daskcluster.jobs.outputs import check_outputs
+from daskcluster.jobs.kinds import write_labels
 from daskcluster.jobs.run import Run
 from daskcluster.models.checkpoint import told_where
 from daskcluster.models.kinds import Model
 from daskcluster.models.record import FitRecord
 from daskcluster.parameters.catalogue import check_parameters, find_algorithm
+from daskcluster.typing import Dataset
 
 
 def fit(
@@ -127,9 +130,7 @@ def fit(
         before = run.earlier(FitRecord)
         if before is not None:
             return before
-        overwrite = run.may_replace(overwrite)
-        check_outputs({"model": model, "labels": labels}, inputs, storage_options, overwrite)
-        run.hold()
+        overwrite = run.claim({"model": model, "labels": labels}, inputs, overwrite)
         dataset = open_dataset(
             source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
         )
@@ -139,35 +140,44 @@ def fit(
         estimator = _estimator(algorithm, run.keeping(algorithm, given), chosen, run.callbacks)
         resume = run.goes_on(algorithm, resume=resume)
         estimator.fit(dataset, **({"resume": True} if resume else {}))
-        fitted = estimator.to_model()
-        run.tally.at_least(fitted.passes, fitted.bytes_read)
-        run.begin_output()
-        options = None if storage_options is None else dict(storage_options)
-
-        def save() -> None:
-            estimator.save(model, overwrite=overwrite, storage_options=options)
-
-        if labels is None:
-            save()
-        else:
-            # The model is last: as long as there is none, the same call goes on.
-            JOBS[fitted.kind].write_labels(
-                fitted,
-                dataset,
-                chosen,
-                labels,
-                overwrite=overwrite,
-                storage_options=options,
-                callbacks=run.callbacks,
-                resume=resume or run.is_resumed,
-                before_end=save,
-            )
+        outputs = _Outputs(model, labels, overwrite, storage_options)
+        fitted = outputs.write(estimator, dataset, chosen, run, resume=resume or run.is_resumed)
         common = run.tally.common(dataset)
         return run.done(
             FitRecord(
                 model=str(model), labels=labels, algorithm=algorithm, **_facts(fitted), **common
             )
         )
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """Where a fit goes."""
+
+    model: str
+    labels: str | None
+    overwrite: bool
+    storage_options: Mapping[str, Any] | None
+
+    def write(
+        self, estimator: Any, dataset: Dataset, engine: Engine, run: Run, *, resume: bool
+    ) -> Model:
+        """Write the model, and the labels of all rows where they are wanted; return the model."""
+        fitted: Model = estimator.to_model()
+        run.tally.at_least(fitted.passes, fitted.bytes_read)
+        run.begin_output()
+        options: dict[str, Any] = {
+            "overwrite": self.overwrite,
+            "storage_options": None if self.storage_options is None else dict(self.storage_options),
+        }
+        save = partial(estimator.save, self.model, **options)
+        if self.labels is None:
+            save()
+            return fitted
+        # The model is last: as long as there is none, the same call goes on.
+        options |= {"callbacks": run.callbacks, "resume": resume, "before_end": save}
+        write_labels(fitted, dataset, engine, self.labels, **options)
+        return fitted
 
 
 def _estimator(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from daskcluster.chunkwise.assign import ScoreStatistics, prepare_rows
@@ -10,10 +10,8 @@ from daskcluster.chunkwise.gram import CALLABLE
 from daskcluster.chunkwise.gram_centres import GramCentres, GramRowParams, label_by_gram
 from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.engine import Engine
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.gram import measure_by_gram, refuse_distances
-from daskcluster.estimators.labels import save_rows
 from daskcluster.events import Callback
 from daskcluster.models.kernel_kmeans import KernelKMeansModel
 from daskcluster.typing import Dataset
@@ -26,33 +24,6 @@ class KernelJobs:
         """Return what labels rows of `dataset`."""
         params = GramRowParams.of(_centres(model))
         return ComputedLabels(label_by_gram, params, prepare_rows)
-
-    def write_labels(
-        self,
-        model: KernelKMeansModel,
-        dataset: Dataset,
-        engine: Engine,
-        url: str,
-        *,
-        overwrite: bool,
-        storage_options: Mapping[str, Any] | None,
-        callbacks: Sequence[Callback],
-        resume: bool = False,
-        before_end: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Write the label of every row. One pass."""
-        save_rows(
-            dataset,
-            engine,
-            GramRowParams.of(_centres(model)),
-            url,
-            overwrite=overwrite,
-            storage_options=None if storage_options is None else dict(storage_options),
-            callbacks=callbacks,
-            resume=resume,
-            before_end=before_end,
-            fn=label_by_gram,
-        )
 
     def evaluate(
         self, model: KernelKMeansModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from daskcluster.chunkwise.assign import ScoreStatistics
-from daskcluster.chunkwise.labelled import RowLabels
+from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
 from daskcluster.jobs.centres import CentreJobs
@@ -26,24 +27,8 @@ from daskcluster.typing import Dataset
 class ModelJobs(Protocol):
     """What jobs do with rows under a model of one kind. The features of the rows were compared."""
 
-    def row_labels(self, model: Any, dataset: Dataset) -> RowLabels:
+    def row_labels(self, model: Any, dataset: Dataset) -> ComputedLabels:
         """Return what labels rows of `dataset`, wherever they are read."""
-        ...
-
-    def write_labels(
-        self,
-        model: Any,
-        dataset: Dataset,
-        engine: Engine,
-        url: str,
-        *,
-        overwrite: bool,
-        storage_options: Mapping[str, Any] | None,
-        callbacks: Sequence[Callback],
-        resume: bool = False,
-        before_end: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Write the label of every row to `url`, a 1-D int32 Zarr array; see `save_rows`."""
         ...
 
     def evaluate(
@@ -138,6 +123,37 @@ def check_features(model: Model, dataset: Dataset) -> None:
             f"X has {dataset.n_features} features, but the model is expecting {model.n_features} "
             "features as input; give it rows with the columns it was fitted on."
         )
+
+
+def write_labels(
+    model: Model,
+    dataset: Dataset,
+    engine: Engine,
+    url: str,
+    *,
+    overwrite: bool,
+    storage_options: Mapping[str, Any] | None,
+    callbacks: Sequence[Callback],
+    resume: bool = False,
+    before_end: Callable[[], None] = lambda: None,
+) -> None:
+    """Write the label of every row to `url`, a 1-D int32 Zarr array; see `save_rows`. One pass.
+
+    The rows are on the scale of the model, whose features they have.
+    """
+    labels = JOBS[model.kind].row_labels(model, dataset)
+    save_rows(
+        dataset,
+        engine,
+        labels.params,
+        url,
+        overwrite=overwrite,
+        storage_options=storage_options,
+        callbacks=callbacks,
+        fn=labels.fn,
+        resume=resume,
+        before_end=before_end,
+    )
 
 
 def evaluate(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daskcluster.algorithms.scoring import score_rows
@@ -18,7 +18,6 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError
-from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.mixture_rows import gaussians_for, log_likelihood
 from daskcluster.estimators.posteriors import save_posteriors
 from daskcluster.events import Callback
@@ -34,33 +33,6 @@ class MixtureJobs:
         """Return what labels rows of `dataset`."""
         params = MixtureRowParams.of(_gaussians(model, dataset))
         return ComputedLabels(label_by_density, params, prepare_rows)
-
-    def write_labels(
-        self,
-        model: MixtureModel,
-        dataset: Dataset,
-        engine: Engine,
-        url: str,
-        *,
-        overwrite: bool,
-        storage_options: Mapping[str, Any] | None,
-        callbacks: Sequence[Callback],
-        resume: bool = False,
-        before_end: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Write the label of every row. One pass."""
-        save_rows(
-            dataset,
-            engine,
-            MixtureRowParams.of(_gaussians(model, dataset)),
-            url,
-            overwrite=overwrite,
-            storage_options=None if storage_options is None else dict(storage_options),
-            callbacks=callbacks,
-            resume=resume,
-            before_end=before_end,
-            fn=label_by_density,
-        )
 
     def write_posteriors(
         self,

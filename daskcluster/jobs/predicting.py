@@ -8,8 +8,7 @@ from typing import Any
 from daskcluster.data.open import open_dataset
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
-from daskcluster.jobs.kinds import JOBS, POSTERIORS, check_features, check_posteriors
-from daskcluster.jobs.outputs import check_outputs
+from daskcluster.jobs.kinds import POSTERIORS, check_features, check_posteriors, write_labels
 from daskcluster.jobs.run import Run
 from daskcluster.models.persist import load_document
 from daskcluster.models.record import PredictRecord
@@ -73,9 +72,7 @@ def predict(
         before = run.earlier(PredictRecord)
         if before is not None:
             return before
-        overwrite = run.may_replace(overwrite)
-        check_outputs(outputs, inputs, storage_options, overwrite)
-        run.hold()
+        overwrite = run.claim(outputs, inputs, overwrite)
         fitted = load_document(model, storage_options)
         if posteriors is not None:
             check_posteriors(fitted)
@@ -99,7 +96,6 @@ def predict(
                 write(fitted, dataset, chosen, posteriors, **options)
 
         # Labels are seen last: as long as there are none, the same call goes on.
-        write_labels = JOBS[fitted.kind].write_labels
         write_labels(fitted, dataset, chosen, output, **options, before_end=write_posteriors)
         return run.done(
             PredictRecord(

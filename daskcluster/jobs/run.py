@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -18,6 +17,8 @@ from daskcluster.errors import DaskClusterError, JobCancelledError, LeaseError
 from daskcluster.events import Callback
 from daskcluster.jobs.lease import Holder, Lease, folder_of
 from daskcluster.jobs.naming import check_name, name_of_key
+from daskcluster.jobs.outputs import check_outputs
+from daskcluster.jobs.surroundings import board_of, in_task, task_key, worker_here
 from daskcluster.jobs.tally import Tally
 from daskcluster.jobs.watch import Watch
 from daskcluster.models.checkpoint import tell_where
@@ -26,8 +27,6 @@ from daskcluster.parameters.catalogue import find_algorithm
 from daskcluster.typing import Dataset, Reach
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from daskcluster.jobs.board import Board
 
 
@@ -83,9 +82,9 @@ class Run:
         engine: Any = None,
         callbacks: Sequence[Callback] = (),
     ) -> None:
-        in_task = _in_task()
-        if name is None and in_task:
-            name = name_of_key(_task_key())
+        key = task_key()
+        if name is None and key is not None:
+            name = name_of_key(key)
         self.name = None if name is None else check_name(name)
         self.kind = kind
         self.tally = Tally()
@@ -93,6 +92,7 @@ class Run:
         self.is_resumed = False
         self._keeps = False
         self._output = "" if output is None else str(output)
+        self._storage_options = storage_options
         self._lease: Lease | None = None
         self._watch: Watch | None = None
         self._board: Board | None = None
@@ -103,8 +103,8 @@ class Run:
         if output is not None:
             folder = folder_of(output, storage_options)
             self._lease = Lease(folder, self.name, _plain(arguments))
-        self._board = _board_of(engine, in_task=in_task)
-        if self._board is not None and not in_task:
+        self._board = board_of(engine)
+        if self._board is not None and key is None:
             self._board.clear(self.name)
         self._watch = Watch(self.name, self._board, self._lease)
         self.callbacks = (*self.callbacks, self._watch)
@@ -129,6 +129,30 @@ class Run:
     def may_replace(self, overwrite: bool) -> bool:
         """Whether outputs that are there may be replaced: also those of an earlier run of this job."""
         return overwrite or (self._earlier is not None and self._earlier.begun)
+
+    def claim(
+        self,
+        outputs: Mapping[str, str | None],
+        inputs: Mapping[str, Any],
+        overwrite: bool,
+        *,
+        kinds: tuple[str, ...] = ("array",),
+    ) -> bool:
+        """Refuse outputs that may not be written, then take the lease; see `check_outputs` and `hold`.
+
+        Returns
+        -------
+        bool
+            Whether outputs that are there are to be replaced.
+
+        Raises
+        ------
+        OutputExistsError, InvalidParameterError, LeaseError
+        """
+        overwrite = self.may_replace(overwrite)
+        check_outputs(outputs, inputs, self._storage_options, overwrite, kinds=kinds)
+        self.hold()
+        return overwrite
 
     def hold(self) -> None:
         """Take the lease, once the arguments are known to be right.
@@ -155,7 +179,7 @@ class Run:
 
         Rows that only this process can read stay on one thread of it.
         """
-        if engine is not None or not _in_task() or reach is Reach.PROCESS:
+        if engine is not None or not in_task() or reach is Reach.PROCESS:
             return engine
         from daskcluster.engine.connect import client_of_task
         from daskcluster.engine.dask import DaskEngine
@@ -227,7 +251,7 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None and _in_task():
+        if error is not None and in_task():
             # What it came from may be a client's error that cannot be pickled: it would take ours along.
             error.__cause__ = error.__context__ = None
         if isinstance(error, LeaseError) and self._lease is not None and self._lease.is_held:
@@ -247,9 +271,9 @@ class Run:
     def _announce(self, state: str, **facts: Any) -> None:
         if self._board is None or self.name is None:
             return
-        place: dict[str, Any] = {"worker": _worker()} if state == "running" else {}
-        if state == "running" and _in_task():
-            place["key"] = str(_task_key())
+        place: dict[str, Any] = {"worker": worker_here()} if state == "running" else {}
+        if state == "running" and in_task():
+            place["key"] = task_key()
         self._board.announce(
             self.name, kind=self.kind, output=self._output, state=state, **place, **facts
         )
@@ -280,47 +304,3 @@ def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
         else:
             plain[name] = f"<{type(value).__name__}>"
     return plain
-
-
-# -- where it runs: who has not imported distributed is in no task and has no client ----------------------
-
-
-def _in_task() -> bool:
-    if "distributed" not in sys.modules:
-        return False
-    from daskcluster.engine.connect import in_task
-
-    return in_task()
-
-
-def _task_key() -> Any:
-    from daskcluster.engine.connect import key_of_task
-
-    return key_of_task()
-
-
-def _worker() -> str:
-    if not _in_task():
-        return ""
-    from daskcluster.engine.connect import worker_of_task
-
-    return worker_of_task()
-
-
-def _board_of(engine: Any, *, in_task: bool) -> Board | None:
-    """Return the board of the scheduler that the job has to do with, if it has to do with one."""
-    client: Client | None = None
-    if in_task:
-        from daskcluster.engine.connect import client_here
-
-        client = client_here()
-    elif "distributed" in sys.modules:
-        from daskcluster.engine.connect import Client as AnyClient
-
-        given = getattr(engine, "client", engine)
-        client = given if isinstance(given, AnyClient) else None
-    if client is None:
-        return None
-    from daskcluster.jobs.board import Board
-
-    return Board(client)

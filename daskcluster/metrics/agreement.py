@@ -127,7 +127,9 @@ def v_measure(labels_true: Any, labels_pred: Any = None, *, beta: float = 1.0) -
     if not beta >= 0.0:
         raise InvalidParameterError(f"beta={beta!r} should be >= 0; 1 weighs both sides alike.")
     table = _table(labels_true, labels_pred)
-    pure, complete = homogeneity(table), completeness(table)
+    information = _mutual_information(table)
+    sides = table.class_sizes, table.cluster_sizes
+    pure, complete = (_share(information, _entropy(sizes)) for sizes in sides)
     if pure + complete == 0.0:
         return 0.0
     return (1.0 + beta) * pure * complete / (beta * pure + complete)

@@ -57,14 +57,10 @@ def save_model(
     """
     check_free(url, overwrite=overwrite, storage_options=storage_options)
     files = dict(sealed(MODEL, Document(model.kind, model.body(), model.arrays())))
-    staging = Staging.begin(
+    with Staging.begin(
         url, overwrite=overwrite, storage_options=storage_options, kinds=_REPLACEABLE
-    )
-    try:
+    ) as staging:
         staging.commit(files)
-    except BaseException:
-        staging.abort()
-        raise
 
 
 def check_free(
