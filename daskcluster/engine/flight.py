@@ -153,7 +153,7 @@ class Flight:
         if is_inline(len(packed), n_tasks):
             self._cargo = packed
         else:
-            self._cargo = scattered(self._client, packed, broadcast=True)
+            self._cargo = scattered(self._client, packed)
 
     def _renew(self) -> None:
         self._see(self._crew.refresh())

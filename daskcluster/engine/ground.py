@@ -74,16 +74,17 @@ class Ground:
         self._rows.update(zip(indices, futures, strict=True))
 
 
-def scattered(
-    client: Client, data: Any, *, workers: list[str] | None = None, broadcast: bool = False
-) -> Any:
-    """Scatter, whichever workers leave meanwhile."""
+def scattered(client: Client, data: Any, *, workers: list[str] | None = None) -> Any:
+    """Scatter one copy, whichever workers leave meanwhile; who needs it fetches it from who has it.
+
+    Never with ``broadcast``: Dask then tries for ever to copy to a worker that has died under it.
+    """
     for _ in range(_SCATTERS):
         try:
-            return client.scatter(data, workers=workers, broadcast=broadcast, hash=False)
+            return client.scatter(data, workers=workers, hash=False)
         except (KeyError, OSError, ValueError, TimeoutError):
-            # Dask's errors for a worker that has just left. Where the copies are is no matter.
-            workers, broadcast = None, False
+            # Dask's errors for a worker that has just left. Where the copy is is no matter.
+            workers = None
             time.sleep(_PAUSE_SECONDS)
     raise EngineError(
         "data could not be sent to the workers, because they keep leaving; start workers that stay."
