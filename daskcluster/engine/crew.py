@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.engine.worker import make_ready
 from daskcluster.errors import (
     DaskClusterError,
@@ -29,8 +28,6 @@ from daskcluster.typing import Dataset, Recipe
 if TYPE_CHECKING:
     from distributed import Client
 
-LEAST_BASELINE = BASELINE_BYTES // 2
-"""A worker that has not imported the libraries yet will."""
 _STEP_SECONDS = 0.1
 _NOTICE_SECONDS = 1.0
 
@@ -79,11 +76,6 @@ class Member:
     resident: int
     host: str
     pid: int
-
-    @property
-    def baseline(self) -> int:
-        """Bytes its process has before the work: what it holds for other runs is not counted."""
-        return max(LEAST_BASELINE, min(self.resident, BASELINE_BYTES))
 
 
 def this_host() -> str:

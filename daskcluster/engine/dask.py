@@ -261,7 +261,6 @@ def _plan(dataset: Dataset, footprint: Footprint, crew: Mapping[str, Member]) ->
             replace(footprint, row_bytes=0),
             limit=member.limit,
             n_threads=member.n_threads,
-            baseline=member.baseline,
         )
     return project(
         dataset,
@@ -269,5 +268,4 @@ def _plan(dataset: Dataset, footprint: Footprint, crew: Mapping[str, Member]) ->
         limit=sum(member.limit for member in members),
         n_threads=sum(member.n_threads for member in members),
         n_processes=len(members),
-        baseline=max(member.baseline for member in members),
     )

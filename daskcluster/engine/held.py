@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 PREFIX = "daskcluster-held"
 _LOCK = "daskcluster-admission"
 _PATIENCE_SECONDS = 10.0
+_ATTEMPTS = 3
+"""Handles that Dask has made elsewhere, because their home was busy, are made again this often."""
 
 
 class Held(Place):
@@ -121,6 +123,18 @@ class Shelf:
             if future is not None:
                 self.leaving.add(future.key)
 
+    def drop_strays(
+        self, home: Mapping[int, str], places: Mapping[str, Collection[str]]
+    ) -> list[int]:
+        """Drop the handles that are elsewhere than at home, by where keys are; return their partitions."""
+        strays = [
+            index
+            for index, future in self._futures.items()
+            if (at := places.get(str(future.key))) and home[index] not in at
+        ]
+        self.drop(strays)
+        return strays
+
     def size(self, indices: Iterable[int]) -> int:
         """Return the bytes of these partitions, held or not."""
         if self._sizes is not None and self.bytes_per_row:
@@ -218,19 +232,33 @@ class Holdings:
         lock = Lock(_LOCK, scheduler_rpc=self._client.scheduler, loop=self._client.loop)
         locked = lock.acquire(timeout=_PATIENCE_SECONDS)
         try:
-            room = room_of()
-            leaving = self._rows.leaving | self._state.leaving
-            taken = held_bytes(self._client, room, besides=leaving)
-            new: list[Future] = []
-            for worker, indices in homes.items():
-                new += self._fill(worker, indices, room.get(worker, 0) - taken.get(worker, 0))
-            with self._client.as_current():
-                wait(new, timeout=_PATIENCE_SECONDS)
+            for _ in range(_ATTEMPTS):
+                made = self._fill_all(homes, room_of())
+                with self._client.as_current():
+                    wait(made, timeout=_PATIENCE_SECONDS)
+                if not self._drop_strays(made):
+                    break
         except TimeoutError:
             pass  # busy workers: the handles will come when a thread is free
         finally:
             if locked:
                 lock.release()
+
+    def _fill_all(
+        self, homes: Mapping[str, Sequence[int]], room: Mapping[str, int]
+    ) -> list[Future]:
+        leaving = self._rows.leaving | self._state.leaving
+        taken = held_bytes(self._client, room, besides=leaving)
+        made: list[Future] = []
+        for worker, indices in homes.items():
+            made += self._fill(worker, indices, room.get(worker, 0) - taken.get(worker, 0))
+        return made
+
+    def _drop_strays(self, made: Sequence[Future]) -> bool:
+        """Give handles up that were made away from home, where they keep nothing; say if there were any."""
+        places = self._client.who_has(made) if made else {}
+        shelves = self._rows, self._state
+        return sum(len(shelf.drop_strays(self._home, places)) for shelf in shelves) > 0
 
     def _fill(self, worker: str, indices: Sequence[int], room: int) -> list[Future]:
         """Fill the shelves of one worker: state first, for which rows may have to go."""

@@ -78,7 +78,6 @@ def project(
     limit: int,
     n_threads: int,
     n_processes: int = 1,
-    baseline: int = BASELINE_BYTES,
 ) -> MemoryPlan:
     """Project the memory of a fit and admit resident partitions.
 
@@ -91,15 +90,13 @@ def project(
         Bytes that all processes may use together.
     n_threads, n_processes : int
         Over all workers.
-    baseline : int
-        Resident bytes of one process before the work.
 
     Raises
     ------
     MemoryLimitError
         Not even the work without resident partitions fits.
     """
-    base = baseline * n_processes
+    base = BASELINE_BYTES * n_processes
     state = footprint.row_bytes * dataset.n_rows
     if dataset.in_memory:
         working = n_threads * footprint.thread_bytes + footprint.process_bytes * n_processes

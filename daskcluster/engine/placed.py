@@ -15,13 +15,13 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
 from daskcluster.engine.connect import Client
-from daskcluster.engine.crew import LEAST_BASELINE, Crew, Member
+from daskcluster.engine.crew import Crew, Member
 from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.flight import Flight
 from daskcluster.engine.ground import Ground
 from daskcluster.engine.held import Holdings, held_bytes
 from daskcluster.engine.homes import Tails
-from daskcluster.engine.memory import RESIDENT_SHARE, Footprint
+from daskcluster.engine.memory import BASELINE_BYTES, RESIDENT_SHARE, Footprint
 from daskcluster.engine.operations import Fold, FoldState, Inspect, Operation, WriteRows
 from daskcluster.engine.reach import held_size, on_this_host
 from daskcluster.engine.tasks import output_blocks
@@ -211,7 +211,7 @@ class DaskPlacement(Placement):
         for address in new:
             resident = members[address].resident
             # Handles that are full already are no baseline; libraries still to be imported are.
-            self._baselines[address] = max(LEAST_BASELINE, resident - held[address])
+            self._baselines[address] = max(BASELINE_BYTES, resident - held[address])
         return {
             address: int(member.limit * RESIDENT_SHARE) - self._baselines[address]
             for address, member in members.items()

@@ -80,8 +80,9 @@ class Ledger:
         self.taken[entry.name] = Taken(
             entry.version, entry.stop, entry.note if entry.is_rejected else ""
         )
+        # Of what was refused, too: a copy of it is a copy whenever it is looked at.
+        self.versions[entry.version] = entry.name
         if not entry.is_rejected:
-            self.versions[entry.version] = entry.name
             self.last_name = max(self.last_name, entry.name)
 
     @property

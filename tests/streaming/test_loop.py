@@ -108,6 +108,18 @@ def test_what_comes_twice_is_folded_once(feed: Path, tmp_path: Path) -> None:
     assert cycle.rows_seen == N * 700
 
 
+def test_a_copy_of_what_was_refused_is_a_copy(feed: Path, tmp_path: Path) -> None:
+    rows = portion(N)
+    rows[3, 1] = np.nan
+    zarr.save_array(str(feed / "part-0008.zarr"), rows)
+    apart, together = open_loop(feed, tmp_path / "apart"), open_loop(feed, tmp_path / "together")
+    assert found(apart.cycle()) == {"part-0008.zarr": "corrupt"}
+    shutil.copytree(feed / "part-0008.zarr", feed / "part-0008.zarr-again")  # times are kept
+    assert found(apart.cycle()) == {"part-0008.zarr-again": "duplicate"}
+    together.cycle()
+    assert bits(apart) == bits(together)
+
+
 def test_what_changes_or_shrinks_is_not_folded_again(feed: Path, tmp_path: Path) -> None:
     loop = open_loop(feed, tmp_path / "state")
     loop.cycle()
