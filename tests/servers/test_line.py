@@ -79,7 +79,7 @@ def test_writes_are_waited_for(line: Line, options: dict[str, Any], name: str) -
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("denied", r"No permission to reach the dataset at 's3://servers/rows.zarr' .*credentials"),
+        ("denied", r"No permission to reach the dataset at 's3://servers/rows.zarr' .*Credentials"),
         ("expired", r"No permission to reach the dataset at 's3://servers/rows.zarr' .*expired"),
     ],
 )
