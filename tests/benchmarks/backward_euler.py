@@ -15,7 +15,7 @@ from tests.benchmarks.harness import Figure, Note, Options, Table, say
 
 TAKES = (
     "about half an hour on 2 cores with 100 starts, 2 GB of memory (--quick: a minute); finished starts "
-    "stay in --scratch DIR, and an interrupted run goes on with them"
+    "stay in --scratch DIR, and an interrupted run goes on with them; --seeds 0 shows what is there"
 )
 
 SEEDS = 100
@@ -109,15 +109,17 @@ def run(options: Options) -> list[Table | Figure | Note]:
     from tests.benchmarks.euler_plots import histograms, jumps, two_dimensions
 
     parts: list[Table | Figure | Note] = []
-    for name in options.sets or SETS:
-        data = load(name, options)
+    asked = options
+    for name in asked.sets or SETS:
+        data = load(name, asked)
+        options = asked if asked.seeds else replace(asked, seeds=_kept(data, asked))
         say(f"  {name}: {data.source}, {data.rows.shape}")
         parts.append(table_of(data, options))
         parts.append(histograms(data.name, _of_first_k(data, options), options))
         if name in EXAMINED:
             parts.append(examination(data, options))
             parts.append(jumps(data, CELLS[name][1], options))
-    parts += two_dimensions(options)
+    parts += two_dimensions(asked if asked.seeds else replace(asked, seeds=SEEDS))
     if not options.keep:
         shutil.rmtree(folder_of(options), ignore_errors=True)
     return parts
@@ -188,6 +190,13 @@ def objectives(data: EulerSet, cell: Cell, options: Options) -> np.ndarray:
     n_blocks = -(-options.seeds // BLOCK)
     found = [_block(data, cell, block, options) for block in range(n_blocks)]
     return np.concatenate(found)[: options.seeds]
+
+
+def _kept(data: EulerSet, options: Options) -> int:
+    """Return how many starts of every cell are there already."""
+    folder = folder_of(options) / "starts" / data.name
+    cells = [_shortened(cell, options) for cell in CELLS[data.name]]
+    return BLOCK * min(len(list(folder.glob(f"{cell.name}-[0-9]*.json"))) for cell in cells)
 
 
 def _block(data: EulerSet, cell: Cell, block: int, options: Options) -> np.ndarray:
