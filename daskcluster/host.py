@@ -8,6 +8,9 @@ from pathlib import Path
 
 import psutil
 
+MOST_KEPT_BLOCK = 32 * 1024**2
+"""Freed blocks beyond this go back to the system whatever is asked for: glibc's largest threshold."""
+
 _M_MMAP_THRESHOLD = -3
 """Of mallopt(3)."""
 

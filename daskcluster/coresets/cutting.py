@@ -13,7 +13,8 @@ from daskcluster.data.process_local import ProcessLocal
 from daskcluster.typing import Dataset, Range
 
 PIECE_BYTES = 32 << 20
-"""Rows that one task sums up: several chunks, for those at its edges are read twice."""
+"""Rows that one task sums up: several chunks, for those at its edges are read once in each process that
+has a share of them."""
 
 _BYTES_IN_MEMORY = 4 << 20
 _PIECES_IN_MEMORY = 16

@@ -1,4 +1,4 @@
-"""Outputs that are whole or absent: ``with Staging.begin(url) as staging`` writes, and commits at its end.
+"""Outputs that are whole or absent: write within ``with Staging.begin(url) as staging``, and commit last.
 
 On a local file system an output grows in ``<target>.partial-<token>`` and is renamed when it is whole.
 An object store has no rename: there the chunks go to their final place and the metadata, without which

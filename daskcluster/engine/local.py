@@ -24,14 +24,13 @@ from daskcluster.engine.tasks import output_blocks
 from daskcluster.engine.units import Unit
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
-from daskcluster.host import host_memory, keep_no_blocks_over
+from daskcluster.host import MOST_KEPT_BLOCK, host_memory, keep_no_blocks_over
 from daskcluster.typing import Dataset, Range, Reachable, Sink
 
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.1
 _LEAST_BLOCK = 1024**2
-_MOST_BLOCK = 32 * 1024**2
 _BLOCK_SHARE = 1 / 512
 """Of a limit that was asked for: freed blocks beyond this are not kept, as their sum would break it."""
 
@@ -105,7 +104,7 @@ class LocalEngine(Engine):
     ) -> LocalPlacement:
         if self._memory_limit is not None:
             block = int(self._memory_limit * _BLOCK_SHARE)
-            keep_no_blocks_over(min(max(block, _LEAST_BLOCK), _MOST_BLOCK))
+            keep_no_blocks_over(min(max(block, _LEAST_BLOCK), MOST_KEPT_BLOCK))
         return LocalPlacement(dataset, self.n_threads, self.plan(dataset, footprint), callbacks)
 
     def run(self, tasks: Sequence[Callable[[], T]]) -> list[T]:

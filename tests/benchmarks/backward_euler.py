@@ -109,17 +109,16 @@ def run(options: Options) -> list[Table | Figure | Note]:
     from tests.benchmarks.euler_plots import histograms, jumps, two_dimensions
 
     parts: list[Table | Figure | Note] = []
-    asked = options
-    for name in asked.sets or SETS:
-        data = load(name, asked)
-        options = asked if asked.seeds else replace(asked, seeds=_kept(data, asked))
+    for name in options.sets or SETS:
+        data = load(name, options)
+        shown = options if options.seeds else replace(options, seeds=_kept(data, options))
         say(f"  {name}: {data.source}, {data.rows.shape}")
-        parts.append(table_of(data, options))
-        parts.append(histograms(data.name, _of_first_k(data, options), options))
+        parts.append(table_of(data, shown))
+        parts.append(histograms(data.name, _of_first_k(data, shown), shown))
         if name in EXAMINED:
-            parts.append(examination(data, options))
-            parts.append(jumps(data, CELLS[name][1], options))
-    parts += two_dimensions(asked if asked.seeds else replace(asked, seeds=SEEDS))
+            parts.append(examination(data, shown))
+            parts.append(jumps(data, CELLS[name][1], shown))
+    parts += two_dimensions(options)
     if not options.keep:
         shutil.rmtree(folder_of(options), ignore_errors=True)
     return parts
