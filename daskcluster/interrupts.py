@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
@@ -21,14 +21,14 @@ _noted: list[BaseException] = []
 
 @contextmanager
 def deferred(
-    errors: Mapping[signal.Signals, type[BaseException]], seconds: float = GRACE_SECONDS
+    errors: Mapping[signal.Signals, Callable[[], BaseException]], seconds: float = GRACE_SECONDS
 ) -> Iterator[None]:
     """Let signals wait for `deliver` within the block, at most for some time.
 
     Parameters
     ----------
-    errors : mapping of signal to exception class
-        What is raised in the main thread, for each signal.
+    errors : mapping of signal to callable () -> exception
+        What makes that which is raised in the main thread, for each signal.
     seconds : float
 
     Notes

@@ -20,7 +20,8 @@ from daskcluster.cli.signals import (
     TERMINATED,
     Terminated,
     farewell,
-    listen_for_termination,
+    leave_quietly,
+    listen,
 )
 from daskcluster.errors import DaskClusterError
 
@@ -76,18 +77,19 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        listen_for_termination()
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
-            try:
+        listen()
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
                 return super().invoke(ctx)
-            except (KeyboardInterrupt, Terminated) as error:
-                click.echo(f"\n{_in_flags(farewell(error))}", err=True)
-                ctx.exit(TERMINATED if isinstance(error, Terminated) else INTERRUPTED)
-            except (DaskClusterError, OSError, MemoryError) as error:
-                if ctx.meta.get(DEBUG) or getattr(error, "errno", None) == errno.EPIPE:
-                    raise
-                raise Failure(error) from error
+        except (KeyboardInterrupt, Terminated) as error:
+            leave_quietly()
+            click.echo(f"\n{_in_flags(farewell(error))}", err=True)
+            ctx.exit(TERMINATED if isinstance(error, Terminated) else INTERRUPTED)
+        except (DaskClusterError, OSError, MemoryError) as error:
+            if ctx.meta.get(DEBUG) or getattr(error, "errno", None) == errno.EPIPE:
+                raise
+            raise Failure(error) from error
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
@@ -14,6 +16,9 @@ INTERRUPTED = 130
 TERMINATED = 143
 
 
+_MOMENT_SECONDS = 0.05
+
+
 class Terminated(SystemExit):
     """SIGTERM came: leave through the same doors as after an error."""
 
@@ -21,17 +26,57 @@ class Terminated(SystemExit):
         super().__init__(TERMINATED)
 
 
-def listen_for_termination() -> None:
-    """Turn SIGTERM into an exception.
+_NUMBERS: Mapping[type[BaseException] | None, signal.Signals] = {
+    KeyboardInterrupt: signal.SIGINT,
+    Terminated: signal.SIGTERM,
+}
 
-    A container is stopped with it: partial outputs are to be removed and worker processes stopped.
+
+def listen() -> None:
+    """Turn SIGTERM into an exception, and Control-C into a quiet one.
+
+    A container is stopped with SIGTERM: partial outputs are to be removed and worker processes stopped.
     """
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminate)
+    if threading.current_thread() is not threading.main_thread():
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    # What a shell has put into the background is deaf to Control-C, and stays so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+    raise _terminated()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise _interrupted()
+
+
+def _terminated() -> Terminated:
+    leave_quietly()
+    return Terminated()
+
+
+def _interrupted() -> KeyboardInterrupt:
+    leave_quietly()
+    return KeyboardInterrupt()
+
+
+def leave_quietly() -> None:
+    """Silence what is half made, and complains when it is freed: an interrupt may meet any constructor."""
+    sys.unraisablehook = _come_again
+    warnings.simplefilter("ignore")
+
+
+def _come_again(lost: sys.UnraisableHookArgs) -> None:
+    # Raised where Python has nobody to give it to, in a finalizer: a moment later somebody will be there.
+    number = _NUMBERS.get(type(lost.exc_value))
+    if number is not None:
+        main = threading.main_thread().ident
+        again = threading.Timer(_MOMENT_SECONDS, signal.pthread_kill, [main, number])
+        again.daemon = True
+        again.start()
 
 
 @contextmanager
@@ -40,7 +85,7 @@ def after_a_commit(*, wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    with deferred({signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}):
+    with deferred({signal.SIGINT: _interrupted, signal.SIGTERM: _terminated}):
         yield
 
 

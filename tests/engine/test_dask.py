@@ -101,9 +101,10 @@ def test_handles_that_were_made_away_from_home_are_made_again(
     monkeypatch.setattr(client, "map", astray)
     with engine.place(open_dataset(str(stored))) as placed:
         placed.reduce(r.SUM, {"factor": 1})
-        before = placed.traffic.bytes_read
+        whole = placed.traffic.bytes_read
         placed.reduce(r.SUM, {"factor": 1})
-        assert placed.traffic.bytes_read == before > 0
+        # A unit of rows that an idle worker takes from a busy one is read again there; no more.
+        assert placed.traffic.bytes_read < 1.5 * whole
     assert len(calls) == 2 * len(workers)
 
 

@@ -66,9 +66,8 @@ def scheduler(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield address
     finally:
         for process in reversed(started):
-            process.terminate()
-        for process in started:
-            process.wait(30)
+            process.kill()
+            process.wait()
 
 
 def address_in(contact: Path) -> str:
