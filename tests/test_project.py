@@ -240,13 +240,10 @@ def test_star_import_gives_the_public_names() -> None:
 
 
 IMPORT_PROBE = """
-import json, sys, time
-import numpy
-begin = time.perf_counter()
+import json, sys
 import daskcluster
-seconds = time.perf_counter() - begin
 modules = [name for name in sys.modules if "." not in name]
-print(json.dumps({"seconds": seconds, "modules": modules}))
+print(json.dumps({"modules": modules}))
 """
 
 
@@ -257,11 +254,8 @@ def probe(code: str) -> dict[str, object]:
     return json.loads(done.stdout)
 
 
-def test_import_is_light_and_fast() -> None:
-    found = [probe(IMPORT_PROBE) for _ in range(3)]
-    assert HEAVY & set(found[0]["modules"]) == set()
-    # The best of three, because a busy machine only ever adds.
-    assert min(run["seconds"] for run in found) < 0.3
+def test_import_is_light() -> None:
+    assert HEAVY & set(probe(IMPORT_PROBE)["modules"]) == set()
 
 
 def test_the_installed_metadata_tells_the_same_story() -> None:

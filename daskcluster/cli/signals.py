@@ -26,7 +26,7 @@ class Terminated(SystemExit):
         super().__init__(TERMINATED)
 
 
-_NUMBERS: Mapping[type[BaseException] | None, signal.Signals] = {
+_NUMBERS: Mapping[type[BaseException], signal.Signals] = {
     KeyboardInterrupt: signal.SIGINT,
     Terminated: signal.SIGTERM,
 }
@@ -71,7 +71,7 @@ def leave_quietly() -> None:
 
 def _come_again(lost: sys.UnraisableHookArgs) -> None:
     # Raised where Python has nobody to give it to, in a finalizer: a moment later somebody will be there.
-    number = _NUMBERS.get(type(lost.exc_value))
+    number = None if lost.exc_value is None else _NUMBERS.get(type(lost.exc_value))
     if number is not None:
         main = threading.main_thread().ident
         again = threading.Timer(_MOMENT_SECONDS, signal.pthread_kill, [main, number])

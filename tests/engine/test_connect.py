@@ -29,14 +29,14 @@ def test_a_scheduler_that_is_not_there_fails_within_the_timeout() -> None:
         match=r"no Dask scheduler answered at tcp://127.0.0.1:1 within 1 s .* check the address",
     ):
         connect.connect("tcp://127.0.0.1:1", timeout=1)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < connect.TIMEOUT
 
 
 def test_a_port_that_says_nothing_fails_within_the_timeout(silent_port: int) -> None:
     began = time.monotonic()
     with pytest.raises(SchedulerUnreachableError, match=r"does not speak Dask|Timed out"):
         connect.connect(f"tcp://127.0.0.1:{silent_port}", timeout=1)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < connect.TIMEOUT
 
 
 def test_what_is_no_address_is_said_so() -> None:
