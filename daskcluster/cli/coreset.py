@@ -18,6 +18,7 @@ from daskcluster.cli.options import (
 )
 from daskcluster.cli.output import Console
 from daskcluster.cli.sections import SectionedCommand, option
+from daskcluster.cli.signals import after_a_commit
 
 _OF_A_FIT = (
     "algorithm", "planned", "seeding", "passes_seeding", "restarts", "bounds", "seconds_at_most_about",
@@ -105,7 +106,11 @@ def command(
     options = opening["storage_options"]
     if task.name is None:  # a job knows which outputs are its own
         jobs.check_outputs({"output": output}, inputs, options, overwrite, kinds=KINDS)
-    with place.open() as engine, console.watching() as callbacks:
+    with (
+        place.open() as engine,
+        console.watching() as callbacks,
+        after_a_commit(wanted=checkpoint is not None or task.name is not None),
+    ):
         record = jobs.build_coreset(
             source,
             size=size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -24,6 +25,7 @@ from daskcluster.cli.parameter_flags import (
 )
 from daskcluster.cli.sections import option
 from daskcluster.cli.signals import after_a_commit
+from daskcluster.parameters.catalogue import find_algorithm
 
 
 @click.command("fit", cls=AlgorithmCommand)
@@ -101,7 +103,7 @@ def command(
     with (
         place.open() as engine,
         console.watching() as callbacks,
-        after_a_commit(wanted="checkpoint" in given),
+        after_a_commit(wanted=_keeps_state(algorithm, given, task)),
     ):
         record = jobs.fit(
             source,
@@ -118,3 +120,9 @@ def command(
             **given,
         ).as_dict()
     console.emit(record, rows_of_record(record))
+
+
+def _keeps_state(algorithm: str, given: Mapping[str, Any], task: Task) -> bool:
+    # A job keeps the state of its fit without being asked, if the algorithm has any.
+    named = task.name is not None and "checkpoint" in find_algorithm(algorithm).parameters
+    return named or "checkpoint" in given

@@ -1,17 +1,16 @@
 """Outputs that are whole or absent: write within ``with Staging.begin(url) as staging``, and commit last.
 
-On a local file system an output grows in ``<target>.partial-<token>`` and is renamed when it is whole.
+On a local file system an output grows in a folder beside it (`daskcluster.data.leftovers`), which is
+renamed when it is whole; then what killed writers of the same output have left there is removed.
 An object store has no rename: there the chunks go to their final place and the metadata, without which
 nothing can be opened, is written last; a mark names the half-written output until then.
 """
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import shutil
-import uuid
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from daskcluster.data import leftovers
 from daskcluster.data.nodes import PARTIAL_MARK
 from daskcluster.data.patience import patiently
 from daskcluster.data.stores import Location, explain, locate
@@ -107,11 +107,11 @@ class Staging:
     ) -> Staging:
         target = replace(target, url=os.path.realpath(target.url))
         _check_local(target, overwrite, kinds)
-        name = "-".join(filter(None, ["partial", mark, uuid.uuid4().hex[:8]]))
-        work = replace(target, url=f"{target.url}.{name}")
+        work = replace(target, url=leftovers.new_folder(target.url, mark))
         try:
-            if not (resume and mark and _adopt(target.url, mark, work.url)):
+            if not (resume and mark and leftovers.adopt(target.url, mark, work.url)):
                 os.makedirs(work.url)
+                leftovers.claim(work.url)
         except OSError as error:
             raise DatasetNotFoundError(
                 f"The output {target.url!r} cannot be written ({error}); choose a folder that you may "
@@ -184,6 +184,8 @@ class Staging:
                 "replaced. Choose another name or pass overwrite=True."
             ) from error
         shutil.rmtree(replaced, ignore_errors=True)
+        leftovers.release(target)
+        leftovers.remove_abandoned(target)
 
     def _tell(self, error: BaseException) -> None:
         """Add to an error that what was written stays, if it does and the error comes from outside."""
@@ -211,10 +213,10 @@ class Staging:
 
         Never raises: what ended the writing is what its caller should hear of.
         """
-        if self.stays:
-            return
         if self.target.is_local:
-            shutil.rmtree(self.work.url, ignore_errors=True)
+            (leftovers.release if self.stays else leftovers.remove)(self.work.url)
+            return
+        if self.stays:
             return
         fs, path = self.target.filesystem()
         try:
@@ -226,22 +228,6 @@ class Staging:
                 RuntimeWarning,
                 stacklevel=2,
             )
-
-
-def _adopt(target: str, mark: str, work: str) -> bool:
-    """Take over what an interrupted writer has left, the one that got farthest; False if none has."""
-    left = glob.glob(f"{glob.escape(target)}.partial-{mark}-{'[0-9a-f]' * 8}")
-    for path in sorted(left, key=_files_below, reverse=True):
-        try:
-            os.rename(path, work)
-        except FileNotFoundError:
-            continue  # somebody else was faster
-        return True
-    return False
-
-
-def _files_below(path: str) -> int:
-    return sum(len(files) for _, _, files in os.walk(path))
 
 
 def check_free(

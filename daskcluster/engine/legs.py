@@ -13,8 +13,9 @@ from typing import Any
 MOST_LEGS = 32
 UNITS_PER_THREAD = 4
 """Of a leg, at least: threads wait for each other at its end."""
-LEAST_SECONDS = 10.0
-"""Legs that are shorter are made together."""
+LEAST_SECONDS = 4.0
+"""Legs that are shorter are made together, as long as an interrupt waits for their end
+(`daskcluster.interrupts.GRACE_SECONDS`)."""
 _MOST_GROWTH = 8
 
 
@@ -97,7 +98,7 @@ def legs_together(legs: int, seconds: float) -> int:
     Examples
     --------
     >>> legs_together(1, 2.0), legs_together(4, 50.0), legs_together(1, 0.001)
-    (5, 1, 8)
+    (2, 1, 8)
     """
     wanted = int(legs * LEAST_SECONDS / max(seconds, 1e-9))
     return max(1, min(wanted, legs * _MOST_GROWTH))

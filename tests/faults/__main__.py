@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.benchmarks.harness import machine, write_section
 from tests.faults import slow_worker
@@ -54,6 +56,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="after which a command notices that its scheduler is lost",
     )
+    found.add_argument(
+        "--number",
+        type=int,
+        metavar="N",
+        help="run this trial alone (they count from 0), --times over",
+    )
+    found.add_argument("--times", type=int, default=1, metavar="N")
     found.add_argument("--share", type=int, metavar="I", help=argparse.SUPPRESS)
     found.add_argument("--quick", action="store_true", help=f"{QUICK} trials of two estimators")
     found.add_argument(
@@ -127,9 +136,13 @@ def run_shares(arguments: Sequence[str], count: int, log: Path) -> bool:
             process.terminate()
 
 
+def planned(options: argparse.Namespace, count: int) -> Iterator[Plan]:
+    return plans(count, options.seed, options.estimators, options.kinds, options.workers)
+
+
 def unfinished(options: argparse.Namespace, log: Path) -> list[Plan]:
     """Return the trials that are not in the log, of this process's share of the algorithms."""
-    wanted = plans(options.trials, options.seed, options.estimators, options.kinds, options.workers)
+    wanted = planned(options, options.trials)
     mine = options.estimators
     if options.share is not None:
         mine = mine[options.share :: options.at_a_time]
@@ -164,6 +177,20 @@ def report(options: argparse.Namespace, log: Path, seconds: float) -> int:
         facts = {"command": words, "machine": machine(), "seconds": seconds}
         options.json.write_text(json.dumps(found | facts, indent=1) + "\n")
     publish(options, "faults", words, markdown(found, options.timeout))
+    return exit_code(found)
+
+
+def repeat(options: argparse.Namespace, log: Path) -> int:
+    """Run one trial again and again, and print what came of it; return the exit code."""
+    (plan,) = itertools.islice(planned(options, options.number + 1), options.number, None)
+    run([plan] * options.times, options, log)
+    outcomes = [Outcome.of(json.loads(line)) for line in log.read_text().splitlines()]
+    found = summary([outcome for outcome in outcomes if outcome.plan.number == plan.number])
+    sys.stdout.write(markdown(found, options.timeout) + "\n")
+    return exit_code(found)
+
+
+def exit_code(found: Mapping[str, Any]) -> int:
     whole = found["all"]
     return int(bool(whole["wrong"] or whole["recovered"] < whole["trials"]))
 
@@ -179,6 +206,8 @@ def main(arguments: list[str] | None = None) -> int:
             publish(options, "slow-worker", "slow-worker", slow_worker.markdown(found))
             return 0
         log = options.resume_log or Path(folder) / "log"
+        if options.number is not None:
+            return repeat(options, log)
         todo = unfinished(options, log)
         if options.share is None:
             seconds = len(todo) * SECONDS_A_TRIAL + SECONDS_A_FIT * len(options.estimators)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import daskcluster as dc
 from daskcluster.models.persist import load_document
 from tests.faults.processes import Command, kill
 
@@ -29,11 +32,20 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def stopped(here: Path, number: signal.Signals, *arguments: str, after: str) -> Any:
-    """Return a command that was sent a signal when `after` stood on its stderr, and its exit code."""
+def stopped(
+    here: Path,
+    number: signal.Signals,
+    *arguments: str,
+    after: str = "",
+    when: Callable[[], bool] = lambda: True,
+) -> Any:
+    """Return a command that was sent a signal when `after` stood on its stderr, and its exit code.
+
+    And not before `when` was true.
+    """
     command = Command([*arguments, "--progress"], here, "stopped")
     deadline = time.monotonic() + 120
-    while after not in command.stderr:
+    while after not in command.stderr or not when():
         if not command.process.is_alive() or time.monotonic() > deadline:
             kill(command.process)
             pytest.fail(command.stderr)
@@ -69,6 +81,54 @@ def test_a_fit_commits_and_leaves(
     found, expected = load_document("m.zarr"), load_document("whole.zarr")
     assert found.centres.tobytes() == expected.centres.tobytes()
     assert found.n_iter == expected.n_iter == 40
+
+
+def numbers(kept: Path) -> list[str]:
+    """Return the numbers of the commits of the only work that keeps its state there."""
+    return sorted(path.name[:8] for path in kept.glob("*/*-*") if path.is_dir())
+
+
+def committed_a_while_ago(kept: Path) -> bool:
+    """Return True if a commit is whole, and what comes after it has begun."""
+    return any(time.time() - head.stat().st_mtime > 0.2 for head in kept.glob("*/*-*/zarr.json"))
+
+
+def test_a_fit_under_a_name_commits_too(here: Path) -> None:
+    fit = ["fit", "noise.npy", *FIT.split(), "100000", "--checkpoint-every", "1000000"]
+    named = [*fit, "--model", "m.zarr", "--name", "job"]
+    command, ended = stopped(here, signal.SIGTERM, *named, after="iteration 3/")
+    assert ended == 143, command.stderr
+    assert numbers(here / "m.zarr.partial") == ["00000001", "00000002"]
+    assert "the same call under the same name goes on from it" in command.stderr
+
+
+def test_a_draw_commits_and_leaves(here: Path) -> None:
+    # Mostly a hole, which takes no space: a pass in two legs and more, that takes a while.
+    rows = np.lib.format.open_memmap("long.npy", mode="w+", dtype=np.float32, shape=(3 * 10**6, 64))
+    rows[:1000] = np.random.default_rng(0).random((1000, 64), np.float32)
+    rows.flush()
+    draw = ["coreset", "long.npy", "--size", "500", "--random-state", "0", "--threads", "1"]
+    kept = [*draw, "--checkpoint", "kept", "--output", "c.zarr"]
+    # The first commit is that before the first pass, and would be the last for half a minute.
+    command, ended = stopped(
+        here, signal.SIGINT, *kept, when=lambda: committed_a_while_ago(Path("kept"))
+    )
+    assert (ended, command.stdout) == (130, ""), command.stderr
+    assert (
+        "Interrupted; no half-written output was left. The state of the draw is" in command.stderr
+    )
+    assert "the same call with --resume goes on from it." in " ".join(command.stderr.split())
+    assert numbers(Path("kept"))[-1] > "00000001"
+    assert not any(path.name.startswith("c.zarr") for path in here.iterdir())
+    again = Command([*kept, "--resume", "--json"], here, "again")
+    assert again.end(120)[0] == 0, again.stderr
+    whole = Command([*draw, "--output", "whole.zarr", "--json"], here, "whole")
+    assert whole.end(120)[0] == 0, whole.stderr
+    found, expected = (json.loads(done.stdout.splitlines()[-1]) for done in (again, whole))
+    assert found["passes"] == expected["passes"] == 2
+    same = [dc.open_dataset(name) for name in ("c.zarr", "whole.zarr")]
+    assert same[0].to_numpy().tobytes() == same[1].to_numpy().tobytes()
+    assert np.array_equal(same[0].weights[:], same[1].weights[:])
 
 
 @pytest.mark.parametrize(("number", "code", "word"), STOPS)

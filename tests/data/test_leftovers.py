@@ -1,0 +1,136 @@
+"""What killed writers leave beside a local output goes with the next whole one, and nothing else does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from daskcluster.data import leftovers
+from daskcluster.data.sink import ZarrSink
+
+WRITER = """
+import os, sys
+import numpy as np
+from daskcluster.data.sink import ZarrSink
+sink = ZarrSink.create(sys.argv[1], n_rows=10, chunk_rows=4, mark=sys.argv[2])
+sink.write(0, np.arange(4))
+print("writing", flush=True)
+sys.stdin.read()
+"""
+MARK = "0123456789abcdef"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    return str(tmp_path / "l.zarr")
+
+
+def started(target: str, mark: str) -> Any:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, target, mark],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "writing\n"
+    return process
+
+
+@pytest.fixture
+def writer(target: str) -> Iterator[Any]:
+    """Yield another process that writes to the target, and is not done."""
+    process = started(target, MARK)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def write(target: str, **options: Any) -> None:
+    with ZarrSink.create(target, n_rows=10, chunk_rows=4, **options).transaction() as sink:
+        sink.write(0, np.arange(10))
+
+
+def folders(target: str) -> list[str]:
+    return sorted(os.listdir(Path(target).parent))
+
+
+def test_a_whole_output_removes_what_a_killed_writer_has_left(writer: Any, target: str) -> None:
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    beside = [f"{target}.partial-mine", f"{target}.partial", f"{target}.partial-0123abcd.old"]
+    beside += [f"{target}2.partial-0123abcd"]
+    for path in beside:
+        os.mkdir(path)
+    os.symlink(beside[0], f"{target}.partial-0123abcd")
+    assert len(folders(target)) == 6
+    write(target)
+    names = [os.path.basename(path) for path in (target, *beside, f"{target}.partial-0123abcd")]
+    assert folders(target) == sorted(names)
+
+
+def test_a_writer_that_lives_is_left_alone(writer: Any, target: str) -> None:
+    growing = folders(target)
+    write(target)
+    assert folders(target) == sorted([*growing, "l.zarr"])
+    with pytest.raises(FileNotFoundError), _never_done(target):
+        raise FileNotFoundError  # what is removed is its own alone
+    assert folders(target) == sorted([*growing, "l.zarr"])
+
+
+def _never_done(target: str) -> Any:
+    return ZarrSink.create(target, n_rows=10, chunk_rows=4, overwrite=True).transaction()
+
+
+def test_nothing_is_removed_before_there_is_a_whole_output(writer: Any, target: str) -> None:
+    writer.kill()
+    writer.wait()
+    left = folders(target)
+    with pytest.raises(FileNotFoundError), _never_done(target):
+        raise FileNotFoundError
+    assert folders(target) == left
+    write(target, mark=MARK, resume=True)  # it was of the same output, and is taken over
+    assert folders(target) == ["l.zarr"]
+
+
+def test_an_output_that_was_moved_aside_goes_too(target: str) -> None:
+    """As where a writer was killed between its two renames."""
+    os.mkdir(f"{target}.partial-0123abcd.replaced")
+    write(target)
+    assert folders(target) == ["l.zarr"]
+
+
+def test_whose_a_folder_is(tmp_path: Path) -> None:
+    folder, before = str(tmp_path / "a"), dict(leftovers._claimed)
+    assert leftovers.claim(folder) is None
+    os.mkdir(folder)
+    assert leftovers.claim(folder) is True
+    assert leftovers.claim(folder) is False
+    os.rename(folder, f"{folder}2")
+    assert leftovers.claim(f"{folder}2") is False
+    leftovers.release(f"{folder}2")
+    leftovers.release(f"{folder}2")
+    assert leftovers.claim(f"{folder}2") is True
+    leftovers.remove(f"{folder}2")
+    assert leftovers._claimed == before
+    assert os.listdir(tmp_path) == []
+
+
+def test_where_nobody_can_say_nothing_is_removed(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: Any) -> None:
+        raise OSError("no locks available")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    left = f"{target}.partial-0123abcd"
+    os.mkdir(left)
+    write(target)
+    assert os.path.isdir(left)
