@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,6 +33,9 @@ from daskcluster.parameters.streams import STREAMS
 
 if TYPE_CHECKING:
     from daskcluster.streaming.cycle import Cycle
+    from daskcluster.streaming.drift import DriftCommand
+    from daskcluster.streaming.exporter import StreamMetrics
+    from daskcluster.streaming.pulse import Pulse
 
 LOOP = "Loop"
 SETTLE = 10.0
@@ -90,7 +93,7 @@ class StreamCommand(AlgorithmCommand):
     "--metrics-port",
     section=LOOP,
     type=click.IntRange(0, 65535),
-    help="Serve figures for Prometheus at this port (0: any that is free).",
+    help="Serve figures for Prometheus at this port (0: any that is free), and /health.",
 )
 @option(
     "--metrics-address",
@@ -98,6 +101,14 @@ class StreamCommand(AlgorithmCommand):
     default="127.0.0.1",
     show_default=True,
     help="Where to listen for that.",
+)
+@option(
+    "--stall-after",
+    section=LOOP,
+    type=Duration(),
+    default="30m",
+    show_default=True,
+    help="/health is 503 when no work was seen for so long, the wait between two looks apart.",
 )
 @parameter_options(required=("n_clusters",), catalogue=STREAMS)
 @takes_place
@@ -111,6 +122,7 @@ def command(
     on_drift: str | None,
     metrics_port: int | None,
     metrics_address: str,
+    stall_after: float,
     place: Place,
     task: Task,
     console: Console,
@@ -128,6 +140,7 @@ def command(
         )
     from daskcluster import jobs
     from daskcluster.streaming.drift import DriftCommand
+    from daskcluster.streaming.pulse import Pulse
 
     given = given_parameters(flags)
     given["settle"] = (0.0 if every is None else SETTLE) if settle is None else settle
@@ -141,34 +154,41 @@ def command(
         task.submit(jobs.stream, place, console, urls, {"every": every, **given})
         return
     reaction = None if on_drift is None else DriftCommand(tuple(shlex.split(on_drift)))
+    pulse = Pulse(stall_after, rest=every or 0.0)
+    own = (pulse,) if reaction is None else (pulse, reaction)
     with (
         place.open() as engine,
         console.watching() as callbacks,
-        _told(console, metrics_port, metrics_address, reaction) as heard,
+        _served(metrics_port, metrics_address, pulse) as metrics,
     ):
         jobs.stream(
             source,
             every=every,
-            heard=heard,
+            heard=_teller(metrics, reaction),
             name=task.name,
             engine=engine,
-            callbacks=callbacks if reaction is None else (*callbacks, reaction),
+            callbacks=(*callbacks, *own),
             **given,
         )
 
 
 @contextmanager
-def _told(
-    console: Console, port: int | None, address: str, reaction: Any
-) -> Iterator[Callable[[Cycle], None]]:
-    """Yield what is told of every cycle."""
-    metrics = None
-    if port is not None:
-        from daskcluster.streaming.exporter import StreamMetrics
+def _served(port: int | None, address: str, pulse: Pulse) -> Iterator[StreamMetrics | None]:
+    """Yield what serves figures and health at a port, None where none is given."""
+    if port is None:
+        yield None
+        return
+    from daskcluster.streaming.exporter import StreamMetrics
 
-        metrics = StreamMetrics(address, port)
+    with closing(StreamMetrics(pulse, address, port)) as metrics:
         click.echo(f"Metrics at http://{address}:{metrics.port}/metrics", err=True)
+        yield metrics
 
+
+def _teller(
+    metrics: StreamMetrics | None, reaction: DriftCommand | None
+) -> Callable[[Cycle], None]:
+    """Return what is told of every cycle, and passes it on."""
     told: set[str] = set()
 
     def heard(cycle: Cycle) -> None:
@@ -187,8 +207,4 @@ def _told(
             click.echo(f"Warning: {reaction.failures.pop()}", err=True)
         click.echo(json.dumps(cycle.as_dict(), allow_nan=False))
 
-    try:
-        yield heard
-    finally:
-        if metrics is not None:
-            metrics.close()
+    return heard

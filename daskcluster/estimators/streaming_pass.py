@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
+from typing import TypeVar
 
 from daskcluster.coresets.cutting import OpenPart, cut_pieces
 from daskcluster.coresets.forgetting import Forgetting
+from daskcluster.coresets.pieces import SumUp
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.streaming_fold import StreamFold
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.typing import Dataset, Range
+
+T = TypeVar("T")
 
 
 def check_stamp(forgetting: Forgetting, timestamp: float | None) -> None:
@@ -55,18 +59,39 @@ def fold_dataset(
     Cost: one pass. Some pieces are read and summed up ahead of the one that is folded, each an eighth of
     its rows.
     """
-    start, stop = span or (0, dataset.n_rows)
-    began, twin = time.perf_counter(), fold.twin()
-    parts = [OpenPart(dataset, (start, stop), timestamp)]
+    twin = fold.twin()
+    parts = [OpenPart(dataset, span or (0, dataset.n_rows), timestamp)]
     tasks = cut_pieces(parts, twin.position(), twin.settings.leaf)
-    publish(callbacks, PassStarted("coresets", stop - start))
     runner = engine if engine.can_read(dataset) else LocalEngine()
     if len(tasks) == 1:  # which is not worth a journey
         runner = LocalEngine(1)
     with closing(runner.run_ahead(tasks)) as pieces:
-        for task, piece in zip(tasks, pieces, strict=True):
+        for piece in as_pass(pieces, tasks, parts, callbacks):
             twin.add_piece(piece, callbacks)
-            publish(callbacks, PassProgress(task.n_rows))
-    n_bytes = 0 if dataset.in_memory else dataset.bytes_of((start, stop))
-    publish(callbacks, PassEnded("coresets", time.perf_counter() - began, n_bytes))
     return twin
+
+
+def as_pass(
+    found: Iterable[T],
+    tasks: Sequence[SumUp],
+    parts: Sequence[OpenPart],
+    callbacks: Sequence[Callback],
+) -> Generator[T]:
+    """Yield what tasks found, and tell callbacks of it as of one pass over `parts`.
+
+    Parameters
+    ----------
+    found : iterable
+        One for each of `tasks`; its rows are done when the next one is asked for.
+    tasks : sequence of SumUp
+    parts : sequence of OpenPart
+    callbacks : sequence of callables
+    """
+    began = time.perf_counter()
+    publish(callbacks, PassStarted("coresets", sum(task.n_rows for task in tasks)))
+    for task, each in zip(tasks, found, strict=True):
+        yield each
+        publish(callbacks, PassProgress(task.n_rows))
+    read = (part for part in parts if not part.dataset.in_memory)
+    n_bytes = sum(part.dataset.bytes_of(part.span) for part in read)
+    publish(callbacks, PassEnded("coresets", time.perf_counter() - began, n_bytes))

@@ -12,6 +12,8 @@ from daskcluster.coresets.pieces import Piece, SumUp
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, InvalidParameterError
 from daskcluster.estimators.streaming_fold import StreamFold
+from daskcluster.estimators.streaming_pass import as_pass
+from daskcluster.events import Callback
 
 UNREADABLE = (InvalidDataError, InvalidParameterError, DatasetNotFoundError)
 """What is the fault of an object; all other errors end the cycle."""
@@ -49,7 +51,12 @@ class _Attempt:
         raise error
 
 
-def sum_up(parts: Sequence[OpenPart], fold: StreamFold, engine: Engine) -> Generator[Piece | Bad]:
+def sum_up(
+    parts: Sequence[OpenPart],
+    fold: StreamFold,
+    engine: Engine,
+    callbacks: Sequence[Callback] = (),
+) -> Generator[Piece | Bad]:
     """Yield what is left of parts that come next in a stream, in order, while the next are being read.
 
     Parameters
@@ -58,6 +65,8 @@ def sum_up(parts: Sequence[OpenPart], fold: StreamFold, engine: Engine) -> Gener
     fold : StreamFold
         Where the parts go on; left as it is.
     engine : Engine
+    callbacks : sequence of callables
+        Hear of it as of one pass.
 
     Yields
     ------
@@ -67,7 +76,8 @@ def sum_up(parts: Sequence[OpenPart], fold: StreamFold, engine: Engine) -> Gener
     tasks = cut_pieces(parts, fold.position(), fold.settings.leaf)
     found = engine.run_ahead([_Attempt(task) for task in tasks])
     with closing(found):
-        for names, each in zip(_numbered(tasks, parts), found, strict=True):
+        told = as_pass(found, tasks, parts, callbacks)
+        for names, each in zip(_numbered(tasks, parts), told, strict=True):
             yield Bad(names[each.number], each.why) if isinstance(each, Bad) else each
 
 

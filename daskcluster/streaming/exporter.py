@@ -1,13 +1,18 @@
-"""Figures of a stream for Prometheus, over HTTP."""
+"""Figures of a stream for Prometheus, and whether it gets on, over HTTP."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from daskcluster.errors import EngineError, MissingExtraError
 from daskcluster.streaming.cycle import Cycle
+from daskcluster.streaming.pulse import Pulse
 from daskcluster.streaming.sorting import Oddity
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 _GAUGES = {
     "rows_seen": "Rows that were folded.",
@@ -25,10 +30,12 @@ _DRIFT = {
 
 
 class StreamMetrics:
-    """Serves the figures of the last cycle.
+    """Serves the figures of the last cycle at /metrics, and at /health whether there will be a next one.
 
     Parameters
     ----------
+    pulse : Pulse
+        Of the loop. While it complains, /health is answered by 503, else by 200.
     address : str
         To listen at.
     port : int
@@ -42,7 +49,7 @@ class StreamMetrics:
         The port is taken.
     """
 
-    def __init__(self, address: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, pulse: Pulse, address: str = "127.0.0.1", port: int = 0) -> None:
         try:
             from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
         except ImportError as error:
@@ -76,6 +83,9 @@ class StreamMetrics:
             raise EngineError(
                 f"metrics cannot be served at {address}:{port} ({error}); choose another port."
             ) from error
+        metrics = self._server.get_app()
+        assert metrics is not None
+        self._server.set_app(_with_health(pulse, metrics))
         self.port = int(self._server.server_port)
 
     def update(self, cycle: Cycle) -> None:
@@ -95,3 +105,17 @@ class StreamMetrics:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def _with_health(pulse: Pulse, metrics: WSGIApplication) -> WSGIApplication:
+    """Return what answers /health itself, and all else as `metrics` does."""
+
+    def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if request["PATH_INFO"] != "/health":
+            return metrics(request, start)
+        complaint = pulse.complaint()
+        status = "200 OK" if complaint is None else "503 Service Unavailable"
+        start(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [(complaint or "ok").encode()]
+
+    return answer

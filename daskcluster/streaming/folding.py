@@ -207,7 +207,7 @@ def _fold_some(
     parts = [OpenPart(each.dataset, each.new.span, _stamp(before, each.new)) for each in ready]
     after, changes = before.twin(), list[tuple[int, StreamCentres]]()
     watcher = _DriftLater(callbacks)
-    with closing(sum_up(parts, before, engine)) as found:
+    with closing(sum_up(parts, before, engine, callbacks)) as found:
         for each in found:
             if isinstance(each, Bad):
                 bad[each.number] = each.why

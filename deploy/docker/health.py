@@ -1,4 +1,7 @@
-"""The health check of the image: asks the page of the scheduler or worker that runs as process 1."""
+"""The health check of the image: asks the scheduler, worker or stream that runs as process 1.
+
+A stream answers if it has `--metrics-port`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ PORTS = {"scheduler": 8787, "worker": 8788}
 
 
 def port_of(command: list[str]) -> int | None:
-    """Return the port of the page that a command opens; None if it opens none.
+    """Return the port at which a command answers for its health; None if it does not.
 
     Examples
     --------
@@ -19,13 +22,19 @@ def port_of(command: list[str]) -> int | None:
     8788
     >>> port_of(["/sbin/init", "--", "/opt/entrypoint.sh", "scheduler"])
     8787
+    >>> port_of(["python3", "/opt/bin/daskcluster", "stream", "s3://in/", "--metrics-port", "8791"])
+    8791
     >>> port_of(["python3", "/opt/bin/daskcluster", "fit", "rows.zarr"]) is None
     True
     """
+    text = " ".join(command)
+    served = re.findall(r"--metrics-port[ =](\d+)", text)
+    if served:
+        return int(served[-1])
     # Below an init process the entry point is what it was told to run.
     if not any(part == "dask" or part.endswith(("/dask", "/entrypoint.sh")) for part in command):
         return None
-    given = re.findall(r"--dashboard-address[ =]\S*:(\d+)", " ".join(command))
+    given = re.findall(r"--dashboard-address[ =]\S*:(\d+)", text)
     roles = [PORTS[part] for part in command if part in PORTS]
     return int(given[-1]) if given else (roles or [None])[0]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,7 @@ import daskcluster as dc
 from daskcluster.cli.main import main
 from tests.cli.conftest import start
 from tests.data.conftest import s3  # noqa: F401  (a fixture)
+from tests.jobs.conftest import soon
 from tests.streaming.feeds import bits, open_loop, portion, put
 
 Run = Callable[..., Result]
@@ -109,7 +112,8 @@ def test_a_live_table() -> None:
 def test_a_loop_as_a_process(here: Path) -> None:
     pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
     put(here / "feed", 0)
-    process = start(*STREAM, "--every", "0.2s", "--settle", "0", "--metrics-port", "0", cwd=here)
+    served = ("--metrics-port", "0", "--stall-after", "2s")
+    process = start(*STREAM, "--every", "0.2s", "--settle", "0", *served, cwd=here)
     assert process.stdout is not None
     assert process.stderr is not None
     url = process.stderr.readline().split()[-1]
@@ -121,11 +125,28 @@ def test_a_loop_as_a_process(here: Path) -> None:
     metrics = urllib.request.urlopen(url, timeout=10).read().decode()
     assert "daskcluster_stream_rows_seen 1400.0" in metrics
     assert 'daskcluster_stream_odd_objects{what="late"} 0.0' in metrics
+    soon(lambda: health(url) == 200)
+    pipe = here / "feed" / "part-0002.zarr" / "zarr.json"
+    pipe.parent.mkdir()
+    os.mkfifo(pipe)  # who reads it waits
+    soon(lambda: health(url) == 503)
+    with pipe.open("w") as end:
+        pipe.unlink()  # for the next look
+        end.write("{}")
+    soon(lambda: health(url) == 200)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
     options = {"random_state": 0}
     assert bits(open_loop("feed", "state", **options))["version"] == 1400
+
+
+def health(metrics: str) -> int:
+    try:
+        with urllib.request.urlopen(metrics.replace("/metrics", "/health"), timeout=20) as found:
+            return int(found.status)
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
 def test_a_bucket(here: Path, s3: dict[str, Any]) -> None:  # noqa: F811

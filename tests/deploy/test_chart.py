@@ -27,7 +27,7 @@ JOB = {"enabled": True, "args": FIT}
 TLS = {"enabled": True, "secretName": "certificates"}
 STREAM = {
     "enabled": True,
-    "args": ["stream", "s3://a/in", "--state", "s3://a/s", "--n-clusters", "5"],
+    "args": ["stream", "s3://a/in", "--state", "s3://a/s", "--n-clusters", "5", "--every", "1m"],
 }
 MATRIX: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -144,19 +144,50 @@ def test_a_batch_run_has_scheduler_and_name() -> None:
 
 @pytest.mark.parametrize("command", ["predict", "score", "sweep", "coreset", "stream"])
 def test_all_that_runs_on_the_cluster_has_scheduler_and_name(command: str) -> None:
-    for part in ("job", "cronJob", "stream"):
-        (pod,) = (
-            pod
-            for pod in pods(render({part: {"enabled": True, "args": [command, "s3://a/b"]}}))
-            if pod["containers"][0]["name"] in ("command", "stream")
-        )
-        arguments = pod["containers"][0]["args"]
-        name = "clusters-daskcluster-stream" if part == "stream" else "$(JOB_NAME)"
-        assert arguments[-2:] == ["--name", name]
+    for part in ("job", "cronJob"):
+        container = container_of({part: {"enabled": True, "args": [command, "s3://a/b"]}})
+        arguments = container["args"]
+        assert arguments[-2:] == ["--name", "$(JOB_NAME)"]
         assert arguments[arguments.index("--scheduler") + 1] == "$(DASK_SCHEDULER_ADDRESS)"
     own = [command, "--name", "mine", "--scheduler", "tcp://a:1"]
     (pod,) = pods([by_kind(render({"job": {"enabled": True, "args": own}}), "Job")])
     assert pod["containers"][0]["args"] == own
+
+
+def container_of(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the one container that runs a command."""
+    containers = [container for pod in pods(render(values)) for container in pod["containers"]]
+    (found,) = (each for each in containers if each["name"] in ("command", "stream"))
+    return dict(found)
+
+
+@pytest.mark.parametrize("mode", ["deployment", "operator"])
+def test_a_stream_that_is_stuck_is_started_again(mode: str) -> None:
+    container = container_of({"mode": mode, "stream": {**STREAM, "stallSeconds": 600}})
+    arguments = container["args"]
+    assert arguments[: len(STREAM["args"])] == STREAM["args"]
+    for option, value in (
+        ("--name", "clusters-daskcluster-stream"),
+        ("--scheduler", "$(DASK_SCHEDULER_ADDRESS)"),
+        ("--metrics-port", "8791"),
+        ("--stall-after", "600s"),
+    ):
+        assert arguments[arguments.index(option) + 1] == value
+    assert container["ports"] == [{"name": "http-metrics", "containerPort": 8791}]
+    for probe in (container["startupProbe"], container["livenessProbe"]):
+        assert probe["httpGet"] == {"path": "/health", "port": "http-metrics"}
+    # A command that ends has nothing to answer with.
+    assert not {"livenessProbe", "ports"} & set(container_of({"job": JOB}))
+
+
+def test_figures_of_a_stream_are_read() -> None:
+    rendered = render({"stream": STREAM, "metrics": {"enabled": True}})
+    monitor = by_kind(rendered, "PodMonitor", "-stream")["spec"]
+    assert [each["port"] for each in monitor["podMetricsEndpoints"]] == ["http-metrics"]
+    labels = by_kind(rendered, "Deployment", "stream")["spec"]["template"]["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    alone = render({"metrics": {"enabled": True}})
+    assert by_kind(alone, "PodMonitor")["metadata"]["name"].endswith("-worker")
 
 
 @pytest.mark.parametrize("mode", ["deployment", "operator"])
@@ -259,6 +290,11 @@ def test_threads_follow_the_limit(resources: dict[str, Any], threads: str) -> No
         ({"cronJob": {"schedule": "at night"}}, ["schedule"]),
         ({"env": [{"name": "AWS_SECRET_ACCESS_KEY", "value": "x"}]}, ["looks like a secret", "envFrom"]),
         ({"metrics": {"interval": 30}}, ["interval"]),
+        ({"stream": {"enabled": True}}, ["stream.args should be [stream, SOURCE"]),
+        ({"stream": {"args": ["fit"]}}, ["args"]),
+        ({"stream": {"stallSeconds": 0}}, ["stallSeconds"]),
+        ({"stream": {**STREAM, "args": ["stream", "s3://a/in", "--once"]}}, ["should have --every"]),
+        ({"stream": {**STREAM, "args": [*STREAM["args"], "--metrics-port=1"]}}, ["the chart gives them"]),
     ],
 )  # fmt: skip
 def test_bad_values_are_refused_in_words(values: dict[str, Any], words: list[str]) -> None:

@@ -208,7 +208,8 @@ containers:
     {{- include "daskcluster.container" $own | nindent 4 }}
 {{- end -}}
 
-{{- /* A pod of the command line: (dict "root" $ "role" .Values.job "restart" "Never" "jobName" "...") */ -}}
+{{- /* A pod of the command line: (dict "root" $ "role" .Values.job "restart" "Never" "jobName" "..."); with
+       "stall" it is a loop that is started again after so many seconds without a sign of work. */ -}}
 {{- define "daskcluster.commandPod" -}}
 {{- $command := first .role.args -}}
 {{- $driven := has $command (list "fit" "predict" "score" "sweep" "coreset" "stream") -}}
@@ -229,5 +230,23 @@ containers:
       - --name
       - {{ .jobName | quote }}
       {{- end }}
+    {{- if .stall }}
+      - --metrics-port
+      - "8791"
+      - --metrics-address
+      - 0.0.0.0
+      - --stall-after
+      - {{ printf "%ds" (int .stall) }}
+    ports:
+      - name: http-metrics
+        containerPort: 8791
+    startupProbe:
+      httpGet: {path: /health, port: http-metrics}
+      periodSeconds: 10
+      timeoutSeconds: 10
+      failureThreshold: {{ .root.Values.probes.startupFailureThreshold }}
+    livenessProbe:
+      {{- include "daskcluster.looks" (dict "root" .root "port" "http-metrics") | nindent 6 }}
+    {{- end }}
     {{- include "daskcluster.container" . | nindent 4 }}
 {{- end -}}
