@@ -10,6 +10,7 @@ from tests.benchmarks.harness import Figure, Note, Options, Table, say
 from tests.benchmarks.kernel_kmeans import plots, tables
 from tests.benchmarks.kernel_kmeans.problems import SETS, Problem, problem
 from tests.benchmarks.kernel_kmeans.programs import (
+    FULL,
     Fitted,
     Norm,
     Program,
@@ -71,17 +72,20 @@ def _runs(one: Problem, options: Options, files: RunFiles[Fitted]) -> dict[Progr
             found[program] = [fit for fit in kept if fit is not None]
         return {program: fits for program, fits in found.items() if fits}
     seeds = min(options.seeds, LARGE_SEEDS) if one.is_large else options.seeds
-    names = [_name(one, program, seed) for seed in range(seeds) for program in listed]
-    say(
-        f"    {sum(files.kept(name) is None for name in names)} of {len(names)} fits are to be made"
-    )
+    ordered = sorted(((seed, program) for seed in range(seeds) for program in listed), key=_urgency)
+    left = sum(files.kept(_name(one, program, seed)) is None for seed, program in ordered)
+    say(f"    {left} of {len(ordered)} fits are to be made")
     warm_up(one, listed, options.threads)
-    for seed in range(seeds):
-        # Those of Figure 1 first: a run that is interrupted has them.
-        for program in sorted(listed, key=lambda one: not one.is_of_figure1):
-            make = partial(fitted, one, program, seed, options.threads)
-            found[program].append(files.get(_name(one, program, seed), make))
+    for seed, program in ordered:
+        make = partial(fitted, one, program, seed, options.threads)
+        found[program].append(files.get(_name(one, program, seed), make))
     return found
+
+
+def _urgency(one: tuple[int, Program]) -> tuple[bool, int, bool]:
+    """Return what orders fits: an interrupted run has the full batch's spread, then Figure 1."""
+    seed, program = one
+    return program.kind != FULL, seed, not program.is_of_figure1
 
 
 def _name(one: Problem, program: Program, seed: int) -> str:
