@@ -22,8 +22,9 @@ from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
+from daskcluster.estimators.given_centres import checked_centres
 from daskcluster.estimators.initial import GIVEN, warn_of_one_start
-from daskcluster.estimators.inputs import check_number, check_whole, checked_centres
+from daskcluster.estimators.inputs import check_number, check_whole
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 from daskcluster.typing import Dataset

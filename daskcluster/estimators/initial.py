@@ -12,8 +12,7 @@ from daskcluster.algorithms.lloyd import lloyd
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.inputs import checked_centres
+from daskcluster.estimators.given_centres import checked_centres, model_centres
 from daskcluster.parameters.shared import METHODS
 from daskcluster.seeding.afkmc2 import afk_mc2
 from daskcluster.seeding.kmeans_parallel import kmeans_parallel
@@ -106,7 +105,7 @@ def initial_centres(
         random_state = np.random.RandomState(seed % 2**32)
         init = init(source, n_clusters, random_state=random_state)
     elif method == "model":
-        init = _model_centres(init)
+        init = model_centres(init)
     centres = checked_centres(init, n_clusters, dataset, rows.dtype)
     return unit_rows(centres) if rows.unit else centres
 
@@ -130,18 +129,3 @@ def candidate_reducer(
             return lloyd(few, centres, max_iter=_REFINEMENTS, tol=0.0).centres
 
     return reduce_candidates
-
-
-def _model_centres(init: Any) -> np.ndarray:
-    if hasattr(init, "cluster_centers_"):
-        return np.asarray(init.cluster_centers_)
-    from daskcluster.errors import ModelFormatError
-    from daskcluster.models.persist import load_document
-
-    try:
-        return load_document(init).centres_of_data
-    except (ModelFormatError, FileNotFoundError) as error:
-        raise InvalidParameterError(
-            f"init={init!r} should be one of {', '.join(METHODS)}, an array of centres, a callable, a "
-            f"fitted estimator, or the URL of a saved model, which it is not: {error}"
-        ) from error

@@ -116,28 +116,6 @@ def check_enough_rows(dataset: Dataset, n_clusters: int) -> None:
         )
 
 
-def checked_centres(init: Any, n_clusters: int, dataset: Dataset, dtype: Any) -> np.ndarray:
-    """Return initial centres (k, d) in `dtype`, after scikit-learn's checks of their shape."""
-    if hasattr(init, "toarray"):
-        init = init.toarray()  # rows of sparse data, as a callable may pick them
-    centres = np.array(init, dtype=dtype, order="C", copy=True)
-    if centres.ndim != 2 or centres.shape[0] != n_clusters:
-        raise InvalidParameterError(
-            f"The shape of the initial centers {centres.shape} does not match the number of clusters "
-            f"{n_clusters}."
-        )
-    if centres.shape[1] != dataset.n_features:
-        raise InvalidParameterError(
-            f"The shape of the initial centers {centres.shape} does not match the number of features "
-            f"of the data {dataset.n_features}."
-        )
-    if not np.isfinite(centres).all():
-        raise InvalidParameterError(
-            "The initial centers contain NaN or infinity; they must be finite."
-        )
-    return centres
-
-
 def check_whole(owner: str, name: str, value: Any, least: int) -> int:
     """Return `value` if it is a whole number >= `least`."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from daskcluster.coresets.cutting import OpenPart, cut_pieces
 from daskcluster.coresets.forgetting import Forgetting
@@ -13,9 +13,11 @@ from daskcluster.coresets.pieces import SumUp
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.streaming_fold import StreamFold
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.typing import Dataset, Range
+
+if TYPE_CHECKING:  # workers import this module, and need no scikit-learn
+    from daskcluster.estimators.streaming_fold import StreamFold
 
 T = TypeVar("T")
 

@@ -1,0 +1,25 @@
+"""What runs on workers imports no scikit-learn: with all that comes along it takes 140 MB a process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+TASKS = """
+daskcluster.coresets.pieces
+daskcluster.engine.tasks
+daskcluster.engine.worker
+daskcluster.estimators.backward_euler_starts
+daskcluster.estimators.hierarchical_cells
+daskcluster.seeding.kmeans_parallel
+daskcluster.streaming.attempts
+"""
+"""Modules of functions that travel; those of chunkwise functions import less."""
+
+
+def test_tasks_do_without_scikit_learn() -> None:
+    program = f"import sys\nfor name in {TASKS.split()}:\n    __import__(name)\n"
+    program += "print(*sorted({'sklearn', 'pandas', 'pyarrow'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert found.stdout.split() == [], found.stderr
+    assert found.returncode == 0, found.stderr
