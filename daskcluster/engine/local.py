@@ -102,9 +102,7 @@ class LocalEngine(Engine):
         footprint: Footprint | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> LocalPlacement:
-        if self._memory_limit is not None:
-            block = int(self._memory_limit * _BLOCK_SHARE)
-            keep_no_blocks_over(min(max(block, _LEAST_BLOCK), MOST_KEPT_BLOCK))
+        self._keep_no_large_blocks()
         return LocalPlacement(dataset, self.n_threads, self.plan(dataset, footprint), callbacks)
 
     def run(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
@@ -115,7 +113,13 @@ class LocalEngine(Engine):
         """Yield the results of calls in order; with one thread, each is made when it is asked for."""
         return self._run(tasks, AHEAD * self.n_threads)
 
+    def _keep_no_large_blocks(self) -> None:
+        if self._memory_limit is not None:
+            block = int(self._memory_limit * _BLOCK_SHARE)
+            keep_no_blocks_over(min(max(block, _LEAST_BLOCK), MOST_KEPT_BLOCK))
+
     def _run(self, tasks: Sequence[Callable[[], T]], most: int) -> Generator[T]:
+        self._keep_no_large_blocks()
         if self.n_threads == 1 or len(tasks) < 2:
             yield from (task() for task in tasks)
             return
