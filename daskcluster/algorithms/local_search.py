@@ -32,7 +32,13 @@ _TOGETHER = 16
 
 
 def swap_centres(
-    rows: Rows, weights: np.ndarray, centres: np.ndarray, seed: int, *, unit: bool = False
+    rows: Rows,
+    weights: np.ndarray,
+    centres: np.ndarray,
+    seed: int,
+    *,
+    unit: bool = False,
+    trial: bool = True,
 ) -> np.ndarray:
     """Move single centres to where they serve better, and one more, which Lloyd's algorithm may reward.
 
@@ -46,12 +52,14 @@ def swap_centres(
     seed : int
     unit : bool
         Rows are scaled to length one before anything else (cosine metric).
+    trial : bool
+        Make that one more swap. Without, `centres` may come back as they are.
 
     Returns
     -------
     ndarray of shape (k, d)
         At most 2 k centres were moved one after the other, each of which made the rows much cheaper, but
-        for the last one. The others are where they were, under their numbers.
+        for the one on trial. The others are where they were, under their numbers.
 
     Notes
     -----
@@ -77,7 +85,7 @@ def swap_centres(
             swap = other if swap is None or other.cost < swap.cost else swap
             if swap.cost <= enough:
                 break
-        if swap is None:
+        if swap is None or (swap.cost > enough and not trial):
             return found
         found = swap.centres
         if swap.cost > enough:
@@ -154,11 +162,12 @@ class _Near:
         for number, distances in enumerate(_distances(self.rows, candidates)):
             won = np.flatnonzero((distances < self.nearest) & (self.weights > 0.0))
             if len(won):
-                found[number] = _mean(self.rows[won], self.weights[won])
+                found[number] = weighted_mean(self.rows[won], self.weights[won])
         return np.concatenate([block.rows for block in Chunk(found).blocks(unit=unit)])
 
 
-def _mean(rows: Rows, weights: np.ndarray) -> np.ndarray:
+def weighted_mean(rows: Rows, weights: np.ndarray) -> np.ndarray:
+    """Return the mean (d,) of rows, float64 if their weights are."""
     if isinstance(rows, SparseRows):
         masses = rows.data * np.repeat(weights, np.diff(rows.indptr))
         sums = np.bincount(rows.indices, masses, rows.n_features)

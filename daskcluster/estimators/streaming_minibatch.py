@@ -2,7 +2,10 @@
 
 Batches are those of Sculley (WWW 2010), with the learning rates of `MiniBatchKMeans`. Rows of a stream are
 seldom in random order: those of a leaf are shuffled before they are cut, by random numbers that belong to
-the leaf. No rows are kept but those of the leaf that is not full.
+the leaf. No rows are kept but those of the leaf that is not full. What differs from the paper: after each
+leaf, centres that serve better elsewhere are moved there (`daskcluster.estimators.streaming_swaps`); rows
+of a batch, as in `daskcluster.algorithms.minibatch_reassign`, would be drawn without a look at what they
+save.
 """
 
 from __future__ import annotations
@@ -14,16 +17,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskcluster.algorithms.minibatch_reassign import Reassignment
 from daskcluster.chunkwise.minibatch import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.coresets.carry import Carried
 from daskcluster.coresets.node import Node
 from daskcluster.engine.local import default_threads
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.sample import centres_of_sample
-from daskcluster.estimators.streaming_drift import nearest_with_distances
 from daskcluster.estimators.streaming_fold import StreamFold
 from daskcluster.estimators.streaming_refit import StreamCentres, births_after
+from daskcluster.estimators.streaming_swaps import LabelledLeaf, swap_remembered
 from daskcluster.events import Callback, StopReason, publish
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows
@@ -124,8 +126,9 @@ class MiniBatchSteps:
 
         Notes
         -----
-        Cost: b k distances a batch, and one more look at the rows, under the last centres. Neither
-        `fresh` nor `grow` has an effect.
+        Cost: b k distances a batch, one more look at the rows, under the last centres, and that of
+        `swap_remembered`. Neither `fresh` nor `grow` has an effect: what centres have seen tells when
+        one of them has to move.
         """
         assert before is None or isinstance(before, MovedCentres)
         if before is None:
@@ -136,14 +139,11 @@ class MiniBatchSteps:
             exact, dtype = before.exact.copy(), before.centres.dtype
             state = MovingCentres(exact, exact.astype(dtype), before.weights.copy())
             n_steps = before.n_iter
-        # A leaf has rows enough for a look at idle centres: nothing is carried on from the one before.
-        reassign = Reassignment(self.reassignment_ratio, self.seed, self.unit)
         stepper = MiniBatchStepper(state, self.learning_rate, self.unit, default_threads())
         with stepper.threads():
             for batch in self._batches(rows, weights, n_rows):
                 n_steps += 1
                 stepper.step(batch)
-                reassign(n_steps, batch, state)
         return self._judged(state, rows, weights, before, n_rows, n_steps)
 
     def _begun(self, rows: Rows, weights: np.ndarray, n_rows: int) -> MovingCentres:
@@ -172,19 +172,24 @@ class MiniBatchSteps:
         n_rows: int,
         n_steps: int,
     ) -> MovedCentres:
-        labels, distances = nearest_with_distances(rows, state.centres, unit=self.unit)
-        k = self.n_clusters
-        costs = np.bincount(labels, weights * distances, minlength=k)
-        weight = float(weights.sum())
+        leaf, k = LabelledLeaf.of(rows, weights, state.centres, unit=self.unit), self.n_clusters
+        costs, weight = leaf.costs(k), float(weights.sum())
         if before is not None:
             costs += before.costs
             weight += before.weight
+        low = self.reassignment_ratio
+        if low > 0.0:
+            seed = Key(self.seed, "swaps of a leaf", n_rows).derived_seed()
+            after = swap_remembered(state, leaf, costs, seed, low=low, unit=self.unit)
+            if after is not None:
+                costs = after
+                leaf = LabelledLeaf.of(rows, weights, state.centres, unit=self.unit)
         return MovedCentres(
             state.centres,
             births_after(before, state.centres, n_rows),
             state.seen,
             costs,
-            np.bincount(labels, minlength=k),
+            leaf.sizes(k),
             n_rows,
             n_steps,
             str(StopReason.MAX_ITER),

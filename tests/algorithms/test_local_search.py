@@ -47,6 +47,7 @@ def test_good_centres_stay_but_for_one_on_trial():
     middles, rows = clouds()
     found = swap_centres(rows, np.ones(len(rows)), middles, 0)
     assert (found != middles).any(axis=1).sum() == 1
+    assert swap_centres(rows, np.ones(len(rows)), middles, 0, trial=False) is middles
 
 
 def test_many_centres_are_drawn_for_in_groups():

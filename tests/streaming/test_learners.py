@@ -203,6 +203,37 @@ def test_clouds_that_walk_are_followed(tmp_path: Path, name: str) -> None:
         assert found["excess"][-1] < 1.0
 
 
+def jumping(number: int) -> np.ndarray:
+    """Return the rows of an object: the last of four clouds is elsewhere from the seventh on."""
+    rng, middles = np.random.default_rng(number), 9.0 * np.eye(4, 3)
+    middles[3] = [-30, -30, 0] if number < 6 else [30, 4, 0]
+    return (middles[rng.integers(0, 4, 1024)] + rng.normal(size=(1024, 3))).astype(np.float32)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_a_cloud_that_jumps_is_found_again(tmp_path: Path, metric: str) -> None:
+    options = {"algorithm": "mini-batch", "half_life": 700, "metric": metric}
+    for number in range(10):
+        put(tmp_path / "feed", number, jumping(number))
+        loop = open_loop(tmp_path / "feed", tmp_path / "apart", **options)
+        cycle = loop.cycle()
+    whole = open_loop(tmp_path / "feed", tmp_path / "whole", **options)
+    whole.cycle()
+    assert bits(loop) == bits(whole)
+    model, rows = dc.load_model(cycle.model), jumping(11)
+    if metric == "cosine":
+        return
+    best = dc.KMeans(4, n_init=3, random_state=0).fit(rows)
+    assert -model.score(rows) < 1.2 * best.inertia_
+    births, weights = loop.state.fold.fitted.births, model.cluster_weights_
+    assert np.sum(births > 6 * 1024) == 1
+    assert weights.sum() == pytest.approx(cycle.remembered)
+    # Nor is it, when told that centres are to stay with their rows.
+    stays = open_loop(tmp_path / "feed", tmp_path / "stays", reassignment_ratio=0.0, **options)
+    left = dc.load_model(stays.cycle().model)
+    assert -left.score(rows) > 5 * best.inertia_
+
+
 def test_sparse_rows(tmp_path: Path) -> None:
     from scipy.sparse import csr_array
 
