@@ -53,7 +53,7 @@ MINI_BATCH = (
         float,
         0.01,
         "Centres that see less than this share of what the one that sees the most does start anew "
-        "from random rows; 0 lets them be.",
+        "elsewhere; 0 lets them be.",
         least=0,
     ),
     TOL.varied(

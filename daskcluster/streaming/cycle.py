@@ -23,7 +23,8 @@ class Cycle:
     findings : tuple of Finding
     drifts : tuple of dict
     drift : dict
-        The last leaf's error, its baseline and their ratio.
+        The last leaf's error, its baseline and their ratio, and the weight of its rows in each cluster,
+        ``counts``.
     remembered : float
         The weight that all rows have left.
     n_clusters : int or None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -56,6 +57,9 @@ class Entry:
 class Ledger:
     """All entries, in the order in which they were folded.
 
+    `last_name` and `last_time`, a time stamp and a name, tell which object that was folded comes last in
+    the order of names, and in that of time stamps.
+
     Examples
     --------
     >>> ledger = Ledger()
@@ -70,6 +74,7 @@ class Ledger:
         self.taken: dict[str, Taken] = {}
         self.versions: dict[str, str] = {}
         self.last_name = ""
+        self.last_time = (-math.inf, "")
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -84,6 +89,7 @@ class Ledger:
         self.versions[entry.version] = entry.name
         if not entry.is_rejected:
             self.last_name = max(self.last_name, entry.name)
+            self.last_time = max(self.last_time, (entry.timestamp, entry.name))
 
     @property
     def n_written(self) -> int:

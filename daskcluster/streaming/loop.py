@@ -120,7 +120,10 @@ class StreamLoop:
     def _fold_new(self) -> list[Finding]:
         arrivals = self.source.look(self.state.ledger.taken)
         settled = getattr(self.source, "settled_rows", None)
-        new, findings = sort_out(arrivals, self.state.ledger, self._settling, settled)
+        by_time = getattr(self.source, "order", "name") == "time"
+        new, findings = sort_out(
+            arrivals, self.state.ledger, self._settling, settled, by_time=by_time
+        )
         for wanted in waves(new, 8 * self.state.n_features):
             wave = fold_wave(
                 self.state,
@@ -181,7 +184,7 @@ class StreamLoop:
             None if version is None else self.store.model(version).url,
             tuple(findings),
             tuple(self._drifts),
-            {} if fold is None else fold.drift.body(),
+            {} if fold is None else {**fold.drift.body(), "counts": fold.drift.counts.tolist()},
             0.0 if fold is None else fold.remembered,
             None if fitted is None else len(fitted.centres),
             self.learner.algorithm,

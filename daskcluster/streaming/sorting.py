@@ -86,6 +86,8 @@ def sort_out(
     ledger: Ledger,
     settling: Settling,
     settled_rows: Callable[[Arrival], int] | None = None,
+    *,
+    by_time: bool = False,
 ) -> tuple[list[New], list[Finding]]:
     """Return what is to be folded, in order, and what is odd.
 
@@ -97,6 +99,8 @@ def sort_out(
     settling : Settling
     settled_rows : callable, optional
         How many rows of an object that grows are safe although its end has just changed.
+    by_time : bool
+        The order of the stream is that of time stamps, not that of names.
     """
     new: list[New] = []
     found: list[Finding] = []
@@ -122,13 +126,23 @@ def sort_out(
             text = f"{arrival.name!r} has the files of {twin!r}; it is not folded"
             found.append(Finding(Oddity.DUPLICATE, arrival.name, text))
             continue
-        is_late = not arrival.grows and arrival.name < ledger.last_name
-        if is_late:
-            text = f"{arrival.name!r} comes after {ledger.last_name!r} was folded; it is folded now"
+        last_name = _later_one(arrival, ledger, by_time=by_time)
+        if last_name:
+            text = f"{arrival.name!r} comes after {last_name!r} was folded; it is folded now"
             found.append(Finding(Oddity.LATE, arrival.name, text))
         fresh[arrival.version] = arrival.name
-        new.append(New(arrival, (first, last), is_late))
+        new.append(New(arrival, (first, last), bool(last_name)))
     return new, found
+
+
+def _later_one(arrival: Arrival, ledger: Ledger, *, by_time: bool) -> str:
+    """Return which object was folded although it comes after this one in the order; empty if none was."""
+    if arrival.grows:
+        return ""
+    if by_time:
+        last = ledger.last_time
+        return last[1] if (arrival.timestamp, arrival.name) < last else ""
+    return ledger.last_name if arrival.name < ledger.last_name else ""
 
 
 def _is_fresh(arrival: Arrival, version: str, rejected: str) -> bool:

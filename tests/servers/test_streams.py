@@ -23,7 +23,11 @@ real = pytest.mark.parametrize("server", ["ceph"], indirect=True)
 tagged = pytest.mark.parametrize("server", ["moto", "ceph"], indirect=True)
 """Stores whose tags are digests of the content: they know a copy."""
 some = pytest.mark.parametrize(
-    "algorithm", ["streaming", pytest.param("mini-batch", marks=pytest.mark.slow)]
+    "algorithm",
+    [
+        "streaming",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("mini-batch", "vc-gmm")),
+    ],
 )
 
 

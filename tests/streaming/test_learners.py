@@ -193,6 +193,41 @@ def test_drift_is_found(tmp_path: Path, algorithm: str) -> None:
     assert loop.cycle().n_clusters == 4
 
 
+@others
+def test_odd_objects_are_told_whatever_learns(tmp_path: Path, algorithm: str) -> None:
+    feed, good = tmp_path / "feed", [portion(number) for number in range(6)]
+    for number in (0, 1, 3, 4):
+        put(feed, number, good[number])
+    chunk = feed / "part-0001.zarr" / "c" / "1" / "0"
+    shutil.move(chunk, tmp_path / "chunk")
+    (feed / "part-0004.zarr" / "c" / "0" / "0").write_bytes(b"no chunk")
+    loop = open_loop(feed, tmp_path / "state", algorithm=algorithm)
+    assert told(loop.cycle()) == {"part-0001.zarr": "unsettled", "part-0004.zarr": "corrupt"}
+    shutil.move(tmp_path / "chunk", chunk)
+    put(feed, 2, good[2])
+    shutil.copytree(feed / "part-0000.zarr", feed / "part-0000.zarr-again")
+    cycle = loop.cycle()
+    late = dict.fromkeys(("part-0001.zarr", "part-0002.zarr"), "late")
+    assert told(cycle) == {**late, "part-0000.zarr-again": "duplicate"}
+    before = bits(loop)
+    shutil.rmtree(feed / "part-0003.zarr")
+    put(feed, 3, good[3][:90])
+    zarr.open_array(str(feed / "part-0000.zarr"))[:5] = 7.0
+    assert told(loop.cycle()) == {"part-0003.zarr": "shrunk", "part-0000.zarr": "changed"}
+    assert bits(loop) == before
+    plain = tmp_path / "plain"
+    for place, number in enumerate((0, 3, 1, 2)):
+        put(plain, place, good[number])
+    whole = open_loop(plain, tmp_path / "whole", algorithm=algorithm)
+    assert whole.cycle().rows_seen == cycle.rows_seen == 4 * 700
+    assert bits(whole)["arrays"] == before["arrays"]
+    assert bits(whole)["model"] == before["model"]
+
+
+def told(cycle: Any) -> dict[str, str]:
+    return {finding.name: str(finding.oddity) for finding in cycle.findings}
+
+
 @pytest.mark.parametrize("name", FOLLOWERS)
 def test_clouds_that_walk_are_followed(tmp_path: Path, name: str) -> None:
     found = follow(tmp_path, 120, FOLLOWERS[name], stop=14)

@@ -99,6 +99,22 @@ def test_what_is_late_is_folded_and_told(feed: Path, tmp_path: Path) -> None:
     assert found(loop.cycle()) == {}
 
 
+def test_what_is_late_by_time(tmp_path: Path) -> None:
+    """Names say nothing where objects come in the order of their time stamps."""
+    feed, names = tmp_path / "feed", {}
+    for number, day in [(5, 1), (3, 2), (4, 3), (7, 5)]:
+        names[day] = put(feed, number, timestamp=f"2026-01-0{day}T00:00:00Z").name
+    loop = open_loop(feed, tmp_path / "state", order="time")
+    assert found(loop.cycle()) == {}
+    assert order_of(loop) == [names[day] for day in (1, 2, 3, 5)]
+    names[6] = put(feed, 1, timestamp="2026-01-06T00:00:00Z").name
+    names[4] = put(feed, 9, timestamp="2026-01-04T00:00:00Z").name
+    cycle = open_loop(feed, tmp_path / "state", order="time").cycle()
+    assert found(cycle) == {names[4]: "late"}
+    assert f"after {names[5]!r} was folded" in cycle.findings[0].text
+    assert cycle.rows_seen == 6 * 700
+
+
 def test_what_comes_twice_is_folded_once(feed: Path, tmp_path: Path) -> None:
     loop = open_loop(feed, tmp_path / "state")
     loop.cycle()
@@ -330,7 +346,10 @@ def test_drift_is_told_and_a_command_run(tmp_path: Path) -> None:
     assert json.loads(out.read_text()) == drift
     assert command.failures == []
     assert loop.state.fold.drift.is_high
-    assert loop.cycle().n_clusters == 5
+    cycle = loop.cycle()
+    assert cycle.n_clusters == 5
+    status = json.loads((tmp_path / "state" / "status.json").read_text())
+    assert sum(status["drift"]["counts"]) == pytest.approx(1024)
 
 
 def test_drift_is_told_once_where_objects_are_bad(tmp_path: Path, monkeypatch) -> None:
