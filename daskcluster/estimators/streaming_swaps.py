@@ -12,6 +12,7 @@ cheap to take away, and one whose rows are merely not in this leaf is not.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,26 +103,16 @@ def swap_remembered(
     missed = np.where(state.seen < low * state.seen.max(), 0.0, state.seen)
     if not _may_pay(state, missed, costs):
         return None
-    k = len(costs)
-    rows, weights = _standing(leaf, state, costs, missed, unit=unit)
+    rows = _standing(leaf, state, unit=unit)
+    weights = _weights(leaf, missed, costs)
     found = swap_centres(rows, weights, state.centres, seed, unit=unit, trial=False)
-    moved = (found != state.centres).any(axis=1)
-    if not moved.any():
+    if np.array_equal(found, state.centres):
         return None
-    _, weights = _standing(leaf, state, np.full(k, np.inf), state.seen, unit=unit)
-    before = np.concatenate([leaf.labels, np.arange(k, dtype=np.int32)])
-    after, _ = nearest_with_distances(rows, found, unit=unit)
-    state.exact[moved] = found[moved]
-    for cluster in _touched(before, after, moved, weights):
-        old, new = (np.where(labels == cluster, weights, 0.0) for labels in (before, after))
-        _settle(state, cluster, rows, None if moved[cluster] else old, new)
-    touched = _touched(before, after, moved, weights)
-    if unit:
-        state.exact[touched] = unit_rows(state.exact[touched])
-    state.centres[touched] = state.exact[touched]
+    weights = _weights(leaf, state.seen)
+    touched = _take_over(state, leaf, rows, weights, found, unit=unit)
     labels, distances = nearest_with_distances(rows, state.centres, unit=unit)
     costs = costs.copy()
-    costs[touched] = np.bincount(labels, weights * distances, k)[touched]
+    costs[touched] = np.bincount(labels, weights * distances, len(costs))[touched]
     return costs
 
 
@@ -137,29 +128,50 @@ def _may_pay(state: MovingCentres, missed: np.ndarray, costs: np.ndarray) -> boo
     return bool((missed * ways).min() < costs.max())
 
 
-def _standing(
-    leaf: LabelledLeaf, state: MovingCentres, costs: np.ndarray, seen: np.ndarray, *, unit: bool
-) -> tuple[Rows, np.ndarray]:
-    """Return weighted rows that stand for rows of weights `seen` and `costs`: the leaf's, then centres."""
-    k = len(costs)
+def _standing(leaf: LabelledLeaf, state: MovingCentres, *, unit: bool) -> Rows:
+    """Return the rows that stand for all that is remembered: the leaf's, then the k centres."""
+    sparse = isinstance(leaf.rows, SparseRows)
+    centres = SparseRows.of(state.centres) if sparse else state.centres
+    return join_rows([*(block.rows for block in Chunk(leaf.rows).blocks(unit=unit)), centres])
+
+
+def _weights(
+    leaf: LabelledLeaf, seen: np.ndarray, costs: np.ndarray | float = math.inf
+) -> np.ndarray:
+    """Return the weights of these: clusters weigh `seen` together, and cost no more than `costs`."""
+    k = len(seen)
     theirs = np.bincount(leaf.labels, leaf.weights, k)
     with np.errstate(divide="ignore", invalid="ignore"):
         most = np.nan_to_num(seen / theirs, nan=0.0, posinf=0.0)
         times = np.fmin(most, costs / leaf.costs(k))
     times = np.where(leaf.sizes(k) < LEAST_ROWS, np.minimum(most, 1.0), times)
     rest = np.maximum(0.0, seen - times * theirs)
-    sparse = isinstance(leaf.rows, SparseRows)
-    centres = SparseRows.of(state.centres) if sparse else state.centres
-    blocks = [block.rows for block in Chunk(leaf.rows).blocks(unit=unit)]
-    return join_rows([*blocks, centres]), np.concatenate([times[leaf.labels] * leaf.weights, rest])
+    return np.concatenate([times[leaf.labels] * leaf.weights, rest])
 
 
-def _touched(
-    before: np.ndarray, after: np.ndarray, moved: np.ndarray, weights: np.ndarray
+def _take_over(
+    state: MovingCentres,
+    leaf: LabelledLeaf,
+    rows: Rows,
+    weights: np.ndarray,
+    found: np.ndarray,
+    *,
+    unit: bool,
 ) -> np.ndarray:
-    """Return the clusters that were moved, and those that won or lost rows; ascending."""
+    """Let clusters follow the centres that were found; return those that won or lost rows, or moved."""
+    moved = (found != state.centres).any(axis=1)
+    before = np.concatenate([leaf.labels, np.arange(len(found), dtype=np.int32)])
+    after, _ = nearest_with_distances(rows, found, unit=unit)
     changed = (before != after) & (weights > 0.0)
-    return np.unique(np.concatenate([np.flatnonzero(moved), before[changed], after[changed]]))
+    touched = np.unique(np.concatenate([np.flatnonzero(moved), before[changed], after[changed]]))
+    state.exact[moved] = found[moved]
+    for cluster in touched:
+        old, new = (np.where(labels == cluster, weights, 0.0) for labels in (before, after))
+        _settle(state, cluster, rows, None if moved[cluster] else old, new)
+    if unit:
+        state.exact[touched] = unit_rows(state.exact[touched])
+    state.centres[touched] = state.exact[touched]
+    return touched
 
 
 def _settle(
