@@ -12,9 +12,9 @@ import importlib
 import os
 import re
 import shlex
-import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +25,7 @@ import click
 import pytest
 
 from daskcluster.cli.main import main
+from tests.faults.processes import Command
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -32,6 +33,7 @@ FENCE = re.compile(
     r"^(?:<!-- (not run|run with): ([^\n]+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
 NEEDED = re.compile(r"^<!-- needs: (\w+) -->$", re.MULTILINE)
+PATIENCE = 240.0
 LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)(?:#[^)]*)?\)")
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -71,25 +73,11 @@ def commands_of(page: Path) -> list[str]:
     return [line for line in lines if line.startswith("daskcluster ")]
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> dict[str, str]:
-    """Return what makes `daskcluster` in an environment this checkout's, run by this Python."""
-    command = tmp_path / "bin" / "daskcluster"
-    command.parent.mkdir()
-    start = "import sys; sys.argv[0] = 'daskcluster'; from daskcluster.cli.main import main; main()"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{start}" "$@"\n')
-    command.chmod(command.stat().st_mode | stat.S_IXUSR)
-    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
-    return {"PATH": path, "PYTHONPATH": str(ROOT)}
-
-
 @pytest.mark.parametrize(
     "page",
     [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES if blocks_of(page)],
 )
-def test_page_runs(
-    page: Path, tmp_path: Path, shell: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -102,18 +90,37 @@ def test_page_runs(
                 # Padding, so that a traceback names the line of the page.
                 exec(compile("\n" * block.line + block.text, str(page), "exec"), space)
             else:
-                run_console(block, page, {**os.environ, **shell})
+                run_forked(block, page, tmp_path)
     if "s3fs" in sys.modules:  # which keeps clients by their parameters, not by the environment
         sys.modules["s3fs"].S3FileSystem.clear_instance_cache()
 
 
-def run_console(block: Block, page: Path, environment: dict[str, str]) -> None:
+def typed(block: Block, page: Path) -> Iterator[tuple[str, str]]:
+    """Yield what is typed in a block, line by line, each with where it stands."""
     for offset, line in enumerate(block.text.splitlines(), 1):
-        if not line.startswith("$ "):
-            continue
-        done = subprocess.run(line[2:], shell=True, env=environment, capture_output=True, text=True)
-        where = f"{page}:{block.line + offset}: {line}"
+        if line.startswith("$ "):
+            yield line[2:], f"{page}:{block.line + offset}: {line}"
+
+
+def run_console(block: Block, page: Path, environment: dict[str, str]) -> None:
+    """Let a shell run what is typed in a block."""
+    for line, where in typed(block, page):
+        done = subprocess.run(line, shell=True, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
+
+
+def run_forked(block: Block, page: Path, folder: Path) -> None:
+    """Run what is typed in a block, commands of this project alone, in processes that import nothing anew.
+
+    `folder` takes their output. They have the environment of this process, as of now.
+    """
+    for line, where in typed(block, page):
+        program, *arguments = shlex.split(line, comments=True)
+        assert program == "daskcluster", f"{where}\nis no command of this project"
+        assert not set(arguments) & {"|", ">", "<", "&", "&&", ";"}, f"{where}\nneeds a shell"
+        command = Command(arguments, folder, "command", os.environ)
+        code, _ = command.end(PATIENCE)
+        assert code == 0, f"{where}\n{command.stdout}{command.stderr}"
 
 
 @pytest.mark.parametrize(

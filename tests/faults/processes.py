@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -62,16 +63,25 @@ class Command:
         Where its output goes.
     name : str
         Of the files there.
+    environment : mapping, optional
+        Its own. Default: that of the process that first started one of those here, as it was then.
     """
 
-    def __init__(self, arguments: list[str], folder: Path, name: str) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        folder: Path,
+        name: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._files = folder / f"{name}.out", folder / f"{name}.err"
         for file in self._files:
             file.touch()
         self.began = time.monotonic()
         # A daemon may not start processes of its own.
         alone = "--workers" not in arguments
-        self.process = start(_run_command, arguments, *map(str, self._files), daemon=alone)
+        own = None if environment is None else dict(environment)
+        self.process = start(_run_command, arguments, *map(str, self._files), own, daemon=alone)
 
     def running_after(self, seconds: float) -> bool:
         """Let it work until `seconds` after it began; False if it has ended before."""
@@ -108,8 +118,13 @@ def _redirect(out: str, err: str) -> None:
         os.close(file)
 
 
-def _run_command(arguments: list[str], out: str, err: str) -> None:
+def _run_command(
+    arguments: list[str], out: str, err: str, environment: dict[str, str] | None
+) -> None:
     _redirect(out, err)
+    if environment is not None:
+        os.environ.clear()
+        os.environ.update(environment)
     sys.argv = ["daskcluster", *arguments]
     from daskcluster.cli.main import main
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.servers.conftest import Server
-from tests.test_docs import ROOT, Block, run_console, shell
-
-__all__ = ["shell"]  # a fixture
+from tests.test_docs import ROOT, Block, run_forked
 
 PAGE = ROOT / "README.md"
 OF_ONE_KIND = ("python3 -m venv", "export AWS_")
@@ -26,7 +23,7 @@ def section() -> tuple[str, str]:
 
 
 def test_the_way_from_a_bucket_to_labels(
-    server: Server, tmp_path: Path, shell: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     url = f"{server.url}/readme"
@@ -39,11 +36,6 @@ def test_the_way_from_a_bucket_to_labels(
     commands, program = (text.replace("s3://bucket", url) for text in section())
     lines = [line for line in commands.splitlines() if not line[2:].startswith(OF_ONE_KIND)]
     assert len(lines) == 4
-    run_console(Block("console", "\n".join(lines), 0), PAGE, {**shell, **os.environ, **only(shell)})
+    run_forked(Block("console", "\n".join(lines), 0), PAGE, tmp_path)
     assert (tmp_path / "report.html").stat().st_size > 10_000
     exec(compile(program, str(PAGE), "exec"), {})
-
-
-def only(shell: dict[str, str]) -> dict[str, str]:
-    """Return where a shell finds the commands."""
-    return {name: shell[name] for name in ("PATH", "PYTHONPATH")}
