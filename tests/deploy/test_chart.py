@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
+from daskcluster.cli.stream import command as stream
 from tests.deploy.chart import (
     CHART,
     FIT,
@@ -176,6 +177,8 @@ def test_a_stream_that_is_stuck_is_started_again(mode: str) -> None:
     assert container["ports"] == [{"name": "http-metrics", "containerPort": 8791}]
     for probe in (container["startupProbe"], container["livenessProbe"]):
         assert probe["httpGet"] == {"path": "/health", "port": "http-metrics"}
+    with stream.make_context("stream", arguments[1:]) as context:
+        assert context.params["stall_after"] == 600.0
     # A command that ends has nothing to answer with.
     assert not {"livenessProbe", "ports"} & set(container_of({"job": JOB}))
 

@@ -121,6 +121,29 @@ def test_the_rendered_commands_work_together(
         assert b'href="fits/' in page.read()  # the job's
 
 
+def test_a_rendered_stream_answers_for_its_health(tmp_path: Path, processes: Processes) -> None:
+    rows = np.random.default_rng(3).random((4_000, 3), np.float32)
+    zarr.create_array(tmp_path / "incoming" / "one.zarr", data=rows, chunks=(1_000, 3))
+    arguments = ["stream", "incoming", "--state", "state", "--n-clusters", "5"]
+    loop = ["--every", "1s", "--settle", "0", "--scheduler", "local"]
+    (pod,) = of_container(
+        render({"stream": {"enabled": True, "args": [*arguments, *loop]}}), "stream"
+    )
+    container, port = Container(pod, {}), free_port()
+    own = ("--metrics-port", str(port), "--metrics-address", "127.0.0.1")
+    environment = {**programs(tmp_path / "bin"), **container.variables}
+    environment["DASK_TEMPORARY_DIRECTORY"] = str(tmp_path / "scratch")
+    processes.start([ENTRYPOINT, *container.arguments, *own], environment, tmp_path)
+    assert pod["containers"][0]["livenessProbe"]["httpGet"]["path"] == "/health"
+    soon(lambda: is_healthy(port))
+    soon(lambda: "daskcluster_stream_rows_seen 4000.0" in metrics_at(port))
+
+
+def metrics_at(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
+        return str(page.read(), "utf-8")
+
+
 def of_container(manifests: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     """Return the pods whose container has that name."""
     return [pod for pod in pods(manifests) if pod["containers"][0]["name"] == name]
