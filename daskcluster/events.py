@@ -229,6 +229,14 @@ class StartEnded(Event):
 
 
 @dataclass(frozen=True)
+class FitsMade(Event):
+    """Of `total` independent fits that compare numbers of clusters, `done` are made by now."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
 class FitEnded(Event):
     """The model is complete; figures are those of the whole fit."""
 

@@ -94,6 +94,24 @@ def test_fits_share_one_coreset_and_one_check(tmp_path: Any) -> None:
             assert each.error == pytest.approx(each.inertia / true - 1)
 
 
+def test_fits_tell_when_they_are_made_and_may_be_stopped() -> None:
+    heard: list[events.Event] = []
+    dc.select_k(X, 2, 5, callbacks=[heard.append], **FAST)
+    made = [(each.done, each.total) for each in heard if isinstance(each, events.FitsMade)]
+    assert made == [(done, 8) for done in range(1, 9)]
+    assert sum(isinstance(each, events.PassEnded) for each in heard) == 3
+
+    def stop(event: events.Event) -> None:
+        heard.append(event)
+        if isinstance(event, events.FitsMade):
+            raise KeyboardInterrupt
+
+    heard.clear()
+    with pytest.raises(KeyboardInterrupt):
+        dc.select_k(X, 2, 5, callbacks=[stop], **FAST)
+    assert heard[-1] == events.FitsMade(1, 8)
+
+
 def test_same_table_anywhere(tmp_path: Any, client: Any) -> None:
     zarr.create_array(tmp_path / "rows.zarr", data=X, chunks=(700, 2))
     one = dc.select_k(X, ks=[3, 7, 9], engine=dc.LocalEngine(1), **FAST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,10 +18,11 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
-from daskcluster.events import Callback
+from daskcluster.events import Callback, FitsMade, publish
 from daskcluster.jobs.selection_fits import (
     FitParameters,
     KFit,
+    Try,
     best_fits,
     dealt,
     fit_shares,
@@ -35,7 +37,7 @@ MOST_TRIED = 24
 """Numbers of clusters that are tried of a range, unless they are named."""
 _LEAST_CORESET, _PER_CLUSTER = 10_000, 100
 _SHARES = 4
-"""Tasks for each thread: fits differ in time, and each task carries the coreset."""
+"""Tasks for each thread of a cluster: fits differ in time, and each task carries the coreset."""
 _MISLEADING = 0.1
 
 
@@ -91,7 +93,7 @@ def select_k(
     engine : see `daskcluster.KMeans`
         Draws the coreset, runs the fits side by side, and measures.
     callbacks : sequence of callables
-        Hear the progress of passes.
+        Hear the progress of passes, and of the fits (`daskcluster.events.FitsMade`).
 
     Returns
     -------
@@ -140,7 +142,8 @@ def select_k(
     settings = {"init": _init(init, mixture), "max_iter": max_iter, "tol": tol}
     settings |= {"covariance_type": covariance_type} if mixture else {"metric": metric}
     parameters = FitParameters(mixture, seed, settings)
-    fits = _fit_all(few, parameters, tried, n_seeds, chosen)
+    attempts = [(k, number) for k in tried for number in range(n_seeds)]
+    fits = _fit_all(few, parameters, attempts, chosen, watchers)
     candidates = [_candidate(fit, spread) for fit, spread in fits.values()]
     best, notes = _decide(candidates, criterion)
     near = sorted(tried, key=lambda k: (abs(tried.index(k) - tried.index(best)), k))
@@ -235,12 +238,22 @@ def _coreset(
 
 
 def _fit_all(
-    few: Dataset, parameters: FitParameters, tried: Sequence[int], n_seeds: int, engine: Engine
+    few: Dataset,
+    parameters: FitParameters,
+    attempts: Sequence[Try],
+    engine: Engine,
+    callbacks: Sequence[Callback],
 ) -> dict[int, tuple[KFit, float]]:
-    attempts = [(k, number) for k in tried for number in range(n_seeds)]
-    shares = dealt(attempts, _SHARES * engine.n_threads)
-    found = engine.run([partial(fit_shares, few, parameters, share) for share in shares])
-    return best_fits([fit for share in found for fit in share])
+    # Threads of this process have the coreset anyway.
+    n_shares = len(attempts) if engine.name == "local" else _SHARES * engine.n_threads
+    shares = dealt(attempts, n_shares)
+    found: list[KFit] = []
+    tasks = [partial(fit_shares, few, parameters, share) for share in shares]
+    with closing(engine.run_ahead(tasks)) as made:
+        for fits in made:
+            found += fits
+            publish(callbacks, FitsMade(len(found), len(attempts)))
+    return best_fits(found)
 
 
 # -- after them --------------------------------------------------------------------------------------------

@@ -63,8 +63,8 @@ def sweep(
         Before any work.
     InvalidParameterError, InvalidDataError
     JobCancelledError, LeaseError
-        It was asked to stop, which it looks for in passes and not between fits; or another job or run
-        writes the output.
+        It was asked to stop, which it looks for in passes and whenever fits are made; or another job or
+        run writes the output.
 
     Notes
     -----

@@ -11,6 +11,7 @@ from daskcluster.errors import JobCancelledError
 from daskcluster.events import (
     CycleEnded,
     Event,
+    FitsMade,
     FitStarted,
     IterationEnded,
     PassEnded,
@@ -117,6 +118,8 @@ class Watch:
             is_news = event.n_rows != self._rows_seen  # one that found nothing is none
             self._rows_seen = event.n_rows
             return {"rows_seen": event.n_rows} if is_news else {}
+        if isinstance(event, FitsMade):
+            return {"phase": "fits", "share": event.done / event.total}
         self._pass(event)
         of_pass = isinstance(event, PassStarted | PassProgress | PassEnded)
         return {"phase": self._pass.name, "share": self._pass.done} if of_pass else {}

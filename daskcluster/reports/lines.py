@@ -11,6 +11,7 @@ from daskcluster.events import (
     EMStepEnded,
     Event,
     FitEnded,
+    FitsMade,
     FitStarted,
     IterationEnded,
     Notice,
@@ -69,6 +70,8 @@ class ProgressLines:
             return f"ended ({event.stop_reason}): inertia {event.inertia:.8g}"
         if isinstance(event, StartEnded):
             return describe_start(event)
+        if isinstance(event, FitsMade):
+            return describe_fits(event) if self._is_silent() else ""
         if isinstance(event, CycleEnded | DriftFound):
             return describe_stream(event)
         if isinstance(event, Notice):
@@ -80,14 +83,16 @@ class ProgressLines:
             self._pass, self._rows, self._began = event, 0, time.monotonic()
         elif isinstance(event, PassProgress):
             self._rows += event.rows
-            now = time.monotonic()
-            if now - self._spoke >= _EVERY_SECONDS and 0 < self._rows <= self._pass.n_rows:
+            if self._is_silent() and 0 < self._rows <= self._pass.n_rows:
                 share = self._rows / self._pass.n_rows
-                left = (now - self._began) * (1 - share) / share
+                left = (time.monotonic() - self._began) * (1 - share) / share
                 return f"{self._pass.name}: {share:.0%} of the rows, {format_seconds(left)} left"
         elif isinstance(event, PassEnded) and event.seconds >= _EVERY_SECONDS:
             return f"{event.name}: done in {format_seconds(event.seconds)}"
         return ""
+
+    def _is_silent(self) -> bool:
+        return time.monotonic() - self._spoke >= _EVERY_SECONDS
 
 
 def describe_stream(event: CycleEnded | DriftFound) -> str:
@@ -114,6 +119,11 @@ def describe_stream(event: CycleEnded | DriftFound) -> str:
 def describe_start(event: StartEnded) -> str:
     """Return one line about a start."""
     return f"start {event.number + 1} of {event.n_init}: inertia {event.inertia:.8g}"
+
+
+def describe_fits(event: FitsMade) -> str:
+    """Return one line about fits that compare numbers of clusters."""
+    return f"{event.done} of {event.total} fits"
 
 
 def describe_speed(event: IterationEnded, n_rows: int) -> str:

@@ -20,6 +20,7 @@ from rich.text import Text
 from daskcluster.events import (
     Event,
     FitEnded,
+    FitsMade,
     FitStarted,
     IterationEnded,
     Notice,
@@ -30,7 +31,7 @@ from daskcluster.events import (
     StartEnded,
 )
 from daskcluster.reports.eta import Remaining
-from daskcluster.reports.lines import describe_speed, describe_start
+from daskcluster.reports.lines import describe_fits, describe_speed, describe_start
 from daskcluster.reports.tables import format_seconds
 
 
@@ -125,6 +126,15 @@ class ProgressDisplay:
             self._say(f"{event.n_iter} iterations, {event.stop_reason}")
         elif isinstance(event, StartEnded):
             self._say(describe_start(event))
+        elif isinstance(event, FitsMade):
+            self._progress.update(
+                self._fit,
+                total=event.total,
+                completed=event.done,
+                description=describe_fits(event),
+                visible=event.done < event.total,
+                at_most=None,
+            )
         elif isinstance(event, Notice):
             self._say(event.text)
 

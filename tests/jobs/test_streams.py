@@ -17,7 +17,7 @@ from daskcluster.errors import (
     LeaseError,
     OutputExistsError,
 )
-from daskcluster.events import CycleEnded, Event
+from daskcluster.events import CycleEnded, Event, FitsMade
 from daskcluster.jobs.board import Board
 from daskcluster.jobs.lease import Lease, folder_of
 from daskcluster.jobs.watch import Watch
@@ -35,11 +35,11 @@ class Asked(Board):
     def __init__(self, stop_at: int | None = None) -> None:
         self.reports: list[dict[str, Any]] = []
         self.asked = 0
-        self._stop_at = stop_at
+        self.stop_at = stop_at
 
     def is_cancelled(self, name: str) -> bool:
         self.asked += 1
-        return self._stop_at is not None and self.asked >= self._stop_at
+        return self.stop_at is not None and self.asked >= self.stop_at
 
     def report(self, name: str, line: str, **facts: Any) -> None:
         self.reports.append({"line": line, **facts})
@@ -168,6 +168,26 @@ SWEEP: dict[str, Any] = {
     "coreset_size": 500,
     "random_state": 0,
 }
+
+
+def test_a_sweep_can_be_cancelled_between_its_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daskcluster.jobs.watch.CANCEL_SECONDS", 0.0)
+    monkeypatch.setattr("daskcluster.jobs.watch._REPORT_SECONDS", 0.0)
+    rows = np.random.default_rng(0).normal(size=(3_000, 2))
+    board, heard = Asked(), list[Event]()
+    watch = Watch("a", board, None)
+
+    def hear(event: Event) -> None:
+        heard.append(event)
+        if event == FitsMade(2, 6):
+            board.stop_at = 0
+        watch(event)
+
+    with pytest.raises(JobCancelledError, match="'a' was cancelled"):
+        dc.select_k(rows, 2, 4, n_seeds=2, coreset_size=500, random_state=0, callbacks=[hear])
+    assert heard[-1] == FitsMade(2, 6)
+    told = [each for each in board.reports if each.get("phase") == "fits"]
+    assert [each["share"] for each in told] == [1 / 6, 2 / 6]
 
 
 def test_a_sweep_is_a_job(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from daskcluster.events import (
     Event,
     FitEnded,
+    FitsMade,
     FitStarted,
     IterationEnded,
     Notice,
@@ -95,6 +96,19 @@ def test_lines_tell_of_long_passes(monkeypatch: pytest.MonkeyPatch) -> None:
         "labels: 40% of the rows, 30 s left",
         "labels: done in 30 s",
     ]
+
+
+def test_lines_tell_of_many_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(lines_module.time, "monotonic", lambda: now[0])
+    written: list[str] = []
+    lines = ProgressLines(written.append)
+    for seconds in range(12):
+        now[0] = float(seconds)
+        lines(FitsMade(seconds, 20))
+    assert written == ["5 of 20 fits", "10 of 20 fits"]
+    assert "7 of 20 fits" in shown([FitsMade(7, 20)])
+    assert "20 of 20 fits" not in shown([FitsMade(20, 20)])
 
 
 def shown(events: list[Event]) -> str:
