@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 LOOP = "Loop"
 SETTLE = 10.0
 """Seconds for which objects must not have changed, where the source is looked at again and again."""
+STALL = 1800.0
+"""Seconds without a sign of work after which the loop is not well."""
 
 
 class StreamCommand(AlgorithmCommand):
@@ -106,9 +108,8 @@ class StreamCommand(AlgorithmCommand):
     "--stall-after",
     section=LOOP,
     type=Duration(),
-    default="30m",
-    show_default=True,
-    help="/health is 503 when no work was seen for so long, the wait between two looks apart.",
+    help="/health is 503 when no work was seen for so long, the wait between two looks apart.  "
+    "[default: 30m]",
 )
 @parameter_options(required=("n_clusters",), catalogue=STREAMS)
 @takes_place
@@ -122,7 +123,7 @@ def command(
     on_drift: str | None,
     metrics_port: int | None,
     metrics_address: str,
-    stall_after: float,
+    stall_after: float | None,
     place: Place,
     task: Task,
     console: Console,
@@ -137,6 +138,10 @@ def command(
     if once and every is not None:
         raise click.UsageError(
             "--once looks once and --every again and again; give one of the two."
+        )
+    if stall_after is not None and metrics_port is None:
+        raise click.UsageError(
+            "--stall-after is for /health, which --metrics-port serves; give that, too."
         )
     from daskcluster import jobs
     from daskcluster.streaming.drift import DriftCommand
@@ -154,7 +159,7 @@ def command(
         task.submit(jobs.stream, place, console, urls, {"every": every, **given})
         return
     reaction = None if on_drift is None else DriftCommand(tuple(shlex.split(on_drift)))
-    pulse = Pulse(stall_after, rest=every or 0.0)
+    pulse = Pulse(STALL if stall_after is None else stall_after, rest=every or 0.0)
     own = (pulse,) if reaction is None else (pulse, reaction)
     with (
         place.open() as engine,

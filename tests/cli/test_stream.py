@@ -73,7 +73,8 @@ def test_what_is_odd_is_said_on_stderr(here: Path, run: Run) -> None:
     result = run(*STREAM)
     assert last(result)["findings"][0]["what"] == "unsettled"
     assert "unsettled: 'part-0001.zarr' waits: half-written: 1 of 3 chunks" in result.stderr
-    assert run(*STREAM, "--once", "--every", "3s").exit_code == 2
+    for flags in (("--once", "--every", "3s"), ("--stall-after", "1m")):
+        assert run(*STREAM, *flags).exit_code == 2
     assert "is not a time" in run(*STREAM, "--every", "often").stderr
     wrong = run("stream", "feed", "--state", "other", "--n-clusters", "4", "--half-life", "soon")
     assert wrong.exit_code == 1
