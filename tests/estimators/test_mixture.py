@@ -18,6 +18,7 @@ import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.events import EMStepEnded
+from tests.clusters import patient_cluster
 
 KINDS = ("isotropic", "spherical", "diag")
 
@@ -266,9 +267,6 @@ def test_two_workers_equal_threads(tmp_path, client, kind):
 @pytest.mark.parametrize("every", [3, 100])
 def test_sets_that_die_with_a_worker_are_replayed(tmp_path, monkeypatch, every):
     """Every pass after the kill begins with what was saved last, or with the first step."""
-    from dask import config
-    from distributed import Client, LocalCluster
-
     from daskcluster.algorithms import variational_saves
 
     monkeypatch.setattr(variational_saves, "SAVE_EVERY", every)
@@ -278,11 +276,7 @@ def test_sets_that_die_with_a_worker_are_replayed(tmp_path, monkeypatch, every):
     expected = clone(model).set_params(engine="local").fit(X)
     killed = []
 
-    with (
-        config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
+    with patient_cluster(2) as client:
 
         def kill(event):
             if isinstance(event, EMStepEnded) and event.iteration == 4 and not killed:

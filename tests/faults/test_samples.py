@@ -8,27 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
 import zarr
-from distributed import Client, LocalCluster
+from distributed import Client
 
 import daskcluster as dc
 from daskcluster.events import Event, PassStarted
-from tests.faults.test_workers import PATIENT
+from tests.clusters import patient_cluster
 from tests.laws.data import case
 
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     """Yield a client of two workers that are started again when they are killed."""
-    options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
-    with (
-        dask.config.set(PATIENT),
-        LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with patient_cluster(2) as client:
         yield client
 
 

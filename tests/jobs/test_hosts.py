@@ -1,17 +1,12 @@
-"""Several hosts: scheduler, workers and the bucket have addresses of their own, and one is cut off.
-
-Each stands in a network namespace, joined by a bridge; needs root and iproute2.
-"""
+"""Several hosts: scheduler, workers and the bucket have addresses of their own, and one is cut off."""
 
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -21,73 +16,25 @@ import pytest
 from daskcluster import jobs
 from daskcluster.models.persist import load_document
 from tests.jobs.conftest import ROOT, reached, soon
+from tests.network import Network, answers, why_not
 
-# A run of its own has names and addresses of its own: several may go on at once.
-_MINE = os.getpid()
-NET = f"10.213.{_MINE % 254}"
-BRIDGE = f"dc{_MINE}b"
-HOSTS = {"store": 2, "scheduler": 3, "alpha": 4, "beta": 5, "gamma": 6}
-_LEFT = re.compile(r"^dc(\d+)-\w+|dc(\d+)b(?=:)", re.MULTILINE)
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+
+HOSTS = ("store", "scheduler", "alpha", "beta", "gamma")
 FIT: dict[str, Any] = {
     "n_clusters": 60, "algorithm": "lloyd", "init": "random", "random_state": 5, "tol": 0.0,
-    "max_iter": 24, "checkpoint_every": 4, "n_init": 1,
+    "max_iter": 60, "checkpoint_every": 4, "n_init": 1,
 }  # fmt: skip
-
-
-def ip(*words: str, check: bool = True) -> str:
-    done = subprocess.run(["ip", *words], check=check, capture_output=True, text=True)
-    return done.stdout
-
-
-def address(host: str) -> str:
-    return f"{NET}.{HOSTS[host]}"
-
-
-def namespace(host: str) -> str:
-    return f"dc{_MINE}-{host}"
-
-
-def link(host: str) -> str:
-    return f"dc{_MINE}h{HOSTS[host]}"
-
-
-def make_network() -> None:
-    ip("link", "add", BRIDGE, "type", "bridge")
-    ip("addr", "add", f"{NET}.1/24", "dev", BRIDGE)
-    ip("link", "set", BRIDGE, "up")
-    for host in HOSTS:
-        ip("netns", "add", namespace(host))
-        ip("link", "add", link(host), "type", "veth", "peer", "name", "eth0", "netns",
-           namespace(host))  # fmt: skip
-        ip("link", "set", link(host), "master", BRIDGE, "up")
-        for words in (
-            ("addr", "add", f"{address(host)}/24", "dev", "eth0"),
-            ("link", "set", "eth0", "up"),
-            ("link", "set", "lo", "up"),
-        ):
-            ip("-n", namespace(host), *words)
-
-
-def remove_network(pid: int = _MINE) -> None:
-    for host in HOSTS:
-        ip("netns", "del", f"dc{pid}-{host}", check=False)
-    ip("link", "del", f"dc{pid}b", check=False)
-
-
-def remove_what_was_left() -> None:
-    """Remove the networks of runs that were killed."""
-    text = ip("netns", "list", check=False) + ip(
-        "-o", "link", "show", "type", "bridge", check=False
-    )
-    for pid in {int(first or second) for first, second in _LEFT.findall(text)}:
-        if not Path(f"/proc/{pid}").exists():
-            remove_network(pid)
+"""With iterations left when a host is cut off at the fifth, also on a fast machine."""
 
 
 class Hosts:
-    """The processes of the hosts."""
+    """The processes of the hosts of a network."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, network: Network, folder: Path) -> None:
+        self.network = network
+        self.scheduler = f"tcp://{network.address('scheduler')}:8786"
+        self.store = f"http://{network.address('store')}:9000"
         self._log = (folder / "log").open("w")
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         self._environment = {
@@ -103,7 +50,7 @@ class Hosts:
     def start(self, host: str, *command: str) -> None:
         self._processes.append(
             subprocess.Popen(
-                ["ip", "netns", "exec", namespace(host), *command],
+                [*self.network.within(host), *command],
                 env=self._environment,
                 cwd=ROOT,
                 stdout=self._log,
@@ -113,9 +60,6 @@ class Hosts:
 
     def dask(self, host: str, role: str, *arguments: str) -> None:
         self.start(host, sys.executable, "-m", "dask", role, "--no-dashboard", *arguments)
-
-    def cut_off(self, host: str) -> None:
-        ip("link", "set", link(host), "down")
 
     def close(self) -> None:
         for process in self._processes:
@@ -128,35 +72,21 @@ class Hosts:
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     moto = Path(sys.executable).with_name("moto_server")
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces need root and iproute2")
     if not moto.exists():
         pytest.skip("moto_server is not installed")
-    remove_what_was_left()
-    try:
-        make_network()
-    except subprocess.CalledProcessError as error:
-        remove_network()
-        pytest.skip(f"no network namespace can be made here: {error.stderr.strip()}")
-    found = Hosts(tmp_path_factory.mktemp("hosts"))
-    try:
-        found.start("store", str(moto), "-H", address("store"), "-p", "9000")
-        found.dask("scheduler", "scheduler", "--host", address("scheduler"), "--port", "8786")
-        for host in ("alpha", "beta", "gamma"):
-            found.dask(host, "worker", f"tcp://{address('scheduler')}:8786", "--no-nanny",
-                       "--nthreads", "1", "--host", address(host), "--name", host)  # fmt: skip
+    with ExitStack() as stack:
+        try:
+            network = stack.enter_context(Network(HOSTS))
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"no network namespace can be made here: {error.stderr.strip()}")
+        found = stack.enter_context(closing(Hosts(network, tmp_path_factory.mktemp("hosts"))))
+        found.start("store", str(moto), "-H", network.address("store"), "-p", "9000")
+        address = network.address("scheduler")
+        found.dask("scheduler", "scheduler", "--host", address, "--port", "8786")
+        for host in HOSTS[2:]:
+            found.dask(host, "worker", found.scheduler, "--no-nanny", "--nthreads", "1",
+                       "--host", network.address(host), "--name", host)  # fmt: skip
         yield found
-    finally:
-        found.close()
-        remove_network()
-
-
-def answers() -> bool:
-    try:
-        with urllib.request.urlopen(f"http://{address('store')}:9000/moto-api/", timeout=1):
-            return True
-    except OSError:
-        return False
 
 
 @pytest.mark.timeout(600)
@@ -177,14 +107,14 @@ def test_a_host_is_cut_off_in_the_middle(
     rows = noise[:30_000]
     jobs.fit(rows, model=str(tmp_path / "here"), engine="local", **FIT)  # while processes start
     expected = load_document(str(tmp_path / "here"))
-    soon(answers)
-    options = {"client_kwargs": {"endpoint_url": f"http://{address('store')}:9000"}}
+    soon(lambda: answers(f"{hosts.store}/moto-api/"))
+    options = {"client_kwargs": {"endpoint_url": hosts.store}}
     bucket = "driver" if "driver" in victim else "other"
     s3fs.S3FileSystem(**options).call_s3("create_bucket", Bucket=bucket)
     source, model = f"s3://{bucket}/noise.zarr", f"s3://{bucket}/model"
     convert(rows, source, chunk_rows=4_000, storage_options=options)
 
-    with soon(connected) as client:
+    with soon(lambda: connected(hosts.scheduler)) as client:
         client.wait_for_workers(2, timeout=200)
         jobs.submit(
             client, jobs.fit, source, name=bucket, model=model, storage_options=options, **FIT
@@ -196,7 +126,7 @@ def test_a_host_is_cut_off_in_the_middle(
         }
         others = sorted(name for worker, name in names.items() if worker != status.worker)
         cut = names[status.worker] if "driver" in victim else others[0]
-        hosts.cut_off(cut)
+        hosts.network.cut_off(cut)
         found = jobs.wait(client, bucket, timeout=240)
         assert found.state == "done", found
         assert found.attempt == (2 if "driver" in victim else 1)
@@ -207,11 +137,11 @@ def test_a_host_is_cut_off_in_the_middle(
     assert (written.inertia, written.n_iter) == (expected.inertia, expected.n_iter)
 
 
-def connected() -> Any:
+def connected(scheduler: str) -> Any:
     """Return a client; a scheduler that is only just there may hang up."""
     from distributed import Client
 
     try:
-        return Client(f"tcp://{address('scheduler')}:8786", set_as_default=False, timeout=60)
+        return Client(scheduler, set_as_default=False, timeout=60)
     except OSError:
         return None

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +18,8 @@ from daskcluster.sizing.cluster import Cluster
 from daskcluster.sizing.processes import Processes
 from daskcluster.sizing.rates import Rates
 from tests.benchmarks.harness import say
-from tests.benchmarks.scaling.network import Network, why_not
 from tests.benchmarks.scaling.problems import Problem, compared, small
+from tests.network import Network, answers, why_not
 
 MEGABITS, QUICK = (100, 400, 1600), (400,)
 N_WORKERS = 4
@@ -86,9 +85,8 @@ def _store(network: Network) -> Iterator[dict[str, Any] | None]:
     }  # fmt: skip
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)  # of the workers, too, which are started later
-    within = [word.format(name="store") for word in network.within()]
     with subprocess.Popen(
-        [*within, str(server), "-H", address, "-p", "9000"],
+        [*network.within("store"), str(server), "-H", address, "-p", "9000"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:
@@ -109,12 +107,7 @@ def _store(network: Network) -> Iterator[dict[str, Any] | None]:
 
 def _wait_for(url: str) -> None:
     deadline = time.monotonic() + _STARTING_SECONDS
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    while True:
-        try:
-            with opener.open(url, timeout=1):
-                return
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
+    while not answers(url):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nothing answers at {url}")
+        time.sleep(0.1)
