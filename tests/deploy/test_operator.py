@@ -13,7 +13,7 @@ JOB = {"enabled": True, "args": FIT}
 TLS = {"enabled": True, "secretName": "certificates"}
 STREAM = {
     "enabled": True,
-    "args": ["stream", "s3://a/in", "--state", "s3://a/s", "--n-clusters", "5"],
+    "args": ["stream", "s3://a/in", "--state", "s3://a/s", "--n-clusters", "5", "--every", "1m"],
 }
 ALONE: dict[str, Any] = {"mode": "operator", "job": JOB, "tls": TLS, "metrics": {"enabled": True}}
 TOGETHER: dict[str, Any] = {**ALONE, "stream": STREAM, "podAnnotations": {"a": "b"}}
@@ -93,7 +93,7 @@ def test_policies_and_monitors_find_what_it_makes(values: dict[str, Any]) -> Non
     assert selected(monitor["selector"], services) == services
     ports = {port["name"] for service in services for port in service["spec"]["ports"]}
     assert {endpoint["port"] for endpoint in monitor["endpoints"]} <= ports
-    monitor = by_kind(rendered, "PodMonitor")["spec"]
+    monitor = by_kind(rendered, "PodMonitor", "worker")["spec"]
     assert set(parts(selected(monitor["selector"], every))) == {"worker"}
 
 
