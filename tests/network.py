@@ -7,10 +7,9 @@ import re
 import shutil
 import subprocess
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 _LEFT = re.compile(r"^dc(\d+)-(\S+)|dc(\d+)b(?=:)", re.MULTILINE)
 
@@ -24,11 +23,22 @@ def why_not() -> str | None:
     return None
 
 
+@contextmanager
+def network_of(hosts: Sequence[str]) -> Iterator[Network]:
+    """Yield a network of hosts; what processes left that were killed is removed first."""
+    _remove_what_was_left()
+    network = Network(hosts)
+    try:
+        network.make()
+        yield network
+    finally:
+        network.remove()
+
+
 class Network:
     """Hosts on a bridge, on which this process has an address, too.
 
-    Names and addresses are those of this process: several may have a network at once, each one. What
-    processes left that were killed is removed first.
+    Names and addresses are those of this process: several may have a network at once, each one.
 
     Parameters
     ----------
@@ -39,28 +49,6 @@ class Network:
         self._numbers = {host: number for number, host in enumerate(hosts, 2)}
         self._owner = os.getpid()
         self._net = f"10.213.{self._owner % 254}"
-
-    def __enter__(self) -> Self:
-        _remove_what_was_left()
-        bridge = _bridge(self._owner)
-        try:
-            _run("ip", "link", "add", bridge, "type", "bridge")
-            _run("ip", "addr", "add", f"{self._net}.1/24", "dev", bridge)
-            _run("ip", "link", "set", bridge, "up")
-            for host in self._numbers:
-                self._join(host)
-        except BaseException:
-            self._remove()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._remove()
 
     def address(self, host: str) -> str:
         return f"{self._net}.{self._numbers[host]}"
@@ -87,6 +75,14 @@ class Network:
         """Let nothing into and out of a host any more."""
         _run("ip", "link", "set", self._outer(host), "down")
 
+    def make(self) -> None:
+        bridge = _bridge(self._owner)
+        _run("ip", "link", "add", bridge, "type", "bridge")
+        _run("ip", "addr", "add", f"{self._net}.1/24", "dev", bridge)
+        _run("ip", "link", "set", bridge, "up")
+        for host in self._numbers:
+            self._join(host)
+
     def _join(self, host: str) -> None:
         space, outer = self._space(host), self._outer(host)
         _run("ip", "netns", "add", space)
@@ -96,7 +92,7 @@ class Network:
         _run("ip", "-n", space, "link", "set", "eth0", "up")
         _run("ip", "-n", space, "link", "set", "lo", "up")
 
-    def _remove(self) -> None:
+    def remove(self) -> None:
         _remove(self._owner, [self._space(host) for host in self._numbers])
 
     def _space(self, host: str) -> str:

@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 
 from daskcluster.interrupts import deferred
@@ -26,9 +27,9 @@ class Terminated(SystemExit):
         super().__init__(TERMINATED)
 
 
-_NUMBERS: Mapping[type[BaseException], signal.Signals] = {
-    KeyboardInterrupt: signal.SIGINT,
-    Terminated: signal.SIGTERM,
+_ERRORS: Mapping[int, type[BaseException]] = {
+    signal.SIGINT: KeyboardInterrupt,
+    signal.SIGTERM: Terminated,
 }
 
 
@@ -39,28 +40,19 @@ def listen() -> None:
     """
     if threading.current_thread() is not threading.main_thread():
         return
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, _hear)
     # What a shell has put into the background is deaf to Control-C, and stays so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
+        signal.signal(signal.SIGINT, _hear)
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise _terminated()
+def _hear(number: int, frame: FrameType | None) -> None:
+    raise _error_of(number)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise _interrupted()
-
-
-def _terminated() -> Terminated:
+def _error_of(number: int) -> BaseException:
     leave_quietly()
-    return Terminated()
-
-
-def _interrupted() -> KeyboardInterrupt:
-    leave_quietly()
-    return KeyboardInterrupt()
+    return _ERRORS[number]()
 
 
 def leave_quietly() -> None:
@@ -71,9 +63,8 @@ def leave_quietly() -> None:
 
 def _come_again(lost: sys.UnraisableHookArgs) -> None:
     # Raised where Python has nobody to give it to, in a finalizer: a moment later somebody will be there.
-    number = None if lost.exc_value is None else _NUMBERS.get(type(lost.exc_value))
-    if number is not None:
-        main = threading.main_thread().ident
+    main = threading.main_thread().ident
+    for number in (one for one, error in _ERRORS.items() if lost.exc_type is error):
         again = threading.Timer(_MOMENT_SECONDS, signal.pthread_kill, [main, number])
         again.daemon = True
         again.start()
@@ -85,7 +76,7 @@ def after_a_commit(*, wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    with deferred({signal.SIGINT: _interrupted, signal.SIGTERM: _terminated}):
+    with deferred({signal.Signals(one): partial(_error_of, one) for one in _ERRORS}):
         yield
 
 

@@ -12,7 +12,7 @@ from tests.benchmarks import scaling
 from tests.benchmarks.harness import Options, Table
 from tests.benchmarks.scaling import projections, tables
 from tests.benchmarks.scaling.problems import PROBLEMS, small
-from tests.network import Network, why_not
+from tests.network import network_of, why_not
 
 RECORD = {
     "problem": "kernel", "shape": "10, 2, 3", "workers": 2, "bandwidth": 1e8, "measured": 2.0,
@@ -53,7 +53,7 @@ def test_errors_of_predictions_are_stated() -> None:
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 def test_hosts_are_made_and_removed() -> None:
     try:
-        with Network(["alpha", "beta"]) as network:
+        with network_of(["alpha", "beta"]) as network:
             assert network.address("beta").endswith(".3")
             network.limit(1e7)
             assert network.within()[-1].format(name="alpha") == network.within("alpha")[-1]

@@ -16,7 +16,7 @@ import pytest
 from daskcluster import jobs
 from daskcluster.models.persist import load_document
 from tests.jobs.conftest import ROOT, reached, soon
-from tests.network import Network, answers, why_not
+from tests.network import Network, answers, network_of, why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
@@ -76,7 +76,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         pytest.skip("moto_server is not installed")
     with ExitStack() as stack:
         try:
-            network = stack.enter_context(Network(HOSTS))
+            network = stack.enter_context(network_of(HOSTS))
         except subprocess.CalledProcessError as error:
             pytest.skip(f"no network namespace can be made here: {error.stderr.strip()}")
         found = stack.enter_context(closing(Hosts(network, tmp_path_factory.mktemp("hosts"))))

@@ -19,7 +19,7 @@ from daskcluster.sizing.processes import Processes
 from daskcluster.sizing.rates import Rates
 from tests.benchmarks.harness import say
 from tests.benchmarks.scaling.problems import Problem, compared, small
-from tests.network import Network, answers, why_not
+from tests.network import Network, answers, network_of, why_not
 
 MEGABITS, QUICK = (100, 400, 1600), (400,)
 N_WORKERS = 4
@@ -39,7 +39,7 @@ def compare(rates: Rates, *, quick: bool) -> list[dict[str, Any]]:
     totals, bucket = (small(p) if quick else p for p in (TOTALS, BUCKET))
     with (
         tempfile.TemporaryDirectory(prefix="daskcluster-scaling-") as folder,
-        Network(["scheduler", "store", *workers]) as network,
+        network_of(["scheduler", "store", *workers]) as network,
         _store(network) as options,
         Processes(WORKER_BYTES, within=network.within(), host_of=network.addresses) as processes,
     ):
