@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from daskcluster.estimators.coreset_kmeans import CoresetKMeans
     from daskcluster.estimators.coreset_quality import coreset_quality
+    from daskcluster.estimators.from_sklearn import from_sklearn
     from daskcluster.estimators.functions import (
         afk_mc2,
         kmeans_parallel,
@@ -69,6 +70,7 @@ __all__ = [
     "coreset_quality",
     "errors",
     "events",
+    "from_sklearn",
     "kmeans_parallel",
     "kmeans_plusplus",
     "lightweight_coreset",
@@ -105,6 +107,7 @@ _HOMES = {
     "VariationalGaussianMixture": "daskcluster.estimators.mixture",
     "afk_mc2": "daskcluster.estimators.functions",
     "annotate": "daskcluster.data.anndata",
+    "from_sklearn": "daskcluster.estimators.from_sklearn",
     "kmeans_parallel": "daskcluster.estimators.functions",
     "kmeans_plusplus": "daskcluster.estimators.functions",
     "lightweight_coreset": "daskcluster.estimators.coreset",

@@ -43,14 +43,19 @@ class Chart:
     draw: Callable[[Any], None]
 
 
-def convergence(history: Sequence[Record]) -> Chart | None:
-    """Return the objective against iterations, seconds and gigabytes read; None without a history."""
+def convergence(history: Sequence[Record], n_rows: int) -> Chart | None:
+    """Return the objective against iterations, passes, seconds and GB read; None without a history.
+
+    Passes are rows looked at over `n_rows`: a batch is part of one, and so is an iteration whose bounds
+    spare rows.
+    """
     name = "free_energy" if any("free_energy" in one for one in history) else "inertia"
     if not history or len(numbers(history, name)) < len(history):
         return None
     label = "inertia of the batch" if any("batch_size" in one for one in history) else name
     against = {
         "iteration": numbers(history, "iteration"),
+        "passes": list(np.cumsum(numbers(history, "n_touched")) / max(1, n_rows)),
         "seconds": list(np.cumsum(numbers(history, "seconds"))),
         "GB read": list(np.cumsum(numbers(history, "bytes_read")) / 1e9),
     }

@@ -106,7 +106,7 @@ class Report:
         model = self.model
         found = [
             Section("Summary", [Table([*rows_of_model(model), *self.facts])]),
-            Section("Convergence", _present(charts.convergence(model.history))),
+            Section("Convergence", _present(charts.convergence(model.history, model.n_rows))),
             Section("Where time and bytes went", _effort(model)),
             Section("Centres", self._centres()),
             *self._clusters(),
@@ -119,6 +119,9 @@ class Report:
         if not isinstance(self.model, KMeansModel):
             return None
         model = self.model
+        # Nobody has measured those of a model from elsewhere.
+        if model.inertia > 0 and model.sizes.any() and not model.costs.any():
+            return None
         return Clusters("Clusters in the fit", model.sizes, model.weights, model.costs)
 
     def _centres(self) -> list[Table | Chart]:
