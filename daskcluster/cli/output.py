@@ -35,11 +35,25 @@ def watching(progress: bool | None) -> Iterator[tuple[Callback, ...]]:
         from daskcluster.reports.lines import ProgressLines
 
         yield (ProgressLines(_to_stderr),)
-        return
-    from daskcluster.reports.progress import ProgressDisplay
+    else:
+        from daskcluster.reports.progress import ProgressDisplay
 
-    with ProgressDisplay() as display:
-        yield (display,)
+        with ProgressDisplay() as display:
+            yield (display,)
+    _tell_of_compiling()
+
+
+def _tell_of_compiling() -> None:
+    """Say why a first run took so long; what workers compiled, they know."""
+    if (
+        "daskcluster.kernels.jit" not in sys.modules
+    ):  # a command without kernels does not wait for numba
+        return
+    from daskcluster.kernels.jit import compilations
+
+    _, compiled = compilations()
+    if compiled:
+        _to_stderr(f"{compiled} kernels were compiled for this machine; later runs find them")
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,18 @@ def test_progress_on_request(here: Path, run: Run) -> None:
     assert len(result.stdout.splitlines()) == 1
 
 
+@pytest.mark.parametrize("compiled", [0, 3])
+def test_progress_tells_what_a_first_run_waited_for(
+    compiled: int, here: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daskcluster.kernels.jit.compilations", lambda: (7, compiled))
+    run("convert", "rows.npy", "rows.zarr")
+    result = run(*FIT, "--model", "m.zarr", "--progress", "--max-iter", "1")
+    assert result.exit_code == 0
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("3 kernels were compiled") == (compiled == 3)
+
+
 def test_outputs_are_replaced_on_request_only(here: Path, run: Run) -> None:
     run("convert", "rows.npy", "rows.zarr")
     arguments = (*FIT, "--model", "m.zarr", "--labels", "l.zarr")
