@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import uuid
+import warnings
 from collections.abc import Iterator
 
 _ENDING = re.compile(r"\.partial-(?:(?P<mark>[0-9a-f]+)-)?[0-9a-f]{8}(?:\.replaced)?")
@@ -67,6 +68,11 @@ def adopt(target: str, mark: str, folder: str) -> bool:
     -------
     bool
         False if none has.
+
+    Warns
+    -----
+    RuntimeWarning
+        That writer lives, as far as the file system can say.
     """
     left = [path for path, its in _beside(target) if its == mark and not path.endswith(".replaced")]
     for path in sorted(left, key=_files_below, reverse=True):
@@ -74,7 +80,13 @@ def adopt(target: str, mark: str, folder: str) -> bool:
             os.rename(path, folder)
         except FileNotFoundError:
             continue  # somebody else was faster
-        claim(folder)
+        if claim(folder) is False:
+            warnings.warn(
+                f"Another process still writes {target!r}. This one goes on with what is finished, and the "
+                "other one will end with an error; run only one at a time.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return True
     return False
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,8 +97,18 @@ def test_nothing_is_removed_before_there_is_a_whole_output(writer: Any, target: 
     with pytest.raises(FileNotFoundError), _never_done(target):
         raise FileNotFoundError
     assert folders(target) == left
-    write(target, mark=MARK, resume=True)  # it was of the same output, and is taken over
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write(target, mark=MARK, resume=True)  # it was of the same output, and is taken over
     assert folders(target) == ["l.zarr"]
+
+
+def test_who_takes_over_from_a_writer_that_lives_hears_of_it(writer: Any, target: str) -> None:
+    assert len(folders(target)) == 1
+    with pytest.warns(RuntimeWarning, match=r"Another process still writes .*l\.zarr"):
+        write(target, mark=MARK, resume=True)
+    assert folders(target) == ["l.zarr"]
+    assert writer.poll() is None
 
 
 def test_an_output_that_was_moved_aside_goes_too(target: str) -> None:
