@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import zarr
 
 import daskcluster as dc
 from daskcluster.errors import CheckpointError, InvalidParameterError
-from daskcluster.events import IterationEnded, Notice
+from daskcluster.estimators import checkpoints
+from daskcluster.events import IterationEnded, Notice, SeedingEnded
+from daskcluster.models.checkpoint import CheckpointFolder
 from tests.laws.data import CASES, case
 
 
@@ -67,6 +70,53 @@ def test_a_killed_fit_goes_on_to_the_same_bits(tmp_path: Path, name: str, after:
         same(resumed, again)
         return
     same(resumed, dc.KMeans(20, **parameters).fit(X))
+
+
+def moments_of_commits(monkeypatch: pytest.MonkeyPatch, folder: Path, **given: Any) -> list[str]:
+    """Return when a fit of 25 iterations commits: after the seeding, or after which iteration."""
+    done, moments, commit = [0, False], [], CheckpointFolder.commit
+
+    def hear(event: Any) -> None:
+        done[0] += isinstance(event, IterationEnded)
+        done[1] |= isinstance(event, SeedingEnded)
+
+    def keep(*arguments: Any) -> None:
+        assert done[1]
+        moments.append(done[0])
+        commit(*arguments)
+
+    monkeypatch.setattr(CheckpointFolder, "commit", keep)
+    dc.KMeans(
+        30, random_state=0, tol=0.0, max_iter=25, checkpoint=str(folder), callbacks=(hear,), **given
+    ).fit(np.random.default_rng(2).random((6000, 3), np.float32))
+    assert done[0] == 25
+    return moments
+
+
+def test_commits_follow_the_seeding_and_every_ten_iterations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 1e9)
+    assert moments_of_commits(monkeypatch, tmp_path) == [0, 10, 20, 25]
+
+
+def test_half_a_minute_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checkpoints.EVERY_SECONDS == 30.0
+
+    class Clock:
+        now = 0.0
+
+        @classmethod
+        def monotonic(cls) -> float:
+            cls.now += 10.0  # an iteration asks once
+            return cls.now
+
+    monkeypatch.setattr(checkpoints, "time", Clock)
+    moments = moments_of_commits(monkeypatch, tmp_path)
+    steps = {after - before for before, after in pairwise(moments)}
+    assert moments[0] == 0
+    assert moments[-1] == 25
+    assert max(steps) <= 3
 
 
 def test_a_fit_that_has_ended_is_there_at_once(tmp_path: Path) -> None:
