@@ -92,7 +92,7 @@ def _memory(dataset: Dataset, footprint: Footprint, place: Place) -> tuple[Clust
     cluster = Cluster(place.workers, place.threads or 1, cores, one_host=True)
     memory = project(
         dataset,
-        footprint,
+        footprint.of_workers(),
         limit=place.memory_limit or host_memory(),
         n_threads=cluster.lanes,
         n_processes=place.workers,

@@ -41,6 +41,30 @@ def fits(dataset: Dataset, room_bytes: int = ROOM_BYTES) -> bool:
     return dataset.in_memory or dataset.bytes_of((0, dataset.n_rows)) <= room_bytes
 
 
+def order_bytes(dataset: Dataset) -> int:
+    """Return what a row takes beside its values where batches are drawn: its weight, and two places.
+
+    One is that in the order of batches, the other that in the order of a sample.
+    """
+    return 16 + (0 if dataset.weights is None else 8)
+
+
+def held_bytes(dataset: Dataset, room_bytes: int = ROOM_BYTES) -> int:
+    """Return what `Batches` hold at most, in the process that draws them.
+
+    Rows in memory are there anyway, but for the orders that they are drawn in. Others are read into
+    memory of their own: all of them, or those of three pools.
+    """
+    n, orders = dataset.n_rows, order_bytes(dataset)
+    if dataset.in_memory:
+        return orders * n
+    size = dataset.bytes_of((0, n))
+    reading = 2 * max((dataset.bytes_of(span) for span in dataset.partitions), default=0)
+    if fits(dataset, room_bytes):
+        return size + max(orders * n, reading)
+    return min(size, room_bytes) + max(orders * n * room_bytes // size, reading)
+
+
 class Batches:
     """Draws batches of a dataset, without end. A context manager: leaving it stops reading.
 

@@ -254,7 +254,7 @@ def _call(task: Callable[[], T]) -> T:
 
 
 def _plan(dataset: Dataset, footprint: Footprint, crew: Mapping[str, Member]) -> MemoryPlan:
-    members = list(crew.values())
+    members, footprint = list(crew.values()), footprint.of_workers()
     for member in members:
         project(
             dataset,

@@ -1,18 +1,19 @@
 """Memory is projected before work starts, and refused when it cannot fit.
 
 A process needs: the imported libraries (`BASELINE_BYTES`), and for each thread the read-ahead
-window, two partitions, and the statistics and packed centres of the work. What is left of half
-of the limit may hold resident partitions; per-row state comes first.
+window, two partitions, and the statistics and packed centres of the work; or, if that is more, the
+rows that mini-batches are drawn from, which are there between passes. What is left of half of the
+limit may hold resident partitions; per-row state comes first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from daskcluster.errors import MemoryLimitError
 from daskcluster.host import format_bytes
-from daskcluster.typing import Dataset
+from daskcluster.typing import Dataset, Range
 
 BASELINE_BYTES = 310 * 1024**2
 """Resident size of a process that has imported the libraries, with pandas and pyarrow, which scikit-learn
@@ -34,11 +35,22 @@ class Footprint:
         State kept for every row.
     process_bytes : int
         Held by every process: rows that a seeding has drawn.
+    home_bytes : int
+        Held by the process that makes the steps of a fit, also during passes.
+    ahead_bytes : int
+        Held by that process between passes, not during them: rows that batches are drawn from. Fewer are
+        read where the limit leaves less.
     """
 
     thread_bytes: int = 0
     row_bytes: int = 0
     process_bytes: int = 0
+    home_bytes: int = 0
+    ahead_bytes: int = 0
+
+    def of_workers(self) -> Footprint:
+        """Return what the passes need where steps are made in another process."""
+        return replace(self, home_bytes=0, ahead_bytes=0)
 
 
 @dataclass(frozen=True)
@@ -100,23 +112,37 @@ def project(
     state = footprint.row_bytes * dataset.n_rows
     if dataset.in_memory:
         working = n_threads * footprint.thread_bytes + footprint.process_bytes * n_processes
+        working = max(working, footprint.ahead_bytes) + footprint.home_bytes
         return MemoryPlan(base, working, state, 0, 0, limit)
-    largest = max((dataset.bytes_of(span) for span in dataset.partitions), default=0)
-    window = max(READ_AHEAD_BYTES, 2 * largest)
-    working = n_threads * (footprint.thread_bytes + 2 * largest + window)
+    largest = _largest(dataset, dataset.partitions)
+    working = n_threads * (footprint.thread_bytes + thread_rows(dataset, dataset.partitions))
     working += n_processes * footprint.process_bytes
+    left = limit - base - state - footprint.home_bytes
+    working = max(working, min(footprint.ahead_bytes, left)) + footprint.home_bytes
     if base + working + state > limit:
         raise MemoryLimitError(
             _refusal(base, working, state, limit, largest, n_threads, n_processes)
+            + _at_home(footprint.home_bytes)
         )
     return with_state(MemoryPlan(base, working, state, 0, 0, limit), dataset, state)
+
+
+def thread_rows(dataset: Dataset, spans: Iterable[Range]) -> int:
+    """Return the bytes of rows that a thread holds and reads ahead, of partitions that are `spans`."""
+    largest = _largest(dataset, spans)
+    return 2 * largest + max(READ_AHEAD_BYTES, 2 * largest)
+
+
+def _largest(dataset: Dataset, spans: Iterable[Range]) -> int:
+    return max((dataset.bytes_of(span) for span in spans), default=0)
 
 
 def with_state(plan: MemoryPlan, dataset: Dataset, state: int) -> MemoryPlan:
     """Return the plan for so many bytes of per-row state: what is left holds resident partitions."""
     if dataset.in_memory:
         return replace(plan, state=state)
-    room = int(plan.limit * RESIDENT_SHARE) - plan.baseline - state
+    shared = int(plan.limit * RESIDENT_SHARE)
+    room = min(shared, plan.limit - plan.working) - plan.baseline - state
     admitted, resident = _admit([dataset.bytes_of(span) for span in dataset.partitions], room)
     return replace(plan, state=state, resident=resident, residents=admitted)
 
@@ -141,4 +167,13 @@ def _refusal(
         f"{format_bytes(working)} for {threads} thread(s) with partitions of {format_bytes(largest)}, "
         f"{format_bytes(state)} of per-row state; raise the limit, use fewer workers or threads, "
         "or rewrite the data with smaller chunks (`daskcluster convert`)."
+    )
+
+
+def _at_home(n_bytes: int) -> str:
+    if not n_bytes:
+        return ""
+    return (
+        f" {format_bytes(n_bytes)} are what this process holds during passes: rows of a single partition, "
+        "or of batches, with what belongs to them."
     )

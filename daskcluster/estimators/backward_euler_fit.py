@@ -26,7 +26,7 @@ from daskcluster.estimators.backward_euler_starts import (
     spread,
 )
 from daskcluster.estimators.fit import Fit
-from daskcluster.estimators.footprint import fit_footprint
+from daskcluster.estimators.footprint import batches_footprint
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
 from daskcluster.estimators.sample import batch_room, threads_of
@@ -116,12 +116,10 @@ class BackwardEulerFit(Fit):
 
     def _footprint(self, parameters: StartParameters, home: bool) -> Footprint:
         """Return what the passes need, and on a cluster the rows that starts read ahead there."""
-        found = fit_footprint(self.dataset, self.n_clusters, "sample")
+        found = batches_footprint(self.dataset, self.n_clusters, parameters.room_bytes)
         if home or self.engine.name == "local":
             return found
-        size = self.dataset.bytes_of((0, self.dataset.n_rows))
-        room = min(size, parameters.room_bytes)
-        return replace(found, thread_bytes=found.thread_bytes + room)
+        return replace(found, thread_bytes=found.thread_bytes + found.ahead_bytes, ahead_bytes=0)
 
     def _starts(self, parameters: StartParameters, home: bool) -> list[Start]:
         """Run all starts: one in this thread, several on the engine or on the threads that are here."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from daskcluster.estimators.footprint import fit_footprint
+from daskcluster.estimators.footprint import batches_footprint
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.kmeans_plan import pass_flop
@@ -29,7 +29,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_seeding=0,
         restarts=n_init,
         passes_at_most=-(-drawn // dataset.n_rows) + (2 if n_init > 1 else 1),
-        footprint=fit_footprint(dataset, n_clusters, "sample"),
+        footprint=batches_footprint(dataset, n_clusters),
         flop=pass_flop(dataset, n_clusters),
         commit_bytes=n_init * (3 * centres_bytes(dataset, n_clusters, wide=True) + 8 * n_clusters),
     )

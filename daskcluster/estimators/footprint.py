@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from daskcluster.chunk import compute_dtype
+from daskcluster.data.batches import ROOM_BYTES, held_bytes
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.memory import Footprint
 from daskcluster.estimators.initial import CHAIN_LENGTH
@@ -34,6 +37,12 @@ def fit_footprint(
     row_bytes = {"k-means++": 8, "k-means||": 4}.get(method, 0)
     held = seeding_bytes(dataset, n_clusters, method, chain_length)
     return Footprint(2 * statistics + panels + drawn, row_bytes, held)
+
+
+def batches_footprint(dataset: Dataset, n_clusters: int, room_bytes: int = ROOM_BYTES) -> Footprint:
+    """Return what k-means by mini-batches needs, steps in one process and passes before and after them."""
+    found = fit_footprint(dataset, n_clusters, "sample")
+    return replace(found, ahead_bytes=held_bytes(dataset, room_bytes))
 
 
 def statistics_bytes(dataset: Dataset, n_clusters: int) -> int:

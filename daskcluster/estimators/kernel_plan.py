@@ -9,7 +9,7 @@ from daskcluster.algorithms.kernel_full import n_blocks
 from daskcluster.chunkwise.gram import PRECOMPUTED
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.kmeans_plan import pass_flop
-from daskcluster.estimators.minibatch_kernel_fit import kernel_footprint
+from daskcluster.estimators.minibatch_kernel_fit import kernel_footprint, minibatch_footprint
 from daskcluster.estimators.plan import Plan
 from daskcluster.parameters.kernel import GRAPHS
 from daskcluster.typing import Dataset
@@ -33,7 +33,7 @@ def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         restarts=restarts,
         passes_at_most=first_passes(parameters)
         + restarts * (-(-max_iter * b // dataset.n_rows) + per_step * (max_iter + 1) + 2),
-        footprint=kernel_footprint(dataset, k, points),
+        footprint=minibatch_footprint(dataset, k, points, truncated=bool(tau)),
         flop=pass_flop(dataset, points),
         commit_bytes=(16 * points + (0 if tau else 8 * dataset.n_rows * k)) * min(restarts, 2),
     )

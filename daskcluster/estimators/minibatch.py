@@ -105,8 +105,8 @@ class MiniBatchKMeans(KMeansEstimator):
     -----
     Cost: b k distances a step, ``max_iter`` passes at most and one for inertia and labels, and one for
     the sample of the seeding where rows do not fit 256 MB. Memory: 12 k d bytes of centres,
-    8 bytes a row for the order of rows in memory; of rows elsewhere 256 MB (less, if the memory limit is
-    small).
+    16 bytes a row for the orders that rows are drawn in; of rows elsewhere up to 256 MB are held (less, if
+    the memory limit is small), and only these are in such orders.
 
     Sampling: rows in memory, or of at most 256 MB, are drawn uniformly without replacement, each once a
     pass. Of larger data, pools of at least 64 row groups (chunks, or the inner chunks of shards) from all

@@ -28,7 +28,7 @@ from daskcluster.data.batches import ROOM_BYTES, Batches
 from daskcluster.engine.engine import Engine, Traffic
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import Fit
-from daskcluster.estimators.footprint import fit_footprint
+from daskcluster.estimators.footprint import batches_footprint
 from daskcluster.estimators.initial import GIVEN, method_for, warn_of_one_start
 from daskcluster.estimators.kmeans_base import KMeansRun, judge
 from daskcluster.estimators.minibatch_state import MiniBatchState
@@ -143,7 +143,7 @@ class MiniBatchFit(Fit):
         """Return the run, whose ``n_iter`` counts steps, and the centres with what they have seen."""
         estimator, dataset = self.estimator, self.dataset
         self.started("mini-batch", self.n_steps)
-        footprint = fit_footprint(dataset, estimator.n_clusters, "sample")
+        footprint = batches_footprint(dataset, estimator.n_clusters, self.room_bytes)
         with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
             result, state = self._loop()
             rows = ScaledPlacement(placement, unit=self.unit)

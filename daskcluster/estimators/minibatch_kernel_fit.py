@@ -23,7 +23,7 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.gram import GramFunction, GramSums, Points, join_points
 from daskcluster.chunkwise.gram_centres import GramCentres, nearest_by_gram
-from daskcluster.data.batches import ROOM_BYTES, Batches
+from daskcluster.data.batches import ROOM_BYTES, Batches, held_bytes
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
@@ -104,7 +104,13 @@ class MiniBatchKernelFit(Fit):
         """Return the result of the best start."""
         estimator, dataset = self.estimator, self.dataset
         self.started("mini-batch-kernel")
-        footprint = kernel_footprint(dataset, estimator.n_clusters, self._most_points())
+        footprint = minibatch_footprint(
+            dataset,
+            estimator.n_clusters,
+            self._most_points(),
+            self.room_bytes,
+            truncated=self.truncation is not None,
+        )
         with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
             rows = ScaledPlacement(placement)
             self.recall(rows)
@@ -320,6 +326,22 @@ def norms_of(first: list[Points], gram: GramFunction, dataset: Dataset) -> np.nd
         return gram.diagonal(points.rows, points.indices)
     rows: Any = dataset.take(points.indices)
     return np.array([float(row[at]) for row, at in zip(rows, points.indices, strict=True)])
+
+
+def minibatch_footprint(
+    dataset: Dataset,
+    n_clusters: int,
+    n_points: int,
+    room_bytes: int = ROOM_BYTES,
+    *,
+    truncated: bool,
+) -> Footprint:
+    """Return what mini-batch kernel k-means needs: without windows every step is a pass."""
+    found = kernel_footprint(dataset, n_clusters, n_points)
+    rows = held_bytes(dataset, room_bytes)
+    if truncated:
+        return replace(found, ahead_bytes=rows)
+    return replace(found, home_bytes=rows + 16 * dataset.n_rows * n_clusters)
 
 
 def kernel_footprint(dataset: Dataset, n_clusters: int, n_points: int) -> Footprint:

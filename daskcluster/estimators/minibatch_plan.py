@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from daskcluster.data.batches import fits
-from daskcluster.estimators.footprint import fit_footprint
+from daskcluster.estimators.footprint import batches_footprint
 from daskcluster.estimators.initial import GIVEN, method_for
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.kmeans_plan import pass_flop
@@ -25,7 +25,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_seeding=int(not fits(dataset) and method not in GIVEN),
         restarts=1,
         passes_at_most=int(parameters["max_iter"]) + 1,
-        footprint=fit_footprint(dataset, n_clusters, "sample"),
+        footprint=batches_footprint(dataset, n_clusters),
         flop=pass_flop(dataset, n_clusters),
         commit_bytes=centres_bytes(dataset, n_clusters, wide=True) + 8 * n_clusters,
     )

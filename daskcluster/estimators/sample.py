@@ -10,6 +10,7 @@ import numpy as np
 
 from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunkwise.minibatch import Batch
+from daskcluster.data.batches import order_bytes
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine, default_threads
@@ -77,10 +78,13 @@ def threads_of(engine: Engine) -> int:
 def batch_room(engine: Engine, dataset: Dataset, callbacks: Sequence[Callback], most: int) -> int:
     """Return how much memory rows that are read ahead may take in this process, at most `most` bytes.
 
-    The same everywhere, for the draw depends on it, unless the memory limit leaves less.
+    The same everywhere, for the draw depends on it, unless the memory limit leaves less: for the rows, and
+    for the orders that they are drawn in.
     """
     limit = engine.memory_limit if isinstance(engine, LocalEngine) else host_memory()
-    room = min(most, max(limit - BASELINE_BYTES, _LEAST_ROOM))
+    size = dataset.bytes_of((0, dataset.n_rows)) / max(1, dataset.n_rows)
+    values = size / (size + order_bytes(dataset)) if size else 1.0
+    room = min(most, max(int((limit - BASELINE_BYTES) * values), _LEAST_ROOM))
     if room < most and not dataset.in_memory:
         publish(
             callbacks,

@@ -103,8 +103,9 @@ class VarianceReducedFit(Fit):
 
     def _placed(self, edges: np.ndarray, stack: ExitStack) -> tuple[Placement, TakeSteps]:
         """Return where passes run, and what runs the inner loop."""
-        dataset, footprint = self.dataset, vrkm_footprint(self.dataset, self.n_clusters, self.init)
+        dataset = self.dataset
         assert isinstance(dataset, RowDataset)
+        footprint = vrkm_footprint(dataset, self.n_clusters, self.init, len(edges) - 1)
         if len(edges) == 2:
             placement = self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
             stack.enter_context(placement)
@@ -149,8 +150,15 @@ class VarianceReducedFit(Fit):
         return judge(rows, back, labels, labelled=self.labelled)
 
 
-def vrkm_footprint(dataset: Dataset, n_clusters: int, init: object) -> Footprint:
-    """Return what a fit needs per thread and per row: as Lloyd's algorithm, and centres on their way."""
+def vrkm_footprint(dataset: Dataset, n_clusters: int, init: object, n_partitions: int) -> Footprint:
+    """Return what a fit needs: as Lloyd's algorithm, centres on their way, and rows that are one partition.
+
+    Those are held from the first pass to the last, in the process that makes the steps.
+    """
     base = fit_footprint(dataset, n_clusters, method_for(init, in_memory=dataset.in_memory))
     moving = (2 * 8 + 4) * n_clusters * (dataset.n_features + 1)
-    return replace(base, thread_bytes=base.thread_bytes + moving)
+    held = 0
+    if n_partitions == 1 and not dataset.in_memory:
+        weights = 0 if dataset.weights is None else 8 * dataset.n_rows
+        held = dataset.bytes_of((0, dataset.n_rows)) + weights
+    return replace(base, thread_bytes=base.thread_bytes + moving, home_bytes=held)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitioned import partition_edges
+from daskcluster.engine.memory import Footprint, thread_rows
 from daskcluster.estimators.initial import method_for
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.kmeans_plan import pass_flop, seeding_passes
@@ -32,7 +37,18 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_seeding=seeding,
         restarts=1,
         passes_at_most=seeding + gathering + an_epoch * int(parameters["max_iter"]) + 1,
-        footprint=vrkm_footprint(dataset, n_clusters, parameters["init"]),
+        footprint=_footprint(dataset, n_clusters, parameters["init"], edges),
         flop=pass_flop(dataset, n_clusters),
         commit_bytes=2 * centres_bytes(dataset, n_clusters),
     )
+
+
+def _footprint(dataset: Dataset, n_clusters: int, init: object, edges: np.ndarray) -> Footprint:
+    """Return what a fit needs; its partitions are larger than those that a projection counts."""
+    found = vrkm_footprint(dataset, n_clusters, init, len(edges) - 1)
+    if len(edges) == 2 or dataset.in_memory:
+        return found
+    larger = thread_rows(dataset, pairwise(edges.tolist())) - thread_rows(
+        dataset, dataset.partitions
+    )
+    return replace(found, thread_bytes=found.thread_bytes + max(0, larger))

@@ -131,7 +131,7 @@ def project_clusters(
         try:
             memory = project(
                 dataset,
-                plan.footprint,
+                plan.footprint if cluster.workers == 0 else plan.footprint.of_workers(),
                 limit=worker_memory * max(1, cluster.workers),
                 n_threads=cluster.lanes,
                 n_processes=max(1, cluster.workers),

@@ -110,17 +110,10 @@ def tell(what: str, **sizes: int) -> None:
     sys.stdout.write(f"\n{what}: {told}\n")
 
 
-TOO_LOW = {"mini-batch-kernel": "the rows that it reads ahead are not projected"}
-
-
-def marks(algorithm: str) -> list[pytest.MarkDecorator]:
-    found = [] if algorithm in IN_CI else [pytest.mark.slow]
-    if algorithm in TOO_LOW:
-        found.append(pytest.mark.xfail(reason=TOO_LOW[algorithm]))
-    return found
-
-
-MARKED = [pytest.param(name, marks=marks(name), id=name) for name in FAMILIES]
+MARKED = [
+    name if name in IN_CI else pytest.param(name, marks=pytest.mark.slow, id=name)
+    for name in FAMILIES
+]
 
 
 @pytest.mark.parametrize("algorithm", MARKED)

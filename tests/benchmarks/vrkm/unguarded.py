@@ -22,7 +22,7 @@ def unguarded_losses(
     from daskcluster.randomness import Key
 
     dataset = dc.open_dataset(problem.rows)
-    footprint = vrkm_footprint(dataset, problem.k, "random")
+    footprint = vrkm_footprint(dataset, problem.k, "random", 1)
     with dc.LocalEngine(threads).place(dataset, footprint=footprint) as placement:
         result = variance_reduced(
             ScaledPlacement(placement, unit=False),
