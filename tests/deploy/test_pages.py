@@ -82,7 +82,8 @@ def test_from_a_laptop_to_a_cloud(
         assert zarr.open_array(url, mode="r", storage_options=s3).shape == (20_000,)
     # What was made of the dry run sizes the workers.
     sized = render(yaml.safe_load((work / "size.yaml").read_text()))
-    (worker,) = (each for each in sized if each["metadata"]["name"].endswith("-worker"))
+    named = (each for each in sized if each["metadata"]["name"].endswith("-worker"))
+    (worker,) = (each for each in named if each["kind"] == "Deployment")
     assert worker["spec"]["replicas"] == 2
     for log in (tmp_path / "standins").glob("*.log"):
         assert SECRET not in log.read_text()
