@@ -38,6 +38,7 @@ def measure(url, *arguments):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("init", "algorithm", "limit", "row_bytes", "slack"),
     [

@@ -38,6 +38,7 @@ def measure(url, *arguments):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("bounds", "limit", "row_bytes"), [("none", 700, 4), ("hamerly", 900, 16)])
 def test_ten_times_the_rows(tmp_path, bounds, limit, row_bytes):
     few, many = 1_000_000, 10_000_000

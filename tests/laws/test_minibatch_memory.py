@@ -38,6 +38,7 @@ def measure(url):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_three_times_the_rows(tmp_path):
     sizes = {}
     for n in (5_000_000, 15_000_000):  # 320 MB and 960 MB

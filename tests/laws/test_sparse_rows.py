@@ -87,6 +87,7 @@ def test_labels_of_rows_on_disk(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_ten_times_the_rows(tmp_path):
     """Law 8: nothing grows with the rows but where each of them begins."""
     few, many = 300_000, 3_000_000
