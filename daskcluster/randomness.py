@@ -29,7 +29,7 @@ class Key:
 
     def philox(self) -> np.random.Philox:
         words = [self.seed, zlib.crc32(self.stage.encode()), self.iteration]
-        return np.random.Philox(key=np.random.SeedSequence(words).generate_state(2, np.uint64))
+        return np.random.Philox(np.random.SeedSequence(words))
 
     def generator(self) -> np.random.Generator:
         """Return a sequential generator, for draws that no row owns."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import sys
 from itertools import pairwise
@@ -12,7 +13,8 @@ from scipy import sparse
 
 from daskcluster import chunk as chunk_module
 from daskcluster.chunk import Chunk
-from daskcluster.sparse_rows import SparseRows, dense_rows, join_rows, owned_rows
+from daskcluster.chunkwise.exact_sum import grid_shift
+from daskcluster.sparse_rows import SparseRows, dense_rows, join_rows, owned_rows, take_rows
 
 DENSE = np.where(
     np.random.default_rng(0).random((500, 40)) < 0.1,
@@ -113,3 +115,19 @@ def test_cuts_follow_the_bytes() -> None:
     assert all(rows[first:last].nbytes <= 2000 + 8 for first, last in cuts if last - first > 1)
     assert list(rows.cuts(1)) == [(i, i + 1) for i in range(300)]
     assert list(rows[:0].cuts(1)) == []
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_rows_are_taken_by_number_as_by_indexing(order):
+    rows = np.asarray(np.random.default_rng(0).normal(size=(40, 3)), order=order)
+    for part in (rows, rows[3:, :2]):
+        numbers = np.array([30, 0, 0, 7])
+        found = take_rows(part, numbers)
+        assert np.array_equal(found, part[numbers])
+        assert not np.shares_memory(found, rows)
+
+
+@pytest.mark.parametrize("value", [0.0, 5e-324, 0.1, 1.0, 3.7e18, 1e300, math.inf])
+@pytest.mark.parametrize("n_rows", [0, 1, 3, 4, 5, 31_000])
+def test_the_grid_of_a_number_is_that_of_an_array(value, n_rows):
+    assert float(grid_shift(value, n_rows)) == grid_shift(np.array([value]), n_rows)[0]

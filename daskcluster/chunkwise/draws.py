@@ -21,7 +21,7 @@ from daskcluster.chunkwise.exact_sum import Scale, residual_shift
 from daskcluster.chunkwise.reduction import Reduction
 from daskcluster.chunkwise.statistics import ExactScalar
 from daskcluster.randomness import Key
-from daskcluster.sparse_rows import Rows, join_rows
+from daskcluster.sparse_rows import Rows, join_rows, take_rows
 
 RANKS = 1 << 16
 """Ranks are 0 to this less one: u is in [rank, rank + 1) / RANKS."""
@@ -124,7 +124,7 @@ def _draw_chunk(chunk: Chunk, prepared: _Prepared, into: Candidates) -> None:
         if len(found):
             weights = np.ones(len(found)) if block.weights is None else block.weights[found]
             # Rows as the source has them: neither converted nor scaled.
-            rows = chunk.rows[first + found]
+            rows = take_rows(chunk.rows, first + found)
             into.parts.append((block.start + found, own[found], sqdist, weights, rows))
 
 

@@ -20,6 +20,9 @@ _BYTES_IN_MEMORY = 4 << 20
 _PIECES_IN_MEMORY = 16
 """Rows that need not be read are cut finer, so that few of them keep several threads busy."""
 
+_FINE_PIECES = 2
+"""The last pieces are cut into four each: else the last thread is alone for half a piece."""
+
 
 @dataclass(frozen=True)
 class OpenPart:
@@ -62,7 +65,11 @@ def _cuts(
 ) -> list[list[tuple[Range, bool]]]:
     """Return for each part what pieces have of it, and whether it is the last of its piece."""
     most, found = _most_leaves(parts, settings), list[list[tuple[Range, bool]]]()
-    wanted = size = _rows_to(most, position, settings)
+    n_rows = sum(part.span[1] - part.span[0] for part in parts)
+    coarse = n_rows - _FINE_PIECES * most * settings.leaf_rows
+    # Such small ones still end where merges do.
+    fine = most // FAN_IN if coarse > 0 and most >= FAN_IN**2 else most
+    wanted = size = _rows_to(most if coarse > 0 else fine, position, settings)
     for part in parts:
         found.append([])
         start, stop = part.span
@@ -73,7 +80,8 @@ def _cuts(
             start = last
             if not wanted:
                 position = position.after(size, settings.leaf_rows)
-                wanted = size = _rows_to(most, position, settings)
+                coarse -= size
+                wanted = size = _rows_to(most if coarse > 0 else fine, position, settings)
     return found
 
 

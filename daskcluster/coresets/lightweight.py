@@ -17,7 +17,7 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.randomness import Key
 from daskcluster.sampling.draws import Draws, draw_about
 from daskcluster.sampling.moments import Moments, measure
-from daskcluster.sparse_rows import Rows
+from daskcluster.sparse_rows import Rows, take_rows
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _weighted(draws: Draws, moments: Moments) -> Coreset:
     # w / (m q), and q is w times the rate: the weight of a draw depends on its distance alone.
     weights = 1.0 / (len(draws.picked) * draws.rates)
     return Coreset(
-        draws.rows[draws.picked],
+        take_rows(draws.rows, draws.picked),
         weights[draws.picked],
         draws.indices[draws.picked],
         moments,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.engine.local import LocalPlacement
-from daskcluster.engine.memory import MemoryPlan
+from daskcluster.engine.local import LocalEngine, LocalPlacement
+from daskcluster.engine.memory import Footprint, MemoryPlan
+from daskcluster.events import Callback
 from daskcluster.typing import Dataset
+
+_NO_PLAN = MemoryPlan(0, 0, 0, 0, 0, 0)
 
 
 class InHand(LocalPlacement):
@@ -33,8 +37,8 @@ class InHand(LocalPlacement):
     """
 
     def __init__(self, dataset: Dataset) -> None:
-        super().__init__(dataset, 1, MemoryPlan(0, 0, 0, 0, 0, 0), ())
-        self._chunks = list(dataset.chunks([(0, dataset.n_rows)]))
+        super().__init__(dataset, 1, _NO_PLAN, (), spans=[(0, dataset.n_rows)])
+        self._chunks = list(dataset.chunks(self.units))
 
     def reduce(self, reduction: Reduction, params: Any) -> Any:
         prepared = reduction.prepare(params)
@@ -43,3 +47,19 @@ class InHand(LocalPlacement):
             reduction.chunk(chunk, prepared, found)
         self.traffic.passes += 1
         return found
+
+
+class InHandEngine(LocalEngine):
+    """Fits few rows in memory in the calling thread: every placement is `InHand`."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def place(
+        self,
+        dataset: Dataset,
+        *,
+        footprint: Footprint | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> InHand:
+        return InHand(dataset)

@@ -151,12 +151,17 @@ class LocalPlacement(Placement):
     shares_memory = True
 
     def __init__(
-        self, dataset: Dataset, n_threads: int, plan: MemoryPlan, callbacks: Sequence[Callback]
+        self,
+        dataset: Dataset,
+        n_threads: int,
+        plan: MemoryPlan,
+        callbacks: Sequence[Callback],
+        spans: Sequence[Range] | None = None,
     ) -> None:
         self.dataset = dataset
         self.callbacks = callbacks
         self.traffic = Traffic()
-        self._spans = local_spans(dataset, n_threads)
+        self._spans = local_spans(dataset, n_threads) if spans is None else spans
         self._n_threads = max(1, min(n_threads, len(self._spans)))
         self._announced = self._plan = plan
         self._places = [Place() for _ in self._spans]

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from daskcluster.algorithms.local_search import LEAST_GAIN, swap_centres
 from daskcluster.algorithms.matching import is_the_same
 from daskcluster.data.open import open_dataset
+from daskcluster.engine.in_hand import InHandEngine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.estimators.initial import is_method, method_for, unit_rows
 from daskcluster.estimators.kmeans import KMeans
@@ -278,7 +279,7 @@ class _Refit:
     def _engine(self, n_clusters: int) -> LocalEngine:
         """Return one thread for a short pass: handing it over takes longer while leaves are being made."""
         n, d = self.rows.shape
-        return LocalEngine(1 if n * d * n_clusters <= _SHORT_PASS else None)
+        return InHandEngine() if n * d * n_clusters <= _SHORT_PASS else LocalEngine()
 
     def _dated(self, found: StreamCentres, before: StreamCentres) -> StreamCentres:
         """Return centres with the births of those that were there before."""

@@ -16,7 +16,7 @@ from daskcluster.chunkwise.draws import DRAWS, RANKS, Candidates, DrawParams
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.randomness import Key
 from daskcluster.sampling.moments import Moments
-from daskcluster.sparse_rows import Rows
+from daskcluster.sparse_rows import Rows, take_rows
 
 _SPREAD_ERROR = 1.001
 """phi is known before the pass up to rounding; the pass is repeated if it was wrong by this factor."""
@@ -131,5 +131,5 @@ def _first_arrivals(found: Candidates, params: DrawParams, size: int) -> Draws |
         sqdist[distinct],
         weights[distinct],
         per_weight[distinct],
-        rows[distinct],
+        take_rows(rows, distinct),
     )

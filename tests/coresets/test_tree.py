@@ -10,6 +10,7 @@ import pytest
 
 from daskcluster.chunk import Chunk
 from daskcluster.coresets import carry as carrying
+from daskcluster.coresets import cutting
 from daskcluster.coresets.cutting import OpenPart, cut_pieces
 from daskcluster.coresets.forgetting import Forgetting
 from daskcluster.coresets.node import LeafSettings, leaf, merged
@@ -125,6 +126,17 @@ def test_pieces_end_where_merges_do():
     assert {end % 4 for end in ends[1:]} == {0}
     assert ends[:3] == [3, 4, 8]
     assert [task.position.tail_rows for task in tasks[1:]] == [0] * (len(tasks) - 1)
+
+
+@pytest.mark.parametrize(
+    ("n_pieces", "ends"), [(2, [16, 32]), (3, [16, 20, 24, 28, 32, 36, 40, 44, 48])]
+)
+def test_the_last_pieces_of_many_are_small(monkeypatch, n_pieces, ends):
+    monkeypatch.setattr(cutting, "PIECE_BYTES", 16 * 100 * ROWS[:1].nbytes)
+    n_rows = 1600 * n_pieces
+    dataset = open_dataset(np.zeros((n_rows, ROWS.shape[1]), ROWS.dtype))
+    tasks = cut_pieces([OpenPart(dataset, (0, n_rows))], Position(0, 0, 0.0), settings())
+    assert [task.position.n_leaves for task in tasks[1:]] + [n_rows // 100] == ends
 
 
 def test_sparse_rows_make_a_tree_too():
