@@ -20,6 +20,7 @@ from daskcluster.chunkwise.bounded import (
 )
 from daskcluster.chunkwise.copied_bounds import CopyParams, copying
 from daskcluster.chunkwise.elkan import ElkanParams, elkan
+from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.grouped import GroupedParams, yinyang
 from daskcluster.chunkwise.hamerly import hamerly
 from daskcluster.chunkwise.reduction import StatefulReduction
@@ -90,28 +91,54 @@ class FullAssignment:
     rows : ScaledPlacement
     labels : ndarray of shape (n,), int32, optional
         OUT. Labels under the centres of the last call, kept in this process.
+    by_changes : bool
+        Rows are dense, and nobody else writes to `labels` unless `resume` is called. Totals are kept,
+        8 k (d + 1) bytes, and only rows that moved change them. Sums are exact, so the bits are
+        those of totals made anew.
     """
 
-    def __init__(self, rows: ScaledPlacement, labels: np.ndarray | None = None) -> None:
+    def __init__(
+        self, rows: ScaledPlacement, labels: np.ndarray | None = None, *, by_changes: bool = False
+    ) -> None:
         self._rows = rows
         self._labels = labels
+        self._by_changes = by_changes and labels is not None
+        self._totals: KMeansStatistics | None = None
+        self._scale: Scale | None = None
 
     def __call__(self, centres: np.ndarray) -> Assigned:
-        unit = self._rows.unit
-        statistics: KMeansStatistics = self._rows.reduce(
-            ASSIGN, lambda scale: AssignParams(centres, scale, unit, self._labels)
-        )
+        statistics = self._statistics(centres)
         n = self._rows.placement.dataset.n_rows
         return Assigned(statistics, n, n * len(centres))
 
+    def _statistics(self, centres: np.ndarray) -> KMeansStatistics:
+        rows, before = self._rows, self._totals
+        # The first pass guesses the grids: its totals are on others than those of later passes.
+        changes = before is not None and self._scale is rows.scale
+        self._totals = None  # a pass that fails leaves labels of two kinds
+        found: KMeansStatistics = rows.reduce(
+            ASSIGN,
+            lambda scale: AssignParams(centres, scale, rows.unit, self._labels, changes=changes),
+        )
+        if changes and before is not None:
+            found = before.combine(found)
+        if self._by_changes:
+            self._totals, self._scale = found.copy(), rows.used
+        return found
+
+    def resume(self) -> None:
+        """Go on after others have assigned the rows: their labels are no longer those of the last call."""
+        self._totals = None
+
     def carry(self) -> None:
-        """Return None: nothing is kept."""
+        """Return None: nothing is known of single rows."""
 
     def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
         """Do nothing: all rows will be looked at."""
 
     def close(self) -> None:
-        """Do nothing: nothing is kept."""
+        """Forget the totals."""
+        self._totals = None
 
 
 @dataclass(frozen=True)

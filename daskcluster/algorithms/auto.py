@@ -82,7 +82,7 @@ class AutoAssignment:
     ) -> None:
         self._rows = rows
         self._labels = labels
-        self._full = FullAssignment(rows, labels)
+        self._full = FullAssignment(rows, labels, by_changes=True)
         self._bounded: BoundedAssignment | None = None
         self._scouts: list[_Scout] | None = None
         self._allowed = tuple(allowed)
@@ -107,6 +107,7 @@ class AutoAssignment:
             self._in_a_row = 0
         if first or self._bounded is None or self._idle:
             return self._full(centres)
+        self._full.resume()
         return self._watched(self._bounded(centres), shape)
 
     def carry(self) -> _Carried:

@@ -9,6 +9,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Scale, residual_shift
+from daskcluster.chunkwise.grids import Grids
 from daskcluster.chunkwise.reduction import Reduction
 from daskcluster.chunkwise.rows import accumulate_rows, sum_rows
 from daskcluster.chunkwise.statistics import FarthestRows, KMeansStatistics
@@ -30,6 +31,9 @@ class AssignParams:
         Where labels are kept, by global row index (only within one process).
     labelled : bool
         `labels` are those of `centres` already: rows need not be labelled again.
+    changes : bool
+        `labels` are those of other centres, and the statistics are what clusters gain, less what they lose,
+        when rows move from there. For dense rows, in `ASSIGN`.
     most : int
         How many farthest rows to find, where that is asked.
     """
@@ -39,6 +43,7 @@ class AssignParams:
     unit: bool = False
     labels: np.ndarray | None = None
     labelled: bool = False
+    changes: bool = False
     most: int = 0
 
 
@@ -106,6 +111,9 @@ def _zero_statistics(prepared: _Prepared) -> KMeansStatistics:
 
 
 def _assign_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> None:
+    if prepared.params.changes:
+        _move_chunk(chunk, prepared, into)
+        return
     if into.sums_low is None:
         for block in chunk.blocks(unit=prepared.params.unit):
             labels = _room(block, prepared.params)
@@ -120,6 +128,24 @@ def _assign_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> 
         _add(block, _label(block, prepared), prepared, into)
 
 
+def _move_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> None:
+    if into.sums_low is None:
+        for block in chunk.blocks(unit=prepared.params.unit):
+            labels = _room(block, prepared.params)
+            prepared.centres.nearest_and_move(
+                block.rows, labels, prepared.shift, into.sums, into.counts
+            )
+        return
+    grids = Grids.of(prepared.params.scale)
+    for block in chunk.cache_blocks(unit=prepared.params.unit):
+        labels = _room(block, prepared.params)
+        old = labels.copy()
+        prepared.centres.nearest(block.rows, labels)
+        which = np.flatnonzero(labels != old)
+        weights = None if block.weights is None else block.weights[which]
+        grids.move(block.rows, which, weights, old[which], labels[which], into)
+
+
 ASSIGN = Reduction(
     name="assign",
     prepare=_prepare,
@@ -127,7 +153,7 @@ ASSIGN = Reduction(
     chunk=_assign_chunk,
     combine=KMeansStatistics.combine,
 )
-"""`AssignParams` -> `KMeansStatistics` of the nearest centres."""
+"""`AssignParams` -> `KMeansStatistics` of the nearest centres, or their changes."""
 
 
 # -- labels and inertia, by direct differences ------------------------------------------------------

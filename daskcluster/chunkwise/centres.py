@@ -110,6 +110,17 @@ class PreparedCentres:
         else:
             tile.nearest_and_sum(rows, self.panels, labels, shift, sums, counts)
 
+    def nearest_and_move(
+        self,
+        rows: np.ndarray,
+        labels: np.ndarray,
+        shift: np.ndarray,
+        sums: np.ndarray,
+        counts: np.ndarray,
+    ) -> None:
+        """Label dense rows anew, and move those whose label changes, see `tile.nearest_and_move`."""
+        tile.nearest_and_move(rows, self.panels, labels, shift, sums, counts)
+
     def sqdist_to_assigned(self, rows: Rows, labels: np.ndarray, out: np.ndarray) -> None:
         """Compute the squared distance of every row to its centre; OUT: out (n,), float64."""
         if isinstance(rows, SparseRows):

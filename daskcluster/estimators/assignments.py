@@ -44,7 +44,7 @@ class AssignmentChoice:
         """Return the assignment of `rows`; `labels` as for `FullAssignment`."""
         name = self.algorithm
         if name == "lloyd":
-            return FullAssignment(rows, labels)
+            return FullAssignment(rows, labels, by_changes=not self.sparse)
         if self.sparse:
             if name != "auto":
                 self._notice(
@@ -75,7 +75,7 @@ class AssignmentChoice:
                 "takes its place, with the same result. Raise bounds_memory or the memory limit."
             )
         if not kinds:
-            return FullAssignment(rows, labels)
+            return FullAssignment(rows, labels, by_changes=True)
         recent = self._recent_bytes(kinds[0], rows)
         return BoundedAssignment(rows, kinds[0], labels, recent_bytes=recent)
 

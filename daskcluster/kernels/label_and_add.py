@@ -1,4 +1,8 @@
-"""One visit of the rows: label a block, and add it to the sums while it is still in the cache."""
+"""One visit of the rows: label a block, and add it to the sums while it is still in the cache.
+
+Where the sums of the labels before are known, only rows that moved touch them: after the first iterations
+that is a small part of the rows, and adding up a wide row takes a quarter of the time of labelling it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from daskcluster.kernels.jit import STAMP, kernel
 from daskcluster.kernels.panels import Tile
 from daskcluster.kernels.register_tile import score_tile
 from daskcluster.kernels.row_block import aligned, first_row, pack_block, pack_few
-from daskcluster.kernels.row_ops import add_on_grid
+from daskcluster.kernels.row_ops import add_on_grid, move_on_grid
 from daskcluster.kernels.search import FETCHING
 
 
@@ -24,8 +28,9 @@ def fused_kernel(tile: Tile, lanes: int) -> Any:
 def _build(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:
     block = vectors * width
 
-    def label_and_add(rows, panels, offset, labels, shift, sums, counts):  # type: ignore[no-untyped-def]
-        # OUT: labels (n,). IN/OUT: sums (k, d), counts (k,).
+    def label_and_add(rows, panels, offset, labels, shift, sums, counts, moving):  # type: ignore[no-untyped-def]
+        # OUT: labels (n,). IN/OUT: sums (k, d), counts (k,). With `moving` labels are IN/OUT, and only rows
+        # whose label changes are moved, from the cluster that they were in.
         _ = stamp
         n, d = rows.shape
         flat, panel, s = rows.reshape(n * d), panels.reshape(panels.size), sums.reshape(sums.size)
@@ -56,8 +61,15 @@ def _build(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any
                     )  # fmt: skip
             for r in range(start - first, min(block, n)):
                 j, i = index[r], first + r
+                old = labels[i]
+                if moving and old == j:
+                    continue
                 labels[i] = j
                 counts[j] += 1
-                add_on_grid(flat, i * d, shift, s, j * d, d)
+                if moving:
+                    counts[old] -= 1
+                    move_on_grid(flat, i * d, shift, s, old * d, j * d, d)
+                else:
+                    add_on_grid(flat, i * d, shift, s, j * d, d)
 
     return kernel(label_and_add)

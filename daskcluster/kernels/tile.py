@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.accumulate import accumulate
+from daskcluster.kernels.accumulate import accumulate, move
 from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.jit import tile_name
 from daskcluster.kernels.label_and_add import fused_kernel
@@ -33,6 +33,7 @@ __all__ = [
     "Tile",
     "common_offset",
     "nearest",
+    "nearest_and_move",
     "nearest_and_sum",
     "nearest_two",
     "pack",
@@ -213,7 +214,46 @@ def nearest_and_sum(
         accumulate(X, labels, shift, sums, counts)
         return
     fused = fused_kernel(panels.tile, lanes_of(panels.dtype))
-    fused(read_only(X), panels.data, panels.offset, labels, shift, sums, counts)
+    fused(read_only(X), panels.data, panels.offset, labels, shift, sums, counts, False)
+
+
+def nearest_and_move(
+    X: np.ndarray,
+    panels: Panels,
+    labels: np.ndarray,
+    shift: np.ndarray,
+    sums: np.ndarray,
+    counts: np.ndarray,
+) -> None:
+    """Label rows anew, and move those whose label changes from one cluster's sums to the other's.
+
+    The same as `nearest` followed by `daskcluster.kernels.accumulate.move`, to the bit; so sums of the
+    labels before become those that `nearest_and_sum` makes of zeros.
+
+    Parameters
+    ----------
+    X, panels, shift, sums, counts
+        As for `nearest_and_sum`.
+    labels : ndarray of shape (n,), int32
+        IN/OUT. In ``[0, k)``: not checked.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> labels, sums, counts = np.zeros(2, np.int32), np.array([[3.0], [0.0]]), np.array([2, 0])
+    >>> rows, panels = np.array([[0.0], [3.0]]), pack(np.array([[0.0], [3.0]]))
+    >>> nearest_and_move(rows, panels, labels, np.array([1.5 * 2.0**20]), sums, counts)
+    >>> labels, sums.ravel(), counts
+    (array([0, 1], dtype=int32), array([0., 3.]), array([1, 1]))
+    """
+    if panels.tile == PORTABLE or _blocking(panels)[0] > 1:
+        old = labels.copy()
+        nearest(X, panels, labels)
+        which = np.flatnonzero(labels != old)
+        move(X, which, old[which], labels[which], shift, sums, counts)
+        return
+    fused = fused_kernel(panels.tile, lanes_of(panels.dtype))
+    fused(read_only(X), panels.data, panels.offset, labels, shift, sums, counts, True)
 
 
 def nearest_two(

@@ -57,6 +57,10 @@ def _warm_up_dense(centres: np.ndarray) -> None:
     grids = shift, shift, sums, sums.copy(), 0.0, 0.0
     accumulate.accumulate_weighted(rows, labels, ones, *grids, np.zeros(k), np.zeros(k))
     accumulate.accumulate_weighted(rows, labels, None, *grids, counts, None)
+    which = np.arange(4)
+    accumulate.move(rows, which, labels, labels, shift, sums, counts)
+    accumulate.move_weighted(rows, which, labels, labels, ones, *grids, np.zeros(k), np.zeros(k))
+    accumulate.move_weighted(rows, which, labels, labels, None, *grids, counts, None)
     distance.sqdist_to_assigned(rows, centres, labels, out)
     distance.sqdist_to_one(rows, centres[0], out)
     survey.survey(rows, np.zeros(2))

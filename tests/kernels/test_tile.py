@@ -11,7 +11,13 @@ from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.accumulate import accumulate
 from daskcluster.kernels.panels import PORTABLE, Tile, choose_tile, common_offset
 from daskcluster.kernels.search import search_kernel
-from daskcluster.kernels.tile import nearest, nearest_and_sum, nearest_two, pack
+from daskcluster.kernels.tile import (
+    nearest,
+    nearest_and_move,
+    nearest_and_sum,
+    nearest_two,
+    pack,
+)
 from tests.kernels.chain import scores, two_best
 
 NAMES = ("avx512", "avx2", "neon", "portable")
@@ -120,6 +126,34 @@ def test_labels_and_sums_in_one_visit(kind: type, n: int, d: int, k: int) -> Non
         assert np.array_equal(again, labels)
         assert np.array_equal(again_sums, sums)
         assert np.array_equal(again_counts, counts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("n", "d", "k"), [(0, 3, 2), (5, 9, 4), (130, 3, 7), (501, 20, 40), (70, 300, 900)]
+)
+def test_rows_that_move_make_the_same_sums(kind: type, n: int, d: int, k: int) -> None:
+    rows, centres = mixture(n, d, k, kind)
+    shift = np.full(d, 1.5 * 2.0**30)
+    before = label(rows, centres[::-1].copy())
+    sums, counts = np.zeros((2, k, d)), np.zeros((2, k), np.int64)
+    for at, labels in enumerate((before, label(rows, centres))):
+        accumulate(rows, labels, shift, sums[at], counts[at])
+    for name in NAMES:
+        panels = pack(centres, tile=choose_tile(13, rows.dtype, name))
+        labels, moved, moved_counts = before.copy(), sums[0].copy(), counts[0].copy()
+        nearest_and_move(rows, panels, labels, shift, moved, moved_counts)
+        assert np.array_equal(labels, label(rows, centres))
+        assert np.array_equal(moved, sums[1])
+        assert np.array_equal(moved_counts, counts[1])
+
+
+def test_rows_that_stay_are_not_added() -> None:
+    rows, centres = mixture(300, 6, 9, np.float32)
+    labels, sums, counts = label(rows, centres), np.zeros((9, 6)), np.zeros(9, np.int64)
+    nearest_and_move(rows, pack(centres), labels, np.full(6, 1.5 * 2.0**30), sums, counts)
+    assert not sums.any()
+    assert not counts.any()
 
 
 def test_one_centre_has_no_runner_up() -> None:
