@@ -113,6 +113,7 @@ class NestedFit(Fit):
             self.n_clusters,
             self.estimator.bounds_memory,
             self.callbacks,
+            sparse=sparse,
             parameter="bounds",
         )
 

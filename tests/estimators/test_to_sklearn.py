@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -136,20 +135,11 @@ def test_frames_of_polars_go_in():
 
 
 def onnx_labels(document, X):
-    """Return the labels that ONNX's own evaluator finds; its runtime, where installed, has to agree."""
+    """Return the labels that ONNX's own evaluator finds."""
     from onnx.reference import ReferenceEvaluator
 
     evaluator = ReferenceEvaluator(document)
-    found = np.ravel(evaluator.run(None, {evaluator.input_names[0]: X})[0])
-    if find_spec("onnxruntime") is not None:
-        import onnxruntime
-
-        session = onnxruntime.InferenceSession(
-            document.SerializeToString(), providers=["CPUExecutionProvider"]
-        )
-        name = session.get_inputs()[0].name
-        assert np.array_equal(np.ravel(session.run(None, {name: X})[0]), found)
-    return found
+    return np.ravel(evaluator.run(None, {evaluator.input_names[0]: X})[0])
 
 
 @pytest.mark.parametrize("kind", ["plain", "cosine", "scaled", "mixture"])
