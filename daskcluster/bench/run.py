@@ -212,10 +212,13 @@ class Bench:
             return
         records: Records = {each: kept[each]["figures"] for each in names}
         made = sorted((kept[each] for each in names), key=lambda one: str(one["where"]["date"]))
-        parts = module.show(records, self._settings_of(made[-1]))
+        whole = set(wanted) <= set(names) or not has_section(self.page, name)
+        settings = self._settings_of(made[-1])
+        # The plots on the page belong to the section that is there.
+        parts = module.show(records, settings if whole else replace(settings, images=None))
         lines = [f"## {name}", "", *_origin(made), ""]
         text = "\n".join(lines) + "\n" + "\n".join(part.markdown() for part in parts)
-        if set(wanted) <= set(names) or not has_section(self.page, name):
+        if whole:
             write_section(self.page, name, text)
         else:
             missing = "; ".join(each for each in wanted if each not in kept)

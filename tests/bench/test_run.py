@@ -51,6 +51,9 @@ class Fake:
 
     def show(self, records: Any, settings: Settings) -> list[Table]:
         rows = [[name, one["ratio"]] for name, one in records.items()]
+        if settings.images is not None:
+            settings.images.mkdir(parents=True, exist_ok=True)
+            (settings.images / "fake.svg").write_text(" ".join(records))
         return [Table(f"Ratios on {settings.threads} threads", ["cell", "ratio"], rows)]
 
 
@@ -138,9 +141,11 @@ def test_a_part_does_not_replace_the_whole(fake: Fake, bench: Callable[..., Benc
     page.write_text("<!-- benchmark: fake -->\nwhole\n<!-- end: fake -->\n")
     list(bench().run([Choice("fake", "small")]))
     assert "\nwhole\n" in page.read_text()
+    assert not (page.parent / "images" / "fake.svg").exists()
     assert "stays as it is on the page until these are measured: large" in capsys.readouterr().err
     list(bench().run([Choice("fake", "large")]))
     assert "whole" not in page.read_text()
+    assert (page.parent / "images" / "fake.svg").read_text() == "small large"
     assert page.read_text().index("| small |") < page.read_text().index("| large |")
 
 
