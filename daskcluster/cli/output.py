@@ -45,9 +45,8 @@ def watching(progress: bool | None) -> Iterator[tuple[Callback, ...]]:
 
 def _tell_of_compiling() -> None:
     """Say why a first run took so long; what workers compiled, they know."""
-    if (
-        "daskcluster.kernels.jit" not in sys.modules
-    ):  # a command without kernels does not wait for numba
+    # A command without kernels does not wait for numba.
+    if "daskcluster.kernels.jit" not in sys.modules:
         return
     from daskcluster.kernels.jit import compilations
 

@@ -114,12 +114,12 @@ def project(
         working = n_threads * footprint.thread_bytes + footprint.process_bytes * n_processes
         working = max(working, footprint.ahead_bytes) + footprint.home_bytes
         return MemoryPlan(base, working, state, 0, 0, limit)
-    largest = _largest(dataset, dataset.partitions)
     working = n_threads * (footprint.thread_bytes + thread_rows(dataset, dataset.partitions))
     working += n_processes * footprint.process_bytes
     left = limit - base - state - footprint.home_bytes
     working = max(working, min(footprint.ahead_bytes, left)) + footprint.home_bytes
     if base + working + state > limit:
+        largest = _largest(dataset, dataset.partitions)
         raise MemoryLimitError(
             _refusal(base, working, state, limit, largest, n_threads, n_processes)
             + _at_home(footprint.home_bytes)
