@@ -49,7 +49,8 @@ _EXACT = ("dask", "distributed", "daskcluster")
 _TWO_PARTS = ("python", "numpy")
 # Dask lets glibc return every freed page, which makes each read of a chunk fault its pages in
 # again: decoding is 2 to 3 times slower (measured). Buffers up to 32 MiB come from the heap instead,
-# and the heap keeps a part of the worker's limit.
+# and the heap keeps a part of the worker's limit. All threads share that heap: those that read are new
+# ones in each pass, and heaps of their own would each keep what one of them once held.
 _TRIM_MOST = 256 * 1024**2
 _TRIM_SHARE = 1 / 8
 _NANNY_DEFAULT = {"MALLOC_TRIM_THRESHOLD_": "65536"}
@@ -173,7 +174,11 @@ def _malloc_settings(limit: int | None) -> Iterator[None]:
     # Workers inherit the environment when they are spawned; Dask lets variables that are set already
     # win, and leaves its own behind in this process, so those are put aside first.
     trim = _TRIM_MOST if limit is None else min(_TRIM_MOST, int(limit * _TRIM_SHARE))
-    wanted = {"MALLOC_TRIM_THRESHOLD_": trim, "MALLOC_MMAP_THRESHOLD_": min(trim, MOST_KEPT_BLOCK)}
+    wanted = {
+        "MALLOC_ARENA_MAX": 1,
+        "MALLOC_TRIM_THRESHOLD_": trim,
+        "MALLOC_MMAP_THRESHOLD_": min(trim, MOST_KEPT_BLOCK),
+    }
     before = {name: os.environ.get(name) for name in wanted}
     for name, left in _NANNY_DEFAULT.items():
         if os.environ.get(name) == left:

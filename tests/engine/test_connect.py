@@ -92,6 +92,7 @@ def test_a_local_cluster_keeps_its_limit_and_leaves_no_trace(
         assert worker["nthreads"] == 2
         assert worker["host"] == "127.0.0.1"
         (found,) = client.run(environment).values()
+        assert found["MALLOC_ARENA_MAX"] == "1"
         assert found["MALLOC_TRIM_THRESHOLD_"] == str(1 << 27)
         assert found["MALLOC_MMAP_THRESHOLD_"] == str(1 << 25)
     assert environment() == before
