@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from daskcluster.algorithms.drift import Drift, Gaps, half_distances
+from daskcluster.algorithms.drift import Drift, Gaps
 from daskcluster.algorithms.kinds import Bounds
 from daskcluster.chunkwise.assign import ASSIGN, AssignParams
 from daskcluster.chunkwise.bounded import (
@@ -258,6 +258,7 @@ class BoundedAssignment:
             previous = self._drift.centres
             self._drift.move(centres)
         drift, rows, recent = self._drift, self.rows, self._recent_bytes
+        halves = self._gaps.between(centres) if self.bounds is Bounds.ELKAN else None
         params = BoundedParams(
             centres,
             previous,
@@ -272,8 +273,8 @@ class BoundedAssignment:
         self._relabel, self._known = False, None
         if self.bounds is Bounds.HAMERLY:
             return hamerly(recent), params
-        if self.bounds is Bounds.ELKAN:
-            return elkan(len(centres), recent), ElkanParams(params, half_distances(centres))
+        if halves is not None:
+            return elkan(len(centres), recent), ElkanParams(params, halves)
         grouped = GroupedParams(params, drift.groups, drift.of_groups.copy())
         return yinyang(len(drift.groups), recent), grouped
 

@@ -197,9 +197,13 @@ class AutoAssignment:
             self._scouts = [
                 _Scout(self._rows, kind, runs, self._gaps)
                 for kind in self._allowed
-                if kind is not Bounds.YINYANG or shape.may_gain_by_groups()
+                if kind is not Bounds.YINYANG or self._may_gain_by_groups(shape)
             ]
         return {scout.kind: _cost(scout.kind, shape, scout(centres)) for scout in self._scouts}
+
+    def _may_gain_by_groups(self, shape: Shape) -> bool:
+        # Where single centres may have bounds, those of groups are slower.
+        return Bounds.ELKAN not in self._allowed and shape.may_gain_by_groups()
 
     def _shape(self, centres: np.ndarray) -> Shape:
         k, d = centres.shape
@@ -207,7 +211,12 @@ class AutoAssignment:
 
 
 def _cost(kind: Bounds, shape: Shape, counts: Counts) -> float:
-    return shape.yinyang(counts) if kind is Bounds.YINYANG else shape.hamerly(counts)
+    costs = {
+        Bounds.HAMERLY: shape.hamerly,
+        Bounds.YINYANG: shape.yinyang,
+        Bounds.ELKAN: shape.elkan,
+    }
+    return costs[kind](counts)
 
 
 @dataclass(frozen=True)

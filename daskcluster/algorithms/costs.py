@@ -27,6 +27,12 @@ _TOUCHED_GROUPS, _TOUCHED_GROUP = 36.0, 10.0
 _MET = 0.95
 """A row within groups of bounds that is screened, one that is looked at, and one centre it meets."""
 
+_SCREENED_CENTRES, _SCREENED_CENTRE = 10.0, 0.3
+_TOUCHED_CENTRES, _TOUCHED_CENTRE = 30.0, 0.8
+_ALONE, _FETCH_ALONE = 0.085, 0.085
+"""The same within bounds of single centres; per feature of a row and a centre that are measured where they
+stand, and per byte of the row."""
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -81,6 +87,13 @@ class Shape:
         touched = _TOUCHED_GROUPS + n_groups * _TOUCHED_GROUP + self._fetch()
         tile = met * (self.d * _FMA + _MET)
         return screened + counts.touched * touched + tile + self._decode(counts.read)
+
+    def elkan(self, counts: Counts) -> float:
+        """Return the cost of a row within a bound for each centre."""
+        screened = _SCREENED_CENTRES + self.k * _SCREENED_CENTRE
+        touched = _TOUCHED_CENTRES + self.k * _TOUCHED_CENTRE + self.row_bytes * _FETCH_ALONE
+        alone = counts.distances * self.d * _ALONE
+        return screened + counts.touched * touched + alone + self._decode(counts.read)
 
     def may_gain_by_groups(self) -> bool:
         """Whether a row that is looked at within groups may cost less than one that meets all centres."""

@@ -64,13 +64,23 @@ class Gaps:
     def __init__(self) -> None:
         self._centres: np.ndarray | None = None
         self._halves = np.empty(0)
+        self._between: np.ndarray | None = None
         self._measured: tuple[np.ndarray, np.ndarray] | None = None
 
     def of(self, centres: np.ndarray) -> np.ndarray:
         """Return `half_gaps` of centres that nobody changes in place."""
         if self._centres is not centres:
-            self._centres, self._halves = centres, self._of(centres)
+            self._centres, self._halves, self._between = centres, self._of(centres), None
         return self._halves
+
+    def between(self, centres: np.ndarray) -> np.ndarray:
+        """Return `half_distances` of centres that nobody changes in place; `of` follows from them."""
+        if self._centres is not centres or self._between is None:
+            halves = half_distances(centres)
+            least = halves.min(axis=1).astype(np.float64)
+            self._halves = np.where(least < _MOST, least, 0.0)
+            self._centres, self._between = centres, halves
+        return self._between
 
     def _of(self, centres: np.ndarray) -> np.ndarray:
         if self._measured is not None:
@@ -86,7 +96,7 @@ class Gaps:
 
 def lengths(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """Return how far each centre has gone, shape (k,), float64."""
-    gaps = after.astype(np.float64) - before
+    gaps = np.subtract(after, before, dtype=np.float64)
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", gaps, gaps)))
 
 

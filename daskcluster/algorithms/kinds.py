@@ -44,9 +44,24 @@ class Bounds(enum.StrEnum):
         return 8 + 4 * -(-n_clusters // group_size(n_clusters, dtype))
 
 
-AUTOMATIC = (Bounds.HAMERLY, Bounds.YINYANG)
-"""Kinds that are worth trying: bounds of single centres cost more memory than they save time."""
+_SMALL_SHARE = 1 / 8
 _LESS = (Bounds.ELKAN, Bounds.YINYANG, Bounds.HAMERLY)
+
+
+def automatic(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> tuple[Bounds, ...]:
+    """Return the kinds that are worth trying.
+
+    Those of single centres are the fastest of rows that are long beside them, and only there: at most
+    an eighth of a row.
+
+    Examples
+    --------
+    >>> [str(kind) for kind in automatic(784, 50, np.dtype(np.float32))]
+    ['hamerly', 'yinyang', 'elkan']
+    """
+    room = _SMALL_SHARE * n_features * dtype.itemsize
+    fits = Bounds.ELKAN.row_bytes(n_clusters, dtype) <= room
+    return (Bounds.HAMERLY, Bounds.YINYANG, *((Bounds.ELKAN,) if fits else ()))
 
 
 def within(

@@ -23,9 +23,8 @@ from daskcluster.chunkwise.bounded_pass import BoundedPass
 from daskcluster.chunkwise.gathered import Gathered
 from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.kernels.bounds import OWN
-from daskcluster.kernels.elkan import renew, revise
+from daskcluster.kernels.elkan import renew_kernel, revise, rough_error
 from daskcluster.kernels.groups import screen_groups
-from daskcluster.kernels.tile import nearest
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,13 @@ class ElkanParams:
 @dataclass(frozen=True)
 class _Elkan(Bounded):
     halves: np.ndarray
+    error: np.ndarray
 
 
 def _prepare(params: ElkanParams) -> _Elkan:
-    return _Elkan(**vars(prepare(params.bounded)), halves=params.halves)
+    centres = params.bounded.centres
+    error = rough_error(centres.shape[1], centres.dtype)
+    return _Elkan(**vars(prepare(params.bounded)), halves=params.halves, error=error)
 
 
 def _fresh(n_rows: int, prepared: _Elkan) -> BoundState:
@@ -59,29 +61,21 @@ def _revise(
     some: Gathered, prepared: _Elkan, into: Changes, state: BoundState
 ) -> tuple[np.ndarray, np.ndarray]:
     """Measure rows where they stand; those that are left go through the tile."""
+    params, panels = prepared.params, prepared.panels
     old, left = state.labels[some.which], np.empty(len(some.which), np.int64)
     n_left, computed = revise(
-        some.rows, some.at, some.which, prepared.params.centres, prepared.halves, *state.arrays,
-        prepared.params.drift, prepared.margin, left,
+        some.rows, some.at, some.which, params.centres, prepared.halves, *state.arrays,
+        params.drift, prepared.margin, prepared.error, left,
     )  # fmt: skip
-    into.n_distances += computed
+    into.n_distances += computed + n_left * panels.k
     if n_left:
-        _renew(some, left[:n_left], prepared, into, state)
+        left = left[:n_left]
+        renew_kernel(panels.tile, panels.dtype)(
+            some.rows, some.at[left], some.which[left], params.centres, panels.data, panels.offset,
+            *state.arrays, params.drift, prepared.margin, prepared.error,
+        )  # fmt: skip
     moved = np.flatnonzero(state.labels[some.which] != old)
     return moved, old[moved]
-
-
-def _renew(
-    some: Gathered, left: np.ndarray, prepared: _Elkan, into: Changes, state: BoundState
-) -> None:
-    """Let the tiles decide, and set all bounds; `left` are indices of `some`."""
-    labels, upper, lower = state.arrays
-    rows, which = some.rows[some.at[left]], some.which[left]
-    new = np.empty(len(left), np.int32)
-    nearest(rows, prepared.panels, new)
-    labels[which] = new
-    renew(rows, which, new, prepared.params.centres, prepared.params.drift, upper, lower)
-    into.n_distances += 2 * len(left) * prepared.panels.k
 
 
 _PASS = BoundedPass(_failing, _revise)

@@ -9,7 +9,7 @@ import numpy as np
 
 from daskcluster.algorithms.assignment import Assignment, BoundedAssignment, FullAssignment
 from daskcluster.algorithms.auto import AutoAssignment
-from daskcluster.algorithms.kinds import AUTOMATIC, Bounds, fallbacks, recent_bytes, within
+from daskcluster.algorithms.kinds import Bounds, automatic, fallbacks, recent_bytes, within
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, Notice, publish
 from daskcluster.host import format_bytes
@@ -52,7 +52,8 @@ class AssignmentChoice:
                 )
             return FullAssignment(rows, labels)
         if name == "auto":
-            kinds = self._within(AUTOMATIC, rows)
+            d = rows.placement.dataset.n_features
+            kinds = self._within(automatic(d, self.n_clusters, rows.dtype), rows)
             return AutoAssignment(
                 rows,
                 kinds,

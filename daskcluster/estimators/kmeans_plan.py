@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from daskcluster.algorithms.kinds import AUTOMATIC, Bounds, fallbacks
+from daskcluster.algorithms.kinds import Bounds, automatic, fallbacks
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.estimators.footprint import fit_footprint, statistics_bytes
@@ -71,6 +71,10 @@ def bounds_bytes(dataset: Dataset, n_clusters: int, algorithm: str) -> dict[str,
     """Return the bytes of each kind of bounds that the algorithm may keep."""
     if algorithm == "lloyd" or isinstance(dataset, SparseDataset):
         return {}
-    kinds = AUTOMATIC if algorithm == "auto" else fallbacks(Bounds(algorithm))
     dtype = compute_dtype(dataset.dtype)
+    kinds = (
+        automatic(dataset.n_features, n_clusters, dtype)
+        if algorithm == "auto"
+        else fallbacks(Bounds(algorithm))
+    )
     return {str(kind): dataset.n_rows * kind.row_bytes(n_clusters, dtype) for kind in kinds}

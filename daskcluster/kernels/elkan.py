@@ -1,7 +1,7 @@
 """One lower bound for every centre (Elkan, "Using the triangle inequality to accelerate k-means", 2003).
 
 For few centres in many dimensions: a bound costs 4 bytes, a distance reads a whole row. What differs:
-rows whose bounds mostly fail go through the tiles instead, all centres at once, and two centres
+rows whose bounds mostly fail go through the tile instead, all centres at once, and two centres
 that are within the score's rounding error of each other are left to the tile's decision.
 """
 
@@ -13,23 +13,39 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.bounds import HALF, OWN, lowered, raised, reach
-from daskcluster.kernels.jit import STAMP, kernel, tile_name
-from daskcluster.kernels.panels import fill_panels, vector_width
-from daskcluster.kernels.register_tile import difference_tile
-from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_block, pack_few
-from daskcluster.kernels.row_ops import fetch_row, squared_distance
+from daskcluster.kernels.bounds import HALF, OWN, list_lines, lowered, raised, reach
+from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.panels import Tile
+from daskcluster.kernels.register_tile import all_scores_tile
+from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
+from daskcluster.kernels.row_ops import fetch_row, rough_squared_distance
 
 _SAFE = 1.0 + 2.0**-21
-_HEIGHT, _VECTORS = 4, 2
+_AHEAD = 1.05
+"""A row that is measured anyway is measured against centres as well whose bounds would fail for a need that
+much larger: soon it would be looked at again for them."""
+
+
+def rough_error(d: int, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return by how much the root of a rough squared distance may err: relatively, and in all."""
+    kind = np.finfo(dtype)
+    return np.array([(d / 64 + 40) * float(kind.eps), 2.0 * math.sqrt(d * float(kind.tiny))])
+
+
+@kernel
+def _span(x, at, c, centre_at, d, error):  # type: ignore[no-untyped-def]
+    """Return a lower and an upper bound of a distance."""
+    v = math.sqrt(rough_squared_distance(x, at, c, centre_at, d))
+    # An overflow proves nothing.
+    low = v * (1.0 - error[0]) - error[1] if v < np.inf else 0.0
+    return max(low, 0.0), v * (1.0 + error[0]) + error[1]
 
 
 def _build_revise(stamp: int) -> Any:  # noqa: C901  (one loop over rows: their bounds stay at hand)
     def revise(  # type: ignore[no-untyped-def]
-        rows, at, which, centres, halves, labels, upper, lower, drift, margin, left
+        rows, at, which, centres, halves, labels, upper, lower, drift, margin, error, left
     ):
-        # IN: a label of -1 is none. IN/OUT: labels, upper, lower. OUT: left: which rows the tiles have to
+        # IN: a label of -1 is none. IN/OUT: labels, upper, lower. OUT: left: which rows the tile has to
         # decide. Returns how many are left, and how many distances were computed.
         _ = stamp
         k, d = centres.shape
@@ -40,13 +56,13 @@ def _build_revise(stamp: int) -> Any:  # noqa: C901  (one loop over rows: their 
         last, n_left, computed = which.shape[0] - 1, 0, 0
         for s in range(last + 1):
             i, r = which[s], at[s]
-            fetch_row(x, at[min(s + 2, last)] * d, d)
             left[n_left] = s
             a, bounds = labels[i], lower[i]
             if a < 0 or upper[i] == np.inf:
                 n_left += 1
                 continue
-            u = math.sqrt(squared_distance(x, r * d, c, a * d, d))
+            fetch_row(x, at[min(s + 2, last)] * d, d)
+            low, u = _span(x, r * d, c, a * d, d, error)
             computed += 1
             need = math.sqrt(reach(u, margin)) * _SAFE
             doubt, failing = False, 0
@@ -56,27 +72,29 @@ def _build_revise(stamp: int) -> Any:  # noqa: C901  (one loop over rows: their 
                     failing += not (bounds[j] > (near + relaxed[j]) * np.float32(_SAFE))
             if 4 * failing > k:
                 failing, doubt = 0, True
+            wide = need * _AHEAD
+            near = raised(wide)
             for j in range(k if failing else 0):
                 if bounds[j] > (near + relaxed[j]) * np.float32(_SAFE):
                     continue
-                if halves[a, j] > need:
+                if halves[a, j] > wide:
                     # As far as the two centres are apart, less the way to the nearer one.
-                    low = lowered(2.0 * halves[a, j] - u * _SAFE + drift[OWN, j])
-                    bounds[j] = max(bounds[j], low)
+                    apart = lowered(2.0 * halves[a, j] - u * _SAFE + drift[OWN, j])
+                    bounds[j] = max(bounds[j], apart)
                     continue
-                v = math.sqrt(squared_distance(x, r * d, c, j * d, d))
+                least, v = _span(x, r * d, c, j * d, d, error)
                 computed += 1
-                bounds[j] = lowered(v + drift[OWN, j])
-                if v * v > reach(u, margin) * _SAFE:
+                bounds[j] = lowered(least + drift[OWN, j])
+                if least * least > reach(u, margin) * _SAFE:
                     continue
-                if not u * u > reach(v, margin) * _SAFE:
+                if not low * low > reach(v, margin) * _SAFE:
                     doubt = True
                     continue
-                bounds[a] = lowered(u + drift[OWN, a])
-                a, u = j, v
+                bounds[a] = lowered(low + drift[OWN, a])
+                a, low, u = j, least, v
                 bounds[a] = np.inf
-                need = math.sqrt(reach(u, margin)) * _SAFE
-                near = raised(need)
+                wide = math.sqrt(reach(u, margin)) * _SAFE * _AHEAD
+                near = raised(wide)
             labels[i] = a
             upper[i] = raised(u - drift[OWN, a])
             n_left += doubt
@@ -88,74 +106,83 @@ def _build_revise(stamp: int) -> Any:  # noqa: C901  (one loop over rows: their 
 revise = _build_revise(STAMP)
 
 
-def _build_renew(width: int, lanes: int, stamp: int) -> Any:
-    block = _VECTORS * width
+@kernel
+def _winners(scores, k, best, index):  # type: ignore[no-untyped-def]
+    """Find the largest of each row's k scores, that of the lowest index on ties."""
+    block = best.shape[0]
+    best[:], index[:] = scores[:block], 0
+    for j in range(1, k):
+        for r in range(block):
+            score = scores[j * block + r]
+            wins = score > best[r]
+            best[r], index[r] = (score, j) if wins else (best[r], index[r])
 
-    def renew(rows, which, new, panels, zero, safe, drift, upper, lower):  # type: ignore[no-untyped-def]
-        # IN: new (m,), the labels. OUT: bounds of these rows, from direct differences to all centres.
-        _ = stamp
-        n, d = rows.shape
-        k = lower.shape[1]
-        x, panel = rows.reshape(rows.size), panels.reshape(panels.size)
-        packed = aligned(d * block, zero)
-        rough = aligned(_HEIGHT * block, zero)
-        for start in range(0, n, block):
-            first = first_row(start, block, n)
-            if d < lanes or n < block:
-                pack_few(rows, first, zero, packed, block)
-            else:
-                pack_block(x, first, d, zero, packed, 0, _VECTORS, width)
-            for p in range(panels.shape[0]):
-                difference_tile(
-                    packed, panel, p * (d + 1) * _HEIGHT, d, rough, 0,
-                    _HEIGHT, _VECTORS, width, x, 0, 0,
-                )  # fmt: skip
-                for h in range(min(_HEIGHT, k - p * _HEIGHT)):
-                    j = p * _HEIGHT + h
-                    for r in range(start - first, min(block, n)):
-                        s = first + r
-                        v = math.sqrt(np.float64(rough[h * block + r]))
-                        # An overflow proves nothing.
-                        low = v * (1.0 - safe) if v < np.inf else 0.0
-                        lower[which[s], j] = lowered(low + drift[OWN, j])
-                        if j == new[s]:
-                            upper[which[s]] = raised(v * (1.0 + safe) - drift[OWN, j])
-                            lower[which[s], j] = np.inf
 
-    return kernel(renew)
+@kernel
+def _lower_bounds(scores, base, drift, k):  # type: ignore[no-untyped-def]
+    """Put lower bounds in the place of scores, of which `base` less twice the score is the square."""
+    block = base.shape[0]
+    for j in range(k):
+        for r in range(block):
+            squared = base[r] - 2.0 * np.float64(scores[j * block + r])
+            # An overflow proves nothing.
+            squared = squared if 0.0 < squared < np.inf else 0.0
+            scores[j * block + r] = lowered(math.sqrt(squared) + drift[OWN, j])
 
 
 @cache
-def _renew_kernel(dtype: np.dtype[Any]) -> Any:
-    return _build_renew(vector_width(dtype, tile_name()), lanes_of(dtype), STAMP)
+def renew_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
+    """Build the loop that sets labels and all bounds anew, for a register tile.
 
-
-def renew(
-    X: np.ndarray,
-    which: np.ndarray,
-    new: np.ndarray,
-    centres: np.ndarray,
-    drift: np.ndarray,
-    upper: np.ndarray,
-    lower: np.ndarray,
-) -> None:
-    """Set the bounds of rows from their distances to all centres.
-
-    Parameters
-    ----------
-    X : ndarray of shape (m, d), C-contiguous, float32 or float64
-    which : ndarray of shape (m,), int64
-        Where the rows stand in the state.
-    new : ndarray of shape (m,), int32
-        Their labels.
-    centres : ndarray of shape (k, d), dtype of `X`
-    drift : ndarray of shape (3, k), float64
-    upper, lower : ndarray of shape (n,) and (n, k), float32
-        OUT, at `which`.
+    ``renew(rows, at, which, centres, panels, offset, labels, upper, lower, drift, margin, error)``
     """
-    k, d = centres.shape
-    zero = np.zeros(d, centres.dtype)
-    data = np.empty((-(-k // _HEIGHT), (d + 1) * _HEIGHT), centres.dtype)
-    fill_panels(np.ascontiguousarray(centres), zero, data, _HEIGHT)
-    safe = (d + 16) * float(np.finfo(centres.dtype).eps)
-    _renew_kernel(centres.dtype)(read_only(X), which, new, data, zero, safe, drift, upper, lower)
+    return _build_renew(tile.height, tile.vectors, tile.width, lanes_of(dtype), STAMP)
+
+
+def _build_renew(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:
+    block, line = vectors * width, 4 * lanes
+
+    def renew(rows, at, which, centres, panels, offset, labels, upper, lower, drift, margin, error):  # type: ignore[no-untyped-def]
+        # IN: at, which: where a row stands in `rows`, and in the state. OUT: labels, upper, lower.
+        _ = stamp
+        n, d = rows.shape
+        k = centres.shape[0]
+        x, c, panel = (
+            rows.reshape(n * d),
+            centres.reshape(centres.size),
+            panels.reshape(panels.size),
+        )
+        packed = aligned(d * block, offset)
+        scores = aligned(panels.shape[0] * height * block, offset)
+        best, base = np.empty(block, offset.dtype), np.zeros(block)
+        index, listed = np.empty(block, np.int32), np.empty(block, np.int64)
+        places = np.empty(panels.shape[0] * d, np.int64)
+        for start in range(0, at.shape[0], block):
+            here = min(block, at.shape[0] - start)
+            for r in range(block):
+                listed[r] = at[start + min(r, here - 1)]
+            if d < lanes:
+                pack_listed_few(rows, listed, 0, offset, packed, block)
+            else:
+                pack_listed(x, listed, 0, d, offset, packed, 0, vectors, width)
+            list_lines(at, start + block, start + 2 * block, d, line, places)
+            for p in range(panels.shape[0]):
+                all_scores_tile(
+                    packed, panel, p * (d + 1) * height, d, scores, p * height * block,
+                    height, vectors, width, x, places, p * d,
+                )  # fmt: skip
+            _winners(scores, k, best, index)
+            for r in range(here):
+                i, a = which[start + r], index[r]
+                low, u = _span(x, listed[r] * d, c, a * d, d, error)
+                labels[i] = a
+                upper[i] = raised(u - drift[OWN, a])
+                base[r] = 2.0 * low * low - reach(u, margin) + 2.0 * np.float64(best[r])
+            _lower_bounds(scores, base, drift, k)
+            for r in range(here):
+                bounds = lower[which[start + r]]
+                for j in range(k):
+                    bounds[j] = scores[j * block + r]
+                bounds[index[r]] = np.inf
+
+    return kernel(renew)

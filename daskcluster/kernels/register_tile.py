@@ -263,6 +263,64 @@ def difference_tile(
     return signature, codegen
 
 
+@emit.vector_intrinsic
+def all_scores_tile(
+    typingctx: Any,
+    block: Any,
+    panel: Any,
+    panel_at: Any,
+    features: Any,
+    out: Any,
+    out_at: Any,
+    height: Any,
+    vectors: Any,
+    width: Any,
+    ahead: Any,
+    places: Any,
+    places_at: Any,
+) -> Any:
+    """Store the scores of `height` centres and a block of rows: ``out[out_at + j * block + r]``.
+
+    They are those of `score_tile`, to the bit. It prefetches as `score_tile_ahead` does.
+    """
+    if not emit.literals(height, vectors, width):
+        return None
+    tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
+    signature = types.void(
+        block, panel, types.intp, types.intp, out, types.intp, height, vectors, width,
+        ahead, places, types.intp,
+    )  # fmt: skip
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        nothing = ir.Constant(emit.I64, 0)
+        rows = emit.pointer(context, builder, block, args[0], nothing)
+        start = emit.pointer(context, builder, panel, args[1], args[2])
+        target = emit.pointer(context, builder, out, args[4], args[5])
+        later = emit.pointer(context, builder, ahead, args[9], nothing)
+        listed = emit.pointer(context, builder, places, args[10], args[11])
+        align = emit.bits(emit.element(block)) // 8
+        first = [
+            broadcast(builder, emit.step(builder, start, r), tile.width, align)
+            for r in range(tile.height)
+        ]
+
+        def soon(t: Any) -> None:
+            place = builder.gep(later, [builder.load(builder.gep(listed, [t]))])
+            emit.prefetch(builder, place, level=2)
+
+        scores = run_along(
+            builder, emit.step(builder, start, tile.height), rows, args[3], tile, first,
+            partial(emit.fma, builder), soon,
+        )  # fmt: skip
+        for r in range(tile.height):
+            for v in range(tile.vectors):
+                place = emit.step(builder, target, r * tile.rows + v * tile.width)
+                emit.store(builder, scores[r][v], place, tile.width * align)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
 def _update_winners(
     builder: Any, places: list[tuple[Any, ...]], candidates: list[tuple[Any, ...]]
 ) -> None:

@@ -17,6 +17,8 @@ from daskcluster.kernels import emit
 
 _LANES = 8
 _LINE_BYTES = 64
+_CHAINS = 4
+"""Independent sums of a rough distance, so that no FMA waits for the one before."""
 
 
 def _load_wide(builder: Any, place: Any, kind: Any, lanes: int) -> Any:
@@ -264,5 +266,54 @@ def squared_distance(
             one,
         )
         return builder.extract_element(builder.fadd(lanes, rest), ir.Constant(emit.I32, 0))
+
+    return signature, codegen
+
+
+@emit.vector_intrinsic
+def rough_squared_distance(
+    typingctx: Any, rows: Any, at: Any, centres: Any, centre_at: Any, d: Any
+) -> Any:
+    """Return |x - c|^2 as `squared_distance` does, summed in the rows' dtype: twice as fast for float32.
+
+    Whole groups of a cache line's features feed four vectors in turn; see `rough_error`.
+    """
+    signature = types.float64(rows, types.intp, centres, types.intp, types.intp)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        x = emit.pointer(context, builder, rows, args[0], args[1])
+        c = emit.pointer(context, builder, centres, args[2], args[3])
+        kind = emit.element(rows)
+        align = emit.bits(kind) // 8
+        line = _LINE_BYTES // align
+
+        def square(t: Any, total: Any, lanes: int) -> Any:
+            a, b = (
+                emit.load(builder, builder.gep(place, [t]), kind, lanes, align) for place in (x, c)
+            )
+            gap = builder.fsub(a, b)
+            return emit.fma(builder, gap, gap, total)
+
+        def group(t: Any, sums: list[Any]) -> list[Any]:
+            steps = [builder.add(t, ir.Constant(emit.I64, line * i)) for i in range(_CHAINS)]
+            return [square(at, total, line) for at, total in zip(steps, sums, strict=True)]
+
+        def single(t: Any, sums: list[Any]) -> list[Any]:
+            return [square(builder.add(groups, t), sums[0], line)]
+
+        def one(t: Any, sums: list[Any]) -> list[Any]:
+            return [square(builder.add(whole, t), sums[0], 1)]
+
+        groups = builder.and_(args[4], ir.Constant(emit.I64, -line * _CHAINS))
+        whole = builder.and_(args[4], ir.Constant(emit.I64, -line))
+        zero, nothing = (ir.Constant(ir.VectorType(kind, n), [0.0] * n) for n in (line, 1))
+        first, *others = emit.loop(builder, groups, line * _CHAINS, [zero] * _CHAINS, group)
+        (total,) = emit.loop(builder, builder.sub(whole, groups), line, [first], single)
+        for other in others:
+            total = builder.fadd(total, other)
+        (rest,) = emit.loop(builder, builder.sub(args[4], whole), 1, [nothing], one)
+        total = builder.fadd(emit.fold_lanes(builder, total), rest)
+        found = builder.extract_element(total, ir.Constant(emit.I32, 0))
+        return found if emit.bits(kind) == 64 else builder.fpext(found, emit.F64)
 
     return signature, codegen

@@ -7,10 +7,12 @@ import pytest
 
 import daskcluster as dc
 from daskcluster.algorithms.assignment import BoundedAssignment, FullAssignment
+from daskcluster.algorithms.auto import AutoAssignment
 from daskcluster.algorithms.costs import Counts, Shape
 from daskcluster.algorithms.drift import Drift, Gaps, half_distances, half_gaps
 from daskcluster.algorithms.groups import balanced_groups
-from daskcluster.algorithms.kinds import Bounds, fallbacks, within
+from daskcluster.algorithms.kinds import Bounds, automatic, fallbacks, within
+from daskcluster.algorithms.lloyd import updated
 from daskcluster.engine.scaled import ScaledPlacement
 
 
@@ -62,10 +64,18 @@ def test_gaps_are_never_too_large(dtype, shift):
     assert np.median(true.min(axis=1) / 2 - found) < 1e-2
     halves = half_distances(centres)
     assert np.all(halves[np.isfinite(halves)] <= true[np.isfinite(halves)] / 2)
+    gaps = Gaps()
+    assert np.array_equal(gaps.between(centres), halves)
+    assert np.all(gaps.of(centres) <= true.min(axis=1) / 2)
+    assert np.median(true.min(axis=1) / 2 - gaps.of(centres)) < 1e-2
 
 
 def test_gaps_of_a_single_centre_prove_nothing():
-    assert half_gaps(np.ones((1, 2), np.float32)).tolist() == [0.0]
+    alone = np.ones((1, 2), np.float32)
+    assert half_gaps(alone).tolist() == [0.0]
+    gaps = Gaps()
+    gaps.between(alone)
+    assert gaps.of(alone).tolist() == [0.0]
 
 
 def test_fewer_bounds_take_over():
@@ -73,6 +83,13 @@ def test_fewer_bounds_take_over():
     assert fallbacks(Bounds.HAMERLY) == (Bounds.HAMERLY,)
     assert within(fallbacks(Bounds.ELKAN), 12_000, 1000, 100, np.dtype("f4")) == (Bounds.HAMERLY,)
     assert within(fallbacks(Bounds.ELKAN), 11_999, 1000, 100, np.dtype("f4")) == ()
+
+
+def test_single_centres_have_bounds_of_their_own_beside_long_rows_only():
+    f4 = np.dtype(np.float32)
+    assert automatic(784, 50, f4) == (Bounds.HAMERLY, Bounds.YINYANG, Bounds.ELKAN)
+    assert automatic(784, 97, f4) == (Bounds.HAMERLY, Bounds.YINYANG)
+    assert automatic(784, 97, np.dtype(np.float64))[-1] is Bounds.ELKAN
 
 
 def test_costs_rank_as_they_should():
@@ -84,6 +101,8 @@ def test_costs_rank_as_they_should():
     late = Counts(0.1, 0.2)
     for shape in (wide, narrow):
         assert shape.hamerly(late) < 0.7 * shape.plain()
+    # What passes over MNIST counted with 50 centres: bounds of single centres meet few of them.
+    assert wide.elkan(Counts(0.5, 2.0)) < 0.8 * wide.yinyang(Counts(0.5, 8.0))
 
 
 def fit_auto(X, k):
@@ -104,6 +123,28 @@ def test_auto_keeps_bounds_of_separated_clusters():
     touched = [record["n_touched"] for record in fit_auto(X, 40)]
     assert touched[0] == n
     assert min(touched) < n / 10
+
+
+def test_auto_takes_bounds_of_single_centres_beside_long_rows():
+    rng = np.random.default_rng(7)
+    n, d, k = 40_000, 200, 12
+    sources = 0.3 * rng.standard_normal((k, d))
+    X = (sources[rng.integers(0, k, n)] + rng.standard_normal((n, d))).astype(np.float32)
+    kept, expected, kinds = np.empty(n, np.int32), np.empty(n, np.int32), set()
+    with dc.LocalEngine(2).place(dc.open_dataset(X)) as placement:
+        rows = ScaledPlacement(placement)
+        rows.known()
+        auto = AutoAssignment(rows, automatic(d, k, rows.dtype), kept)
+        plain, centres = FullAssignment(rows, expected), X[:k]
+        for _ in range(20):
+            found, wanted = auto(centres).statistics, plain(centres).statistics
+            assert np.array_equal(kept, expected)
+            assert np.array_equal(found.sums, wanted.sums)
+            kinds.add(auto.carry().kind)
+            centres = updated(wanted, centres, unit=False)
+        auto.close()
+    assert Bounds.ELKAN in kinds
+    assert Bounds.YINYANG not in kinds
 
 
 @pytest.mark.parametrize("kind", list(Bounds))

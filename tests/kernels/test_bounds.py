@@ -8,9 +8,11 @@ import pytest
 from daskcluster.chunkwise.exact_sum import Scale, grid_shift, residual_shift
 from daskcluster.kernels.accumulate import accumulate, accumulate_weighted, move, move_weighted
 from daskcluster.kernels.bounds import list_lines, lowered, raised, revise_kernel, screen
-from daskcluster.kernels.elkan import renew, revise
+from daskcluster.kernels.elkan import renew_kernel, revise, rough_error
 from daskcluster.kernels.groups import revise_groups_kernel, screen_groups
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import PORTABLE
+from daskcluster.kernels.row_ops import rough_squared_distance
 from daskcluster.kernels.tile import group_size, nearest, pack, pack_groups
 
 MARGIN = np.array([1e-3, 1e-2])
@@ -119,17 +121,39 @@ def test_groups_give_the_labels_of_the_tile(d, share):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_bounds_of_every_centre(dtype):
-    X, centres, drift = problem(30, dtype)
+@pytest.mark.parametrize("d", [3, 30, 70])
+def test_bounds_of_every_centre(dtype, d):
+    X, centres, drift = problem(d, dtype)
     n, k = len(X), len(centres)
-    labels = np.empty(n, np.int32)
-    nearest(X, pack(centres), labels)
+    panels, error = pack(centres), rough_error(d, np.dtype(dtype))
+    if panels.tile == PORTABLE:
+        pytest.skip("bounds need a register tile")
+    expected = np.empty(n, np.int32)
+    nearest(X, panels, expected)
+    labels = np.full(n, -1, np.int32)
     upper, lower = np.full(n, np.inf, np.float32), np.full((n, k), -np.inf, np.float32)
-    renew(X, np.arange(n), labels, centres, drift, upper, lower)
+    # Every other row, so that places in the array and in the state differ.
+    part, at = np.arange(0, n, 2), np.arange(len(X[::2]))
+    renew = renew_kernel(panels.tile, panels.dtype)
+    renew(
+        X[::2].copy(), at, part, centres, panels.data, panels.offset, labels, upper, lower, drift,
+        MARGIN, error,
+    )  # fmt: skip
+    assert set(labels[1::2]) == {-1}
+    assert np.array_equal(labels[::2], expected[::2])
+    renew(
+        X, part + 1, part + 1, centres, panels.data, panels.offset, labels, upper, lower, drift,
+        MARGIN, error,
+    )  # fmt: skip
+    assert np.array_equal(labels, expected)
     true = distances(X, centres)
     others = true.copy()
     others[np.arange(n), labels] = np.inf
-    assert np.all((lower - drift[0])[np.isfinite(lower)] <= others[np.isfinite(lower)])
+    assert np.array_equal(np.isinf(lower), np.isinf(others))
+    finite = np.isfinite(lower)
+    gaps = others[finite] - (lower - drift[0])[finite]
+    assert gaps.min() >= 0.0
+    assert np.median(gaps) < 0.1
     assert np.all(upper + drift[0][labels] >= true[np.arange(n), labels])
     # From the second nearest centre, with bounds, the way back is found without a tile.
     wrong = np.argsort(true, axis=1)[:, 1].astype(np.int32)
@@ -138,12 +162,28 @@ def test_bounds_of_every_centre(dtype):
     halves = np.zeros((k, k), np.float32)
     n_left, computed = revise(
         X, np.arange(n), np.arange(n), centres, halves, found, upper, lower, drift,
-        np.zeros(2), left,
+        np.zeros(2), error, left,
     )  # fmt: skip
     decided = np.setdiff1d(np.arange(n), left[:n_left])
     assert len(decided) > n / 2
-    assert computed < n * k / 4
+    assert computed < n * k / 2
     assert np.array_equal(found[decided], labels[decided])
+
+
+@kernel
+def _rough(x, y):
+    return rough_squared_distance(x, 0, y, 0, len(x))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("d", [1, 15, 16, 63, 64, 65, 130, 784])
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e15])
+def test_rough_distances_err_by_less_than_they_say(dtype, d, size):
+    x, y = (size * np.random.default_rng(d).standard_normal((2, d))).astype(dtype)
+    relative, least = rough_error(d, np.dtype(dtype))
+    true = np.sqrt(((x.astype(np.longdouble) - y) ** 2).sum())
+    assert abs(np.sqrt(_rough(x, y)) - true) <= relative * true + least
+    assert relative < 1e-5
 
 
 def test_screen_keeps_what_is_certain():
