@@ -44,14 +44,26 @@ class UnkeptRows(LocalEngine):
     """Keeps bounds between passes and no partition, as if there were too many to matter.
 
     With a common limit for rows and bounds, a fit without bounds would have their room for rows, and
-    what is read would depend on the limit more than on the bounds.
+    what is read would depend on the limit more than on the bounds. Unless `limited`, freed memory is
+    dealt with as on a host whose memory is the limit.
     """
 
-    def __init__(self, n_threads: int, row_bytes: int = BOUNDS_BYTES, state_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        n_threads: int,
+        row_bytes: int = BOUNDS_BYTES,
+        state_bytes: int = 0,
+        *,
+        limited: bool = False,
+    ) -> None:
         # Half of it is the baseline's and the state's, so nothing is left for rows.
-        limit = int((BASELINE_BYTES + state_bytes) / RESIDENT_SHARE)
-        super().__init__(n_threads, memory_limit=limit)
+        self._full = int((BASELINE_BYTES + state_bytes) / RESIDENT_SHARE)
+        super().__init__(n_threads, memory_limit=self._full if limited else None)
         self._row_bytes = row_bytes
+
+    @property
+    def memory_limit(self) -> int:
+        return self._full
 
     def plan(self, dataset: Dataset, footprint: Footprint | None = None) -> MemoryPlan:
         """Return the plan of `LocalEngine` with room for state, and none for partitions."""
@@ -90,9 +102,9 @@ def measure(
     """Fit, and return what it took and the digest of what it found."""
     dataset = open_dataset(url)
     engine = (
-        UnkeptRows(threads)
+        UnkeptRows(threads, limited=True)
         if row_bytes is None
-        else UnkeptRows(threads, row_bytes, row_bytes * dataset.n_rows)
+        else UnkeptRows(threads, row_bytes, row_bytes * dataset.n_rows, limited=True)
     )
     first = dataset.take(np.arange(min(WARM_UP_ROWS, dataset.n_rows)))
     _fit(first, centres, WARM_UP_ITERATIONS, engine, algorithm)  # kernels are compiled or loaded

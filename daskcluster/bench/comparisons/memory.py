@@ -81,7 +81,7 @@ def show(records: Records, settings: Settings) -> list[Part]:
          "allowed", "peak", "peak / allowed"],
         notes=[
             "Allowed: the read-ahead window once, two partitions a thread, statistics and model, and the "
-            "state of all rows. No partition stays in memory between passes.",
+            "state of all rows. A memory limit leaves no partition in memory between passes.",
             "Peak: VmHWM of a process of its own, less its VmRSS before the fit.",
         ],
     )  # fmt: skip
