@@ -165,7 +165,10 @@ class _Ready:
         learns: bool,
         rooted: bool,
     ) -> np.ndarray:
-        """Update the sets of a block and add it to `into`; return its log-sums or least costs."""
+        """Update the sets of a block and add it to `into`; return its weighted log-sums or least costs.
+
+        These are in the order of the kernel's visits: all that is made of them is an exact sum.
+        """
         gaussians, pairs = self.step.gaussians, into.pairs
         bounds = np.empty(block.n_rows)
         kept = self.tells_kept and sets.shape[1] >= self.n_neighbours
@@ -262,17 +265,9 @@ def _step_chunk(
             block, sets, grids, into, learns=params.learns, rooted=params.rooted
         )
         into.n_moved += int((before != sets[:, 0]).sum())
-        _add_bounds(block, bounds, grids, into)
+        into.bound.add(*sum_on_grid(bounds, *grids.bounds))
     if params.save_to is not None and params.save_to.write(chunk.start, state):
         into.n_saved += chunk.n_rows
-
-
-def _add_bounds(
-    block: Chunk, bounds: np.ndarray, grids: MixtureGrids, into: MixtureStatistics
-) -> None:
-    if block.weights is not None:
-        bounds *= block.weights
-    into.bound.add(*sum_on_grid(bounds, *grids.bounds))
 
 
 def truncated_pass(truncation: int) -> StatefulReduction:
@@ -311,7 +306,9 @@ def _exact_chunk(chunk: Chunk, prepared: _Prepared, into: MixtureStatistics) -> 
             bounds,
         )
         into.n_distances += block.n_rows * gaussians.k
-        _add_bounds(block, bounds, prepared.grids, into)
+        if block.weights is not None:
+            bounds *= block.weights
+        into.bound.add(*sum_on_grid(bounds, *prepared.grids.bounds))
 
 
 EXACT_EM = Reduction(

@@ -21,7 +21,8 @@ from daskcluster.kernels.row_ops import fetch_row
 from daskcluster.kernels.truncated_add import add_rows
 from daskcluster.kernels.truncated_apart import SLOT_BITS, pair_distances
 from daskcluster.kernels.truncated_aside import list_all, list_own
-from daskcluster.kernels.truncated_lanes import add_keys, keep_least
+from daskcluster.kernels.truncated_keep import keep_least
+from daskcluster.kernels.truncated_lanes import add_keys
 from daskcluster.kernels.truncated_pairs import SLOT, slot_of, with_room
 from daskcluster.kernels.truncated_posteriors import weigh
 from daskcluster.kernels.truncated_sums import add_block, add_scratch
@@ -118,7 +119,8 @@ def step_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
 
     ``step(rows, weights, sets, costs, sharpness, least, space, told, pairs, grids, moments, bounds,
     learn)`` gives the table of pairs, which may be a larger one than was given (there with `used`), and the
-    number of distances. With ``learn = 0`` nothing goes to the sums, and `bounds` are the least costs
+    number of distances. `bounds` (n,) are what the rows add to the free energy, their weights in it, in the
+    order of the visits. With ``learn = 0`` nothing goes to the sums, and `bounds` are the least costs
     instead: what the first variance is made of.
     """
     return _build_step(*listed_tile_for(dtype), lanes_of(dtype), int(scaled), STAMP)
@@ -180,6 +182,10 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
                 for r in range(first + here, min(first + here + block, n)):
                     fetch_row(x, order[r] * d, d)
                     fetch_row(flat_sets, order[r] * q, q)
+                for r in range(block):  # kept where all costs overflow
+                    at = taken[r] * q
+                    for rank in range(q):
+                        index[rank * block + r] = flat_sets[np.uint64(at + rank)]
                 if m:
                     if d < lanes:
                         pack_listed_few(rows, taken, 0, zero, packed, block)
@@ -196,7 +202,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
                             near[j * block + r] = near[j * block + r] * scale + add
                 near[m * block :] = infinity
                 if alone:
-                    n_pairs = list_own(taken, here, g, m, sets, mark, number, aside, pairs_aside)
+                    n_pairs = list_own(index, here, g, m, mark, number, aside, pairs_aside)
                 else:
                     n_pairs = list_all(
                         taken, here, g, m, sets, neighbours, drawn, mark, seen, number, aside,
@@ -216,14 +222,13 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
                 for r in range(here):
                     beside = max(beside, aside[r])
                 best[:] = infinity
-                for r in range(block):  # kept where all costs overflow
-                    at = taken[r] * q
-                    for rank in range(q):
-                        index[rank * block + r] = flat_sets[np.uint64(at + rank)]
                 # A row's own first, then the nearest of the list: the others then seldom enter.
                 keep_least(near, number, m, beside, best, index, q, vectors, width)
                 keep_least(near, number, 0, m, best, index, q, vectors, width)
                 weigh(best, best, q, sharpness, least, posterior, bound, vectors, width)
+                if weighted:
+                    for r in range(here):
+                        factors[r] = weights[taken[r]]
                 if not learn:
                     bound[:] = best[:block]
                 elif scaled:
@@ -233,21 +238,18 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
                     )  # fmt: skip
                 else:
                     # As `add_block` does, without a call that counts references.
-                    if weighted:
-                        for r in range(here):
-                            factors[r] = weights[taken[r]]
                     if two:
                         add_rows(
-                            x, taken, here, d, factors, posterior, best, index, q, scales, adds, 1.0,
+                            x, taken, here, d, factors, posterior, best, index, q, scales, adds, 1.0, plain,
                             shifts, both, firsts, low_firsts, totals, shares, places, block, 1,
                         )  # fmt: skip
                     else:
                         add_rows(
-                            x, taken, here, d, factors, posterior, best, index, q, scales, adds, 1.0,
+                            x, taken, here, d, factors, posterior, best, index, q, scales, adds, 1.0, plain,
                             shifts, both, firsts, low_firsts, totals, shares, places, block, 0,
                         )  # fmt: skip
                 for r in range(here):
-                    bounds[taken[r]] = bound[r]
+                    bounds[np.uint64(first + r)] = bound[r] * factors[r]
                     at = taken[r] * q
                     for rank in range(q):
                         flat_sets[np.uint64(at + rank)] = index[rank * block + r]

@@ -10,6 +10,8 @@ from numba import types
 from daskcluster.kernels import emit
 
 _LANES = 8
+_WIDE = 4 * _LANES
+"""Features of a row that meet one sum after another: four chains, none of which waits for another."""
 
 
 @emit.vector_intrinsic
@@ -27,6 +29,7 @@ def add_rows(
     scale: Any,
     add: Any,
     squares: Any,
+    plain: Any,
     grids: Any,
     both: Any,
     sums: Any,
@@ -42,20 +45,21 @@ def add_rows(
     With w = ``weights[r] * posterior``, where that is above zero: ``sums[c * d + t] += on_grid(w * x[t])``
     for t < d, rounded once, and the residuals to `low_sums` with `two` = 1; and ``totals[4 * c:]`` get the
     high parts of w and of ``w * squared``, then their low parts, where squared is ``squares * (cost -
-    add[c]) / scale[c]``. `grids` has d shifts, then those of the residuals, `both` two and two. `shares`
-    and `places` are scratch of `count` elements. A part of a row is widened once and goes to all its sums.
+    add[c]) / scale[c]``, or the cost itself if all clusters are `plain`. `grids` has d shifts, then those
+    of the residuals, `both` two and two. `shares` and `places` are scratch of `count` elements. A part of
+    a row is widened once and goes to all its sums.
     """
     if not emit.literals(block, two):
         return None
     signature = types.void(
         rows, taken, types.intp, types.intp, weights, posterior, costs, index, types.intp, scale,
-        add, types.float64, grids, both, sums, low_sums, totals, shares, places, block, two,
+        add, types.float64, types.boolean, grids, both, sums, low_sums, totals, shares, places, block, two,
     )  # fmt: skip
     arrays = {
         "x": (rows, 0), "taken": (taken, 1), "weights": (weights, 4), "posterior": (posterior, 5),
         "costs": (costs, 6), "index": (index, 7), "scale": (scale, 9), "add": (add, 10),
-        "grids": (grids, 12), "both": (both, 13), "sums": (sums, 14), "low": (low_sums, 15),
-        "totals": (totals, 16), "shares": (shares, 17), "places": (places, 18),
+        "grids": (grids, 13), "both": (both, 14), "sums": (sums, 15), "low": (low_sums, 16),
+        "totals": (totals, 17), "shares": (shares, 18), "places": (places, 19),
     }  # fmt: skip
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -65,8 +69,8 @@ def add_rows(
             for name, (array_type, at) in arrays.items()
         }
         low_grid = builder.gep(bases["grids"], [args[3]])
-        whole = builder.and_(args[3], ir.Constant(emit.I64, -_LANES))
-        add_totals = _totals(builder, bases, args[11])
+        wide, whole = (builder.and_(args[3], ir.Constant(emit.I64, -n)) for n in (_WIDE, _LANES))
+        add_totals = _totals(builder, bases, args[11], args[12])
 
         def one_row(r: Any, _: list[Any]) -> list[Any]:
             row = builder.load(builder.gep(bases["taken"], [r]))
@@ -87,7 +91,8 @@ def add_rows(
             (n_shares,) = emit.loop(builder, args[8], 1, [zero], rank)
             source = builder.gep(bases["x"], [builder.mul(row, args[3])])
             spread = _spread(builder, bases, source, low_grid, n_shares, bool(two.literal_value))
-            emit.loop(builder, whole, _LANES, [], spread(zero, _LANES))
+            emit.loop(builder, wide, _WIDE, [], spread(zero, _WIDE))
+            emit.loop(builder, builder.sub(whole, wide), _LANES, [], spread(wide, _LANES))
             emit.loop(builder, builder.sub(args[3], whole), 1, [], spread(whole, 1))
             return []
 
@@ -98,20 +103,31 @@ def add_rows(
 
 
 def _wide(builder: Any, value: Any) -> Any:
-    return value if value.type == emit.F64 else builder.fpext(value, emit.F64)
+    """Return a number or a vector as float64."""
+    kind = value.type
+    if isinstance(kind, ir.VectorType):
+        wide = ir.VectorType(emit.F64, kind.count)
+        return value if kind == wide else builder.fpext(value, wide)
+    return value if kind == emit.F64 else builder.fpext(value, emit.F64)
 
 
-def _totals(builder: Any, bases: dict[str, Any], squares: Any) -> Any:
+def _totals(builder: Any, bases: dict[str, Any], squares: Any, plain: Any) -> Any:
     """Return what adds w and w * squared to the totals of a cluster: high parts, then low parts."""
     first = emit.load(builder, bases["both"], emit.F64, 2, 8)
     second = emit.load(builder, emit.step(builder, bases["both"], 2), emit.F64, 2, 8)
+    flag = builder.trunc(plain, ir.IntType(1))
 
     def add_totals(w: Any, cost: Any, c: Any) -> None:
-        scale, add = (
-            _wide(builder, builder.load(builder.gep(bases[n], [c]))) for n in ("scale", "add")
-        )
-        squared = builder.fdiv(builder.fsub(_wide(builder, cost), add), scale)
-        squared = builder.fmul(squares, squared)
+        cost, before = _wide(builder, cost), builder.block
+        with builder.if_then(builder.not_(flag)):
+            scale, add = (
+                _wide(builder, builder.load(builder.gep(bases[n], [c]))) for n in ("scale", "add")
+            )
+            unscaled = builder.fmul(squares, builder.fdiv(builder.fsub(cost, add), scale))
+            inside = builder.block
+        squared = builder.phi(emit.F64)
+        squared.add_incoming(cost, before)
+        squared.add_incoming(unscaled, inside)
         pair = [emit.splat(builder, value, 1) for value in (w, builder.fmul(w, squared))]
         values = emit.concatenate(builder, pair)
         high = builder.fsub(builder.fadd(values, first), first)
@@ -136,24 +152,34 @@ def _spread(
         old = emit.load(builder, where, emit.F64, value.type.count, 8)
         emit.store(builder, builder.fadd(old, value), where, 8)
 
-    def part(start: Any, lanes: int) -> Any:
+    def part(start: Any, features: int) -> Any:
+        lanes = min(features, _LANES)
+
+        def read(base: Any, t: Any, kind: Any = emit.F64) -> Any:
+            place = builder.gep(base, [t])
+            return emit.load(builder, place, kind, lanes, emit.bits(kind) // 8)
+
         def body(step: Any, _: list[Any]) -> list[Any]:
-            t = builder.add(start, step)
-            value = emit.load(builder, builder.gep(source, [t]), kind, lanes, emit.bits(kind) // 8)
-            if kind != emit.F64:
-                value = builder.fpext(value, ir.VectorType(emit.F64, lanes))
-            first = emit.load(builder, builder.gep(bases["grids"], [t]), emit.F64, lanes, 8)
-            second = emit.load(builder, builder.gep(low_grid, [t]), emit.F64, lanes, 8)
+            begin = builder.add(start, step)
+            places = [
+                builder.add(begin, ir.Constant(emit.I64, at)) for at in range(0, features, lanes)
+            ]
+            values = [_wide(builder, read(source, t, kind)) for t in places]
+            first = [read(bases["grids"], t) for t in places]
 
             def share(j: Any, _: list[Any]) -> list[Any]:
                 factor = builder.load(builder.gep(bases["shares"], [j]))
                 factor = emit.splat(builder, factor, lanes)
-                place = builder.add(builder.load(builder.gep(bases["places"], [j])), t)
-                high = builder.fsub(emit.fma(builder, value, factor, first), first)
-                add_at(bases["sums"], place, high)
-                if two:
-                    rest = emit.fma(builder, value, factor, builder.fneg(high))
-                    add_at(bases["low"], place, builder.fsub(builder.fadd(rest, second), second))
+                sums = builder.load(builder.gep(bases["places"], [j]))
+                for t, value, grid in zip(places, values, first, strict=True):
+                    at = builder.add(sums, t)
+                    high = builder.fsub(emit.fma(builder, value, factor, grid), grid)
+                    add_at(bases["sums"], at, high)
+                    if two:
+                        rest = emit.fma(builder, value, factor, builder.fneg(high))
+                        second = read(low_grid, t)
+                        low = builder.fsub(builder.fadd(rest, second), second)
+                        add_at(bases["low"], at, low)
                 return []
 
             emit.loop(builder, n_shares, 1, [], share)

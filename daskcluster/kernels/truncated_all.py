@@ -12,7 +12,7 @@ import numpy as np
 
 from daskcluster.kernels.jit import STAMP, kernel
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_block, pack_few
-from daskcluster.kernels.truncated_lanes import keep_least
+from daskcluster.kernels.truncated_keep import keep_least
 from daskcluster.kernels.truncated_posteriors import weigh
 from daskcluster.kernels.truncated_sums import add_block, add_scratch
 from daskcluster.kernels.truncated_tile import BLOCK, listed_distances, listed_tile_for

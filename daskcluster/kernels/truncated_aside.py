@@ -41,27 +41,27 @@ class Space(NamedTuple):
 
 
 @kernel
-def list_own(taken, here, g, first, sets, mark, number, aside, pairs):  # type: ignore[no-untyped-def]
+def list_own(own, here, g, first, mark, number, aside, pairs):  # type: ignore[no-untyped-def]
     """List pairs of rows and members of their own sets that are not marked with cluster g.
 
-    OUT: pairs (see `pair_distances`), of which the number is returned; number, from run `first` on; and
-    aside, how many each row has. No branches.
+    `own` has the sets of a block, in runs of the block by rank. OUT: pairs (see `pair_distances`), of which
+    the number is returned; number, from run `first` on; and aside, how many each row has. No branches,
+    and no row waits for another's.
 
-    A set has no member twice, so nothing has to be noted. Unsigned indices spare the check for
-    negative ones.
+    A set has no member twice, so nothing has to be noted; the nearest member is g itself, which is marked
+    if there is a list. Unsigned indices spare the check for negative ones.
     """
-    block, q = taken.shape[0], sets.shape[1]
-    flat, wanted, n_pairs = sets.reshape(sets.size), np.int32(g + 1), np.int64(0)
-    for r in range(here):
-        before, slot, at = n_pairs, first * block + r, taken[r] * q
-        for a in range(q):
-            c = flat[np.uint64(at + a)]
+    block, wanted, n_pairs = aside.shape[0], np.int32(g + 1), np.int64(0)
+    aside[:] = 0
+    for a in range(1 if first else 0, own.shape[0] // block):
+        for r in range(here):
+            c = own[np.uint64(a * block + r)]
             fresh = np.int64(mark[np.uint64(c)] != wanted)
+            slot = (first + aside[np.uint64(r)]) * block + r
             number[np.uint64(slot)] = c
             pairs[np.uint64(n_pairs)] = (slot << SLOT_BITS) | np.int64(c)
             n_pairs += fresh
-            slot += block * fresh
-        aside[r] = n_pairs - before
+            aside[np.uint64(r)] += fresh
     return n_pairs
 
 

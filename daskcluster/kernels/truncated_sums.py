@@ -83,12 +83,12 @@ def _build_add_block(block: int, stamp: int) -> Any:
                         )
         if low_firsts.shape[0] > 0:
             add_rows(
-                x, taken, here, d, factors, posterior, best, index, count, scale, add, squares,
+                x, taken, here, d, factors, posterior, best, index, count, scale, add, squares, False,
                 shifts, both, firsts, low_firsts, totals, shares, places, block, 1,
             )  # fmt: skip
         else:
             add_rows(
-                x, taken, here, d, factors, posterior, best, index, count, scale, add, squares,
+                x, taken, here, d, factors, posterior, best, index, count, scale, add, squares, False,
                 shifts, both, firsts, firsts, totals, shares, places, block, 0,
             )  # fmt: skip
 

@@ -6,10 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from numba import njit
 
-from daskcluster.kernels import truncated_all, truncated_apart, truncated_tile
+from daskcluster.kernels import truncated_all, truncated_apart, truncated_keep, truncated_tile
 from daskcluster.kernels.by_label import group_by_label
 from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.row_block import aligned
 from daskcluster.kernels.truncated import Told, draw_sets, step_kernel
 from daskcluster.kernels.truncated_aside import Costs, Space
 from daskcluster.kernels.truncated_neighbours import learn_neighbours, neighbour_lists
@@ -30,6 +32,7 @@ def plain_costs(means):
 def step(X, means, sets, neighbours, *, sharpness=0.5, learn=1, drawn=None, row=False):
     """Run one step; return bounds, moments, what was told, the pairs, and the number of distances."""
     n, d = X.shape
+    order = np.argsort(sets[:, 0], kind="stable")  # rows are visited by their nearest clusters
     k, g = neighbours.shape
     height = listed_tile_for(X.dtype).height
     width = -(-g * g // height) * height
@@ -53,7 +56,9 @@ def step(X, means, sets, neighbours, *, sharpness=0.5, learn=1, drawn=None, row=
         X, np.empty(0), sets, plain_costs(means), sharpness, 0.0,
         Space(lists, sizes, near, drawn), told, (new_table(64), used), grids, moments, bounds, learn,
     )  # fmt: skip
-    return bounds, moments, told, table, computed
+    by_row = np.empty(n)
+    by_row[order] = bounds
+    return by_row, moments, told, table, computed
 
 
 def searched(held, neighbours, drawn, row):
@@ -119,21 +124,22 @@ def test_what_a_step_tells_is_what_its_rows_have_seen():
         assert np.isclose(value / (1.5 * 2.0**52 / GRID), sums[key // k, key % k], atol=1e-5)
 
 
-def test_moments_and_bounds_are_those_of_the_posteriors():
-    X, means, sets, neighbours = problem()
+@pytest.mark.parametrize("d", [5, 43])
+def test_moments_and_bounds_are_those_of_the_posteriors(d):
+    X, means, sets, neighbours = problem(d=d)
     bounds, moments, _, _, _ = step(X, means, sets, neighbours, sharpness=0.7)
     squared = ((X[:, None] - means[sets]) ** 2).sum(axis=2)
     terms = np.exp(-0.7 * squared)
     assert np.allclose(bounds, np.log(terms.sum(axis=1)), rtol=1e-12)
     q = terms / terms.sum(axis=1, keepdims=True)
-    mass, first, second = np.zeros(40), np.zeros((40, 5)), np.zeros(40)
+    mass, first, second = np.zeros(40), np.zeros((40, d)), np.zeros(40)
     np.add.at(mass, sets, q)
     np.add.at(first, sets, q[:, :, None] * X[:, None])
     np.add.at(second, sets, q * squared)
     totals = moments.totals.reshape(40, 4)
     assert np.allclose(totals[:, 0] + totals[:, 2], mass, rtol=1e-10)
     assert np.allclose(totals[:, 1] + totals[:, 3], second, rtol=1e-10)
-    assert np.allclose((moments.firsts + moments.low_firsts).reshape(40, 5), first, atol=1e-10)
+    assert np.allclose((moments.firsts + moments.low_firsts).reshape(40, d), first, atol=1e-10)
 
 
 def test_the_cut_between_calls_does_not_show():
@@ -179,6 +185,37 @@ def test_all_clusters_give_exact_densities():
 
 
 # -- pieces ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def keeper():
+    _, vectors, width = listed_tile_for(np.dtype(np.float32))
+
+    @njit
+    def keep(near, number, first, count, best, index, q):
+        truncated_keep.keep_least(near, number, first, count, best, index, q, vectors, width)
+
+    return keep
+
+
+@pytest.mark.parametrize("q", [1, 2, 5, 6, 7, 12])  # in registers, and where those do not suffice
+def test_of_equal_costs_the_first_stays_ahead(keeper, q):
+    rng, block, n_seen = np.random.default_rng(q), truncated_tile.BLOCK, 40
+    near = aligned(n_seen * block, np.empty(0, np.float32))
+    near[:] = rng.integers(0, 9, n_seen * block)
+    near[::7] = np.inf
+    number = np.arange(n_seen * block, dtype=np.int32)
+    best = aligned(q * block, near)
+    best[:] = np.inf
+    index = np.full(q * block, -1, np.int32)
+    keeper(near, number, 0, 30, best, index, q)
+    keeper(near, number, 30, 10, best, index, q)
+    costs, names = near.reshape(n_seen, block), number.reshape(n_seen, block)
+    order = np.argsort(costs, axis=0, kind="stable")[:q]
+    expected = np.take_along_axis(costs, order, axis=0)
+    assert np.array_equal(best.reshape(q, block), expected)
+    found = np.where(np.isinf(expected), -1, np.take_along_axis(names, order, axis=0))
+    assert np.array_equal(index.reshape(q, block), found)
 
 
 def test_first_sets_are_distinct_and_uniform():
