@@ -66,6 +66,7 @@ class Gaps:
         self._halves = np.empty(0)
         self._between: np.ndarray | None = None
         self._measured: tuple[np.ndarray, np.ndarray] | None = None
+        self._all_measured: tuple[np.ndarray, np.ndarray] | None = None
 
     def of(self, centres: np.ndarray) -> np.ndarray:
         """Return `half_gaps` of centres that nobody changes in place."""
@@ -76,11 +77,22 @@ class Gaps:
     def between(self, centres: np.ndarray) -> np.ndarray:
         """Return `half_distances` of centres that nobody changes in place; `of` follows from them."""
         if self._centres is not centres or self._between is None:
-            halves = half_distances(centres)
+            halves = self._all_of(centres)
             least = halves.min(axis=1).astype(np.float64)
             self._halves = np.where(least < _MOST, least, 0.0)
             self._centres, self._between = centres, halves
         return self._between
+
+    def _all_of(self, centres: np.ndarray) -> np.ndarray:
+        if self._all_measured is not None:
+            before, halves = self._all_measured
+            moved = lengths(before, centres) * (1.0 + _SAFE)
+            left = halves - 0.5 * (moved[:, None] + moved)
+            if (left >= (1.0 - _WORN) * halves).all():
+                return np.nextafter(left.astype(np.float32), np.float32(-np.inf))
+        halves = half_distances(centres)
+        self._all_measured = centres, halves
+        return halves
 
     def _of(self, centres: np.ndarray) -> np.ndarray:
         if self._measured is not None:

@@ -148,7 +148,8 @@ def lloyd_step(
 
 def squared_movement(before: np.ndarray, after: np.ndarray) -> float:
     """Return the sum of squares of what all centres moved, in float64."""
-    return float(((after.astype(np.float64) - before) ** 2).sum())
+    gaps = np.subtract(after, before, dtype=np.float64)
+    return float(np.square(gaps, out=gaps).sum())
 
 
 def updated(statistics: KMeansStatistics, centres: np.ndarray, *, unit: bool) -> np.ndarray:
@@ -171,8 +172,10 @@ def inertia_from(statistics: KMeansStatistics, centres: np.ndarray, rows: Scaled
     """
     origin = rows.origin.astype(np.float64)
     weights = statistics.weights
-    sums = statistics.totals - weights[:, None] * origin
-    moved = centres.astype(np.float64) - origin
-    inner = float((sums * moved).sum())
-    outer = float((weights * (moved * moved).sum(axis=1)).sum())
+    # In place: between two short rounds these are what takes time.
+    sums = weights[:, None] * origin
+    np.subtract(statistics.totals, sums, out=sums)
+    moved = np.subtract(centres, origin, dtype=np.float64)
+    inner = float(np.multiply(sums, moved, out=sums).sum())
+    outer = float((weights * np.square(moved, out=moved).sum(axis=1)).sum())
     return max(0.0, rows.known().total_spread - 2.0 * inner + outer)

@@ -215,8 +215,8 @@ def score_margin(centres: np.ndarray, offset: np.ndarray, scale: Scale) -> np.nd
     ndarray of shape (2,), float64
         Slope and constant; infinite where scores might overflow.
     """
-    gaps = centres.astype(np.float64) - offset
-    far = float(np.sqrt((gaps * gaps).sum(axis=1).max()))
+    gaps = np.subtract(centres, offset, dtype=np.float64)
+    far = float(np.sqrt(np.square(gaps, out=gaps).sum(axis=1).max()))
     unit = float(np.finfo(centres.dtype).eps) / 2
     slope = 4.04 * (centres.shape[1] + 4) * unit * far
     largest = far + float(np.linalg.norm(scale.max_abs)) + float(np.linalg.norm(offset))

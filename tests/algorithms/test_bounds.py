@@ -69,6 +69,25 @@ def test_gaps_are_never_too_large(dtype, shift):
     assert np.all(gaps.of(centres) <= true.min(axis=1) / 2)
     assert np.median(true.min(axis=1) / 2 - gaps.of(centres)) < 1e-2
 
+    near = (centres + 1e-3 * rng.standard_normal(centres.shape)).astype(dtype)
+    wide = near.astype(float)
+    true = np.sqrt(((wide[:, None] - wide[None]) ** 2).sum(axis=2)) / 2
+    np.fill_diagonal(true, np.inf)
+    assert np.all(gaps.between(near) <= true)
+    assert np.all(gaps.of(near) <= true.min(axis=1))
+    assert np.median(true.min(axis=1) - gaps.of(near)) < 1e-2
+    assert gaps.between(near) is gaps.between(near)
+
+
+def test_gaps_are_measured_anew_where_they_may_have_gone():
+    centres = np.random.default_rng(8).standard_normal((20, 6)).astype(np.float32)
+    gaps = Gaps()
+    first = gaps.between(centres)
+    little = gaps.between(centres + np.float32(1e-5))
+    assert np.all(little[np.isfinite(first)] < first[np.isfinite(first)])
+    far = centres[::-1].copy()
+    assert np.array_equal(gaps.between(far), half_distances(far))
+
 
 def test_gaps_of_a_single_centre_prove_nothing():
     alone = np.ones((1, 2), np.float32)
