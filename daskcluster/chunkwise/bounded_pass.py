@@ -26,6 +26,9 @@ from daskcluster.kernels.bounds import OWN
 from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.tile import nearest
 
+_PIECE_ROWS = 1 << 15
+"""Rows that are looked at together: those that fail take some 40 bytes each, beside their state."""
+
 _SAMPLED = 2048
 """Rows, about, that stand for all while it is searched how much the bounds to keep have left."""
 _OCTAVES, _HALVINGS = 24.0, 9
@@ -93,16 +96,20 @@ class BoundedPass:
         if prepared.panels.tile == PORTABLE:
             _revise_plainly(chunk, prepared, into, state)
             return
-        failing = self.failing(prepared, state, prepared.margin)
-        recent = state.screened(prepared.turn)
-        if recent is not None:
-            failing = _unkept(failing, recent, state)
-        some = gathered(chunk, failing, unit=prepared.params.unit)
-        self._revise_all(some, prepared, into, state)
+        recent, n_failing = state.screened(prepared.turn), 0
+        for first in range(0, chunk.n_rows, _PIECE_ROWS):
+            last = min(first + _PIECE_ROWS, chunk.n_rows)
+            part = state.rows(first, last)
+            failing = self.failing(prepared, part, prepared.margin)
+            if recent is not None:
+                failing = _unkept(failing, recent, part)
+            some = gathered(chunk.slice(first, last), failing, unit=prepared.params.unit)
+            self._revise_all(some, prepared, into, part)
+            n_failing += len(failing)
         if recent is not None:
             room = recent.room(chunk, state.first)
             # If more fail than there is room for, the chunk will be wanted again in any case.
-            if room > 0 and len(failing) <= room:
+            if room > 0 and n_failing <= room:
                 soonest = self._soonest(prepared, state, room)
                 recent.replace(chunk, state.first, soonest)
 

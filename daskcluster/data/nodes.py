@@ -189,17 +189,21 @@ def read_chunk(
 ) -> Any:
     """Return ``array[index]``, with an error that names the place of a chunk that cannot be read.
 
+    It is read-only where it is one chunk, as that was decoded.
+
     Parameters
     ----------
     array : zarr.Array
-    index : slice, or tuple of slices
+    index : slice, or tuple of slices and int
     where : str
         For messages.
     location : Location, optional
         Of the array, if it has one: where that is a remote store, a read that fails is made again.
     """
+    from daskcluster.data.adopted import read_adopted
+
     try:
-        return patiently(lambda: array[index], location, damaged=True)
+        return patiently(lambda: read_adopted(array, index), location, damaged=True)
     except (DaskClusterError, MemoryError, KeyboardInterrupt):
         raise
     except OSError as error:

@@ -2,19 +2,102 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Self, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 WINDOW_BYTES = 32 << 20
-"""Decoded bytes that may be read ahead of a consumer."""
+"""Decoded bytes that may be read ahead in a process: its consumers share them."""
 
 LEAST_AHEAD = 2
 """Blocks in flight however large they are, so that reading and computing overlap."""
+
+
+class Share:
+    """A consumer's part of the window of this process, from ``with`` on.
+
+    A reader holds a block as it is stored and as it is decoded. So there is one reader at a time for each
+    consumer, and one more; but readers that hide latency do not wait for each other.
+
+    Parameters
+    ----------
+    n_readers : int
+        Of the consumer. More than `LEAST_AHEAD` have latency to hide: they all get a block, as long as the
+        window would be wide enough for these alone.
+    """
+
+    _changed = threading.Condition()
+    _consumers = 0
+    _reading = 0
+
+    def __init__(self, n_readers: int) -> None:
+        self._n_readers = n_readers
+        self._most = max(LEAST_AHEAD, n_readers)
+
+    def __enter__(self) -> Self:
+        with Share._changed:
+            Share._consumers += 1
+            Share._changed.notify()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with Share._changed:
+            Share._consumers -= 1
+
+    def has_room(self, n_blocks: int, n_bytes: int) -> bool:
+        """Return True if one more may be read, beside those that are in flight."""
+        if n_blocks >= self._most:
+            return False
+        hides_latency = n_blocks < self._n_readers and n_bytes < WINDOW_BYTES
+        return hides_latency or n_bytes < WINDOW_BYTES // Share._consumers
+
+    def took(self) -> None:
+        """Hear that a block was taken: one more may be in flight from now on."""
+        # Not all at once: consumers that begin together would each find itself alone.
+        self._most += 1
+
+    def read(self, read: Callable[[T], R], job: T) -> R:
+        """Return ``read(job)``, in its turn."""
+        if self._n_readers > LEAST_AHEAD:
+            return read(job)
+        with Share._changed:
+            Share._changed.wait_for(lambda: Share._reading <= Share._consumers)
+            Share._reading += 1
+        try:
+            return read(job)
+        finally:
+            with Share._changed:
+                Share._reading -= 1
+                Share._changed.notify()
+
+
+class Fixed:
+    """A window of its own, of so many bytes."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self._n_bytes = n_bytes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def has_room(self, n_blocks: int, n_bytes: int) -> bool:
+        """Return True if one more may be read, beside those that are in flight."""
+        return n_bytes < self._n_bytes
+
+    def took(self) -> None:
+        """Hear that a block was taken."""
+
+    def read(self, read: Callable[[T], R], job: T) -> R:
+        """Return ``read(job)``, at once."""
+        return read(job)
 
 
 def read_ahead(
@@ -23,7 +106,7 @@ def read_ahead(
     size: Callable[[T], int],
     *,
     n_threads: int = 1,
-    window_bytes: int = WINDOW_BYTES,
+    window_bytes: int | None = None,
 ) -> Iterator[R]:
     """Yield ``read(job)`` for every job, in order, with a window of jobs running ahead.
 
@@ -38,7 +121,7 @@ def read_ahead(
     n_threads : int
         Jobs that are read at the same time; more than one hides latency.
     window_bytes : int
-        Bytes in flight, at least two jobs.
+        Bytes in flight, at least two jobs. Default: a share of the window of this process.
 
     Notes
     -----
@@ -55,23 +138,27 @@ def read_ahead(
     in_flight = 0
     exhausted = False
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="daskcluster-read")
-    try:
-        while True:
-            while not exhausted and (in_flight < window_bytes or len(pending) < LEAST_AHEAD):
-                try:
-                    job = next(jobs)
-                except StopIteration:
-                    exhausted = True
-                    break
-                pending.append((pool.submit(read, job), size(job)))
-                in_flight += pending[-1][1]
-            if not pending:
-                return
-            future, taken = pending.popleft()
-            result = future.result()
-            in_flight -= taken
-            del future  # the block belongs to the consumer alone
-            yield result
-            del result
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    with Share(n_threads) if window_bytes is None else Fixed(window_bytes) as window:
+        try:
+            while True:
+                while not exhausted and (
+                    len(pending) < LEAST_AHEAD or window.has_room(len(pending), in_flight)
+                ):
+                    try:
+                        job = next(jobs)
+                    except StopIteration:
+                        exhausted = True
+                        break
+                    pending.append((pool.submit(window.read, read, job), size(job)))
+                    in_flight += pending[-1][1]
+                if not pending:
+                    return
+                future, taken = pending.popleft()
+                result = future.result()
+                in_flight -= taken
+                window.took()
+                del future  # the block belongs to the consumer alone
+                yield result
+                del result
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)

@@ -24,7 +24,12 @@ from daskcluster.engine.tasks import output_blocks
 from daskcluster.engine.units import Unit
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
-from daskcluster.host import MOST_KEPT_BLOCK, host_memory, keep_no_blocks_over
+from daskcluster.host import (
+    MOST_KEPT_BLOCK,
+    give_back_memory,
+    host_memory,
+    keep_no_blocks_over,
+)
 from daskcluster.typing import Dataset, Range, Reachable, Sink
 
 T = TypeVar("T")
@@ -212,6 +217,8 @@ class LocalPlacement(Placement):
         if self._stamps.pop(name, None) is not None:
             for place in self._places:
                 place.drop_state()
+            if not self.dataset.in_memory:
+                give_back_memory()  # partitions may become resident in its stead
             self._reserve_state(0)
 
     def map_rows(

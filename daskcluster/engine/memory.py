@@ -19,6 +19,7 @@ BASELINE_BYTES = 310 * 1024**2
 """Resident size of a process that has imported the libraries, with pandas and pyarrow, which scikit-learn
 imports where they are installed (50 MB), and compiled nothing yet."""
 READ_AHEAD_BYTES = 32 * 1024**2
+"""Of a thread that has latency to hide; others share the window of their process, and take less."""
 RESIDENT_SHARE = 0.5
 """Share of the limit that baseline, state and resident partitions may fill together."""
 

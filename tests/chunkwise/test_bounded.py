@@ -60,6 +60,23 @@ def test_wanted_chunks_give_what_the_whole_unit_gives(kind: str, name: str) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_rows_looked_at_in_pieces_give_what_all_together_give(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = problem("weighted float32")
+    states: list[BoundState] = []
+    for reduction, params in wandering(task, kind, 0):
+        prepared = reduction.prepare(params)
+        states = states or [reduction.fresh(task.chunk.n_rows, prepared) for _ in range(2)]
+        expected = whole(task, reduction, prepared, states[0])
+        with monkeypatch.context() as patch:
+            patch.setattr("daskcluster.chunkwise.bounded_pass._PIECE_ROWS", 100)
+            found = whole(task, reduction, prepared, states[1])
+        assert same(kind, found, expected)
+        assert same_state(kind, *states)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_kept_rows_save_reading(kind: str) -> None:
     task = problem("float32")
     read = {}

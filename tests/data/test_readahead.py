@@ -6,13 +6,14 @@ import gc
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
 
 from daskcluster.data.open import open_dataset
-from daskcluster.data.readahead import read_ahead
+from daskcluster.data.readahead import WINDOW_BYTES, read_ahead
 
 
 def readers() -> list[threading.Thread]:
@@ -137,3 +138,70 @@ def test_blocks_are_not_kept_alive() -> None:
         del block
         most = max(most, sum(ref() is not None for ref in alive))
     assert most <= 4
+
+
+def noted(drawn: list[int]) -> Iterator[int]:
+    for job in range(1000):
+        drawn.append(job)
+        yield job
+
+
+def in_flight(stream: Iterator[int], drawn: list[int]) -> int:
+    """Take some jobs; return how many more have been drawn."""
+    last = [next(stream) for _ in range(20)][-1]
+    return len(drawn) - 1 - last
+
+
+@pytest.mark.parametrize(("n_threads", "shared"), [(2, 3), (6, 5)])
+def test_consumers_share_the_window_of_the_process(n_threads: int, shared: int) -> None:
+    """Six readers hide latency: they all get a block, the one that was taken among them."""
+
+    def blocks(drawn: list[int]) -> Any:
+        return read_ahead(
+            noted(drawn), lambda job: job, lambda _: WINDOW_BYTES // 8, n_threads=n_threads
+        )
+
+    alone: list[int] = []
+    both: list[int] = []
+    with closing(blocks(alone)) as first:
+        assert in_flight(first, alone) == 7
+        with closing(blocks(both)) as second:
+            assert in_flight(second, both) == in_flight(first, alone) == shared
+        assert in_flight(first, alone) == 7
+
+
+def test_the_window_opens_block_by_block() -> None:
+    drawn: list[int] = []
+    with closing(read_ahead(noted(drawn), lambda job: job, lambda _: 1)) as stream:  # type: ignore[type-var]
+        assert [(next(stream), len(drawn)) for _ in range(4)] == [(0, 2), (1, 4), (2, 6), (3, 8)]
+
+
+@pytest.mark.parametrize(("n_threads", "at_once"), [(2, 3), (4, 8)])
+def test_readers_without_latency_take_turns(n_threads: int, at_once: int) -> None:
+    """Two consumers have three readers at work, as each holds a block in two forms; of buckets, all."""
+    begun, go = threading.Semaphore(0), threading.Event()
+    most, at_work, lock = 0, 0, threading.Lock()
+
+    def read(job: int) -> int:
+        nonlocal most, at_work
+        with lock:
+            at_work += 1
+            most = max(most, at_work)
+        begun.release()
+        assert go.wait(30)
+        with lock:
+            at_work -= 1
+        return job
+
+    def consume() -> None:
+        assert list(read_ahead(range(40), read, size, n_threads=n_threads)) == list(range(40))
+
+    consumers = [threading.Thread(target=consume) for _ in range(2)]
+    for consumer in consumers:
+        consumer.start()
+    for _ in range(at_once):
+        assert begun.acquire(timeout=30)
+    go.set()
+    for consumer in consumers:
+        consumer.join()
+    assert most == at_once

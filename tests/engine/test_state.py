@@ -56,6 +56,18 @@ def test_state_outlasts_passes_of_other_verbs(
     assert rebuilt(tmp_path, 1) == rebuilt(tmp_path, 2) == 0
 
 
+def test_state_given_up_goes_back_to_the_system_where_rows_may_take_its_place(
+    dataset: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given: list[bool] = []
+    monkeypatch.setattr("daskcluster.engine.local.give_back_memory", lambda: given.append(True))
+    for rows, times in ((dataset.to_numpy(), 0), (dataset, 1)):
+        with LocalEngine(2).place(open_dataset(rows)) as placed:
+            placed.map_state(r.NOTED, {"calls": 0, "folder": str(tmp_path)})
+            placed.drop_state("noted")
+        assert len(given) == times
+
+
 def test_dropped_state_starts_anew(
     engine: Engine, dataset: Any, integers: np.ndarray, tmp_path: Path
 ) -> None:
