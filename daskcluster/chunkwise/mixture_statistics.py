@@ -58,11 +58,11 @@ class PairSums:
     used: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def combine(self, other: PairSums) -> PairSums:
-        self._add(other.table)
+        self._add(other.table, int(other.used[0]))
         return self
 
-    def _add(self, pairs: np.ndarray) -> None:
-        self.table = with_room(self.table, self.used, int((pairs[:, 0] >= 0).sum()))
+    def _add(self, pairs: np.ndarray, n_pairs: int) -> None:
+        self.table = with_room(self.table, self.used, n_pairs)
         merge_pairs(self.table, self.used, pairs)
 
     def __getstate__(self) -> dict[str, np.ndarray]:
@@ -70,7 +70,7 @@ class PairSums:
 
     def __setstate__(self, state: dict[str, np.ndarray]) -> None:
         self.table, self.used = new_table(_FIRST_ROOM), np.zeros(1, np.int64)
-        self._add(state["pairs"])
+        self._add(state["pairs"], len(state["pairs"]))
 
 
 @dataclass

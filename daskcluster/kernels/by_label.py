@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from daskcluster.kernels.jit import kernel
 
 
@@ -25,14 +27,17 @@ def group_by_label(labels, order, starts):  # type: ignore[no-untyped-def]
     >>> order, starts
     (array([1, 0, 2]), array([0, 1, 3]))
     """
+    # Unsigned indices spare the check for negative ones.
     starts[:] = 0
     for i in range(labels.shape[0]):
-        starts[labels[i] + 1] += 1
+        starts[np.uint64(labels[i] + 1)] += 1
     for j in range(starts.shape[0] - 1):
         starts[j + 1] += starts[j]
     for i in range(labels.shape[0]):
-        order[starts[labels[i]]] = i
-        starts[labels[i]] += 1
+        label = np.uint64(labels[i])
+        at = starts[label]
+        order[np.uint64(at)] = i
+        starts[label] = at + 1
     # Every start has moved on to the next one.
     for j in range(starts.shape[0] - 1, 0, -1):
         starts[j] = starts[j - 1]

@@ -10,23 +10,28 @@ from daskcluster.kernels.jit import STAMP, kernel
 
 
 @kernel
-def _place(members, size, wanted):  # type: ignore[no-untyped-def]
-    """Return where `wanted` stands among the first `size` members, -1 if it does not."""
-    for j in range(size):
-        if members[j] == wanted:
-            return j
-    return -1
+def _place(members, start, stop, wanted):  # type: ignore[no-untyped-def]
+    """Return where `wanted` stands in ``members[start:stop]``, -1 if it does not.
+
+    All are looked at, without a branch: most of those that are asked for are on no list.
+    """
+    found = -1
+    for j in range(start, stop):
+        found = j if members[np.uint64(j)] == wanted else found
+    return found
 
 
 @kernel
-def _insert(other, mean, found, best):  # type: ignore[no-untyped-def]
-    """Insert a cluster by its mean, ties by its number, behind the first."""
-    g = found.shape[0]
+def _insert(other, mean, c, found, best):  # type: ignore[no-untyped-def]
+    """Insert a cluster into row c by its mean, ties by its number, behind the first."""
+    g = found.shape[1]
+    if mean > best[c, g - 1]:
+        return
     for j in range(1, g):
-        if mean < best[j] or (mean == best[j] and other < found[j]):
+        if mean < best[c, j] or (mean == best[c, j] and other < found[c, j]):
             for b in range(g - 1, j, -1):
-                best[b], found[b] = best[b - 1], found[b - 1]
-            best[j], found[j] = mean, other
+                best[c, b], found[c, b] = best[c, b - 1], found[c, b - 1]
+            best[c, j], found[c, j] = mean, other
             return
 
 
@@ -53,23 +58,30 @@ def _build_learn(stamp: int) -> Any:
         _ = stamp
         k, g = old.shape
         found, best = np.full((k, g), -1, np.int32), np.full((k, g), np.inf)
-        more, n_more = np.zeros(lists.shape), np.zeros(lists.shape, np.int64)
+        more, n_more = np.zeros(lists.size), np.zeros(lists.size, np.int64)
+        members, width = lists.reshape(lists.size), lists.shape[1]
         for c in range(k):
             found[c, 0], best[c, 0] = c, -np.inf
         for at in range(table.shape[0]):
-            c, other = table[at, 0] // k, np.int32(table[at, 0] % k)
-            if table[at, 0] < 0 or other == c:
+            key = table[at, 0]
+            if key < 0:
                 continue
-            j = _place(lists[c], sizes[c] if counts[c] else 0, other)
+            c = key // k
+            other = np.int32(key - c * k)
+            if other == c:
+                continue
+            start = c * width
+            j = _place(members, start, start + width if counts[c] else start, other)
             if j < 0:
-                _insert(other, table[at, 1] / table[at, 2], found[c], best[c])
+                _insert(other, table[at, 1] / table[at, 2], c, found, best)
             else:
-                more[c, j], n_more[c, j] = table[at, 1], table[at, 2]
+                more[j], n_more[j] = table[at, 1], table[at, 2]
         for c in range(k):
             for j in range(sizes[c] if counts[c] else 0):
                 if lists[c, j] != c:
-                    mean = (sums[c, j] * unit + more[c, j]) / (counts[c] + n_more[c, j])
-                    _insert(lists[c, j], mean, found[c], best[c])
+                    at = c * width + j
+                    mean = (sums[c, j] * unit + more[at]) / (counts[c] + n_more[at])
+                    _insert(lists[c, j], mean, c, found, best)
             _fill(found[c], old[c])
         return found
 
