@@ -195,15 +195,16 @@ class AutoAssignment:
             runs = _sample(self._rows, _LONGEST_RUN if self._reads else _MOST_RUN)
             runs = runs if self._reads else [np.concatenate(runs)]
             self._scouts = [
-                _Scout(self._rows, kind, runs, self._gaps)
-                for kind in self._allowed
-                if kind is not Bounds.YINYANG or self._may_gain_by_groups(shape)
+                _Scout(self._rows, kind, runs, self._gaps) for kind in self._hopeful(shape)
             ]
         return {scout.kind: _cost(scout.kind, shape, scout(centres)) for scout in self._scouts}
 
-    def _may_gain_by_groups(self, shape: Shape) -> bool:
-        # Where single centres may have bounds, those of groups are slower.
-        return Bounds.ELKAN not in self._allowed and shape.may_gain_by_groups()
+    def _hopeful(self, shape: Shape) -> list[Bounds]:
+        """Return the kinds that may win: where single centres may have bounds, these."""
+        if Bounds.ELKAN in self._allowed:
+            return [Bounds.ELKAN]
+        groups = shape.may_gain_by_groups()
+        return [kind for kind in self._allowed if kind is not Bounds.YINYANG or groups]
 
     def _shape(self, centres: np.ndarray) -> Shape:
         k, d = centres.shape

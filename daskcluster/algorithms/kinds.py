@@ -44,15 +44,15 @@ class Bounds(enum.StrEnum):
         return 8 + 4 * -(-n_clusters // group_size(n_clusters, dtype))
 
 
-_SMALL_SHARE = 1 / 8
+_SMALL_SHARE, _FEW_CENTRES = 1 / 8, 64
 _LESS = (Bounds.ELKAN, Bounds.YINYANG, Bounds.HAMERLY)
 
 
 def automatic(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> tuple[Bounds, ...]:
     """Return the kinds that are worth trying.
 
-    Those of single centres are the fastest of rows that are long beside them, and only there: at most
-    an eighth of a row.
+    Those of single centres are the fastest where these are few and rows are long beside the bounds, and
+    only there: at most 64 centres, and an eighth of a row.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def automatic(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> tuple[B
     ['hamerly', 'yinyang', 'elkan']
     """
     room = _SMALL_SHARE * n_features * dtype.itemsize
-    fits = Bounds.ELKAN.row_bytes(n_clusters, dtype) <= room
+    fits = n_clusters <= _FEW_CENTRES and Bounds.ELKAN.row_bytes(n_clusters, dtype) <= room
     return (Bounds.HAMERLY, Bounds.YINYANG, *((Bounds.ELKAN,) if fits else ()))
 
 

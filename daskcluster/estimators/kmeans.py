@@ -32,8 +32,8 @@ class KMeans(KMeansEstimator):
         All give the same result to the bit. ``"lloyd"`` looks at every row and centre in each iteration;
         the others keep bounds of distances and skip rows whose label cannot change: one lower bound a
         row (hamerly), one for each group of about ten centres (yinyang), or one for each centre (elkan).
-        ``"auto"`` changes between them as the fit goes on; elkan is among them where the bounds of a row
-        take an eighth of its bytes at most. Sparse rows always take lloyd.
+        ``"auto"`` changes between them as the fit goes on; it takes elkan for up to 64 centres whose bounds
+        are an eighth of a row's bytes at most. Sparse rows always take lloyd.
     max_iter : int
         Centre updates at most; 0 keeps the initial centres.
     tol : float
