@@ -130,6 +130,9 @@ class Dispatch:
                     self._send(Batch(lane, head, is_head=True))
                 else:
                     self._feed(lane)
+            # From now on a tail waits behind the task that a lane works on, and no lane for a round trip.
+            for lane in self._tails.heads:
+                self._feed(lane)
             while self._flying or self._send_rest() or self._send_suspect():
                 for future in self._next():
                     self._settle(future)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 TAIL_SHARE = 10
-"""A lane is sent its list less a tenth; the rest is handed out when lanes finish."""
+"""A lane is sent its list less a tenth; the rest is handed out as lanes finish."""
 LEAST_TAIL_SECONDS = 0.02
 """Tails that take less are not worth a round trip to the scheduler."""
 TAIL_TASK_SECONDS = 0.002
@@ -139,7 +139,7 @@ class Homes:
 
 
 class Tails:
-    """The tasks of a pass: a head for every lane, and tails that are handed out as lanes finish.
+    """The tasks of a pass: a head for every lane, and tails that are handed out as lanes get on.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class Tails:
         return Tails(self.heads, self._left, stay=self._stay)
 
     def take(self, lane: Lane) -> tuple[int, ...]:
-        """Return the next partitions for a lane that is idle: its own, else those of the longest tail.
+        """Return the next partitions for a lane: its own, else those of the longest tail.
 
         Half of an even share each time, so that the last pieces are small.
         """
@@ -224,7 +224,7 @@ def least_tail_seconds(n_lanes: int) -> float:
 
 
 def _has_help(homes: Homes, lane: Lane, stay: bool) -> bool:
-    return not stay or sum(other.worker == lane.worker for other in homes.lists) > 1
+    return any(other != lane and (not stay or other.worker == lane.worker) for other in homes.lists)
 
 
 def _tail_length(homes: Homes, lane: Lane, own: Sequence[int]) -> int:

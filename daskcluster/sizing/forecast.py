@@ -146,7 +146,7 @@ def count_tasks(work: PassWork, cluster: Cluster, compute: float) -> int:
     """Return how many tasks a pass has: a head for every lane, and tails that are worth a round trip."""
     lanes = min(cluster.lanes, work.partitions)
     home = work.partitions // lanes
-    if home < _LEAST_HOME:
+    if lanes == 1 or home < _LEAST_HOME:
         return lanes
     tail = max(1, home // TAIL_SHARE)
     if compute * tail / home < least_tail_seconds(lanes):

@@ -103,6 +103,19 @@ def test_every_partition_is_settled_once() -> None:
     assert [batch.is_head for batch in cluster.sent] == [True, True, False, False]
 
 
+def test_a_tail_waits_behind_the_task_that_a_lane_works_on() -> None:
+    before: list[list[Lane]] = []
+
+    class Watched(FakeCluster):
+        def land(self, batch: Batch, outcome: Outcome, future: Any) -> None:
+            before.append([one.lane for one in self.sent])
+            super().land(batch, outcome, future)
+
+    Watched(fine).run(Tails({A: (0,), B: (1,)}, {A: (2, 3), B: (4, 5)}))
+    assert before[0] == [A, B, A, B]
+    assert [len(sent) for sent in before] == [4, 5, 6, 6, 6, 6]
+
+
 def test_outcomes_that_arrive_together_are_fetched_together() -> None:
     both = threading.Barrier(2, timeout=30)
 
@@ -161,9 +174,10 @@ def test_what_waits_for_a_worker_that_has_gone_is_sent_to_another(
     cluster.run(two_lanes())
     assert sorted(cluster.settled) == list(range(8))
     assert [(batch.lane, batch.indices) for batch in cluster.sent if batch.sends] == [
-        (B, (0, 1, 2))
+        (B, (0, 1, 2)),
+        (B, (3,)),
     ]
-    assert len(cluster.cancelled) == 1
+    assert len(cluster.cancelled) == 2
 
 
 def test_what_no_lane_will_take_is_sent_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +307,7 @@ def test_errors_of_the_work_end_the_pass_and_cancel_the_rest() -> None:
     )
     with pytest.raises(ValueError, match="row 3 is NaN"):
         cluster.run(two_lanes())
-    assert [future.key for future in cluster.cancelled] == ["key-2"]
+    assert [future.key for future in cluster.cancelled] == ["key-2", "key-3", "key-4"]
 
 
 def test_errors_of_dask_are_passed_on() -> None:

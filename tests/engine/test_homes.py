@@ -132,6 +132,8 @@ def test_tails_whose_state_stays_go_to_lanes_of_their_worker() -> None:
 
 def test_short_lists_and_short_passes_have_no_tail() -> None:
     assert not Tails.cut(settled(n=3, a=1)).take(A)
+    assert not Tails.cut(settled(n=80, a=1)).take(A)  # nobody could help this lane
+    assert not Tails.cut(settled(n=6, a=1, b=1)).take(A)
     homes = settled(n=80, a=1, b=1)
     homes.learn({A: (4000, 0.02), B: (4000, 0.02)})
     assert not Tails.cut(homes).take(A)
