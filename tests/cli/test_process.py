@@ -40,6 +40,14 @@ def test_exit_codes_and_streams(here: Path) -> None:
     assert "Usage:" in err
 
 
+def test_the_package_can_be_run() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "daskcluster", "fit"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("Usage: python -m daskcluster fit")
+
+
 def test_two_processes_find_the_same_bits(here: Path, record: Any) -> None:
     fit = ("fit", "rows.zarr", "--n-clusters", "4", "--random-state", "3")
     record("convert", "rows.npy", "rows.zarr", "--chunk-rows", "100")
