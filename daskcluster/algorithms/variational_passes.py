@@ -103,7 +103,7 @@ class TruncatedPasses:
         self._saves = Saves(rows.placement, settings.truncation, begun.sets)
         self._rooted = settings.covariance_type == "isotropic"
         self._searched = False
-        self._n_uncounted = 0
+        self._n_uncounted = self._room = 0
 
     def first_cost(self, gaussians: Gaussians) -> float:
         """Search with a variance of one, and return the sum of the least squared distances (eq. 8)."""
@@ -157,6 +157,7 @@ class TruncatedPasses:
             self._saves.next(len(self._journal) + 1, save_to),
             learns=learns,
             rooted=self._rooted,
+            room=self._room,
         )
         found: MixtureStatistics = self._rows.placement.map_state(self._reduction, params)
         self._n_steps += 1
@@ -164,6 +165,10 @@ class TruncatedPasses:
         if self._saves.done(found.n_saved):
             self._journal.clear()
         if search is not None:
+            if (
+                self._rows.placement.shares_memory
+            ):  # else pairs come merged: more than one thread has
+                self._room = found.pairs.most_used
             self._learn_neighbours(found, search, gaussians)
         return found
 
@@ -174,7 +179,9 @@ class TruncatedPasses:
         rooted = self._rooted
         shift = MixtureGrids.of(self._rows.scale, gaussians, rooted=rooted).keys
         told = found.told_sums, found.told_counts, STEPS / shift
-        self.neighbours = learn_neighbours(lists, sizes, *told, found.pairs.table, self.neighbours)
+        self.neighbours = learn_neighbours(
+            lists, sizes, *told, found.pairs.listed(), self.neighbours
+        )
 
     def close(self) -> None:
         self._rows.placement.drop_state(self._reduction.name)

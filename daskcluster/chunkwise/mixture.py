@@ -114,6 +114,8 @@ class MixtureParams:
         Add up the moments of an M-step.
     rooted : bool
         Clusters are as near as the mean distance (not the mean cost) says.
+    room : int
+        Pairs of clusters that a thread makes room for before it has met any.
     """
 
     step: Step
@@ -125,6 +127,7 @@ class MixtureParams:
     save_to: SavedSets | None = None
     learns: bool = True
     rooted: bool = True
+    room: int = 0
 
 
 class _Ready:
@@ -217,6 +220,7 @@ class _Prepared:
             learns=params.learns and not quiet,
             tells=params.step.search is not None and not quiet,
             width=self.ready.lists.shape[1],
+            room=params.room,
         )
 
 

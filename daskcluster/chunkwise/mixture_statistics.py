@@ -11,7 +11,7 @@ from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.statistics import ExactScalar
 from daskcluster.kernels.arrays import aligned_zeros
 from daskcluster.kernels.truncated import Told
-from daskcluster.kernels.truncated_pairs import merge_pairs, new_table, with_room
+from daskcluster.kernels.truncated_pairs import list_pairs, merge_pairs, new_table, with_room
 from daskcluster.kernels.truncated_sums import MomentGrids, Moments
 
 _FIRST_ROOM = 1 << 10
@@ -52,25 +52,57 @@ def _both(shift: np.ndarray, n_rows: int) -> np.ndarray:
 
 @dataclass
 class PairSums:
-    """Sums of keys over pairs of clusters (c, other), sparse; see `truncated_pairs`."""
+    """Sums of keys over pairs of clusters (c, other), sparse; see `truncated_pairs`.
+
+    Attributes
+    ----------
+    table : ndarray, used : ndarray of shape (1,)
+        What the kernel adds to.
+    others : list of (table, used)
+        Of other threads. They are merged where they travel; who reads them here adds them up on the way.
+    """
 
     table: np.ndarray = field(default_factory=lambda: new_table(_FIRST_ROOM))
     used: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+    others: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+
+    @classmethod
+    def with_room(cls, n_pairs: int) -> PairSums:
+        """Return none, with room for so many."""
+        used = np.zeros(1, np.int64)
+        return cls(with_room(new_table(_FIRST_ROOM), used, n_pairs), used)
+
+    @property
+    def most_used(self) -> int:
+        """Pairs of the fullest table."""
+        return max(int(used[0]) for used in (self.used, *(used for _, used in self.others)))
 
     def combine(self, other: PairSums) -> PairSums:
-        self._add(other.table, int(other.used[0]))
+        self.others += [(other.table, other.used), *other.others]
         return self
 
-    def _add(self, pairs: np.ndarray, n_pairs: int) -> None:
-        self.table = with_room(self.table, self.used, n_pairs)
-        merge_pairs(self.table, self.used, pairs)
+    def listed(self) -> np.ndarray:
+        """Return keys, sums and counts, (n, 3) int64; a pair may be there once for each table."""
+        tables = [(self.table, self.used), *self.others]
+        ends = np.cumsum([0, *(int(used[0]) for _, used in tables)])
+        pairs = np.empty((ends[-1] + 1, 3), np.int64)
+        for (table, _), start in zip(tables, ends[:-1], strict=True):
+            list_pairs(table, start, pairs)
+        return pairs[:-1]
 
     def __getstate__(self) -> dict[str, np.ndarray]:
-        return {"pairs": self.table[self.table[:, 0] >= 0]}  # free slots do not travel
+        table, used = self.table, self.used
+        if self.others:
+            table, used = new_table(_FIRST_ROOM), np.zeros(1, np.int64)
+            for more, n_more in [(self.table, self.used), *self.others]:
+                table = with_room(table, used, int(n_more[0]))
+                merge_pairs(table, used, more)
+        return {"pairs": table[table[:, 0] >= 0]}  # free slots do not travel
 
     def __setstate__(self, state: dict[str, np.ndarray]) -> None:
-        self.table, self.used = new_table(_FIRST_ROOM), np.zeros(1, np.int64)
-        self._add(state["pairs"], len(state["pairs"]))
+        used, pairs = np.zeros(1, np.int64), state["pairs"]
+        self.table, self.used, self.others = with_room(new_table(1), used, len(pairs)), used, []
+        merge_pairs(self.table, self.used, pairs)
 
 
 @dataclass
@@ -102,7 +134,14 @@ class MixtureStatistics:
 
     @classmethod
     def zero(
-        cls, gaussians: Gaussians, *, two_grids: bool, learns: bool, tells: bool, width: int
+        cls,
+        gaussians: Gaussians,
+        *,
+        two_grids: bool,
+        learns: bool,
+        tells: bool,
+        width: int,
+        room: int = 0,
     ) -> MixtureStatistics:
         k, d = (gaussians.k if learns else 0), gaussians.d
         moments = Moments(
@@ -117,7 +156,7 @@ class MixtureStatistics:
             ExactScalar(),
             np.zeros((told, width)),
             np.zeros(told, np.int64),
-            PairSums(),
+            PairSums.with_room(room if tells else 0),
         )
 
     def told(self, shift: float, *, rooted: bool, kept: bool) -> Told:

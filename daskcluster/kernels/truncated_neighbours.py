@@ -6,33 +6,30 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.kernels.by_label import group_by_label
 from daskcluster.kernels.jit import STAMP, kernel
 
 
 @kernel
-def _place(members, start, stop, wanted):  # type: ignore[no-untyped-def]
-    """Return where `wanted` stands in ``members[start:stop]``, -1 if it does not.
+def _select(members, means, count, c, near, nearest):  # type: ignore[no-untyped-def]
+    """Keep those of the first `count` clusters whose means are least, ties by number, behind c itself.
 
-    All are looked at, without a branch: most of those that are asked for are on no list.
+    OUT: near and nearest (g,), means and numbers; -1 where there are too few.
     """
-    found = -1
-    for j in range(start, stop):
-        found = j if members[np.uint64(j)] == wanted else found
-    return found
-
-
-@kernel
-def _insert(other, mean, c, found, best):  # type: ignore[no-untyped-def]
-    """Insert a cluster into row c by its mean, ties by its number, behind the first."""
-    g = found.shape[1]
-    if mean > best[c, g - 1]:
-        return
-    for j in range(1, g):
-        if mean < best[c, j] or (mean == best[c, j] and other < found[c, j]):
-            for b in range(g - 1, j, -1):
-                best[c, b], found[c, b] = best[c, b - 1], found[c, b - 1]
-            best[c, j], found[c, j] = mean, other
-            return
+    g = near.shape[0]
+    near[0], near[1:] = -np.inf, np.inf
+    nearest[0], nearest[1:] = c, -1
+    for j in range(count):
+        mean, other, last = means[np.uint64(j)], members[np.uint64(j)], near[g - 1]
+        if other == c or not (mean < last or (mean == last and other < nearest[g - 1])):
+            continue
+        at = g - 1
+        while at > 1 and not near[at - 1] < mean:
+            if near[at - 1] == mean and nearest[at - 1] < other:
+                break
+            near[at], nearest[at] = near[at - 1], nearest[at - 1]
+            at -= 1
+        near[at], nearest[at] = mean, other
 
 
 @kernel
@@ -48,40 +45,50 @@ def _fill(found, old):  # type: ignore[no-untyped-def]
 
 
 def _build_learn(stamp: int) -> Any:
-    def learn_neighbours(lists, sizes, sums, counts, unit, table, old):  # type: ignore[no-untyped-def]
+    def learn_neighbours(lists, sizes, sums, counts, unit, pairs, old):  # type: ignore[no-untyped-def]
         """Return the clusters (k, g) with the least mean keys, each cluster itself first.
 
-        ``sums[c, j] / counts[c]`` is the mean over rows that stayed with c, in steps of 1 / `unit`; the
-        table has pairs of rows that came to it. A cluster without rows, and what is missing in a row of
-        the result, keeps `old`.
+        ``sums[c, j] / counts[c]`` is the mean over rows that stayed with c, in steps of 1 / `unit`; `pairs`
+        has those of rows that came to it, one pair perhaps several times. A cluster without rows, and what
+        is missing in a row of the result, keeps `old`.
         """
+        # Cluster by cluster, so that a pair is found by one look at what is known of its other cluster.
         _ = stamp
         k, g = old.shape
-        found, best = np.full((k, g), -1, np.int32), np.full((k, g), np.inf)
-        more, n_more = np.zeros(lists.size), np.zeros(lists.size, np.int64)
-        members, width = lists.reshape(lists.size), lists.shape[1]
+        n = pairs.shape[0]
+        found, near, nearest = np.empty((k, g), np.int32), np.empty(g), np.empty(g, np.int64)
+        home, order = np.empty(n, np.int32), np.empty(n, np.int64)
+        starts = np.empty(k + 1, np.int64)
+        for at in range(n):
+            home[at] = pairs[np.uint64(at), 0] // k
+        group_by_label(home, order, starts)
+        members, place = np.zeros(k + 1, np.int64), np.zeros(k, np.int64)
+        more, n_more, means = np.zeros(k + 1, np.int64), np.zeros(k + 1, np.int64), np.empty(k)
         for c in range(k):
-            found[c, 0], best[c, 0] = c, -np.inf
-        for at in range(table.shape[0]):
-            key = table[at, 0]
-            if key < 0:
-                continue
-            c = key // k
-            other = np.int32(key - c * k)
-            if other == c:
-                continue
-            start = c * width
-            j = _place(members, start, start + width if counts[c] else start, other)
-            if j < 0:
-                _insert(other, table[at, 1] / table[at, 2], c, found, best)
-            else:
-                more[j], n_more[j] = table[at, 1], table[at, 2]
-        for c in range(k):
-            for j in range(sizes[c] if counts[c] else 0):
-                if lists[c, j] != c:
-                    at = c * width + j
-                    mean = (sums[c, j] * unit + more[at]) / (counts[c] + n_more[at])
-                    _insert(lists[c, j], mean, c, found, best)
+            n_listed = np.int64(sizes[c]) if counts[c] else 0
+            for j in range(n_listed):
+                members[j], more[j], n_more[j] = lists[c, j], 0, 0
+                place[lists[c, j]] = j
+            size = n_listed
+            for i in range(starts[c], starts[c + 1]):
+                # Without a branch, as every other one would go wrong: a place is right if its member is.
+                pair = np.uint64(order[np.uint64(i)])
+                other = np.uint64(pairs[pair, 0] - c * k)
+                spot = np.uint64(place[other])
+                known = (spot < np.uint64(size)) & (members[spot] == np.int64(other))
+                spot = spot if known else np.uint64(size)
+                size += np.int64(not known)
+                sum_before, count_before = more[spot], n_more[spot]
+                members[spot], place[other] = other, spot
+                more[spot] = (sum_before if known else 0) + pairs[pair, 1]
+                n_more[spot] = (count_before if known else 0) + pairs[pair, 2]
+            for j in range(n_listed):
+                means[j] = (sums[c, j] * unit + more[j]) / (counts[c] + n_more[j])
+            for j in range(n_listed, size):
+                means[j] = more[j] / n_more[j]
+            _select(members, means, size, c, near, nearest)
+            for j in range(g):
+                found[c, j] = nearest[j]
             _fill(found[c], old[c])
         return found
 

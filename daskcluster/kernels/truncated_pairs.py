@@ -63,3 +63,14 @@ def with_room(table, used, more):  # type: ignore[no-untyped-def]
     larger, fresh = new_table(size), np.zeros(1, np.int64)
     merge_pairs(larger, fresh, table)
     return larger
+
+
+@kernel
+def list_pairs(table, start, pairs):  # type: ignore[no-untyped-def]
+    """Copy all pairs of a table to ``pairs[start:]``; `pairs` has a row more than it needs."""
+    # No branch: it would go wrong at every other slot.
+    at = start
+    for slot in range(table.shape[0]):
+        for j in range(3):
+            pairs[np.uint64(at), j] = table[np.uint64(slot), j]
+        at += 1 if table[np.uint64(slot), 0] >= 0 else 0

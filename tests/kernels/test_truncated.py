@@ -15,7 +15,13 @@ from daskcluster.kernels.row_block import aligned
 from daskcluster.kernels.truncated import Told, draw_sets, step_kernel
 from daskcluster.kernels.truncated_aside import Costs, Space
 from daskcluster.kernels.truncated_neighbours import learn_neighbours, neighbour_lists
-from daskcluster.kernels.truncated_pairs import add_pair, merge_pairs, new_table, with_room
+from daskcluster.kernels.truncated_pairs import (
+    add_pair,
+    list_pairs,
+    merge_pairs,
+    new_table,
+    with_room,
+)
 from daskcluster.kernels.truncated_sums import MomentGrids, Moments
 from daskcluster.kernels.truncated_tile import listed_tile_for
 from daskcluster.randomness import Key
@@ -259,6 +265,9 @@ def test_pairs_grow_and_merge_in_any_order():
     for key, value, count, _ in there:
         mask = keys[picks] == key
         assert (value, count) == (values[mask].sum(), mask.sum())
+    list_pairs(one, 2, pairs := np.full((len(there) + 3, 3), -7))
+    assert (pairs[:2] == -7).all()
+    assert np.array_equal(pairs[2:-1], there[:, :3])
 
 
 def test_neighbours_are_the_nearest_on_average():
@@ -269,16 +278,31 @@ def test_neighbours_are_the_nearest_on_average():
     sums, counts = np.zeros((k, 8)), np.zeros(k, np.int64)
     counts[0] = 2
     sums[0, :4] = [0.0, 8.0, 2.0, 4.0]  # means of 0's rows: 1 at 4, 2 at 1, 3 at 2
-    table, used = new_table(16), np.zeros(1, np.int64)
-    add_pair(table, used, 0 * k + 5, 3, 2)  # 5 at 1.5, of rows that came
-    add_pair(table, used, 0 * k + 3, 0, 8)  # 3 at (4 + 0) / (2 + 8) = 0.4
-    add_pair(table, used, 1 * k + 4, 7, 1)  # 1 has but this
-    found = learn_neighbours(lists, sizes, sums, counts, 1.0, table, old)
+    pairs = np.array([
+        [1 * k + 4, 7, 1],  # 1 has but this
+        [0 * k + 5, 1, 1], [0 * k + 5, 2, 1],  # 5 at 1.5, of rows that came, from two tables
+        [0 * k + 3, 0, 8],  # 3 at (4 + 0) / (2 + 8) = 0.4
+        [0 * k + 0, 0, 1],
+    ])  # fmt: skip
+    found = learn_neighbours(lists, sizes, sums, counts, 1.0, pairs, old)
     assert found[0].tolist() == [0, 3, 2]
     assert found[1].tolist() == [1, 4, 2]  # the rest is kept
     assert np.array_equal(found[2:], old[2:])
     assert (found[:, 0] == np.arange(k)).all()
     assert g == found.shape[1]
+
+
+def test_equally_near_neighbours_are_taken_by_number():
+    k = 6
+    old = np.array([[c, (c + 1) % k, (c + 2) % k] for c in range(k)], np.int32)
+    lists, sizes = np.zeros((k, 8), np.int32), np.zeros(k, np.int32)
+    others = [4, 1, 5, 2, 3, 1]  # of 0: 1 at (6 + 2) / 2, so all are at 4
+    sums = [4, 6, 4, 4, 4, 2]
+    pairs = np.array([[other, total, 1] for other, total in zip(others, sums, strict=True)])
+    told = np.zeros((k, 8)), np.zeros(k, np.int64)
+    assert learn_neighbours(lists, sizes, *told, 1.0, pairs, old)[0].tolist() == [0, 1, 2]
+    pairs[0, 1] = 3
+    assert learn_neighbours(lists, sizes, *told, 1.0, pairs, old)[0].tolist() == [0, 4, 1]
 
 
 def test_lists_are_neighbours_of_neighbours():
