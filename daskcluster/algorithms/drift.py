@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from daskcluster.kernels.distance import sqdist_to_assigned
 from daskcluster.kernels.tile import nearest_two, pack
 
 _SAFE = 1e-9
@@ -108,8 +109,10 @@ class Gaps:
 
 def lengths(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """Return how far each centre has gone, shape (k,), float64."""
-    gaps = np.subtract(after, before, dtype=np.float64)
-    return np.asarray(np.sqrt(np.einsum("ij,ij->i", gaps, gaps)))
+    k = len(before)
+    squared = np.empty(k)
+    sqdist_to_assigned(after, before, np.arange(k, dtype=np.int32), squared)
+    return np.asarray(np.sqrt(squared, out=squared))
 
 
 def _fastest_other(steps: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.grids import Grids
 from daskcluster.chunkwise.recent import RecentRows
 from daskcluster.chunkwise.statistics import KMeansStatistics
+from daskcluster.kernels.distance import sqdist_to_one
 from daskcluster.kernels.tile import Panels, pack
 
 _MOST_SCORE = 1e36
@@ -215,8 +216,9 @@ def score_margin(centres: np.ndarray, offset: np.ndarray, scale: Scale) -> np.nd
     ndarray of shape (2,), float64
         Slope and constant; infinite where scores might overflow.
     """
-    gaps = np.subtract(centres, offset, dtype=np.float64)
-    far = float(np.sqrt(np.square(gaps, out=gaps).sum(axis=1).max()))
+    squared = np.empty(len(centres))
+    sqdist_to_one(centres, offset, squared)
+    far = float(np.sqrt(squared.max()))
     unit = float(np.finfo(centres.dtype).eps) / 2
     slope = 4.04 * (centres.shape[1] + 4) * unit * far
     largest = far + float(np.linalg.norm(scale.max_abs)) + float(np.linalg.norm(offset))

@@ -22,13 +22,8 @@ class Grids:
 
     @classmethod
     def of(cls, scale: Scale) -> Grids:
-        n = scale.n_rows
-        return cls(
-            scale.sums,
-            residual_shift(scale.sums, n),
-            float(scale.weights),
-            float(residual_shift(scale.weights, n)),
-        )
+        n, sums, weights = scale.n_rows, scale.sums, float(scale.weights)
+        return cls(sums, residual_shift(sums, n), weights, float(residual_shift(weights, n)))
 
     def move(
         self,

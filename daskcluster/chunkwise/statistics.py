@@ -110,6 +110,8 @@ class KMeansStatistics:
         """Return the clusters' means, float64; a cluster without weight keeps its `default` row."""
         weights = self.weights
         filled = weights > 0.0
+        if filled.all():
+            return np.asarray(self.totals / weights[:, None])
         divisor = np.where(filled, weights, 1.0)[:, None]
         return np.where(filled[:, None], self.totals / divisor, default.astype(np.float64))
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from daskcluster.engine.units import Unit, UnitReader
 from daskcluster.typing import Dataset, Range
 
-UNITS_PER_THREAD = 8
-"""In-memory rows are cut finer than threads, so that a thread that is held up loses little."""
-MIN_UNIT_BYTES = 1 << 18
+UNITS_PER_THREAD, FEW_UNITS_PER_THREAD = 8, 4
+"""In-memory rows are cut finer than threads, so that a thread that is held up loses little; but each unit
+takes time of the interpreter, which one thread has at a time, so fewer do where units are small."""
+MIN_UNIT_BYTES, SMALL_UNIT_BYTES = 1 << 18, 1 << 24
 
 
 class LocalPass:
@@ -82,6 +83,10 @@ def local_spans(dataset: Dataset, n_threads: int) -> Sequence[Range]:
     if not (dataset.in_memory and dataset.divisible):
         return list(dataset.partitions)
     row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
-    least = max(1, MIN_UNIT_BYTES // max(1, row_bytes))
-    step = max(least, -(-dataset.n_rows // (n_threads * UNITS_PER_THREAD)))
+    least, small = (max(1, n // max(1, row_bytes)) for n in (MIN_UNIT_BYTES, SMALL_UNIT_BYTES))
+    finest, coarsest = (
+        -(-dataset.n_rows // (n_threads * units))
+        for units in (UNITS_PER_THREAD, FEW_UNITS_PER_THREAD)
+    )
+    step = max(least, finest, min(small, coarsest))
     return [(i, min(i + step, dataset.n_rows)) for i in range(0, dataset.n_rows, step)]
