@@ -165,9 +165,8 @@ class TruncatedPasses:
         if self._saves.done(found.n_saved):
             self._journal.clear()
         if search is not None:
-            if (
-                self._rows.placement.shares_memory
-            ):  # else pairs come merged: more than one thread has
+            # Elsewhere pairs come merged: more than one thread has.
+            if self._rows.placement.shares_memory:
                 self._room = found.pairs.most_used
             self._learn_neighbours(found, search, gaussians)
         return found
