@@ -75,15 +75,19 @@ class PairSums:
     @property
     def most_used(self) -> int:
         """Pairs of the fullest table."""
-        return max(int(used[0]) for used in (self.used, *(used for _, used in self.others)))
+        return max(int(used[0]) for _, used in self._tables)
+
+    @property
+    def _tables(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [(self.table, self.used), *self.others]
 
     def combine(self, other: PairSums) -> PairSums:
-        self.others += [(other.table, other.used), *other.others]
+        self.others += other._tables
         return self
 
     def listed(self) -> np.ndarray:
         """Return keys, sums and counts, (n, 3) int64; a pair may be there once for each table."""
-        tables = [(self.table, self.used), *self.others]
+        tables = self._tables
         ends = np.cumsum([0, *(int(used[0]) for _, used in tables)])
         pairs = np.empty((ends[-1] + 1, 3), np.int64)
         for (table, _), start in zip(tables, ends[:-1], strict=True):
@@ -94,7 +98,7 @@ class PairSums:
         table, used = self.table, self.used
         if self.others:
             table, used = new_table(_FIRST_ROOM), np.zeros(1, np.int64)
-            for more, n_more in [(self.table, self.used), *self.others]:
+            for more, n_more in self._tables:
                 table = with_room(table, used, int(n_more[0]))
                 merge_pairs(table, used, more)
         return {"pairs": table[table[:, 0] >= 0]}  # free slots do not travel

@@ -157,18 +157,23 @@ def score_tile_ahead(
     )  # fmt: skip
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        nothing = ir.Constant(emit.I64, 0)
-        start = emit.pointer(context, builder, sig.args[13], args[13], nothing)
-        listed = emit.pointer(context, builder, sig.args[14], args[14], args[15])
-
-        def soon(t: Any) -> None:
-            place = builder.gep(start, [builder.load(builder.gep(listed, [t]))])
-            emit.prefetch(builder, place, level=2)
-
+        soon = _listed_ahead(context, builder, sig.args[13:], args[13:])
         _score(context, builder, sig, args, tile, keep.literal_value, soon)
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+def _listed_ahead(context: Any, builder: Any, kinds: Any, args: Any) -> Callable[[Any], None]:
+    """Return what asks memory for ``ahead[places[places_at + t]]``, whose types and values are given."""
+    start = emit.pointer(context, builder, kinds[0], args[0], ir.Constant(emit.I64, 0))
+    listed = emit.pointer(context, builder, kinds[1], args[1], args[2])
+
+    def soon(t: Any) -> None:
+        place = builder.gep(start, [builder.load(builder.gep(listed, [t]))])
+        emit.prefetch(builder, place, level=2)
+
+    return soon
 
 
 def _score(
@@ -184,14 +189,7 @@ def _score(
     rows = emit.pointer(context, builder, sig.args[0], args[0], args[1])
     start = emit.pointer(context, builder, sig.args[2], args[2], args[3])
     align = emit.bits(emit.element(sig.args[0])) // 8
-    first_terms = [
-        broadcast(builder, emit.step(builder, start, r), tile.width, align)
-        for r in range(tile.height)
-    ]
-    scores = run_along(
-        builder, emit.step(builder, start, tile.height), rows, args[4], tile, first_terms,
-        partial(emit.fma, builder), soon,
-    )  # fmt: skip
+    scores = _scores(builder, start, rows, args[4], tile, align, soon)
     base = emit.splat(builder, args[5], tile.width)
     offsets = [ir.Constant(base.type, [r] * tile.width) for r in range(tile.height)]
     numbers = [builder.add(base, offset) for offset in offsets]
@@ -202,6 +200,34 @@ def _score(
         places = [tuple(emit.step(builder, p, at) for p in (values, labels)) for at in steps]
         column = [(scores[r][v], numbers[r]) for r in range(tile.height)]
         _update_winners(builder, places, column)
+
+
+def _scores(
+    builder: Any,
+    start: Any,
+    rows: Any,
+    features: Any,
+    tile: TileShape,
+    align: int,
+    soon: Callable[[Any], None] | None,
+) -> list[list[Any]]:
+    """Emit the scores of the centres of the panel at `start`: by centre, then by vector of rows."""
+    first = [
+        broadcast(builder, emit.step(builder, start, r), tile.width, align)
+        for r in range(tile.height)
+    ]
+    return run_along(
+        builder, emit.step(builder, start, tile.height), rows, features, tile, first,
+        partial(emit.fma, builder), soon,
+    )  # fmt: skip
+
+
+def _store(builder: Any, values: list[list[Any]], target: Any, tile: TileShape, align: int) -> None:
+    """Emit ``target[r * rows + v * width:] = values[r][v]``."""
+    for r in range(tile.height):
+        for v in range(tile.vectors):
+            place = emit.step(builder, target, r * tile.rows + v * tile.width)
+            emit.store(builder, values[r][v], place, tile.width * align)
 
 
 @emit.vector_intrinsic
@@ -254,10 +280,7 @@ def difference_tile(
             [zero] * tile.height, square, soon,
         )  # fmt: skip
         target = emit.pointer(context, builder, out, args[4], args[5])
-        for r in range(tile.height):
-            for v in range(tile.vectors):
-                place = emit.step(builder, target, r * tile.rows + v * tile.width)
-                emit.store(builder, sums[r][v], place, tile.width * emit.bits(kind) // 8)
+        _store(builder, sums, target, tile, emit.bits(kind) // 8)
         return context.get_dummy_value()
 
     return signature, codegen
@@ -296,26 +319,10 @@ def all_scores_tile(
         rows = emit.pointer(context, builder, block, args[0], nothing)
         start = emit.pointer(context, builder, panel, args[1], args[2])
         target = emit.pointer(context, builder, out, args[4], args[5])
-        later = emit.pointer(context, builder, ahead, args[9], nothing)
-        listed = emit.pointer(context, builder, places, args[10], args[11])
+        soon = _listed_ahead(context, builder, sig.args[9:], args[9:])
         align = emit.bits(emit.element(block)) // 8
-        first = [
-            broadcast(builder, emit.step(builder, start, r), tile.width, align)
-            for r in range(tile.height)
-        ]
-
-        def soon(t: Any) -> None:
-            place = builder.gep(later, [builder.load(builder.gep(listed, [t]))])
-            emit.prefetch(builder, place, level=2)
-
-        scores = run_along(
-            builder, emit.step(builder, start, tile.height), rows, args[3], tile, first,
-            partial(emit.fma, builder), soon,
-        )  # fmt: skip
-        for r in range(tile.height):
-            for v in range(tile.vectors):
-                place = emit.step(builder, target, r * tile.rows + v * tile.width)
-                emit.store(builder, scores[r][v], place, tile.width * align)
+        scores = _scores(builder, start, rows, args[3], tile, align, soon)
+        _store(builder, scores, target, tile, align)
         return context.get_dummy_value()
 
     return signature, codegen
