@@ -7,6 +7,7 @@ import pickle
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from daskcluster.engine.connect import KilledWorker, dumps
@@ -16,7 +17,7 @@ from daskcluster.engine.ground import Ground, scattered
 from daskcluster.engine.held import Holdings
 from daskcluster.engine.homes import Lane, Tails
 from daskcluster.engine.operations import Fold, FoldState, Operation
-from daskcluster.engine.wire import FAN_IN, is_heavy, is_inline
+from daskcluster.engine.wire import FAN_IN, is_heavy, is_inline, through_driver
 from daskcluster.engine.worker import Errand, Outcome, work
 from daskcluster.errors import EngineError
 
@@ -72,6 +73,7 @@ class Flight:
         self._on_rows = on_rows
         self._on_value = on_value
         self._name = uuid.uuid4().hex
+        self._packed = b""
         self._cargo: bytes | Future = b""
         self._totals: list[Any] = []
         self._kept: list[Future] | None = None
@@ -85,10 +87,22 @@ class Flight:
     def _operation(self) -> Operation:
         return self._errand.operation
 
+    @cached_property
+    def _returned(self) -> int:
+        """The bytes of a task's totals, where these are folded."""
+        if not isinstance(self._operation, Fold | FoldState):
+            return 0
+        return size_of(self._operation.begin(self._operation.prepare(self._errand.params)))
+
+    def bytes_of_a_task(self, n_tasks: int) -> int:
+        """Return what each of some tasks takes along and brings back through the driver."""
+        self._packed = dumps(self._errand)
+        return through_driver(len(self._packed), self._returned, n_tasks)
+
     def run(self, tails: Tails) -> Any:
         """Send the tasks out and return their combined value."""
         self._load(tails.n_tasks)
-        if self._is_heavy(tails):
+        if is_heavy(self._returned, tails.n_tasks):
             return self._run_tree(tails)
         self._run(tails)
         return self._totals[0] if self._totals else None
@@ -149,7 +163,7 @@ class Flight:
     # -- out ---------------------------------------------------------------------------------------
 
     def _load(self, n_tasks: int) -> None:
-        packed = dumps(self._errand)
+        packed, self._packed = self._packed or dumps(self._errand), b""
         if is_inline(len(packed), n_tasks):
             self._cargo = packed
         else:
@@ -228,12 +242,6 @@ class Flight:
         self._totals = [self._operation.combine(self._totals[0], value) if self._totals else value]
 
     # -- totals too large for the driver -----------------------------------------------------------
-
-    def _is_heavy(self, tails: Tails) -> bool:
-        if not isinstance(self._operation, Fold | FoldState):
-            return False
-        prepared = self._operation.prepare(self._errand.params)
-        return is_heavy(size_of(self._operation.begin(prepared)), tails.n_tasks)
 
     def _run_tree(self, tails: Tails) -> Any:
         for _ in range(_TREE_ATTEMPTS):

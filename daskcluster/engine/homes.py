@@ -15,8 +15,11 @@ TAIL_SHARE = 10
 """A lane is sent its list less a tenth; the rest is handed out as lanes finish."""
 LEAST_TAIL_SECONDS = 0.02
 """Tails that take less are not worth a round trip to the scheduler."""
-TAIL_TASK_SECONDS = 0.002
-"""What a task takes of the driver, which hands out the tails of all lanes one after the other."""
+TAIL_TASK_SECONDS, TAIL_BYTE_SECONDS = 0.0025, 4e-9
+"""What a task, and each byte that comes along or back with it, take of the driver: of client and
+scheduler together (`daskcluster calibrate`), which hand out the tails of all lanes one after the other."""
+MOST_TAIL_TASKS = 4
+"""About as many as a lane's tail is handed out in, at most."""
 LEAST_MEASURED_SECONDS = 0.1
 _UNEVEN = 1.2
 _PATIENCE = 2
@@ -162,14 +165,24 @@ class Tails:
         self._stay = stay
 
     @classmethod
-    def cut(cls, homes: Homes, *, stay: bool = False, only: Collection[int] | None = None) -> Tails:
-        """Cut the home lists; of some partitions `only`, if these are given."""
+    def cut(
+        cls,
+        homes: Homes,
+        *,
+        stay: bool = False,
+        only: Collection[int] | None = None,
+        n_bytes: int = 0,
+    ) -> Tails:
+        """Cut the home lists; of some partitions `only`, if these are given.
+
+        `n_bytes` is what each task takes along and brings back.
+        """
         lists = {
             lane: own if only is None else [index for index in own if index in only]
             for lane, own in homes.lists.items()
         }
         cuts = {
-            lane: len(own) - (_tail_length(homes, lane, own) if _has_help(homes, lane, stay) else 0)
+            lane: len(own) - _tail_length(homes, lane, own, n_bytes) * _has_help(homes, lane, stay)
             for lane, own in lists.items()
         }
         return cls(
@@ -182,7 +195,7 @@ class Tails:
     def n_tasks(self) -> int:
         """About how many tasks there will be."""
         left = sum(len(tail) for tail in self._left.values())
-        return len(self.heads) + min(left, 4 * len(self._left))
+        return len(self.heads) + min(left, MOST_TAIL_TASKS * len(self._left))
 
     def again(self) -> Tails:
         """Return the same tasks, none of them taken."""
@@ -212,22 +225,47 @@ class Tails:
         return rest
 
 
-def least_tail_seconds(n_lanes: int) -> float:
-    """Return how long a tail must take at least, for a lane to keep one back.
+def count_tail_tasks(length: int) -> int:
+    """Return about how many tasks a tail of some partitions is handed out in: half of it each time.
+
+    Examples
+    --------
+    >>> [count_tail_tasks(length) for length in (1, 3, 100)]
+    [1, 2, 4]
+    """
+    return min(MOST_TAIL_TASKS, length.bit_length())
+
+
+def least_tail_seconds(n_lanes: int, length: int = 1, n_bytes: int = 0) -> float:
+    """Return how long a tail must take at least, for each of some lanes to keep one back.
+
+    While lanes work on their tails, the driver hands out all of them and takes what comes back.
+
+    Parameters
+    ----------
+    n_lanes : int
+    length : int
+        Partitions of the tail.
+    n_bytes : int
+        What a task takes along and brings back.
 
     Examples
     --------
     >>> least_tail_seconds(2), least_tail_seconds(1000)
-    (0.02, 2.0)
+    (0.02, 2.5)
+    >>> least_tail_seconds(2, length=3, n_bytes=1_500_000)
+    0.034
     """
-    return max(LEAST_TAIL_SECONDS, TAIL_TASK_SECONDS * n_lanes)
+    each = TAIL_TASK_SECONDS + n_bytes * TAIL_BYTE_SECONDS
+    return max(LEAST_TAIL_SECONDS, n_lanes * count_tail_tasks(length) * each)
 
 
 def _has_help(homes: Homes, lane: Lane, stay: bool) -> bool:
     return any(other != lane and (not stay or other.worker == lane.worker) for other in homes.lists)
 
 
-def _tail_length(homes: Homes, lane: Lane, own: Sequence[int]) -> int:
+def _tail_length(homes: Homes, lane: Lane, own: Sequence[int], n_bytes: int) -> int:
     length = max(1, len(own) // TAIL_SHARE) if len(own) >= 4 else 0
     seconds = homes.seconds(lane, own[len(own) - length :])
-    return 0 if seconds is not None and seconds < least_tail_seconds(len(homes.lists)) else length
+    least = least_tail_seconds(len(homes.lists), length, n_bytes)
+    return 0 if seconds is not None and seconds < least else length

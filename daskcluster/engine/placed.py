@@ -20,7 +20,7 @@ from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.flight import Flight
 from daskcluster.engine.ground import Ground
 from daskcluster.engine.held import Holdings, held_bytes
-from daskcluster.engine.homes import Tails
+from daskcluster.engine.homes import MOST_TAIL_TASKS, Homes, Tails
 from daskcluster.engine.memory import BASELINE_BYTES, RESIDENT_SHARE, Footprint
 from daskcluster.engine.operations import Fold, FoldState, Inspect, Operation, WriteRows
 from daskcluster.engine.reach import held_size, on_this_host
@@ -185,8 +185,7 @@ class DaskPlacement(Placement):
             members = self._settle(ground)
             flight = self._flight(operation, params, ground, members, on_value)
             try:
-                stay = isinstance(operation, FoldState)
-                value = flight.run(Tails.cut(ground.homes, stay=stay, only=only))
+                value = flight.run(self._tails(flight, operation, ground.homes, only))
             finally:
                 self.traffic.bytes_read += flight.bytes_read
         ground.homes.learn(flight.speeds)
@@ -195,6 +194,13 @@ class DaskPlacement(Placement):
             seconds = time.perf_counter() - began
             publish(self.callbacks, PassEnded(name, seconds, flight.bytes_read))
         return value
+
+    def _tails(
+        self, flight: Flight, operation: Operation, homes: Homes, only: Collection[int] | None
+    ) -> Tails:
+        n_tasks = len(homes.lists) * (1 + MOST_TAIL_TASKS)
+        stay, n_bytes = isinstance(operation, FoldState), flight.bytes_of_a_task(n_tasks)
+        return Tails.cut(homes, stay=stay, only=only, n_bytes=n_bytes)
 
     def _settle(self, ground: Ground) -> dict[str, Member]:
         """See who is there, and have homes and handles accordingly."""

@@ -34,3 +34,23 @@ def is_heavy(size: int, n_tasks: int) -> bool:
     (False, True)
     """
     return size * n_tasks > TREE_BYTES
+
+
+def through_driver(sent: int, returned: int, n_tasks: int) -> int:
+    """Return the bytes that client and scheduler handle for each of `n_tasks` tasks.
+
+    Parameters
+    ----------
+    sent, returned : int
+        Bytes of the errand and of the totals of a task.
+    n_tasks : int
+
+    Examples
+    --------
+    >>> through_driver(500_000, 1_000_000, 10)
+    1500000
+    >>> through_driver(5_000_000, 1_000_000, 1000)
+    0
+    """
+    out = sent if is_inline(sent, n_tasks) else 0
+    return out if is_heavy(returned, n_tasks) else out + returned

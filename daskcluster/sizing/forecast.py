@@ -17,8 +17,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from daskcluster.engine.homes import TAIL_SHARE, least_tail_seconds
-from daskcluster.engine.wire import FAN_IN, FETCHED_TOGETHER, is_heavy, is_inline
+from daskcluster.engine.homes import (
+    MOST_TAIL_TASKS,
+    TAIL_SHARE,
+    count_tail_tasks,
+    least_tail_seconds,
+)
+from daskcluster.engine.wire import (
+    FAN_IN,
+    FETCHED_TOGETHER,
+    is_heavy,
+    is_inline,
+    through_driver,
+)
 from daskcluster.estimators.plan import Stage
 from daskcluster.sizing.cluster import Cluster
 from daskcluster.sizing.rates import Rates
@@ -27,8 +38,6 @@ from daskcluster.sizing.work import FitWork, PassWork
 TERMS = ("kernel", "decode", "store", "broadcast", "reduction", "client", "scheduler", "latency")
 _TASK_MESSAGES, _FETCH_MESSAGES = 2, 4
 """From client to worker and back; to the scheduler, the worker, and back both ways."""
-_TAIL_TASKS = 4
-"""About as many as a lane's tail is handed out in, at most."""
 _LEAST_HOME = 4
 """Partitions of a lane that has a tail."""
 
@@ -149,9 +158,11 @@ def count_tasks(work: PassWork, cluster: Cluster, compute: float) -> int:
     if lanes == 1 or home < _LEAST_HOME:
         return lanes
     tail = max(1, home // TAIL_SHARE)
-    if compute * tail / home < least_tail_seconds(lanes):
+    travel = work.travel
+    n_bytes = through_driver(travel.sent, travel.returned, lanes * (1 + MOST_TAIL_TASKS))
+    if compute * tail / home < least_tail_seconds(lanes, tail, n_bytes):
         return lanes
-    return lanes * (1 + min(_TAIL_TASKS, 1 + int(math.log2(tail))))
+    return lanes * (1 + count_tail_tasks(tail))
 
 
 def _busy_cores(work: PassWork, cluster: Cluster) -> float:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import dask
 import pytest
 from distributed import Client
 
@@ -95,6 +96,11 @@ def test_a_local_cluster_keeps_its_limit_and_leaves_no_trace(
         assert found["MALLOC_ARENA_MAX"] == "1"
         assert found["MALLOC_TRIM_THRESHOLD_"] == str(1 << 27)
         assert found["MALLOC_MMAP_THRESHOLD_"] == str(1 << 25)
+        (interval,) = client.run(dask.config.get, "distributed.admin.tick.interval").values()
+        assert interval == "500ms"
+        (profiled,) = client.run(dask.config.get, "distributed.worker.profile.enabled").values()
+        assert not profiled
+    assert dask.config.get("distributed.worker.profile.enabled")
     assert environment() == before
 
 

@@ -148,6 +148,13 @@ def test_many_lanes_keep_back_only_what_is_worth_handing_out() -> None:
         assert bool(Tails.cut(homes).take_rest()) is kept
 
 
+def test_tails_whose_bytes_cost_more_than_they_balance_are_not_cut() -> None:
+    homes = settled(n=64, a=1, b=1)
+    homes.learn({A: (3_200, 0.4), B: (3_200, 0.4)})  # a tail of three takes 0.04 s
+    assert Tails.cut(homes, n_bytes=1_000).take_rest()
+    assert not Tails.cut(homes, n_bytes=3_000_000).take_rest()
+
+
 @given(
     rows=st.lists(st.integers(1, 1000), max_size=60),
     crews=st.lists(

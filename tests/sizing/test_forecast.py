@@ -151,6 +151,10 @@ def test_tails_are_as_the_engine_hands_them_out() -> None:
     work = replace(PASS, partitions=400)
     assert count_tasks(work, Cluster(4), compute=10.0) == 4 * (1 + 4)
     assert count_tasks(work, Cluster(4), compute=0.1) == 4  # not worth a round trip
+    large = replace(work, travel=Travel(sent=500_000, returned=5_000_000))
+    assert count_tasks(large, Cluster(4), compute=10.0) == 4 * (1 + 4)
+    assert count_tasks(large, Cluster(4), compute=3.0) == 4  # its bytes take the driver longer
+    assert count_tasks(work, Cluster(4), compute=3.0) == 4 * (1 + 4)
     assert count_tasks(work, Cluster(200), compute=10.0) == 200  # two each: none to spare
     assert count_tasks(work, Cluster(1000), compute=10.0) == 400
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +12,8 @@ import numpy as np
 
 from daskcluster.bench.bars import Lines, draw_lines
 from daskcluster.bench.cells import Cell, Figures, Records, Target
-from daskcluster.bench.clusters import cluster, per_iteration
 from daskcluster.bench.comparisons.lloyd import ITERATIONS, name_of
+from daskcluster.bench.iterations import per_iteration
 from daskcluster.bench.ooc_fit import UnkeptRows
 from daskcluster.bench.parts import Part, Table
 from daskcluster.bench.peers import OURS, ours, present
@@ -111,8 +110,9 @@ def measure_threads(threads: int, settings: Settings) -> Figures:
 
 def measure_workers(workers: int, settings: Settings) -> Figures:
     """Return the seconds of an iteration on so many worker processes of one thread each."""
-    with ExitStack() as stack:
-        client = stack.enter_context(cluster(workers))
+    from daskcluster.engine.connect import local_cluster
+
+    with local_cluster(workers) as client:
         return _stored("workers", workers, 4_000, client, settings, k=1000)
 
 

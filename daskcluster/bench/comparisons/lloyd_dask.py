@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.bench.cells import Cell, Figures, Reading, Records, Target, at_least, at_most
-from daskcluster.bench.clusters import ITERATIONS, cluster, fit_store, per_iteration
+from daskcluster.bench.iterations import ITERATIONS, fit_store, per_iteration
 from daskcluster.bench.parts import Part, Table, ratio
 from daskcluster.bench.peers import quietly
 from daskcluster.bench.quality import fair
@@ -39,10 +39,15 @@ def cells(settings: Settings) -> Iterator[Cell]:
 def measure_peer(n: int, d: int, k: int, settings: Settings) -> Figures:
     """Return the seconds an iteration of both programs on one cluster, and whether both came as far."""
     from daskcluster import quantization_error
+    from daskcluster.engine.connect import local_cluster
 
     rows = mixture(n, d, k)
     centres = rows[:k].copy()
-    with tempfile.TemporaryDirectory(prefix="daskcluster-bench-") as folder, cluster(2) as client:
+    with (
+        tempfile.TemporaryDirectory(prefix="daskcluster-bench-") as folder,
+        local_cluster(2) as client,
+        client.as_current(),
+    ):
         url = write(Path(folder) / "rows.zarr", rows, -(-n // 16))
         programs: dict[str, Any] = {"ours": partial(fit_store, url, centres, ITERATIONS, client)}
         try:
@@ -76,13 +81,14 @@ def _dask_ml(blocks: Any, centres: np.ndarray) -> Any:
 def measure_added(settings: Settings) -> Figures:
     """Return the seconds of an iteration with statistics of a megabyte, locally and on two workers."""
     from daskcluster import LocalEngine, open_dataset
+    from daskcluster.engine.connect import local_cluster
 
     n, d, k = 64 * 1024, 256, 512
     rows = mixture(n, d, k)
     with tempfile.TemporaryDirectory(prefix="daskcluster-bench-") as folder:
         url = write(Path(folder) / "rows.zarr", rows, 1024)
         partitions = len(open_dataset(url).partitions)
-        with cluster(2) as client:
+        with local_cluster(2) as client:
             engines = {"local": LocalEngine(2), "cluster": client}
             found = per_iteration(url, rows[:k].copy(), engines, settings.repeats)
     return {**found, "partitions": partitions, "megabytes": k * d * 8 / 2**20}
@@ -93,13 +99,15 @@ def measure_workers(settings: Settings) -> Figures:
 
     A cluster that only waits would still take time from the one that works: it answers its scheduler.
     """
+    from daskcluster.engine.connect import local_cluster
+
     n, d, k = (50_000, 64, 500) if settings.quick else (200_000, 128, 1000)
     rows = mixture(n, d, k)
     seconds: dict[str, list[float]] = {"1": [], "2": []}
     with tempfile.TemporaryDirectory(prefix="daskcluster-bench-") as folder:
         url = write(Path(folder) / "rows.zarr", rows, -(-n // 64))
         for name in turns(list(seconds), settings.repeats):
-            with cluster(int(name)) as client:
+            with local_cluster(int(name)) as client:
                 found = per_iteration(url, rows[:k].copy(), {name: client}, 1)
             seconds[name].append(found[name])
     medians = {name: statistics.median(several) for name, several in seconds.items()}

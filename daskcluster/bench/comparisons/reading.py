@@ -9,7 +9,7 @@ from functools import partial
 
 from daskcluster.bench.bars import Lines, draw_lines
 from daskcluster.bench.cells import Cell, Figures, Records, Target
-from daskcluster.bench.clusters import per_iteration
+from daskcluster.bench.iterations import per_iteration
 from daskcluster.bench.ooc_fit import UnkeptRows
 from daskcluster.bench.parts import Part, Table, ratio
 from daskcluster.bench.race import race

@@ -1,9 +1,8 @@
-"""Dask clusters of this machine, and what an iteration over a store takes."""
+"""What an iteration over a store takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,24 +12,6 @@ from daskcluster.bench.peers import fit_ours
 from daskcluster.bench.race import race
 
 ITERATIONS = 10
-
-
-@contextmanager
-def cluster(workers: int) -> Iterator[Any]:
-    """Yield a client of `workers` processes with one thread each, on loopback."""
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-        ) as here,
-        Client(here) as client,
-    ):
-        client.wait_for_workers(workers)
-        yield client
 
 
 def fit_store(url: str, centres: np.ndarray, iterations: int, engine: Any) -> Any:
