@@ -53,6 +53,29 @@ def load(builder: Any, pointer: Any, element: Any, lanes: int, align: int) -> An
     return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=align)
 
 
+def load_first(builder: Any, pointer: Any, element: Any, lanes: int, count: int) -> Any:
+    """Load the first `count` lanes of a vector that is aligned to its elements; the others are zero."""
+    kind = ir.VectorType(element, lanes)
+    mask = ir.VectorType(ir.IntType(1), lanes)
+    name = f"llvm.masked.load.v{lanes}f{bits(element)}.p0"
+    function = builder.module.globals.get(name)
+    if function is None:
+        signature = ir.FunctionType(kind, [kind.as_pointer(), I32, mask, kind])
+        function = ir.Function(builder.module, signature, name)
+    there = ir.Constant(mask, [int(lane < count) for lane in range(lanes)])
+    zero = ir.Constant(kind, [0.0] * lanes)
+    place = builder.bitcast(pointer, kind.as_pointer())
+    return builder.call(function, [place, ir.Constant(I32, bits(element) // 8), there, zero])
+
+
+def first_lane(builder: Any, mask: Any) -> Any:
+    """Return the number of the first lane that is set, as int32; of none, that of lanes."""
+    lanes = mask.type.count
+    wide = builder.zext(builder.bitcast(mask, ir.IntType(lanes)), I32)
+    marked = builder.or_(wide, ir.Constant(I32, 1 << lanes))
+    return builder.cttz(marked, ir.Constant(ir.IntType(1), 1))
+
+
 def store(builder: Any, value: Any, pointer: Any, align: int) -> None:
     """Store a vector at an address that is aligned to `align` bytes."""
     builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=align)

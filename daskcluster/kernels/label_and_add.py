@@ -13,20 +13,21 @@ import numpy as np
 
 from daskcluster.kernels.jit import STAMP, kernel
 from daskcluster.kernels.panels import Tile
-from daskcluster.kernels.register_tile import score_tile
+from daskcluster.kernels.register_tile import place_in_panel, score_tile
 from daskcluster.kernels.row_block import aligned, first_row, pack_block, pack_few
 from daskcluster.kernels.row_ops import add_on_grid, move_on_grid
 from daskcluster.kernels.search import FETCHING
 
 
 @cache
-def fused_kernel(tile: Tile, lanes: int) -> Any:
-    """Build the loop for a tile; `lanes` elements fill 128 bits."""
-    return _build(tile.height, tile.vectors, tile.width, lanes, STAMP)
+def fused_kernel(tile: Tile, lanes: int, *, late: bool = False) -> Any:
+    """Build the loop for a tile; `lanes` elements fill 128 bits; `late` as in `search_kernel`."""
+    return _build(tile.height, tile.vectors, tile.width, lanes, late, STAMP)
 
 
-def _build(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:
+def _build(height: int, vectors: int, width: int, lanes: int, late: bool, stamp: int) -> Any:
     block = vectors * width
+    kept = 0 if late else 1
 
     def label_and_add(rows, panels, offset, labels, shift, sums, counts, moving):  # type: ignore[no-untyped-def]
         # OUT: labels (n,). IN/OUT: sums (k, d), counts (k,). With `moving` labels are IN/OUT, and only rows
@@ -52,15 +53,19 @@ def _build(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any
                     soon = (start + block + p * ahead_step) * d
                     score_tile(
                         packed, 0, panel, at, d, number, best, index, 0,
-                        height, vectors, width, 1, flat, soon, ahead_step,
+                        height, vectors, width, kept, flat, soon, ahead_step,
                     )  # fmt: skip
                 else:
                     score_tile(
                         packed, 0, panel, at, d, number, best, index, 0,
-                        height, vectors, width, 1, flat, 0, 0,
+                        height, vectors, width, kept, flat, 0, 0,
                     )  # fmt: skip
             for r in range(start - first, min(block, n)):
                 j, i = index[r], first + r
+                if late and best[r] > -np.inf:  # NaN rows have no winner: centre 0
+                    j += place_in_panel(
+                        packed, r, panel, j * (d + 1), d, best, r, height, block
+                    )  # fmt: skip
                 old = labels[i]
                 if moving and old == j:
                     continue

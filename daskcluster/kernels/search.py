@@ -15,7 +15,7 @@ import numpy as np
 from daskcluster.kernels.jit import STAMP, kernel
 from daskcluster.kernels.panels import PORTABLE, Tile
 from daskcluster.kernels.portable import build_portable
-from daskcluster.kernels.register_tile import score_tile
+from daskcluster.kernels.register_tile import place_in_panel, score_tile
 from daskcluster.kernels.row_block import aligned, first_row, pack_block, pack_few
 
 FETCHING = 8
@@ -23,15 +23,21 @@ FETCHING = 8
 
 
 @cache
-def search_kernel(tile: Tile, lanes: int, keep: int) -> Any:
-    """Build the search for a tile that keeps the `keep` best; `lanes` elements fill 128 bits."""
+def search_kernel(tile: Tile, lanes: int, keep: int, *, late: bool = False) -> Any:
+    """Build the search for a tile that keeps the `keep` best; `lanes` elements fill 128 bits.
+
+    With `late`, panels compete, and the one best centre is looked for in the panel that has won.
+    """
     if tile == PORTABLE:
         return build_portable(tile.height, tile.width, keep, STAMP)
-    return _build(tile.height, tile.vectors, tile.width, lanes, keep, STAMP)
+    return _build(tile.height, tile.vectors, tile.width, lanes, keep, late, STAMP)
 
 
-def _build(height: int, vectors: int, width: int, lanes: int, keep: int, stamp: int) -> Any:
+def _build(
+    height: int, vectors: int, width: int, lanes: int, keep: int, late: bool, stamp: int
+) -> Any:
     block = vectors * width
+    kept = 0 if late else keep
 
     def search(rows, panels, offset, labels, second, scores, blocks, group):  # type: ignore[no-untyped-def]
         # OUT: labels (n,), and with keep = 2 second (n,) and, unless empty, scores (n, 2).
@@ -66,14 +72,21 @@ def _build(height: int, vectors: int, width: int, lanes: int, keep: int, stamp: 
                             soon = (start + (blocks + b) * block + p * ahead_step) * d
                             score_tile(
                                 packed, b * d * block, panel, at, d, number, best, index, to,
-                                height, vectors, width, keep, flat, soon, ahead_step,
+                                height, vectors, width, kept, flat, soon, ahead_step,
                             )  # fmt: skip
                         else:
                             score_tile(
                                 packed, b * d * block, panel, at, d, number, best, index, to,
-                                height, vectors, width, keep, flat, 0, 0,
+                                height, vectors, width, kept, flat, 0, 0,
                             )  # fmt: skip
             for b in range(here):
+                for r in range(b * block, (b + 1) * block if late else 0):
+                    number = index[r]
+                    if number >= 0:  # NaN rows have none
+                        index[r] = number + place_in_panel(
+                            packed, b * d * block + r - b * block, panel, number * (d + 1), d,
+                            best, r, height, block,
+                        )  # fmt: skip
                 _unload(
                     start + b * block,
                     block,

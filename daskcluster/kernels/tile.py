@@ -46,6 +46,10 @@ _CACHE_BYTES = 192 << 10
 _LEAST_GROUP = 10
 """Centres of a group: its state is 4 bytes a row, and has to be worth it."""
 
+_LATE_FROM, _LATE_START = 30, 10
+"""A row has to be scored against its winner's panel once more, which costs d steps and about ten more; that
+saves two instructions of three for each centre."""
+
 _NO_LABELS = np.empty(0, np.int32)
 _NO_SCORES = {np.dtype(kind): np.empty((0, 2), np.dtype(kind)) for kind in (np.float32, np.float64)}
 
@@ -84,6 +88,11 @@ def _blocking(panels: Panels) -> tuple[int, int]:
     block_bytes = panels.d * panels.tile.rows * panels.data.itemsize
     panel_bytes = panels.data.shape[1] * panels.data.itemsize
     return max(1, _CACHE_BYTES // block_bytes), max(1, _CACHE_BYTES // panel_bytes)
+
+
+def _late(panels: Panels) -> bool:
+    """Whether panels compete first: so many centres of so few features that choosing takes the time."""
+    return panels.tile != PORTABLE and panels.k >= _LATE_FROM * (panels.d + _LATE_START)
 
 
 def pack(centres: np.ndarray, offset: np.ndarray | None = None, tile: Tile | None = None) -> Panels:
@@ -170,7 +179,7 @@ def nearest(X: np.ndarray, panels: Panels, labels: np.ndarray) -> None:
     >>> labels
     array([0, 1, 1], dtype=int32)
     """
-    search = search_kernel(panels.tile, lanes_of(panels.dtype), 1)
+    search = search_kernel(panels.tile, lanes_of(panels.dtype), 1, late=_late(panels))
     blocks, group = _blocking(panels)
     no_scores = _NO_SCORES[panels.dtype]
     search(read_only(X), panels.data, panels.offset, labels, _NO_LABELS, no_scores, blocks, group)
@@ -213,7 +222,7 @@ def nearest_and_sum(
         nearest(X, panels, labels)
         accumulate(X, labels, shift, sums, counts)
         return
-    fused = fused_kernel(panels.tile, lanes_of(panels.dtype))
+    fused = fused_kernel(panels.tile, lanes_of(panels.dtype), late=_late(panels))
     fused(read_only(X), panels.data, panels.offset, labels, shift, sums, counts, False)
 
 
@@ -252,7 +261,7 @@ def nearest_and_move(
         which = np.flatnonzero(labels != old)
         move(X, which, old[which], labels[which], shift, sums, counts)
         return
-    fused = fused_kernel(panels.tile, lanes_of(panels.dtype))
+    fused = fused_kernel(panels.tile, lanes_of(panels.dtype), late=_late(panels))
     fused(read_only(X), panels.data, panels.offset, labels, shift, sums, counts, True)
 
 

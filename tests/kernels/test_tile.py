@@ -99,6 +99,36 @@ def test_any_number_of_rows() -> None:
         assert np.array_equal(label(rows[-n:] if n else rows[:0], centres), whole[1100 - n :])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", NAMES[:3])
+@pytest.mark.parametrize(("d", "k"), [(1, 400), (3, 450), (8, 601), (21, 1000)])
+def test_centres_that_are_found_in_the_panel_that_won(
+    name: str, kind: type, d: int, k: int
+) -> None:
+    rows, centres = mixture(75, d, k, kind)
+    # Ties within a panel, and between panels; rows whose scores are not finite.
+    centres[[1, 5, k - 1]], centres[k // 2] = centres[2], centres[k // 3]
+    rows[:3], rows[3:5] = centres[2], centres[k // 2]
+    rows[6, 0], rows[7, 0], rows[8, 0] = np.nan, np.inf, np.finfo(kind).max
+    panels = pack(centres, tile=choose_tile(13, np.dtype(kind), name))
+    assert tile_module._late(panels)
+    first = search_kernel(panels.tile, tile_module.lanes_of(panels.dtype), 1)
+    labels, whole = np.full((2, len(rows)), -7, np.int32)
+    nearest(rows, panels, labels)
+    none, no_scores = np.empty(0, np.int32), np.empty((0, 2), kind)
+    first(rows, panels.data, panels.offset, whole, none, no_scores, 2, 5)
+    assert np.array_equal(labels, whole)
+    good = np.isfinite(rows).all(axis=1) & (np.arange(len(rows)) != 8)
+    assert np.array_equal(labels[good], label(rows[good], centres, PORTABLE))
+    assert labels[6] == 0
+    shift, sums, counts = np.full(d, 1.5 * 2.0**30), np.zeros((k, d)), np.zeros(k, np.int64)
+    again = np.empty_like(labels)
+    nearest_and_sum(np.nan_to_num(rows), panels, again, shift, sums, counts)
+    assert np.array_equal(again[good], labels[good])
+    nearest_and_sum(rows[6:7], panels, again[:1], shift, sums, counts)
+    assert again[0] == 0
+
+
 def test_panels_that_outgrow_the_cache_change_nothing() -> None:
     rows, centres = mixture(700, 300, 900, np.float32)
     assert pack(centres).data.nbytes > 1 << 20
@@ -107,7 +137,8 @@ def test_panels_that_outgrow_the_cache_change_nothing() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("n", "d", "k"), [(0, 3, 2), (5, 9, 4), (130, 3, 7), (501, 20, 40), (70, 300, 900)]
+    ("n", "d", "k"),
+    [(0, 3, 2), (5, 9, 4), (130, 3, 7), (501, 20, 40), (70, 300, 900), (130, 4, 450)],
 )
 def test_labels_and_sums_in_one_visit(kind: type, n: int, d: int, k: int) -> None:
     rows, centres = mixture(n, d, k, kind)
@@ -130,7 +161,8 @@ def test_labels_and_sums_in_one_visit(kind: type, n: int, d: int, k: int) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("n", "d", "k"), [(0, 3, 2), (5, 9, 4), (130, 3, 7), (501, 20, 40), (70, 300, 900)]
+    ("n", "d", "k"),
+    [(0, 3, 2), (5, 9, 4), (130, 3, 7), (501, 20, 40), (70, 300, 900), (130, 4, 450)],
 )
 def test_rows_that_move_make_the_same_sums(kind: type, n: int, d: int, k: int) -> None:
     rows, centres = mixture(n, d, k, kind)
@@ -216,10 +248,10 @@ def test_read_only_rows_are_welcome() -> None:
 
 
 def test_portable_takes_over_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(tile: Tile, lanes: int, keep: int) -> object:
+    def broken(tile: Tile, lanes: int, keep: int, *, late: bool) -> object:
         if tile != PORTABLE:
             raise RuntimeError("LLVM knows no such register")
-        return search_kernel(tile, lanes, keep)
+        return search_kernel(tile, lanes, keep, late=late)
 
     monkeypatch.setattr(tile_module, "search_kernel", broken)
     monkeypatch.setattr(tile_module, "tile_name", lambda: "avx512")
