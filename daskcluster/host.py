@@ -11,8 +11,8 @@ import psutil
 MOST_KEPT_BLOCK = 32 * 1024**2
 """Freed blocks beyond this go back to the system whatever is asked for: glibc's largest threshold."""
 
-_M_MMAP_THRESHOLD = -3
-"""Of mallopt(3)."""
+_OPTIONS = {"MALLOC_MMAP_THRESHOLD_": -3, "MALLOC_TRIM_THRESHOLD_": -1}
+"""Of mallopt(3), by what sets them from outside."""
 
 
 def host_memory() -> int:
@@ -39,14 +39,17 @@ def give_back_memory() -> None:
 
 
 def keep_no_blocks_over(n_bytes: int) -> None:
-    """Have freed blocks of more than `n_bytes` return to the system at once (glibc).
+    """Have freed blocks and free ends of arenas return to the system at once, if over `n_bytes` (glibc).
 
     Otherwise the C library, once a large block was freed, keeps those of its size for good, in as many
-    arenas as there are threads. What the environment says of it (``MALLOC_MMAP_THRESHOLD_``) stays.
+    arenas as there are threads, and twice as much where smaller ones end. What the environment says of it
+    (``MALLOC_MMAP_THRESHOLD_``, ``MALLOC_TRIM_THRESHOLD_``) stays.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
-    if set_option is not None and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
-        set_option(_M_MMAP_THRESHOLD, n_bytes)
+    if set_option is not None:
+        for name, option in _OPTIONS.items():
+            if name not in os.environ:
+                set_option(option, n_bytes)
 
 
 def format_bytes(count: float) -> str:

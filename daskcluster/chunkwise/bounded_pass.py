@@ -11,7 +11,7 @@ read; the results are the same, since no row depends on another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +73,8 @@ class BoundedPass:
     def screen(self, prepared: Bounded, into: Changes, state: BoundState) -> np.ndarray:
         """Look at the failing rows that are kept; return the mask of the others."""
         mask = np.zeros(state.n_rows, bool)
-        mask[self.failing(prepared, state, prepared.margin)] = True
+        for first, part in _pieces(state):
+            mask[first + self.failing(prepared, part, prepared.margin)] = True
         recent = state.recent
         if recent is not None:
             recent.turn = prepared.turn
@@ -97,13 +98,12 @@ class BoundedPass:
             _revise_plainly(chunk, prepared, into, state)
             return
         recent, n_failing = state.screened(prepared.turn), 0
-        for first in range(0, chunk.n_rows, _PIECE_ROWS):
-            last = min(first + _PIECE_ROWS, chunk.n_rows)
-            part = state.rows(first, last)
+        for first, part in _pieces(state):
             failing = self.failing(prepared, part, prepared.margin)
             if recent is not None:
                 failing = _unkept(failing, recent, part)
-            some = gathered(chunk.slice(first, last), failing, unit=prepared.params.unit)
+            rows = chunk.slice(first, first + part.n_rows)
+            some = gathered(rows, failing, unit=prepared.params.unit)
             self._revise_all(some, prepared, into, part)
             n_failing += len(failing)
         if recent is not None:
@@ -135,7 +135,14 @@ class BoundedPass:
             else:
                 low = middle
         margin = _widened(prepared.margin, widest * 2.0**low)
-        return self.failing(prepared, state, margin)[:most]
+        parts = [first + self.failing(prepared, part, margin) for first, part in _pieces(state)]
+        return np.concatenate(parts)[:most]
+
+
+def _pieces(state: BoundState) -> Iterator[tuple[int, BoundState]]:
+    """Yield a run of rows after the other, and where it begins."""
+    for first in range(0, state.n_rows, _PIECE_ROWS):
+        yield first, state.rows(first, min(first + _PIECE_ROWS, state.n_rows))
 
 
 def _widened(margin: np.ndarray, gap: float) -> np.ndarray:

@@ -37,7 +37,7 @@ T = TypeVar("T")
 _POLL_SECONDS = 0.1
 _LEAST_BLOCK = 1024**2
 _BLOCK_SHARE = 1 / 512
-"""Of a limit that was asked for: freed blocks beyond this are not kept, as their sum would break it."""
+"""Of a limit that was asked for: no more of what is freed is kept in one place; the sum would break it."""
 
 
 def default_threads() -> int:
@@ -193,6 +193,8 @@ class LocalPlacement(Placement):
         stamp = self._stamps.get(reduction.name, 0)
         self._stamps[reduction.name] = stamp + 1
         self._reserve_state(reduction.row_bytes * self.dataset.n_rows)
+        if not stamp and not self.dataset.in_memory:
+            give_back_memory()  # what passes before have freed gives way to the state
         return self._pass(reduction.name, FoldState(reduction, stamp), params, self._units())
 
     def state_of(

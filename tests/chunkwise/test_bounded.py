@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -74,6 +75,50 @@ def test_rows_looked_at_in_pieces_give_what_all_together_give(
             found = whole(task, reduction, prepared, states[1])
         assert same(kind, found, expected)
         assert same_state(kind, *states)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_units_screened_in_pieces_give_what_all_together_give(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = problem("weighted float32")
+    states: list[BoundState] = []
+    for reduction, params in wandering(task, kind, RECENT_BYTES):
+        prepared = reduction.prepare(params)
+        if not states:
+            states = [reduction.fresh(task.chunk.n_rows, prepared) for _ in range(2)]
+            for state in states:
+                whole(task, reduction, prepared, state)
+            continue
+        expected, read = partly(task, reduction, prepared, states[0])
+        with monkeypatch.context() as patch:
+            patch.setattr("daskcluster.chunkwise.bounded_pass._PIECE_ROWS", 100)
+            found, read_too = partly(task, reduction, prepared, states[1])
+        assert same(kind, found, expected)
+        assert same_state(kind, *states)
+        assert np.array_equal(read, read_too)
+        kept, kept_too = (state.recent for state in states)
+        assert kept is not None
+        assert kept_too is not None
+        assert np.array_equal(kept.index, kept_too.index)
+    assert len(kept.index)
+
+
+def test_no_scratch_of_a_unit_is_eight_bytes_a_row() -> None:
+    n_rows, most = 1 << 19, []
+
+    def failing(prepared: object, state: BoundState, margin: object) -> np.ndarray:
+        most.append(state.n_rows)
+        return np.flatnonzero(state.labels < 0)
+
+    labels = np.zeros(n_rows, np.int32)
+    labels[[3, n_rows // 2, n_rows - 1]] = -1
+    state = BoundState(labels, np.zeros(n_rows, np.float32), np.zeros(n_rows, np.float32))
+    prepared = SimpleNamespace(margin=None)
+    mask = BoundedPass(failing, failing).screen(prepared, None, state)
+    assert np.flatnonzero(mask).tolist() == [3, n_rows // 2, n_rows - 1]
+    assert max(most) <= n_rows // 8
+    assert sum(most) == n_rows
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -64,8 +64,21 @@ def test_state_given_up_goes_back_to_the_system_where_rows_may_take_its_place(
     for rows, times in ((dataset.to_numpy(), 0), (dataset, 1)):
         with LocalEngine(2).place(open_dataset(rows)) as placed:
             placed.map_state(r.NOTED, {"calls": 0, "folder": str(tmp_path)})
+            given.clear()
             placed.drop_state("noted")
         assert len(given) == times
+
+
+def test_what_was_freed_before_goes_back_to_the_system_where_state_begins(
+    dataset: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given: list[bool] = []
+    monkeypatch.setattr("daskcluster.engine.local.give_back_memory", lambda: given.append(True))
+    for rows, times in ((dataset.to_numpy(), 0), (dataset, 1)):
+        with LocalEngine(2).place(open_dataset(rows)) as placed:
+            for calls in range(3):
+                placed.map_state(r.NOTED, {"calls": calls, "folder": str(tmp_path)})
+            assert len(given) == times
 
 
 def test_dropped_state_starts_anew(
