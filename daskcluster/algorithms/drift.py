@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from daskcluster.kernels.distance import sqdist_to_assigned
+from daskcluster.kernels.gaps import HalfDistances
 from daskcluster.kernels.tile import nearest_two, pack
 
 _SAFE = 1e-9
@@ -67,7 +68,7 @@ class Gaps:
         self._halves = np.empty(0)
         self._between: np.ndarray | None = None
         self._measured: tuple[np.ndarray, np.ndarray] | None = None
-        self._all_measured: tuple[np.ndarray, np.ndarray] | None = None
+        self._followed: HalfDistances | None = None
 
     def of(self, centres: np.ndarray) -> np.ndarray:
         """Return `half_gaps` of centres that nobody changes in place."""
@@ -78,22 +79,13 @@ class Gaps:
     def between(self, centres: np.ndarray) -> np.ndarray:
         """Return `half_distances` of centres that nobody changes in place; `of` follows from them."""
         if self._centres is not centres or self._between is None:
-            halves = self._all_of(centres)
+            if self._followed is None:
+                self._followed = HalfDistances(centres.shape, centres.dtype, _WORN)
+            halves = self._followed.of(centres)
             least = halves.min(axis=1).astype(np.float64)
             self._halves = np.where(least < _MOST, least, 0.0)
             self._centres, self._between = centres, halves
         return self._between
-
-    def _all_of(self, centres: np.ndarray) -> np.ndarray:
-        if self._all_measured is not None:
-            before, halves = self._all_measured
-            moved = lengths(before, centres) * (1.0 + _SAFE)
-            left = halves - 0.5 * (moved[:, None] + moved)
-            if (left >= (1.0 - _WORN) * halves).all():
-                return np.nextafter(left.astype(np.float32), np.float32(-np.inf))
-        halves = half_distances(centres)
-        self._all_measured = centres, halves
-        return halves
 
     def _of(self, centres: np.ndarray) -> np.ndarray:
         if self._measured is not None:
@@ -144,12 +136,4 @@ def half_gaps(centres: np.ndarray) -> np.ndarray:
 
 def half_distances(centres: np.ndarray) -> np.ndarray:
     """Return lower bounds of half the distances between centres, (k, k), float32; a centre's own: inf."""
-    wide = centres.astype(np.float64)
-    wide -= wide.mean(axis=0)
-    squares = np.einsum("ij,ij->i", wide, wide)
-    gaps = squares[:, None] + squares - 2.0 * (wide @ wide.T)
-    # What the subtraction may have lost.
-    gaps -= (wide.shape[1] + 8) * 2.0**-50 * (squares[:, None] + squares)
-    halves = 0.5 * np.sqrt(np.maximum(gaps, 0.0)) * (1.0 - _SAFE)
-    np.fill_diagonal(halves, np.inf)
-    return np.nextafter(halves.astype(np.float32), np.float32(-np.inf))
+    return HalfDistances(centres.shape, centres.dtype, _WORN).of(centres)

@@ -20,6 +20,8 @@ from daskcluster.algorithms.stopping import Stopping
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, IterationEnded, StopReason
+from daskcluster.kernels.distance import sqdist_to_assigned
+from daskcluster.kernels.inertia import inertia_terms
 from daskcluster.models.result import FitResult
 
 Keep = Callable[[np.ndarray, Sequence[dict[str, float]], StopReason | None], None]
@@ -148,8 +150,10 @@ def lloyd_step(
 
 def squared_movement(before: np.ndarray, after: np.ndarray) -> float:
     """Return the sum of squares of what all centres moved, in float64."""
-    gaps = np.subtract(after, before, dtype=np.float64)
-    return float(np.square(gaps, out=gaps).sum())
+    k = len(before)
+    squared = np.empty(k)
+    sqdist_to_assigned(after, before, np.arange(k, dtype=np.int32), squared)
+    return float(squared.sum())
 
 
 def updated(statistics: KMeansStatistics, centres: np.ndarray, *, unit: bool) -> np.ndarray:
@@ -171,11 +175,6 @@ def inertia_from(statistics: KMeansStatistics, centres: np.ndarray, rows: Scaled
     about 1e-12 of the rows' total spread; final figures are computed row by row instead.
     """
     origin = rows.origin.astype(np.float64)
-    weights = statistics.weights
-    # In place: between two short rounds these are what takes time.
-    sums = weights[:, None] * origin
-    np.subtract(statistics.totals, sums, out=sums)
-    moved = np.subtract(centres, origin, dtype=np.float64)
-    inner = float(np.multiply(sums, moved, out=sums).sum())
-    outer = float((weights * np.square(moved, out=moved).sum(axis=1)).sum())
+    found, weights = statistics, statistics.weights
+    inner, outer = inertia_terms(found.sums, found.sums_low, weights, centres, origin)
     return max(0.0, rows.known().total_spread - 2.0 * inner + outer)

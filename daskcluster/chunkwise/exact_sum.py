@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -125,10 +126,15 @@ class Scale:
         most = _ROWS_OF_ONE_GRID >> 5 if self.guessed else _ROWS_OF_ONE_GRID
         return self.wide or self.weighted or self.n_rows > most
 
-    @property
+    @cached_property
     def sums(self) -> np.ndarray:
         """M of the sums of (weighted) rows, shape (d,)."""
         return grid_shift(self.max_abs * self.max_weight, self.n_rows)
+
+    @cached_property
+    def low_sums(self) -> np.ndarray:
+        """M of what the grid of `sums` leaves over, shape (d,)."""
+        return residual_shift(self.sums, self.n_rows)
 
     def distances(self, centres: np.ndarray) -> np.ndarray:
         """M of weighted squared distances between any row and any of `centres`, a scalar."""

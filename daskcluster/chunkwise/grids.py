@@ -22,8 +22,9 @@ class Grids:
 
     @classmethod
     def of(cls, scale: Scale) -> Grids:
-        n, sums, weights = scale.n_rows, scale.sums, float(scale.weights)
-        return cls(sums, residual_shift(sums, n), weights, float(residual_shift(weights, n)))
+        weights = float(scale.weights)
+        low_weights = float(residual_shift(weights, scale.n_rows))
+        return cls(scale.sums, scale.low_sums, weights, low_weights)
 
     def move(
         self,

@@ -33,7 +33,7 @@ def rough_error(d: int, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 @kernel
-def _span(x, at, c, centre_at, d, error):  # type: ignore[no-untyped-def]
+def span(x, at, c, centre_at, d, error):  # type: ignore[no-untyped-def]
     """Return a lower and an upper bound of a distance."""
     v = math.sqrt(rough_squared_distance(x, at, c, centre_at, d))
     # An overflow proves nothing.
@@ -62,7 +62,7 @@ def _build_revise(stamp: int) -> Any:  # noqa: C901  (one loop over rows: their 
                 n_left += 1
                 continue
             fetch_row(x, at[min(s + 2, last)] * d, d)
-            low, u = _span(x, r * d, c, a * d, d, error)
+            low, u = span(x, r * d, c, a * d, d, error)
             computed += 1
             need = math.sqrt(reach(u, margin)) * _SAFE
             doubt, failing = False, 0
@@ -82,7 +82,7 @@ def _build_revise(stamp: int) -> Any:  # noqa: C901  (one loop over rows: their 
                     apart = lowered(2.0 * halves[a, j] - u * _SAFE + drift[OWN, j])
                     bounds[j] = max(bounds[j], apart)
                     continue
-                least, v = _span(x, r * d, c, j * d, d, error)
+                least, v = span(x, r * d, c, j * d, d, error)
                 computed += 1
                 bounds[j] = lowered(least + drift[OWN, j])
                 if least * least > reach(u, margin) * _SAFE:
@@ -174,7 +174,7 @@ def _build_renew(height: int, vectors: int, width: int, lanes: int, stamp: int) 
             _winners(scores, k, best, index)
             for r in range(here):
                 i, a = which[start + r], index[r]
-                low, u = _span(x, listed[r] * d, c, a * d, d, error)
+                low, u = span(x, listed[r] * d, c, a * d, d, error)
                 labels[i] = a
                 upper[i] = raised(u - drift[OWN, a])
                 base[r] = 2.0 * low * low - reach(u, margin) + 2.0 * np.float64(best[r])

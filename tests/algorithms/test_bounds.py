@@ -89,6 +89,24 @@ def test_gaps_are_measured_anew_where_they_may_have_gone():
     assert np.array_equal(gaps.between(far), half_distances(far))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gaps_follow_centres_of_which_some_go_far(dtype):
+    rng = np.random.default_rng(9)
+    centres = rng.standard_normal((30, 20)).astype(dtype)
+    gaps = Gaps()
+    for _ in range(40):
+        found = gaps.between(centres)
+        wide = centres.astype(float)
+        true = np.sqrt(((wide[:, None] - wide[None]) ** 2).sum(axis=2)) / 2
+        np.fill_diagonal(true, np.inf)
+        assert np.all(found <= true)
+        assert np.all((found > 0.93 * true) | np.eye(30, dtype=bool))
+        assert np.array_equal(found, found.T)
+        assert np.array_equal(gaps.of(centres), found.min(axis=1))
+        steps = np.where(rng.random((30, 1)) < 0.1, 0.1, 1e-3)
+        centres = (centres + steps * rng.standard_normal(centres.shape)).astype(dtype)
+
+
 def test_gaps_of_a_single_centre_prove_nothing():
     alone = np.ones((1, 2), np.float32)
     assert half_gaps(alone).tolist() == [0.0]
