@@ -60,6 +60,8 @@ class Chunk:
 
     def slice(self, first: int, last: int) -> Chunk:
         """Return rows `first` to `last` of this chunk, without a copy."""
+        if first == 0 and last >= self.n_rows:
+            return self
         weights = None if self.weights is None else self.weights[first:last]
         return Chunk(self.rows[first:last], self.start + first, weights)
 

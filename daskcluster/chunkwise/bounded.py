@@ -96,6 +96,8 @@ class BoundState:
 
     def rows(self, first: int, last: int) -> BoundState:
         """Return a view of rows `first` to `last`."""
+        if first == 0 and last == self.n_rows:
+            return self
         part = slice(first, last)
         bounds = self.upper[part], self.lower[part]
         return BoundState(self.labels[part], *bounds, self.recent, self.first + first)

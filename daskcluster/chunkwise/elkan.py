@@ -23,7 +23,7 @@ from daskcluster.chunkwise.bounded_pass import BoundedPass
 from daskcluster.chunkwise.gathered import Gathered
 from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.kernels.bounds import OWN
-from daskcluster.kernels.elkan import renew_kernel, revise, rough_error
+from daskcluster.kernels.elkan import look_kernel, rough_error
 from daskcluster.kernels.groups import screen_groups
 
 
@@ -61,21 +61,14 @@ def _revise(
     some: Gathered, prepared: _Elkan, into: Changes, state: BoundState
 ) -> tuple[np.ndarray, np.ndarray]:
     """Measure rows where they stand; those that are left go through the tile."""
-    params, panels = prepared.params, prepared.panels
-    old, left = state.labels[some.which], np.empty(len(some.which), np.int64)
-    n_left, computed = revise(
-        some.rows, some.at, some.which, params.centres, prepared.halves, *state.arrays,
-        params.drift, prepared.margin, prepared.error, left,
+    params, panels, n = prepared.params, prepared.panels, len(some.which)
+    moved, old = np.empty(n, np.int64), np.empty(n, np.int32)
+    computed, n_moved = look_kernel(panels.tile, panels.dtype)(
+        some.rows, some.at, some.which, params.centres, prepared.halves, panels.data, panels.offset,
+        *state.arrays, params.drift, prepared.margin, prepared.error, moved, old,
     )  # fmt: skip
-    into.n_distances += computed + n_left * panels.k
-    if n_left:
-        left = left[:n_left]
-        renew_kernel(panels.tile, panels.dtype)(
-            some.rows, some.at[left], some.which[left], params.centres, panels.data, panels.offset,
-            *state.arrays, params.drift, prepared.margin, prepared.error,
-        )  # fmt: skip
-    moved = np.flatnonzero(state.labels[some.which] != old)
-    return moved, old[moved]
+    into.n_distances += computed
+    return moved[:n_moved], old[:n_moved]
 
 
 _PASS = BoundedPass(_failing, _revise)

@@ -26,8 +26,10 @@ _AHEAD = 1.05
 much larger: soon it would be looked at again for them."""
 
 
+@cache
 def rough_error(d: int, dtype: np.dtype[Any]) -> np.ndarray:
     """Return by how much the root of a rough squared distance may err: relatively, and in all."""
+    # One array for all who ask: nobody writes to it.
     kind = np.finfo(dtype)
     return np.array([(d / 64 + 40) * float(kind.eps), 2.0 * math.sqrt(d * float(kind.tiny))])
 
@@ -43,10 +45,10 @@ def span(x, at, c, centre_at, d, error):  # type: ignore[no-untyped-def]
 
 def _build_revise(stamp: int) -> Any:  # noqa: C901  (one loop over rows: their bounds stay at hand)
     def revise(  # type: ignore[no-untyped-def]
-        rows, at, which, centres, halves, labels, upper, lower, drift, margin, error, left
+        rows, at, which, centres, halves, labels, upper, lower, drift, margin, error, left, was
     ):
         # IN: a label of -1 is none. IN/OUT: labels, upper, lower. OUT: left: which rows the tile has to
-        # decide. Returns how many are left, and how many distances were computed.
+        # decide; was: the labels before. Returns how many are left, and how many distances were computed.
         _ = stamp
         k, d = centres.shape
         x, c = rows.reshape(rows.size), centres.reshape(centres.size)
@@ -58,10 +60,11 @@ def _build_revise(stamp: int) -> Any:  # noqa: C901  (one loop over rows: their 
             i, r = which[s], at[s]
             left[n_left] = s
             a, bounds = labels[i], lower[i]
+            was[s] = a
             if a < 0 or upper[i] == np.inf:
                 n_left += 1
                 continue
-            fetch_row(x, at[min(s + 2, last)] * d, d)
+            fetch_row(x, at[min(s + 3, last)] * d, d)
             low, u = span(x, r * d, c, a * d, d, error)
             computed += 1
             need = math.sqrt(reach(u, margin)) * _SAFE
@@ -131,41 +134,53 @@ def _lower_bounds(scores, base, drift, k):  # type: ignore[no-untyped-def]
 
 
 @cache
-def renew_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
-    """Build the loop that sets labels and all bounds anew, for a register tile.
+def look_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
+    """Build the loop that looks at rows anew, for a register tile.
 
-    ``renew(rows, at, which, centres, panels, offset, labels, upper, lower, drift, margin, error)``
+    ``look(rows, at, which, centres, halves, panels, offset, labels, upper, lower, drift, margin, error,
+    moved, old)`` returns how many distances it computed, and how many rows moved.
     """
-    return _build_renew(tile.height, tile.vectors, tile.width, lanes_of(dtype), STAMP)
+    return _build_look(tile.height, tile.vectors, tile.width, lanes_of(dtype), STAMP)
 
 
-def _build_renew(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:
+def _build_look(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:
     block, line = vectors * width, 4 * lanes
 
-    def renew(rows, at, which, centres, panels, offset, labels, upper, lower, drift, margin, error):  # type: ignore[no-untyped-def]
-        # IN: at, which: where a row stands in `rows`, and in the state. OUT: labels, upper, lower.
+    def look(  # type: ignore[no-untyped-def]
+        rows, at, which, centres, halves, panels, offset, labels, upper, lower, drift, margin, error,
+        moved, old,
+    ):  # fmt: skip
+        # IN: at, which: where a row stands in `rows`, and in the state; a label of -1 is none.
+        # IN/OUT: labels, upper, lower. OUT: moved, old: the rows that moved (indices of `at`), and whence.
         _ = stamp
         n, d = rows.shape
         k = centres.shape[0]
+        left, was = np.empty(which.shape[0], np.int64), np.empty(which.shape[0], np.int32)
+        n_left, computed = revise(
+            rows, at, which, centres, halves, labels, upper, lower, drift, margin, error, left, was
+        )
         x, c, panel = (
             rows.reshape(n * d),
             centres.reshape(centres.size),
             panels.reshape(panels.size),
         )
+        there = np.empty(n_left, np.int64)
+        for q in range(n_left):
+            there[q] = at[left[q]]
         packed = aligned(d * block, offset)
         scores = aligned(panels.shape[0] * height * block, offset)
         best, base = np.empty(block, offset.dtype), np.zeros(block)
         index, listed = np.empty(block, np.int32), np.empty(block, np.int64)
         places = np.empty(panels.shape[0] * d, np.int64)
-        for start in range(0, at.shape[0], block):
-            here = min(block, at.shape[0] - start)
+        for start in range(0, n_left, block):
+            here = min(block, n_left - start)
             for r in range(block):
-                listed[r] = at[start + min(r, here - 1)]
+                listed[r] = there[start + min(r, here - 1)]
             if d < lanes:
                 pack_listed_few(rows, listed, 0, offset, packed, block)
             else:
                 pack_listed(x, listed, 0, d, offset, packed, 0, vectors, width)
-            list_lines(at, start + block, start + 2 * block, d, line, places)
+            list_lines(there, start + block, start + 2 * block, d, line, places)
             for p in range(panels.shape[0]):
                 all_scores_tile(
                     packed, panel, p * (d + 1) * height, d, scores, p * height * block,
@@ -173,16 +188,23 @@ def _build_renew(height: int, vectors: int, width: int, lanes: int, stamp: int) 
                 )  # fmt: skip
             _winners(scores, k, best, index)
             for r in range(here):
-                i, a = which[start + r], index[r]
+                i, a = which[left[start + r]], index[r]
                 low, u = span(x, listed[r] * d, c, a * d, d, error)
                 labels[i] = a
                 upper[i] = raised(u - drift[OWN, a])
                 base[r] = 2.0 * low * low - reach(u, margin) + 2.0 * np.float64(best[r])
             _lower_bounds(scores, base, drift, k)
             for r in range(here):
-                bounds = lower[which[start + r]]
+                bounds = lower[which[left[start + r]]]
                 for j in range(k):
                     bounds[j] = scores[j * block + r]
                 bounds[index[r]] = np.inf
 
-    return kernel(renew)
+        n_moved = 0
+        for s in range(which.shape[0]):
+            if labels[which[s]] != was[s]:
+                moved[n_moved], old[n_moved] = s, was[s]
+                n_moved += 1
+        return computed + n_left * k, n_moved
+
+    return kernel(look)

@@ -48,10 +48,10 @@ def screen_groups(labels, upper, lower, drift, drifted, margin, failing):  # typ
         failing[count] = i
         if not need < drift[HALF, labels[i]]:
             near, bounds = raised(need), lower[i]
-            needed = 0
+            needed = False  # not a count, which takes half as long again
             for g in range(relaxed.shape[0]):
-                needed += not (bounds[g] > (near + relaxed[g]) * _SAFE)
-            count += needed > 0
+                needed |= not (bounds[g] > (near + relaxed[g]) * _SAFE)
+            count += needed
     return count
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,7 @@ def vector_width(dtype: np.dtype[Any], name: str) -> int:
     return _BYTES[name] // dtype.itemsize
 
 
+@cache
 def choose_tile(k: int, dtype: np.dtype[Any], name: str) -> Tile:
     """Return the tile of instruction set `name` that wastes the least on `k` centres."""
     if name == PORTABLE.name:
@@ -122,8 +124,8 @@ def _offset_of(centres, offset):  # type: ignore[no-untyped-def]
         for t in range(d):
             value = np.float64(centres[j, t])
             total[t] += value
-            low[t] = min(low[t], value)
-            high[t] = max(high[t], value)
+            low[t] = value if value < low[t] else low[t]
+            high[t] = value if value > high[t] else high[t]
     for t in range(d):
         mean, spread = total[t] / k, high[t] - low[t]
         if spread > 0.0 and np.isfinite(spread):

@@ -8,7 +8,7 @@ import pytest
 from daskcluster.chunkwise.exact_sum import Scale, grid_shift, residual_shift
 from daskcluster.kernels.accumulate import accumulate, accumulate_weighted, move, move_weighted
 from daskcluster.kernels.bounds import list_lines, lowered, raised, revise_kernel, screen
-from daskcluster.kernels.elkan import renew_kernel, revise, rough_error
+from daskcluster.kernels.elkan import look_kernel, revise, rough_error
 from daskcluster.kernels.groups import revise_groups_kernel, screen_groups
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import PORTABLE
@@ -134,17 +134,17 @@ def test_bounds_of_every_centre(dtype, d):
     upper, lower = np.full(n, np.inf, np.float32), np.full((n, k), -np.inf, np.float32)
     # Every other row, so that places in the array and in the state differ.
     part, at = np.arange(0, n, 2), np.arange(len(X[::2]))
-    renew = renew_kernel(panels.tile, panels.dtype)
-    renew(
-        X[::2].copy(), at, part, centres, panels.data, panels.offset, labels, upper, lower, drift,
-        MARGIN, error,
-    )  # fmt: skip
+    look, halves = look_kernel(panels.tile, panels.dtype), np.zeros((k, k), np.float32)
+    known = centres, halves, panels.data, panels.offset, labels, upper, lower, drift, MARGIN, error
+    moved, old = np.empty(n, np.int64), np.empty(n, np.int32)
+    assert look(X[::2].copy(), at, part, *known, moved, old) == (len(at) * k, len(at))
     assert set(labels[1::2]) == {-1}
     assert np.array_equal(labels[::2], expected[::2])
-    renew(
-        X, part + 1, part + 1, centres, panels.data, panels.offset, labels, upper, lower, drift,
-        MARGIN, error,
-    )  # fmt: skip
+    labels[1::2] = (expected[1::2] + np.arange(len(part))) % k
+    before = labels.copy()
+    _, n_moved = look(X, part + 1, part + 1, *known, moved, old)
+    assert np.array_equal(part[moved[:n_moved]] + 1, np.flatnonzero(before != expected))
+    assert np.array_equal(old[:n_moved], before[before != expected])
     assert np.array_equal(labels, expected)
     true = distances(X, centres)
     others = true.copy()
@@ -158,12 +158,12 @@ def test_bounds_of_every_centre(dtype, d):
     # From the second nearest centre, with bounds, the way back is found without a tile.
     wrong = np.argsort(true, axis=1)[:, 1].astype(np.int32)
     lower[np.arange(n), labels] = -np.inf
-    found, left = wrong.copy(), np.empty(n, np.int64)
-    halves = np.zeros((k, k), np.float32)
+    found, left, was = wrong.copy(), np.empty(n, np.int64), np.empty(n, np.int32)
     n_left, computed = revise(
         X, np.arange(n), np.arange(n), centres, halves, found, upper, lower, drift,
-        np.zeros(2), error, left,
+        np.zeros(2), error, left, was,
     )  # fmt: skip
+    assert np.array_equal(was, wrong)
     decided = np.setdiff1d(np.arange(n), left[:n_left])
     assert len(decided) > n / 2
     assert computed < n * k / 2
