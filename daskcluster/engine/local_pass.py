@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from daskcluster.engine.units import Unit, UnitReader
 from daskcluster.typing import Dataset, Range
@@ -12,6 +13,8 @@ from daskcluster.typing import Dataset, Range
 UNITS_PER_THREAD, FEW_UNITS_PER_THREAD = 8, 4
 """In-memory rows are cut finer than threads, so that a thread that is held up loses little; but each unit
 takes time of the interpreter, which one thread has at a time, so fewer do where units are small."""
+LARGE_UNIT = 3
+"""So many of the fewer units are one, for every thread to begin with; those left even the threads out."""
 MIN_UNIT_BYTES, SMALL_UNIT_BYTES = 1 << 18, 1 << 24
 
 
@@ -89,4 +92,8 @@ def local_spans(dataset: Dataset, n_threads: int) -> Sequence[Range]:
         for units in (UNITS_PER_THREAD, FEW_UNITS_PER_THREAD)
     )
     step = max(least, finest, min(small, coarsest))
-    return [(i, min(i + step, dataset.n_rows)) for i in range(0, dataset.n_rows, step)]
+    n_large = n_threads * LARGE_UNIT * step
+    is_few = step == coarsest and n_large < dataset.n_rows
+    large = range(0, n_large if is_few else 0, LARGE_UNIT * step)
+    edges = [*large, *range(large.stop, dataset.n_rows, step), dataset.n_rows]
+    return list(pairwise(edges))

@@ -24,8 +24,9 @@ def _spans(megabytes: float, n_threads: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("megabytes", "n_threads", "n_units"),
     [
-        (16, 2, 8),  # small: few units for each thread
-        (64, 2, 8),
+        (16, 2, 4),  # small: one large unit for each thread, and one to even them out
+        (64, 2, 4),
+        (16, 1, 2),
         (192, 2, 12),  # as many as there are small ones
         (512, 2, 16),  # large: more for each thread
         (16, 64, 64),  # never finer than is worth a unit
@@ -38,3 +39,23 @@ def test_units_are_few_while_they_are_small(megabytes: float, n_threads: int, n_
     assert spans[0][0] == 0
     assert spans[-1][1] == megabytes * _MEGABYTE
     assert all(one[1] == other[0] for one, other in pairwise(spans))
+
+
+@pytest.mark.parametrize("n_threads", [2, 3, 7])
+@pytest.mark.parametrize("megabytes", [16, 20.3, 64])
+def test_threads_begin_with_three_quarters_of_small_rows(megabytes: float, n_threads: int) -> None:
+    lengths = [stop - start for start, stop in _spans(megabytes, n_threads)]
+    first, rest = lengths[:n_threads], lengths[n_threads:]
+    assert len(set(first)) == 1
+    assert sum(first) == pytest.approx(0.75 * megabytes * _MEGABYTE, rel=0.01)
+    assert 0 < len(rest) <= n_threads
+    assert max(rest) * 3 == first[0]
+
+
+@pytest.mark.parametrize("n_rows", range(10))
+def test_few_rows_are_all_in_a_unit(n_rows: int) -> None:
+    rows = np.empty((n_rows, 1 << 20), np.float32)
+    spans = local_spans(ArrayDataset(rows), 2)
+    assert [row for span in spans for row in range(*span)] == list(range(n_rows))
+    assert all(start < stop for start, stop in spans)
+    assert len(spans) >= min(2, n_rows)
