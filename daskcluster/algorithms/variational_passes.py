@@ -18,7 +18,7 @@ from daskcluster.chunkwise.mixture import (
     truncated_pass,
 )
 from daskcluster.chunkwise.mixture_parameters import Gaussians
-from daskcluster.chunkwise.mixture_statistics import MixtureGrids, MixtureStatistics
+from daskcluster.chunkwise.mixture_statistics import MixtureStatistics
 from daskcluster.data.state_files import StateFiles
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.kernels.truncated import STEPS
@@ -175,9 +175,7 @@ class TruncatedPasses:
         self, found: MixtureStatistics, search: Search, gaussians: Gaussians
     ) -> None:
         lists, sizes = search.lists(listed_tile_for(gaussians.means.dtype).height)
-        rooted = self._rooted
-        shift = MixtureGrids.of(self._rows.scale, gaussians, rooted=rooted).keys
-        told = found.told_sums, found.told_counts, STEPS / shift
+        told = found.told_sums, found.told_counts, STEPS / found.key_shift
         self.neighbours = learn_neighbours(
             lists, sizes, *told, found.pairs.listed(), self.neighbours
         )

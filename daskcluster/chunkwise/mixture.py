@@ -175,7 +175,7 @@ class _Ready:
         gaussians, pairs = self.step.gaussians, into.pairs
         bounds = np.empty(block.n_rows)
         kept = self.tells_kept and sets.shape[1] >= self.n_neighbours
-        pairs.table, computed = self.kernel(
+        pairs.table, computed, n_moved = self.kernel(
             read_only(block.rows),
             weights_or_none(block.weights),
             sets,
@@ -183,7 +183,7 @@ class _Ready:
             gaussians.sharpness,
             gaussians.least_posterior,
             self.space(block.start, block.stop),
-            into.told(grids.keys, rooted=rooted, kept=kept),
+            into.told(rooted=rooted, kept=kept),
             (pairs.table, pairs.used),
             grids.moments,
             into.moments,
@@ -191,6 +191,7 @@ class _Ready:
             learns,
         )
         into.n_distances += computed
+        into.n_moved += n_moved
         return bounds
 
 
@@ -221,6 +222,7 @@ class _Prepared:
             tells=params.step.search is not None and not quiet,
             width=self.ready.lists.shape[1],
             room=params.room,
+            key_shift=self.grids.keys,
         )
 
 
@@ -264,11 +266,9 @@ def _step_chunk(
     params, grids = prepared.params, prepared.grids
     for block in chunk.blocks():
         sets = state[block.start - chunk.start : block.stop - chunk.start]
-        before = sets[:, 0].copy()
         bounds = prepared.ready.run(
             block, sets, grids, into, learns=params.learns, rooted=params.rooted
         )
-        into.n_moved += int((before != sets[:, 0]).sum())
         into.bound.add(*sum_on_grid(bounds, *grids.bounds))
     if params.save_to is not None and params.save_to.write(chunk.start, state):
         into.n_saved += chunk.n_rows

@@ -123,6 +123,8 @@ class MixtureStatistics:
         Of keys, over rows that stayed with their cluster; empty where nothing is told.
     pairs : PairSums
         Of keys, over rows that came to a cluster.
+    key_shift : float
+        M of the grid of keys.
     n_distances, n_moved, n_saved : int
         Distances; rows with another nearest cluster than before; rows whose sets were saved.
     """
@@ -132,6 +134,7 @@ class MixtureStatistics:
     told_sums: np.ndarray
     told_counts: np.ndarray
     pairs: PairSums
+    key_shift: float
     n_distances: int = 0
     n_moved: int = 0
     n_saved: int = 0
@@ -146,6 +149,7 @@ class MixtureStatistics:
         tells: bool,
         width: int,
         room: int = 0,
+        key_shift: float = 0.0,
     ) -> MixtureStatistics:
         k, d = (gaussians.k if learns else 0), gaussians.d
         moments = Moments(
@@ -161,12 +165,13 @@ class MixtureStatistics:
             np.zeros((told, width)),
             np.zeros(told, np.int64),
             PairSums.with_room(room if tells else 0),
+            key_shift,
         )
 
-    def told(self, shift: float, *, rooted: bool, kept: bool) -> Told:
+    def told(self, *, rooted: bool, kept: bool) -> Told:
         """Return where the kernel adds keys."""
         how = np.array([rooted]), np.array([kept])
-        return Told(self.told_sums, self.told_counts, np.array([shift]), *how)
+        return Told(self.told_sums, self.told_counts, np.array([self.key_shift]), *how)
 
     def combine(self, other: MixtureStatistics) -> MixtureStatistics:
         for mine, theirs in zip(self.moments, other.moments, strict=True):

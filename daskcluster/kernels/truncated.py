@@ -23,7 +23,7 @@ from daskcluster.kernels.truncated_apart import SLOT_BITS, pair_distances
 from daskcluster.kernels.truncated_aside import list_all, list_own
 from daskcluster.kernels.truncated_keep import keep_least
 from daskcluster.kernels.truncated_lanes import add_keys
-from daskcluster.kernels.truncated_pairs import SLOT, slot_of, with_room
+from daskcluster.kernels.truncated_pairs import SLOT, pair_key, slot_of, with_room
 from daskcluster.kernels.truncated_posteriors import weigh
 from daskcluster.kernels.truncated_sums import add_block, add_scratch
 from daskcluster.kernels.truncated_tile import BLOCK, listed_distances, listed_tile_for
@@ -72,7 +72,7 @@ def _steps(key, shift, unit, rooted):  # type: ignore[no-untyped-def]
 
 def _build_tell_pairs(block: int, stamp: int) -> Any:
     def tell_pairs(  # type: ignore[no-untyped-def]
-        costs, number, counts, here, home, stays, k, shift, rooted, table, used, keys,
+        costs, number, counts, here, home, stays, shift, rooted, table, used, keys,
     ):  # fmt: skip
         """Tell of the first `counts` costs of those of the first `here` rows that did not stay.
 
@@ -90,7 +90,7 @@ def _build_tell_pairs(block: int, stamp: int) -> Any:
             for j in range(counts[r]):
                 at = j * block + r
                 if number[at] != own:
-                    keys[0, n_pairs], keys[1, n_pairs] = own * k + number[at], at
+                    keys[0, n_pairs], keys[1, n_pairs] = pair_key(own, number[at]), at
                     n_pairs += 1
         for p in range(n_pairs):
             fetch_row(flat, np.int64(slot_of(keys[0, p], mask)) * SLOT, 1)
@@ -118,10 +118,10 @@ def step_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
     """Build the E- and M-step; `scaled` for costs with inverse deviations by feature.
 
     ``step(rows, weights, sets, costs, sharpness, least, space, told, pairs, grids, moments, bounds,
-    learn)`` gives the table of pairs, which may be a larger one than was given (there with `used`), and the
-    number of distances. `bounds` (n,) are what the rows add to the free energy, their weights in it, in the
-    order of the visits. With ``learn = 0`` nothing goes to the sums, and `bounds` are the least costs
-    instead: what the first variance is made of.
+    learn)`` gives the table of pairs, which may be a larger one than was given (there with `used`), the
+    number of distances, and that of rows with another nearest cluster than before. `bounds` (n,) are what
+    the rows add to the free energy, their weights in it, in the order of the visits. With ``learn = 0``
+    nothing goes to the sums, and `bounds` are the least costs instead: what the first variance is made of.
     """
     return _build_step(*listed_tile_for(dtype), lanes_of(dtype), int(scaled), STAMP)
 
@@ -153,7 +153,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
         stays, kept_sums = np.empty(block), np.zeros(wide * block)
         told_sums, told_counts = told.sums, told.counts
         mark, seen = np.zeros(k, np.int32), np.full(k, -1, np.int64)
-        taken, computed = np.empty(block, np.int64), 0
+        taken, computed, n_moved = np.empty(block, np.int64), 0, np.int64(0)
         pairs_aside = np.empty((most - wide) * block + 8, np.int64)
         keys, scratch = np.empty((2, most * block), np.int64), add_scratch(block, q)
         factors, shares, places = scratch
@@ -250,6 +250,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
                         )  # fmt: skip
                 for r in range(here):
                     bounds[np.uint64(first + r)] = bound[r] * factors[r]
+                    n_moved += np.int64(index[r] != g)
                     at = taken[r] * q
                     for rank in range(q):
                         flat_sets[np.uint64(at + rank)] = index[rank * block + r]
@@ -266,14 +267,12 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
                     if tells_kept:
                         aside[:] = q
                         _tell_pairs(
-                            best, index, aside, here, index, stays, k, shift, rooted, table, used,
-                            keys,
+                            best, index, aside, here, index, stays, shift, rooted, table, used, keys,
                         )  # fmt: skip
                     else:
                         aside += m
                         _tell_pairs(
-                            near, number, aside, here, index, stays, k, shift, rooted, table, used,
-                            keys,
+                            near, number, aside, here, index, stays, shift, rooted, table, used, keys,
                         )  # fmt: skip
             if tells:
                 told_counts[g] += staying
@@ -283,6 +282,6 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
                         one += kept_sums[j * block + r]
                         other += kept_sums[j * block + r + 1]
                     told_sums[g, j] += one + other
-        return table, computed
+        return table, computed, n_moved
 
     return kernel(step)

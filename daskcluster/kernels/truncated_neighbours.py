@@ -8,6 +8,9 @@ import numpy as np
 
 from daskcluster.kernels.by_label import group_by_label
 from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.truncated_pairs import HALF
+
+_OTHER = np.uint64((1 << HALF) - 1)
 
 
 @kernel
@@ -60,7 +63,7 @@ def _build_learn(stamp: int) -> Any:
         home, order = np.empty(n, np.int32), np.empty(n, np.int64)
         starts = np.empty(k + 1, np.int64)
         for at in range(n):
-            home[at] = pairs[np.uint64(at), 0] // k
+            home[at] = pairs[np.uint64(at), 0] >> HALF
         group_by_label(home, order, starts)
         members, place = np.zeros(k + 1, np.int64), np.zeros(k, np.int64)
         more, n_more, means = np.zeros(k + 1, np.int64), np.zeros(k + 1, np.int64), np.empty(k)
@@ -73,7 +76,7 @@ def _build_learn(stamp: int) -> Any:
             for i in range(starts[c], starts[c + 1]):
                 # Without a branch, as every other one would go wrong: a place is right if its member is.
                 pair = np.uint64(order[np.uint64(i)])
-                other = np.uint64(pairs[pair, 0] - c * k)
+                other = np.uint64(pairs[pair, 0]) & _OTHER
                 spot = np.uint64(place[other])
                 known = (spot < np.uint64(size)) & (members[spot] == np.int64(other))
                 spot = spot if known else np.uint64(size)

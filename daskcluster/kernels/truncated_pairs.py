@@ -1,8 +1,8 @@
 """Sums over pairs of clusters, sparse: a hash table with open addressing in one plain array.
 
-A slot is four int64: the key ``c * k + other`` (-1 where it is free), a sum, a count, and nothing; so it
-never lies across two cache lines. Values are whole steps of a grid, hence the order in which pairs are met
-does not show.
+A slot is four int64: the key of (c, other) (-1 where it is free), a sum, a count, and nothing; so it never
+lies across two cache lines. Values are whole steps of a grid, hence the order in which pairs are met does
+not show.
 """
 
 from __future__ import annotations
@@ -12,13 +12,20 @@ import numpy as np
 from daskcluster.kernels.jit import kernel
 
 SLOT = 4
+HALF = 32
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
+def pair_key(c, other):  # type: ignore[no-untyped-def]
+    """Return the key of a pair of clusters: c in the upper half, so that no division takes them apart."""
+    return (np.int64(c) << np.int64(HALF)) | np.int64(other)
+
+
+@kernel
 def slot_of(key, mask):  # type: ignore[no-untyped-def]
-    """Return where the search for a key begins."""
-    return ((np.uint64(key) * _MIX) >> np.uint64(20)) & mask
+    """Return where the search for a key begins: by those bits of a product that depend on both clusters."""
+    return ((np.uint64(key) * _MIX) >> np.uint64(HALF)) & mask
 
 
 @kernel

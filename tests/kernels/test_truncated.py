@@ -20,6 +20,7 @@ from daskcluster.kernels.truncated_pairs import (
     list_pairs,
     merge_pairs,
     new_table,
+    pair_key,
     with_room,
 )
 from daskcluster.kernels.truncated_sums import MomentGrids, Moments
@@ -57,11 +58,12 @@ def step(X, means, sets, neighbours, *, sharpness=0.5, learn=1, drawn=None, row=
         np.zeros((k, lists.shape[1])), np.zeros(k, np.int64), np.array([GRID]), np.array([True]),
         np.array([False]),
     )  # fmt: skip
-    bounds, used = np.empty(n), np.zeros(1, np.int64)
-    table, computed = step_kernel(X.dtype, scaled=False)(
+    bounds, used, nearest = np.empty(n), np.zeros(1, np.int64), sets[:, 0].copy()
+    table, computed, n_moved = step_kernel(X.dtype, scaled=False)(
         X, np.empty(0), sets, plain_costs(means), sharpness, 0.0,
         Space(lists, sizes, near, drawn), told, (new_table(64), used), grids, moments, bounds, learn,
     )  # fmt: skip
+    assert n_moved == (sets[:, 0] != nearest).sum()
     by_row = np.empty(n)
     by_row[order] = bounds
     return by_row, moments, told, table, computed
@@ -126,8 +128,9 @@ def test_what_a_step_tells_is_what_its_rows_have_seen():
     there = table[table[:, 0] >= 0]
     assert (counts > 0).sum() == len(there)
     for key, value, count, _ in there:
-        assert counts[key // k, key % k] == count
-        assert np.isclose(value / (1.5 * 2.0**52 / GRID), sums[key // k, key % k], atol=1e-5)
+        pair = divmod(key, 1 << 32)
+        assert counts[pair] == count
+        assert np.isclose(value / (1.5 * 2.0**52 / GRID), sums[pair], atol=1e-5)
 
 
 @pytest.mark.parametrize("d", [5, 43])
@@ -279,10 +282,10 @@ def test_neighbours_are_the_nearest_on_average():
     counts[0] = 2
     sums[0, :4] = [0.0, 8.0, 2.0, 4.0]  # means of 0's rows: 1 at 4, 2 at 1, 3 at 2
     pairs = np.array([
-        [1 * k + 4, 7, 1],  # 1 has but this
-        [0 * k + 5, 1, 1], [0 * k + 5, 2, 1],  # 5 at 1.5, of rows that came, from two tables
-        [0 * k + 3, 0, 8],  # 3 at (4 + 0) / (2 + 8) = 0.4
-        [0 * k + 0, 0, 1],
+        [pair_key(1, 4), 7, 1],  # 1 has but this
+        [pair_key(0, 5), 1, 1], [pair_key(0, 5), 2, 1],  # 5 at 1.5, of rows that came, from two tables
+        [pair_key(0, 3), 0, 8],  # 3 at (4 + 0) / (2 + 8) = 0.4
+        [pair_key(0, 0), 0, 1],
     ])  # fmt: skip
     found = learn_neighbours(lists, sizes, sums, counts, 1.0, pairs, old)
     assert found[0].tolist() == [0, 3, 2]
