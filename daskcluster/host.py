@@ -11,8 +11,13 @@ import psutil
 MOST_KEPT_BLOCK = 32 * 1024**2
 """Freed blocks beyond this go back to the system whatever is asked for: glibc's largest threshold."""
 
-_OPTIONS = {"MALLOC_MMAP_THRESHOLD_": -3, "MALLOC_TRIM_THRESHOLD_": -1}
-"""Of mallopt(3), by what sets them from outside."""
+_MOST_KEPT_END = 1024**2
+"""Every arena has a free end, and almost every thread an arena."""
+_OPTIONS = (
+    ("MALLOC_MMAP_THRESHOLD_", -3, MOST_KEPT_BLOCK),
+    ("MALLOC_TRIM_THRESHOLD_", -1, _MOST_KEPT_END),
+)
+"""Of mallopt(3): what sets each from outside, its number, and the most that we set."""
 
 
 def host_memory() -> int:
@@ -47,9 +52,9 @@ def keep_no_blocks_over(n_bytes: int) -> None:
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
-        for name, option in _OPTIONS.items():
+        for name, option, most in _OPTIONS:
             if name not in os.environ:
-                set_option(option, n_bytes)
+                set_option(option, min(n_bytes, most))
 
 
 def format_bytes(count: float) -> str:

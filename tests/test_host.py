@@ -68,6 +68,7 @@ def handed_back(n_bytes: int, **environment: str) -> int:
 def test_small_blocks_that_are_freed_together_go_back_to_the_system() -> None:
     assert handed_back(0) < 2  # as the C library does it
     assert handed_back(1 << 20) >= 14
+    assert handed_back(1 << 25) >= 14  # every thread has such a heap
 
 
 def test_what_the_environment_says_of_them_stays() -> None:

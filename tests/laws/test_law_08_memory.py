@@ -44,9 +44,7 @@ def measure(url, *arguments):
     [
         ("random", "lloyd", 600, 0, 64),
         ("k-means||", "lloyd", 600, 4, 64),
-        # glibc leaves holes between bounds, which stay, and chunks, which come and go: it needs no
-        # slack with MALLOC_MMAP_THRESHOLD_=262144.
-        ("random", "hamerly", 820, 12, 160),
+        ("random", "hamerly", 820, 12, 64),
         ("random", "auto", 600, 0, 64),  # no room for bounds of all rows
     ],
 )
