@@ -115,15 +115,15 @@ class Rates:
 
 
 REFERENCE = Rates(
-    nearest=KernelRate(2.1e-11, 1.1e-10, 3.8e-9),
-    truncated=KernelRate(0.0, 3.5e-9, 2.0e-7),
-    scan=KernelRate(0.0, 3.4e-10, 4.7e-9),
-    decode=8.2e-10,
-    client=RoleRate(6.3e-3, 1.2e-3, 1.1e-5, 5.0e-5, 1.3e-9),
-    scheduler=RoleRate(7.0e-3, 1.4e-3, 1.8e-5, 5.0e-5, 2.4e-9),
-    worker=RoleRate(0.0, 4.1e-3, 4.9e-5, 0.0, 2.0e-9),
-    together=1.04,
-    round_trip=5.5e-4,
+    nearest=KernelRate(1.9e-11, 1e-10, 3.7e-09),
+    truncated=KernelRate(0.0, 1.8e-09, 1.3e-07),
+    scan=KernelRate(0.0, 3.2e-10, 2.4e-09),
+    decode=6.6e-10,
+    client=RoleRate(0.0042, 0.001, 1.3e-05, 2.5e-05, 7.5e-10),
+    scheduler=RoleRate(0.0038, 0.0015, 2.1e-05, 2.5e-05, 1.2e-09),
+    worker=RoleRate(0.0, 0.0034, 4e-05, 0.0, 1e-09),
+    together=1.05,
+    round_trip=0.0042,
     machine="a core of an AMD EPYC with AVX-512",
 )
 """Rounded figures of one machine, where no others are given; docs/results/scaling.json has all digits."""
