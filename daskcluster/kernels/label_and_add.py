@@ -13,7 +13,8 @@ import numpy as np
 
 from daskcluster.kernels.jit import STAMP, kernel
 from daskcluster.kernels.panels import Tile
-from daskcluster.kernels.register_tile import place_in_panel, score_tile
+from daskcluster.kernels.place_in_panel import place_in_panel
+from daskcluster.kernels.register_tile import score_tile
 from daskcluster.kernels.row_block import aligned, first_row, pack_block, pack_few
 from daskcluster.kernels.row_ops import add_on_grid, move_on_grid
 from daskcluster.kernels.search import FETCHING

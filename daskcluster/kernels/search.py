@@ -14,8 +14,9 @@ import numpy as np
 
 from daskcluster.kernels.jit import STAMP, kernel
 from daskcluster.kernels.panels import PORTABLE, Tile
+from daskcluster.kernels.place_in_panel import place_in_panel
 from daskcluster.kernels.portable import build_portable
-from daskcluster.kernels.register_tile import place_in_panel, score_tile
+from daskcluster.kernels.register_tile import score_tile
 from daskcluster.kernels.row_block import aligned, first_row, pack_block, pack_few
 
 FETCHING = 8

@@ -13,6 +13,7 @@ import numpy as np
 from daskcluster.kernels import (
     accumulate,
     distance,
+    inertia,
     sampling,
     sparse,
     sparse_distance,
@@ -42,6 +43,8 @@ def warm_up(n_clusters: int = 8, dtype: Any = np.float32, *, is_sparse: bool = F
     (_warm_up_sparse if is_sparse else _warm_up_dense)(centres)
     ones, shift = np.ones(4), 0.0
     sums = np.zeros(n_clusters), np.zeros(n_clusters)
+    distance.sqdist_to_assigned(centres, centres, np.zeros(n_clusters, np.int32), sums[0])
+    inertia.inertia_terms(np.zeros((n_clusters, 2)), None, sums[1], centres, np.zeros(2))
     accumulate.sum_on_grid(ones, shift, shift)
     accumulate.accumulate_values(ones, np.zeros(4, np.int32), shift, shift, *sums)
     sampling.cumulative_pick(ones, None, shift, shift)
@@ -61,7 +64,6 @@ def _warm_up_dense(centres: np.ndarray) -> None:
     accumulate.move(rows, which, labels, labels, shift, sums, counts)
     accumulate.move_weighted(rows, which, labels, labels, ones, *grids, np.zeros(k), np.zeros(k))
     accumulate.move_weighted(rows, which, labels, labels, None, *grids, counts, None)
-    distance.sqdist_to_assigned(rows, centres, labels, out)
     distance.sqdist_to_one(rows, centres[0], out)
     survey.survey(rows, np.zeros(2))
     survey.look(rows, centres[0], None, shift, np.zeros((3, 2)), np.zeros(2), np.zeros(2))
