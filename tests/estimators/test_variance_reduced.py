@@ -121,7 +121,7 @@ def test_inertia_never_rises_whatever_the_rate():
     model = fit(X, learning_rate=3.0, max_iter=60, callbacks=[said.append])
     kept = [r["inertia"] for r in model.history_ if not r["went_back"]]
     assert all(b <= a * (1 + 1e-9) for a, b in pairwise(kept))
-    assert model.inertia_ <= kept[-1] * (1 + 1e-9)
+    assert model.inertia_ <= kept[-1] * (1 + 1e-12)  # one is from statistics, one row by row
     rates = [record["learning_rate"] for record in model.history_]
     n_back = sum(record["went_back"] for record in model.history_)
     assert n_back > 1
