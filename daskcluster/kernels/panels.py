@@ -144,7 +144,7 @@ def fill_panels(centres, offset, data, height):  # type: ignore[no-untyped-def]
     squares, lines = np.empty(height), np.empty(_LINE * height, data.dtype)
     for p in range(data.shape[0]):
         panel, first = data[p], p * height
-        there = min(height, k - first)
+        there = max(0, min(height, k - first))  # none, where a shorter group leaves panels empty
         squares[:] = 0.0
         lines[:] = 0.0
         for start in range(0, d, _LINE):
