@@ -19,6 +19,9 @@ from numba import types
 
 from daskcluster.kernels import emit
 
+_PICKING_BYTES = 16
+"""Of vectors whose lanes an FMA can pick: those of ARM."""
+
 
 class TileShape(NamedTuple):
     """`height` centres by `vectors` vectors of `width` rows."""
@@ -61,8 +64,7 @@ def run_along(
         if soon is not None:
             soon(t)
         grown = []
-        for r in range(tile.height):
-            centre = broadcast(builder, emit.step(builder, c, r), tile.width, align)
+        for r, centre in enumerate(_centres(builder, c, tile, align)):
             for v, row in enumerate(rows):
                 grown.append(term(row, centre, sums[r * tile.vectors + v]))
         return grown
@@ -70,6 +72,24 @@ def run_along(
     starts = [start for start in first for _ in range(tile.vectors)]
     sums = emit.loop(builder, features, 1, starts, advance)
     return [sums[at : at + tile.vectors] for at in range(0, len(sums), tile.vectors)]
+
+
+def _centres(builder: Any, place: Any, tile: TileShape, align: int) -> list[Any]:
+    """Load one feature of the centres of a panel, each repeated in every lane.
+
+    With 128 bits they are loaded as vectors, out of which ARM's FMA takes any lane. Wider vectors
+    have an instruction that loads one number into all lanes.
+    """
+    kind, whole = place.type.pointee, tile.height - tile.height % tile.width
+    whole = whole if tile.width * align == _PICKING_BYTES else 0
+    repeated = []
+    for first in range(0, whole, tile.width):
+        vector = emit.load(builder, emit.step(builder, place, first), kind, tile.width, align)
+        for lane in range(tile.width):
+            repeated.append(emit.shuffle(builder, vector, vector, [lane] * tile.width))
+    for r in range(whole, tile.height):
+        repeated.append(broadcast(builder, emit.step(builder, place, r), tile.width, align))
+    return repeated
 
 
 def broadcast(builder: Any, place: Any, lanes: int, align: int) -> Any:
