@@ -20,13 +20,14 @@ from daskcluster.algorithms.assignment import (
     CarriedBounds,
     FullAssignment,
 )
-from daskcluster.algorithms.costs import Counts, Shape
+from daskcluster.algorithms.costs import Counts, Shape, tile_slowness
 from daskcluster.algorithms.drift import Gaps
 from daskcluster.algorithms.kinds import Bounds
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.bounded import Changes
 from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.kernels.jit import tile_name
 from daskcluster.kernels.tile import group_size
 
 _RUNS = 16
@@ -208,7 +209,9 @@ class AutoAssignment:
 
     def _shape(self, centres: np.ndarray) -> Shape:
         k, d = centres.shape
-        return Shape(d, k, d * centres.itemsize, group_size(k, centres.dtype), self._reads)
+        slowness = tile_slowness(centres.dtype, tile_name())
+        group = group_size(k, centres.dtype)
+        return Shape(d, k, d * centres.itemsize, group, self._reads, slowness)
 
 
 def _cost(kind: Bounds, shape: Shape, counts: Counts) -> float:

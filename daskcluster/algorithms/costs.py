@@ -1,15 +1,20 @@
 """What a pass costs by its counts: rough figures that only have to rank the ways of making it.
 
-In nanoseconds of one thread of a recent CPU for float32 rows; no clock is read, so that the same
-fit makes the same decisions everywhere.
+In nanoseconds of one thread of a recent CPU for float32 rows. No clock is read, so that the same
+fit makes the same decisions wherever kernels have the same tile.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 _FMA = 0.018
-"""One product of one feature of one row and one centre, in the tile."""
+"""One product of one feature of one row and one centre, in the tile of AVX-512."""
+_SLOWER = {"avx512": 1.0, "avx2": 1.65, "neon": 4.0, "portable": 4.0}
+"""The same in other tiles, on one CPU; see `tile_slowness`."""
 _PREPARE = 0.27
 """Per feature of a row in a pass over all: packing it for the tile, adding it to a sum."""
 _MEASURE = 0.4
@@ -34,6 +39,17 @@ _ALONE, _FETCH_ALONE = 0.085, 0.085
 stand, and per byte of the row."""
 
 
+def tile_slowness(dtype: np.dtype[Any], tile: str) -> float:
+    """Return what a product takes in a tile, in that of float32 in the tile of AVX-512.
+
+    Examples
+    --------
+    >>> tile_slowness(np.dtype("float64"), "avx512")
+    2.0
+    """
+    return _SLOWER[tile] * dtype.itemsize / 4
+
+
 @dataclass(frozen=True)
 class Counts:
     """What a pass did, as shares of the rows.
@@ -55,18 +71,22 @@ class Counts:
 
 @dataclass(frozen=True)
 class Shape:
-    """Of the problem: features, centres, bytes of a row, centres in a group; rows that are read again."""
+    """Of the problem: features, centres, bytes of a row, centres in a group; rows that are read again.
+
+    `slowness` is what products take, in that of float32 in the tile of AVX-512.
+    """
 
     d: int
     k: int
     row_bytes: int
     group: int
     reads: bool = False
+    slowness: float = 1.0
 
     def plain(self) -> float:
         """Return the cost of a row in a pass over all rows and centres."""
-        work = self.d * (self.k * _FMA + _PREPARE) + self.k * _WINNER
-        return _PLAIN_ROW + work + self.row_bytes * _READ + self._decode(1.0)
+        tile = self._met(self.k, _WINNER)
+        return _PLAIN_ROW + self.d * _PREPARE + tile + self.row_bytes * _READ + self._decode(1.0)
 
     def all_fail(self) -> float:
         """Return the cost of a row within one lower bound where no bound holds."""
@@ -76,7 +96,7 @@ class Shape:
         """Return the cost of a row within one lower bound."""
         met = max(0.0, counts.distances - counts.touched)
         looked = counts.touched * (_TOUCHED_ROW + self._fetch())
-        tile = met * (self.d * _FMA + _RUNNER_UP)
+        tile = self._met(met, _RUNNER_UP)
         return _SCREENED_ROW + looked + tile + self._decode(counts.read)
 
     def yinyang(self, counts: Counts) -> float:
@@ -85,7 +105,7 @@ class Shape:
         met = max(0.0, counts.distances - counts.touched)
         screened = _SCREENED_GROUPS + n_groups * _SCREENED_GROUP
         touched = _TOUCHED_GROUPS + n_groups * _TOUCHED_GROUP + self._fetch()
-        tile = met * (self.d * _FMA + _MET)
+        tile = self._met(met, _MET)
         return screened + counts.touched * touched + tile + self._decode(counts.read)
 
     def elkan(self, counts: Counts) -> float:
@@ -98,6 +118,9 @@ class Shape:
     def may_gain_by_groups(self) -> bool:
         """Whether a row that is looked at within groups may cost less than one that meets all centres."""
         return self.yinyang(Counts(1.0, 1.0)) < self.all_fail()
+
+    def _met(self, centres: float, keeping: float) -> float:
+        return self.slowness * centres * (self.d * _FMA + keeping)
 
     def _decode(self, share: float) -> float:
         return share * self.row_bytes * _DECODE if self.reads else 0.0

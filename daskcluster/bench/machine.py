@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from daskcluster.bench.mask import is_masked
+
 LIBRARIES = (
     "daskcluster", "numpy", "numba", "llvmlite", "scikit-learn", "scikit-learn-intelex",
     "faiss-cpu", "dask", "distributed", "dask-ml", "zarr",
@@ -78,7 +80,8 @@ def cpu_name() -> str:
     flags = re.search(r"flags\s*:\s*(.+)", text)
     known = set(flags[1].split()) if flags else set()
     best = next((name for name in ("avx512f", "avx2") if name in known), "no AVX2")
-    return f"{found[1].strip() if found else platform.machine()} ({best})"
+    used = "avx2 only, AVX-512 switched off" if is_masked() and best == "avx512f" else best
+    return f"{found[1].strip() if found else platform.machine()} ({used})"
 
 
 def memory_gib() -> float:

@@ -15,6 +15,7 @@ from typing import Any
 from daskcluster.bench.catalogue import COMPARISONS, comparison
 from daskcluster.bench.cells import Cell, Comparison, Figures, Records
 from daskcluster.bench.machine import cpu_name, facts, lines_of
+from daskcluster.bench.mask import is_masked
 from daskcluster.bench.page import has_section, write_section
 from daskcluster.bench.race import say
 from daskcluster.bench.settings import Settings
@@ -64,8 +65,8 @@ class Bench:
     ----------
     settings : Settings
     output : Path
-        Folder of the page ``benchmarks.md``, of plots and of results; with ``quick`` all of them have
-        other names, so that figures of small shapes never stand among the real ones.
+        Folder of the page ``benchmarks.md``, of plots and of results; with ``quick``, and without
+        AVX-512, all of them have other names, so that such figures never stand among the others.
     again : bool
         Measure cells that are kept, too.
 
@@ -89,7 +90,7 @@ class Bench:
 
     @property
     def _suffix(self) -> str:
-        return "-quick" if self.settings.quick else ""
+        return ("-avx2" if is_masked() else "") + ("-quick" if self.settings.quick else "")
 
     @property
     def page(self) -> Path:
@@ -193,7 +194,13 @@ class Bench:
     def command(self, name: str) -> str:
         """Return the command that measures a comparison again; paths of this machine are left out."""
         settings = self.settings
-        words = ["daskcluster bench --only", name, *(["--quick"] if settings.quick else [])]
+        words = [
+            "daskcluster bench",
+            *(["--without-avx512"] if is_masked() else []),
+            "--only",
+            name,
+        ]
+        words += ["--quick"] if settings.quick else []
         words += ["--data DIR"] if settings.data is not None else []
         words += [f"--peer {peer}" for peer in settings.peers]
         words += [f"--seeds {settings.seeds}"] if name == "nested" else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,12 @@ MEASURED = "What is measured"
     help="Runs of which the median counts.",
 )
 @option(
+    "--without-avx512",
+    section=MEASURED,
+    is_flag=True,
+    help="Let no program use more than AVX2, as on a CPU that has no more; writes benchmarks-avx2.md.",
+)
+@option(
     "--seeds",
     section=MEASURED,
     type=click.IntRange(min=1),
@@ -96,6 +103,7 @@ def command(
     output: Path,
     again: bool,
     render: bool,
+    without_avx512: bool,
     as_json: bool,
     progress: bool | None,
     **settings: Any,
@@ -105,6 +113,7 @@ def command(
     Programs take turns; medians and ratios count, and only where results are as good. Those that are not
     installed are left out: pip install "daskcluster[benchmark]". An interrupted run goes on where it was.
     """
+    from daskcluster.bench import mask
     from daskcluster.bench.catalogue import COMPARISONS
     from daskcluster.bench.peers import adapter
     from daskcluster.bench.run import Bench, Choice
@@ -114,6 +123,10 @@ def command(
         for name, entry in COMPARISONS.items():
             click.echo(f"{name}: {entry.what}; {entry.takes}")
         return
+    if without_avx512 and not mask.is_masked():
+        # Libraries look when they are loaded, so this process begins anew.
+        words = [sys.executable, "-m", "daskcluster", *sys.argv[sys.argv.index("bench") :]]
+        os.execve(sys.executable, words, mask.without_avx512(os.environ))
     if progress is False:
         settings["tell"] = lambda text: None
     try:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from daskcluster.bench import catalogue, run, targets
+from daskcluster.bench import catalogue, mask, run, targets
 from daskcluster.bench.cells import Cell, Target, at_least, at_most
 from daskcluster.bench.parts import Table
 from daskcluster.bench.run import Bench, Choice
@@ -190,6 +190,19 @@ def test_quick_figures_stay_apart(fake: Fake, bench: Callable[..., Bench]) -> No
     assert quick.results.read("fake")
     assert not real.results.read("fake")
     assert not real.page.exists()
+
+
+def test_figures_without_avx512_stay_apart(
+    fake: Fake, bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(mask.MARK, mask.AVX2)
+    list(bench().run([Choice("fake")]))
+    narrow = bench()
+    assert narrow.page.name == "benchmarks-avx2.md"
+    assert narrow.command("fake").startswith("daskcluster bench --without-avx512 --only fake")
+    monkeypatch.delenv(mask.MARK)
+    assert not bench().page.exists()
+    assert not bench().results.read("fake")
 
 
 def test_what_cells_leave_is_removed(
