@@ -1,0 +1,46 @@
+"""``python -m tests.digests``: run small fits of every family, compare their bits with those committed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from daskcluster.kernels.jit import tile_name
+from tests.digests.digest import Digests, committed, differences, digests_of, message, write
+from tests.digests.fits import FITS
+
+
+def main(arguments: list[str] | None = None) -> int:
+    words = argparse.ArgumentParser(prog="python -m tests.digests", description=__doc__)
+    words.add_argument("--write", action="store_true", help="commit what is found")
+    words.add_argument("--only", metavar="NAME", help="fits whose name has this in it")
+    wanted = words.parse_args(arguments)
+    names = [name for name in FITS if wanted.only is None or wanted.only in name]
+    if not names:
+        words.error(f"no fit has {wanted.only!r} in its name; there are: {', '.join(FITS)}")
+    begin = time.perf_counter()
+    found = {name: digests_of(FITS[name]()) for name in names}
+    told = f"{len(found)} fits in {time.perf_counter() - begin:.0f} s on the {tile_name()} tile"
+    return _rewrite(found, told) if wanted.write else _compare(found, told)
+
+
+def _compare(found: Digests, told: str) -> int:
+    unlike = differences(found, committed())
+    if unlike:
+        sys.stdout.write(message(unlike, len(found), tile_name()) + "\n")
+        return 1
+    sys.stdout.write(f"{told}: the committed bits\n")
+    return 0
+
+
+def _rewrite(found: Digests, told: str) -> int:
+    before = committed()
+    changed = [f"  {name}: {', '.join(what)}" for name, what in differences(found, before).items()]
+    write({**{name: one for name, one in before.items() if name in FITS}, **found})
+    sys.stdout.write("\n".join([f"{told}; {len(changed)} have new bits", *changed]) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
