@@ -10,11 +10,15 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+from dask.array.utils import meta_from_array
 
 from daskcluster.data.checks import check_dtype, check_shape
+from daskcluster.data.dask_blocks import DaskBlocks, scheduler_for
+from daskcluster.data.dask_sparse import open_dask_sparse
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.frame import check_columns, frame_dtype
 from daskcluster.data.recipes import HeldRecipe
+from daskcluster.data.sparse_memory import is_sparse
 from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import InvalidDataError
 from daskcluster.typing import Reach, Recipe
@@ -39,12 +43,9 @@ class DaskDataset(RowDataset):
     def __init__(
         self, array: Any, sizes: tuple[int, ...], recipe: HeldRecipe | None = None
     ) -> None:
-        edges = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        keep = np.append(np.diff(edges) > 0, True)
-        super().__init__(array.shape[1], array.dtype, edges[keep].astype(np.int64))
+        self._blocks = DaskBlocks(array, sizes)
+        super().__init__(array.shape[1], array.dtype, self._blocks.edges)
         self.array = array
-        self._block_of = np.flatnonzero(keep[:-1])
-        self._scheduler = _scheduler_for(array)
         what = f"dask array of shape {(self.n_rows, self.n_features)}"
         self._recipe = recipe or HeldRecipe.of((array, sizes), what, _of_blocks)
 
@@ -60,24 +61,10 @@ class DaskDataset(RowDataset):
         return self._recipe
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        first = int(np.searchsorted(self._edges, start, side="right")) - 1
-        last = int(np.searchsorted(self._edges, stop, side="left"))
-        blocks = [self.array.blocks[int(i)] for i in self._block_of[first:last]]
-        computed = dask.compute(*blocks, **self._scheduler)
-        rows = [_as_rows(block) for block in computed]
-        self._check_blocks(rows, first)
+        blocks, origin = self._blocks.compute(start, stop)
+        rows = [_as_rows(block) for block in blocks]
         whole = rows[0] if len(rows) == 1 else np.concatenate(rows)
-        origin = int(self._edges[first])
         return whole[start - origin : stop - origin].astype(self.dtype, copy=False)
-
-    def _check_blocks(self, blocks: list[np.ndarray], first: int) -> None:
-        for i, block in enumerate(blocks, first):
-            expected = (int(self._edges[i + 1] - self._edges[i]), self.n_features)
-            if block.shape != expected:
-                raise InvalidDataError(
-                    f"Block {i} of the dask array has shape={block.shape} where its metadata says "
-                    f"{expected}; correct its chunks, e.g. with array.compute_chunk_sizes()."
-                )
 
     def to_scratch(self, folder: str) -> RowDataset:
         """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
@@ -117,8 +104,10 @@ def _frame_array(frame: Any) -> Any:
     return frame.astype(wanted).to_dask_array()
 
 
-def open_dask(source: Any, *, flatten: bool = False) -> DaskDataset:
+def open_dask(source: Any, *, flatten: bool = False) -> RowDataset:
     """Open a dask array or frame; unknown chunk lengths are computed once, block by block.
+
+    So are the lengths of the rows of an array whose blocks are scipy sparse matrices or arrays.
 
     Raises
     ------
@@ -129,6 +118,8 @@ def open_dask(source: Any, *, flatten: bool = False) -> DaskDataset:
     if array.ndim != 2 or not np.isnan(array.shape[0]):
         check_shape(_known(array.shape), flatten=flatten, what="dask array")
     check_dtype(array.dtype, what="dask array")
+    if is_sparse(meta_from_array(array)):
+        return open_dask_sparse(array)
     if flatten and array.ndim > 2:
         array = array.reshape(-1, array.shape[-1]).rechunk({1: -1})
     sizes = array.chunks[0]
@@ -141,8 +132,10 @@ def open_dask(source: Any, *, flatten: bool = False) -> DaskDataset:
 def _as_rows(block: Any) -> np.ndarray:
     if not hasattr(block, "__array__") or hasattr(block, "toarray"):
         raise InvalidDataError(
-            f"The blocks of the dask array are {type(block).__name__}, numpy arrays are needed; convert "
-            "them, e.g. with array.map_blocks(lambda block: block.toarray())."
+            f"The blocks of the dask array are {type(block).__name__}, and its metadata says numpy arrays; "
+            "give sparse blocks as what they are, e.g. array.map_blocks(scipy.sparse.csr_array, "
+            "meta=scipy.sparse.csr_array((0, 0))), or convert them, e.g. with "
+            "array.map_blocks(lambda block: block.toarray())."
         )
     return np.asarray(block)
 
@@ -153,19 +146,4 @@ def _known(shape: tuple[Any, ...]) -> tuple[int, ...]:
 
 def _count_rows(array: Any) -> tuple[int, ...]:
     lengths = [dask.delayed(len)(block) for block in array.to_delayed(optimize_graph=True).ravel()]
-    return tuple(dask.compute(*lengths, **_scheduler_for(array)))
-
-
-def _scheduler_for(array: Any) -> dict[str, Any]:
-    """Return dask's threads, unless blocks are already on a cluster (persisted): then its client."""
-    graph = array.__dask_graph__()
-    for layer in getattr(graph, "layers", {"": graph}).values():
-        # A persisted layer holds futures alone, so one value tells.
-        value = next(iter(layer.values()), None) if _is_plain_layer(layer) else None
-        if type(value).__module__.startswith("distributed"):
-            return {}
-    return {"scheduler": "threads"}
-
-
-def _is_plain_layer(layer: Any) -> bool:
-    return type(layer).__name__ in ("MaterializedLayer", "dict")
+    return tuple(dask.compute(*lengths, **scheduler_for(array)))

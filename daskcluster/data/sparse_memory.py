@@ -88,7 +88,30 @@ def open_sparse(matrix: Any) -> MemorySparseDataset:
     """
     check_shape(matrix.shape, flatten=False, what="sparse matrix")
     check_dtype(matrix.dtype, what="sparse matrix")
+    return MemorySparseDataset(scipy_rows(matrix))
+
+
+def scipy_rows(matrix: Any, start: int = 0, what: str = "the sparse matrix") -> SparseRows:
+    """Return the rows of a scipy sparse matrix or array of any format, in canonical form.
+
+    Parameters
+    ----------
+    matrix : scipy sparse matrix or array
+    start : int
+        Global index of its first row, for errors.
+    what : str
+        What errors call it.
+
+    Raises
+    ------
+    InvalidDataError
+        Index arrays that do not describe a matrix.
+    """
     csr = matrix.tocsr()
-    check_structure(csr.indptr, len(csr.data), len(csr.indices), csr.shape, "The sparse matrix")
+    check_structure(csr.indptr, len(csr.data), len(csr.indices), csr.shape, _begun(what))
     rows = SparseRows(csr.data, csr.indices, csr.indptr.astype(np.int64), csr.shape[1])
-    return MemorySparseDataset(canonical(rows, 0, "the sparse matrix"))
+    return canonical(rows, start, what)
+
+
+def _begun(what: str) -> str:
+    return what[0].upper() + what[1:]

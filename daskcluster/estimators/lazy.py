@@ -10,6 +10,7 @@ import numpy as np
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.assign import RowParams, prepare_rows
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.data.sparse_memory import is_sparse, scipy_rows
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.typing import Dataset, Recipe
 
@@ -19,6 +20,8 @@ def lazy_block(
 ) -> np.ndarray:
     """Return ``fn`` of one block; the body of every lazy task."""
     shape = (0, width) if width else (0,)
+    if is_sparse(rows):
+        rows = scipy_rows(rows, what="a block of the dask array")
     if len(rows) == 0:
         return np.empty(shape, dtype)
     rows = rows if isinstance(rows, SparseRows) else np.asarray(rows)

@@ -9,9 +9,13 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from scipy import sparse
+from sklearn.base import clone
 
+import daskcluster as dc
 from daskcluster.data.dask_array import rows_of
 from daskcluster.data.open import open_dataset
+from daskcluster.data.sparse import SparseDataset
 from daskcluster.errors import InvalidDataError
 
 
@@ -85,3 +89,80 @@ def test_rows_of_computes_nothing(rows: np.ndarray) -> None:
     mixed = dd.from_pandas(pd.DataFrame({"a": [1, 2], "b": [0.5, 1]}), npartitions=1)
     assert rows_of(mixed).dtype == np.float64
     assert np.array_equal(open_dataset(mixed).to_numpy(), [[1, 0.5], [2, 1]])
+
+
+# -- sparse blocks --------------------------------------------------------------------------------
+
+
+def sparse_blocks(form: str, n: int = 900) -> tuple[np.ndarray, Any]:
+    """Return rows, most of them zero, and a dask array of them whose blocks are of a scipy class."""
+    rng = np.random.default_rng(0)
+    dense = (rng.poisson(0.4, (n, 11)) * (1 + rng.integers(0, 3, (n, 1)))).astype(np.float32)
+    kind = getattr(sparse, form)
+    blocks = da.from_array(dense, chunks=((300, 0, 450, 150), 11))
+    return dense, blocks.map_blocks(kind, dtype=dense.dtype, meta=kind((0, 0), dtype=dense.dtype))
+
+
+@pytest.mark.parametrize("form", ["csr_matrix", "csr_array", "csc_matrix", "coo_array"])
+def test_sparse_blocks_stay_sparse(form: str) -> None:
+    dense, array = sparse_blocks(form)
+    dataset = open_dataset(array)
+    assert isinstance(dataset, SparseDataset)
+    assert (dataset.n_rows, dataset.n_features, dataset.dtype) == (900, 11, np.float32)
+    assert dataset.n_entries == np.count_nonzero(dense)
+    assert dataset.chunk_sizes == (300, 450, 150)
+    assert np.array_equal(dataset.to_numpy(), dense)
+    assert np.array_equal(dataset.take(np.array([899, 0, 299, 300])), dense[[899, 0, 299, 300]])
+
+
+def test_blocks_cut_along_columns_and_lengths_that_are_not_known() -> None:
+    dense, array = sparse_blocks("csr_matrix")
+    wide = da.concatenate([array, array], axis=1)
+    assert np.array_equal(open_dataset(wide).to_numpy(), np.hstack([dense, dense]))
+    unknown = array.map_blocks(lambda block: block, chunks=((np.nan,) * 4, (11,)), meta=array._meta)
+    assert np.array_equal(open_dataset(unknown).to_numpy(), dense)
+
+
+def test_sparse_blocks_that_nobody_has_announced_are_explained() -> None:
+    dense, array = sparse_blocks("csr_array")
+    silent = array.map_blocks(lambda block: block, dtype=dense.dtype, meta=np.empty((0, 0), "f4"))
+    with pytest.raises(InvalidDataError, match=r"meta=scipy\.sparse\.csr_array"):
+        open_dataset(silent).to_numpy()
+    lying = da.from_array(dense, chunks=(300, 11)).map_blocks(
+        np.array, meta=sparse.csr_array((0, 0))
+    )
+    with pytest.raises(InvalidDataError, match="make all of them sparse"):
+        open_dataset(lying)
+
+
+_ESTIMATORS = {
+    "KMeans": {},
+    "MiniBatchKMeans": {"batch_size": 256},
+    "BackwardEulerKMeans": {"batch_size": 256, "max_iter": 5},
+}
+
+
+@pytest.mark.parametrize("name", _ESTIMATORS)
+def test_estimators_take_sparse_blocks_as_they_take_a_matrix(name: str) -> None:
+    dense, array = sparse_blocks("csr_matrix")
+    model = getattr(dc, name)(
+        3, init=dense[:3], random_state=0, engine="local", **_ESTIMATORS[name]
+    )
+    expected, found = clone(model).fit(sparse.csr_matrix(dense)), model.fit(array)
+    assert np.array_equal(found.cluster_centers_, expected.cluster_centers_)
+    labels = found.predict(array)
+    assert labels.chunks[0] == array.chunks[0]
+    assert np.array_equal(labels.compute(), expected.predict(dense))
+    assert np.allclose(found.transform(array).compute(), expected.transform(dense), atol=1e-4)
+    assert np.array_equal(np.asarray(found.labels_), expected.labels_)
+
+
+def test_workers_get_sparse_blocks(client: Any) -> None:
+    dense, array = sparse_blocks("csr_matrix")
+    model = dc.KMeans(3, init=dense[:3])
+    expected = clone(model).fit(sparse.csr_matrix(dense))
+    for rows in (array, array.persist()):
+        found = clone(model).set_params(engine=client).fit(rows)
+        assert np.array_equal(found.cluster_centers_, expected.cluster_centers_)
+        assert np.array_equal(np.asarray(found.labels_), expected.labels_)
+    assert np.array_equal(found.predict(array).compute(), expected.labels_)
