@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from daskcluster.algorithms.stopping import Stopping
-from daskcluster.algorithms.variational_m_step import as_kind, updated
+from daskcluster.algorithms.variational_m_step import as_kind, updated, variances_by_feature
 from daskcluster.algorithms.variational_passes import Carried, ExactPasses, TruncatedPasses
 from daskcluster.algorithms.variational_settings import EMSettings
 from daskcluster.chunkwise.mixture_parameters import Gaussians
@@ -34,8 +34,7 @@ from daskcluster.events import Callback, EMStepEnded, StopReason
 
 _LEAST_VARIANCE = 1e-30
 
-SHARED_STEPS = 2
-"""The first M-steps learn one variance for all clusters, whatever is learnt afterwards."""
+_SETTLED = (StopReason.CONVERGED, StopReason.TOLERANCE)
 
 
 @dataclass
@@ -46,11 +45,11 @@ class MixtureResult:
     ----------
     gaussians : Gaussians
     free_energy : float
-        Of the last iteration, at the parameters that it started from; -inf without iterations.
+        At these parameters; -inf without iterations.
     weight : float
         Total row weight: the free energy is a sum over rows.
     masses : ndarray of shape (k,)
-        Posterior row weight of each cluster, in the last iteration.
+        Posterior row weight of each cluster, at these parameters.
     n_iter : int
     stop_reason : StopReason
     history : list of dict
@@ -75,7 +74,8 @@ class EMState:
     Attributes
     ----------
     gaussians : Gaussians
-        That the next iteration starts from.
+        That the next iteration starts from. After an iteration that changed nothing to speak of, those
+        that it started from: it is the last one, and has judged these.
     masses : ndarray of shape (k,)
     history : sequence of dict
         As of `MixtureResult`; there is at least one iteration.
@@ -116,6 +116,8 @@ def variational_em(
     settings: EMSettings,
     *,
     callbacks: Sequence[Callback] = (),
+    variances: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
     begun: EMState | None = None,
     keeper: Keeper | None = None,
 ) -> MixtureResult:
@@ -129,14 +131,19 @@ def variational_em(
     settings : EMSettings
     callbacks : sequence of callables
         Hear an `EMStepEnded` each iteration.
+    variances : ndarray of shape (), (k,) or (k, d), optional
+        First ones, of the shape that `settings.covariance_type` has; None: one for all, by eq. 8.
+    weights : ndarray of shape (k,), optional
+        First mixing weights, where they are learnt; None: all the same.
     begun : EMState, optional
         Go on from there, to the same bits; `rows` must know what its first pass learnt.
     keeper : Keeper, optional
 
     Notes
     -----
-    Cost: ``warmup_steps`` + 1 passes before the first iteration, then one pass each. At most
-    C' + G^2 + `n_random` distances a row and pass. State: 4 C' bytes a row.
+    Cost: ``warmup_steps`` + 1 passes before the first iteration, then one pass each, and one more if
+    the end is not that of `tol`. At most C' + G^2 + `n_random` distances a row and pass. State: 4 C'
+    bytes a row.
     """
     rows.known()
     centres = np.ascontiguousarray(centres, dtype=rows.dtype)
@@ -146,7 +153,7 @@ def variational_em(
         passes = TruncatedPasses(rows, len(centres), settings, carried)
     run = _Run(rows, settings, passes)
     try:
-        state = begun or run.first(centres)
+        state = begun or run.first(centres, variances, weights)
         return run.result(run.loop(state, callbacks, keeper))
     finally:
         run.passes.close()
@@ -161,13 +168,25 @@ class _Run:
         self.settings, self.passes = settings, passes
         survey = rows.known()
         self.weight = survey.weight.value or float(survey.n_rows)
+        # A feature that varies by no more than the rounding of its numbers is constant.
+        resolution = float(np.finfo(rows.dtype).eps) * survey.max_abs.astype(np.float64)
+        self._constant = resolution * resolution
 
-    def first(self, centres: np.ndarray) -> EMState:
+    def first(
+        self, centres: np.ndarray, variances: np.ndarray | None, weights: np.ndarray | None
+    ) -> EMState:
         """Return the state before the first iteration; makes the passes that the variance needs."""
-        gaussians, weight = Gaussians(centres, np.asarray(1.0)), self.weight
-        cost = self.passes.first_cost(gaussians) / (gaussians.d * weight)
-        gaussians = Gaussians(centres, np.asarray(max(cost, self._floor)))
-        masses = np.full(gaussians.k, weight / gaussians.k)
+        kind, gaussians = self.settings.covariance_type, Gaussians(centres, np.asarray(1.0))
+        if variances is not None:
+            gaussians = Gaussians(centres, np.asarray(np.maximum(variances, _LEAST_VARIANCE)))
+            gaussians = as_kind(gaussians, kind, weights)
+            self.passes.search(gaussians)
+        else:
+            cost = self.passes.first_cost(gaussians) / (gaussians.d * self.weight)
+            gaussians = Gaussians(centres, np.asarray(max(cost, self._floor)))
+            if weights is not None:
+                gaussians = as_kind(gaussians, kind, weights)
+        masses = np.full(gaussians.k, self.weight / gaussians.k)
         return EMState(gaussians, masses, [], None, self.passes.carried())
 
     def loop(self, state: EMState, callbacks: Sequence[Callback], keeper: Keeper | None) -> EMState:
@@ -193,39 +212,57 @@ class _Run:
         seconds = time.perf_counter() - began
         record = _record(iteration, free_energy, gaussians, found, seconds)
         stopping.tell(_event(record))
-        change = abs(free_energy - _free_energy(state)) if iteration > 1 else np.inf
+        judged = iteration >= self.settings.first_judged
+        change = abs(free_energy - _free_energy(state)) if judged else np.inf
         reason = stopping.reason(
             iteration,
             moved=change > 0.0 or tol == 0.0,
             shift=change,
-            threshold=tol * abs(free_energy),
+            threshold=tol * old.d * weight,
         )
+        kept = old if reason in _SETTLED else gaussians
         history = [*state.history, record]
-        return EMState(gaussians, found.masses, history, reason, self.passes.carried())
+        return EMState(kept, found.masses, history, reason, self.passes.carried())
 
     def result(self, state: EMState) -> MixtureResult:
-        gaussians = as_kind(state.gaussians, self.settings.covariance_type)
+        """Return what was learnt; makes the pass that judges it, if no iteration has."""
         assert state.reason is not None
+        gaussians = as_kind(state.gaussians, self.settings.covariance_type)
+        free_energy, masses = _free_energy(state), state.masses
+        if state.history and state.reason not in _SETTLED:
+            found = self.passes.step(gaussians)
+            free_energy = found.bound.value + self.weight * gaussians.log_constant
+            masses = found.masses
         return MixtureResult(
             gaussians,
-            _free_energy(state),
+            free_energy,
             self.weight,
-            state.masses,
+            masses,
             len(state.history),
             state.reason,
             list(state.history),
         )
 
     def _learnt(self, found: MixtureStatistics, gaussians: Gaussians, iteration: int) -> Gaussians:
-        kind, floor = self.settings.covariance_type, self._floor
-        if kind == "isotropic" or iteration <= SHARED_STEPS:
-            learnt = updated(found, gaussians, kind="isotropic", floor=floor)
-            return as_kind(learnt, kind) if iteration == SHARED_STEPS else learnt
+        kind, last_shared = self.settings.covariance_type, self.settings.shared_steps
+        if kind == "isotropic" or iteration <= last_shared:
+            learnt = updated(found, gaussians, kind="isotropic", floor=self._floor)
+            return as_kind(learnt, kind) if iteration == last_shared else learnt
+        floor = self._floors(found, gaussians) if kind == "diag" else self._floor
         return updated(found, gaussians, kind=kind, floor=floor)
 
     @property
     def _floor(self) -> float:
         return max(self.settings.floor, _LEAST_VARIANCE)
+
+    def _floors(self, found: MixtureStatistics, gaussians: Gaussians) -> np.ndarray:
+        """Return the least variance of each feature, (d,)."""
+        share = self.settings.floor_share
+        if share == 0.0:
+            return np.full(gaussians.d, self._floor)
+        whole = variances_by_feature(found, gaussians)
+        floors = np.where(whole > self._constant, share * whole, self._floor)
+        return np.maximum(floors, _LEAST_VARIANCE)
 
 
 def _free_energy(state: EMState) -> float:

@@ -12,7 +12,9 @@ from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.mixture_statistics import MixtureStatistics
 
 
-def updated(statistics: MixtureStatistics, old: Gaussians, *, kind: str, floor: float) -> Gaussians:
+def updated(
+    statistics: MixtureStatistics, old: Gaussians, *, kind: str, floor: float | np.ndarray
+) -> Gaussians:
     """Return the parameters that maximise the free energy at the posteriors of a pass (eq. 6).
 
     Parameters
@@ -22,8 +24,8 @@ def updated(statistics: MixtureStatistics, old: Gaussians, *, kind: str, floor: 
         Those of the pass.
     kind : {"isotropic", "spherical", "diag"}
         Of the new variances. Weights are learnt with variances of the clusters' own.
-    floor : float
-        Least variance.
+    floor : float, or ndarray of shape (d,) with ``kind="diag"``
+        Least variance, or that of each feature.
 
     Notes
     -----
@@ -53,15 +55,45 @@ def updated(statistics: MixtureStatistics, old: Gaussians, *, kind: str, floor: 
     return Gaussians(means, variances, masses / total)
 
 
+def variances_by_feature(statistics: MixtureStatistics, old: Gaussians) -> np.ndarray:
+    """Return the weighted variance of all rows, whatever cluster they are in, for each feature (d,).
+
+    Parameters
+    ----------
+    statistics : MixtureStatistics
+        With second moments by feature.
+    old : Gaussians
+        Those of the pass.
+    """
+    masses, firsts = statistics.masses[:, None], statistics.firsts
+    before, total = old.means.astype(np.float64), float(statistics.masses.sum())
+    if not total > 0.0:
+        return np.zeros(old.d)
+    # sum q |x - a|^2 about the mean a of all rows, from sums about the means of the clusters
+    way = before - firsts.sum(axis=0) / total
+    spread = statistics.seconds + way * (2.0 * (firsts - masses * before) + masses * way)
+    return np.maximum(spread.sum(axis=0) / total, 0.0)
+
+
 def _column(old: Gaussians, ndim: int) -> np.ndarray:
     return old.variances[:, None] if ndim == 2 and old.variances.ndim == 1 else old.variances
 
 
-def as_kind(gaussians: Gaussians, kind: str) -> Gaussians:
-    """Return the same mixture with variances of shape `kind`, and with weights where it has them."""
+def as_kind(gaussians: Gaussians, kind: str, weights: np.ndarray | None = None) -> Gaussians:
+    """Return the same mixture with variances of shape `kind`, and with weights where it has them.
+
+    Parameters
+    ----------
+    gaussians : Gaussians
+    kind : {"isotropic", "spherical", "diag"}
+    weights : ndarray of shape (k,), optional
+        None: its own, or all the same.
+    """
     k, d = gaussians.k, gaussians.d
-    if kind == "isotropic" or not gaussians.shared:
+    if kind == "isotropic" or gaussians.weights is not None:
         return gaussians
     shape = (k, d) if kind == "diag" else (k,)
     variances = np.broadcast_to(gaussians.variances, shape).copy()
-    return Gaussians(gaussians.means, variances, np.full(k, 1.0 / k))
+    return Gaussians(
+        gaussians.means, variances, np.full(k, 1.0 / k) if weights is None else weights
+    )

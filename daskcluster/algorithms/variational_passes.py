@@ -58,6 +58,9 @@ class ExactPasses:
         self._n_uncounted = self._rows.known().n_rows * gaussians.k
         return score_rows(self._rows, gaussians.means).inertia
 
+    def search(self, gaussians: Gaussians) -> None:
+        """Nothing is searched for."""
+
     def step(self, gaussians: Gaussians, save_to: StateFiles | None = None) -> MixtureStatistics:
         """Make an E-step and return what an M-step needs; there are no sets to save."""
         key = Key(self._settings.seed, "mixture sets")
@@ -107,11 +110,15 @@ class TruncatedPasses:
 
     def first_cost(self, gaussians: Gaussians) -> float:
         """Search with a variance of one, and return the sum of the least squared distances (eq. 8)."""
+        return self.search(gaussians).bound.value
+
+    def search(self, gaussians: Gaussians) -> MixtureStatistics:
+        """Look for the sets of rows before the first iteration."""
         for _ in range(self._settings.warmup_steps + 1):
             found = self._pass(gaussians, self._search(), learns=False)
             self._n_uncounted += found.n_distances
         self._searched = True
-        return found.bound.value
+        return found
 
     def step(self, gaussians: Gaussians, save_to: StateFiles | None = None) -> MixtureStatistics:
         """Make an E-step and return what an M-step needs. The search before counts as the first.

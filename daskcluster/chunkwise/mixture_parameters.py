@@ -31,7 +31,9 @@ class Gaussians:
     -----
     With a shared variance and equal weights a cluster costs its squared distance; else its cost is
     ``-2 log`` of the joint density, less what all clusters have in common. Posteriors are proportional to
-    ``exp(-sharpness * cost)``, and the log-density of a row is `log_constant` more than its log-sum.
+    ``exp(-sharpness * cost)``, and the log-density of a row is `log_constant` more than its log-sum. What
+    all have in common is a power of two near the variances of each feature: a mixture of rows times a
+    power of two has the same costs, to the bit.
     """
 
     means: np.ndarray
@@ -63,7 +65,13 @@ class Gaussians:
     def log_constant(self) -> float:
         if self.shared:
             return -0.5 * self.d * math.log(2 * math.pi * float(self.variances)) - math.log(self.k)
-        return -0.5 * self.d * math.log(2 * math.pi)
+        common = int(self._exponents.sum()) * (1 if self.by_feature else self.d)
+        return -0.5 * (self.d * math.log(2 * math.pi) + common * math.log(2.0))
+
+    @cached_property
+    def _exponents(self) -> np.ndarray:
+        """Those of the powers of two that costs leave out, for each feature or for all alike."""
+        return np.frexp(self.variances.max(axis=0))[1]
 
     @cached_property
     def costs(self) -> Costs:
@@ -75,9 +83,9 @@ class Gaussians:
         add = -2.0 * np.log(np.maximum(self.weights, _LEAST_WEIGHT))
         if self.by_feature:
             inverse = (1.0 / np.sqrt(self.variances)).astype(kind).reshape(-1)
-            add += np.log(self.variances).sum(axis=1)
+            add += np.log(np.ldexp(self.variances, -self._exponents)).sum(axis=1)
             return Costs(flat, read_only(inverse), np.ones(self.k, kind), add.astype(kind))
-        add += self.d * np.log(self.variances)
+        add += self.d * np.log(np.ldexp(self.variances, -self._exponents))
         return Costs(flat, flat, (1.0 / self.variances).astype(kind), add.astype(kind))
 
     @cached_property

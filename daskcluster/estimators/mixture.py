@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Self
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunkwise.mixture_rows import MixtureRowParams, label_by_density
@@ -28,6 +30,11 @@ from daskcluster.models.mixture import MixtureModel
 from daskcluster.models.persist import save_model
 from daskcluster.parameters.mixture import COVARIANCE_TYPES, SEARCHES
 from daskcluster.typing import Dataset
+
+_NOT_CONVERGED = (
+    "Best performing initialization did not converge. Try different init parameters, or increase max_iter, "
+    "tol, or check for degenerate data. The free energy still changed after max_iter={} iterations."
+)
 
 
 class VariationalGaussianMixture(LabelsLater, MixtureRows):
@@ -57,9 +64,12 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     warmup_steps : int
         Searches without learning, before the first variance is set: 2 to 4 help where clusters overlap.
     reg_covar : float or "auto"
-        Least variance. ``"auto"``: 1e-6 of the features' mean variance.
+        Least variance. ``"auto"``: 1e-6 of the features' mean variance; with ``"diag"`` 1e-6 of each
+        feature's own, so that the units of features do not matter.
     tol : float
-        Stop when the free energy changes by less than this times itself; 0: never.
+        Stop when the free energy changes by less than this for each unit of row weight and feature; 0:
+        never. It is judged once the components have learnt variances of their own: with ``"spherical"``
+        and ``"diag"`` from the fourth iteration on.
     max_iter : int
     search : {"tile", "row", "alternate"}
         Where rows look: at their own components and the neighbours' neighbours of the nearest
@@ -84,8 +94,8 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         Variances, after `covariance_type`; like densities on the scale of the fit, if it had one.
     converged_ : bool
     lower_bound_ : float
-        Free energy of the last iteration for each unit of row weight: a lower bound of the mean
-        log-likelihood of the rows that were learnt from.
+        Free energy of the mixture for each unit of row weight: a lower bound of the mean
+        log-likelihood of the rows that were learnt from, which it is where `truncation` is all components.
     n_iter_ : int
     history_ : list of dict
         For each iteration ``free_energy`` (a sum over rows, at the parameters that the iteration
@@ -101,10 +111,11 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     Notes
     -----
     Cost: seeding (two or three passes for afk-mc2), then ``warmup_steps`` + 1 passes, then one an
-    iteration; at most C' + G^2 + `n_random` distances a row and pass. State: 4 C' bytes a row. With a
-    coreset: two passes over the rows. Sets that are lost with a worker are made again from those that
-    were saved last (every eighth step, where all workers share a host; else from the first ones) and
-    the steps since, whose parameters travel with each pass to a cluster.
+    iteration, and one more where the fit does not end by `tol`; at most C' + G^2 + `n_random` distances a
+    row and pass. State: 4 C' bytes a row. With a coreset: two passes over the rows. Sets that are lost
+    with a worker are made again from those that were saved last (every eighth step, where all workers
+    share a host; else from the first ones) and the steps since, whose parameters travel with each pass to
+    a cluster.
 
     Forster and Luecke (AISTATS 2018); Hirschberger, Forster and Luecke (arXiv 1810.00803). The free energy
     never falls, but for the floor and the switch to variances of the components' own after the
@@ -194,6 +205,11 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
             Which say what, the value, the rule and the remedy.
         MemoryLimitError
             The engine's memory does not suffice.
+
+        Warns
+        -----
+        ConvergenceWarning
+            `max_iter` ended the fit before `tol` did. With ``tol=0`` that is what was asked for.
         """
         self.check_parameters()
         dataset = dense_dataset(self, X, sample_weight)
@@ -201,6 +217,8 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         engine = choose_engine(self.engine, dataset)
         fit = MixtureFit(self, X, dataset, engine, all_callbacks(self), resume=resume)
         self._take_over(fit.run(), dataset, engine, in_memory=not is_out_of_core(X))
+        if self.stop_reason_ == StopReason.MAX_ITER and self.n_iter_ and self.tol > 0.0:
+            warnings.warn(_NOT_CONVERGED.format(self.max_iter), ConvergenceWarning, stacklevel=2)
         return self
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _PASSES = (PassStarted, PassProgress, PassEnded)
 _FIXED = (StopReason.CONVERGED, StopReason.TOLERANCE)
 _FLOOR = 1e-6
-"""Least variance, in mean variances of the features."""
+"""Least variance, in variances of the feature, or in their mean where features share one."""
 
 
 @dataclass
@@ -156,9 +156,9 @@ class MixtureFit(Fit):
 
     def _settings(self, rows: ScaledPlacement) -> EMSettings:
         estimator = self.estimator
-        floor = estimator.reg_covar
+        floor, share = estimator.reg_covar, 0.0
         if floor == "auto":
-            variance = rows.known().mean_variance
+            variance, share = rows.known().mean_variance, _FLOOR
             floor = _FLOOR * (variance if variance > 0.0 else 1.0)
         return EMSettings(
             covariance_type=estimator.covariance_type,
@@ -168,6 +168,7 @@ class MixtureFit(Fit):
             warmup_steps=estimator.warmup_steps,
             rule=estimator.search,
             floor=float(floor),
+            floor_share=share,
             tol=estimator.tol,
             max_iter=estimator.max_iter,
             seed=self.seed,

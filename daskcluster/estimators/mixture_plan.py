@@ -33,7 +33,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         seeding=method,
         passes_seeding=seeding,
         restarts=1,
-        passes_at_most=seeding + before + max_iter,
+        passes_at_most=seeding + before + max_iter + 1,  # the last one judges
         footprint=mixture_footprint(
             dataset,
             k,

@@ -47,11 +47,13 @@ MIXTURE = (
         "reg_covar",
         float,
         "auto",
-        "Least variance. auto: 1e-6 of the features' mean variance.",
+        "Least variance. auto: 1e-6 of the features' mean variance, or of each feature's own with diag.",
         word="auto",
         least=0,
     ),
-    TOL.varied(help="Stop when the free energy changes by less than this times itself; 0 never."),
+    TOL.varied(
+        help="Stop when the free energy changes by less than this for each row and feature; 0 never."
+    ),
     MAX_ITER.varied(help="Iterations of EM at most; 0 keeps the first means."),
     Parameter(
         "search",

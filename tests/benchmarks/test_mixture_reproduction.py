@@ -139,7 +139,8 @@ def test_coreset_apart_gives_the_same_mixture(rows: np.ndarray):
     setting = Setting("vc-GMM", K, chain=3, coreset=300, truncation=2)
     apart = programs.fit(rows, setting, 5, 1)
     whole = dc.VariationalGaussianMixture(
-        K, coreset_size=300, truncation=2, n_neighbors=2, chain_length=3, random_state=5, max_iter=1000
+        K, coreset_size=300, truncation=2, n_neighbors=2, chain_length=3, random_state=5, max_iter=1000,
+        tol=0.0, callbacks=[FreeEnergyRule(float(len(rows)), K, rows.shape[1], setting.tol)],
     ).fit(rows)  # fmt: skip
     assert (apart.centres == whole.means_).all()
 

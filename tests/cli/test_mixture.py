@@ -19,10 +19,10 @@ FIT = ("fit", "rows.npy", "--n-clusters", "6", "--random-state", "0", "--model",
 @pytest.mark.parametrize(
     ("given", "passes"),
     [
-        (("--max-iter", "9"), 12),
-        (("--max-iter", "9", "--warmup-steps", "2"), 14),
-        (("--max-iter", "9", "--init", "random"), 10),
-        (("--max-iter", "9", "--truncation", "6"), 12),
+        (("--max-iter", "9"), 13),
+        (("--max-iter", "9", "--warmup-steps", "2"), 15),
+        (("--max-iter", "9", "--init", "random"), 11),
+        (("--max-iter", "9", "--truncation", "6"), 13),
     ],
 )
 def test_no_fit_makes_more_passes_than_a_dry_run_says(

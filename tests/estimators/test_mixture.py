@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import warnings
 
 import numpy as np
 import pytest
 import zarr
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.mixture import GaussianMixture
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -95,6 +96,107 @@ def test_labels_are_what_predict_says():
     assert np.array_equal(fitted.labels_, labels)
 
 
+def ends():
+    """Ways for a fit to end, by its parameters."""
+
+    def stop(event):
+        if isinstance(event, EMStepEnded) and event.iteration == 5:
+            raise dc.events.StopFit
+
+    return {
+        "tolerance": {"tol": 1e-3},
+        "max_iter": {"max_iter": 4, "tol": 0.0},
+        "max_time": {"max_time": 1e-9, "tol": 0.0},
+        "callback": {"callbacks": [stop], "tol": 0.0},
+    }
+
+
+@pytest.mark.parametrize("reason", ends())
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_lower_bound_is_that_of_the_mixture_that_is_returned(kind, reason):
+    X = blobs()
+    fitted = mixture(covariance_type=kind, truncation=6, **ends()[reason]).fit(X)
+    assert fitted.stop_reason_ == reason
+    assert np.isclose(fitted.lower_bound_, fitted.score(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["spherical", "diag"])
+@pytest.mark.parametrize("truncation", [3, 2])
+def test_it_does_not_end_before_variances_are_learnt(kind, truncation):
+    """Features of unlike scales, and means at the optimum of k-means: at first nothing moves."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1200, 3)) * [0.1, 1.0, 300.0]
+    X[:600, 0] += 1.0
+    X[:, 2] += 5000.0 * (np.arange(1200) % 3)
+    fitted = mixture(3, covariance_type=kind, truncation=truncation, init=dc.KMeans(3).fit(X)).fit(
+        X
+    )
+    assert fitted.converged_
+    assert fitted.n_iter_ >= 4
+    assert len(np.unique(fitted.covariances_)) > 1
+    if kind == "diag":
+        truth = np.array([0.26, 1.0, 9e4])
+        assert np.allclose(fitted.covariances_, truth, rtol=0.2)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("truncation", [3, 6])
+def test_rows_times_a_power_of_two_are_learnt_alike(kind, truncation, dtype):
+    X = blobs(dtype=dtype)
+    model = mixture(covariance_type=kind, truncation=truncation, n_random=1)
+    found = clone(model).fit(X)
+    for power in (-20, 3, 31):
+        scaled = clone(model).fit(np.ldexp(X, power))
+        assert scaled.n_iter_ == found.n_iter_
+        assert np.array_equal(scaled.labels_, found.labels_)
+        assert np.array_equal(scaled.means_, np.ldexp(found.means_, power))
+        assert np.array_equal(scaled.covariances_, np.ldexp(found.covariances_, 2 * power))
+        assert np.isclose(scaled.lower_bound_, found.lower_bound_ - 3 * power * np.log(2.0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_offset_does_not_change_when_it_ends(kind):
+    X = np.round(blobs() * 1024.0) / 1024.0  # exact at every offset
+    model = mixture(covariance_type=kind, init=X[:6], truncation=6)
+    near, far = clone(model).fit(X), clone(model).set_params(init=X[:6] + 4096.0).fit(X + 4096.0)
+    assert near.n_iter_ == far.n_iter_
+    assert np.array_equal(near.labels_, far.labels_)
+    assert np.allclose(near.covariances_, far.covariances_)
+
+
+@pytest.mark.parametrize("spread", [(1e-6, 1.0, 1e6), (1.0, 1e-3, 1e9)])
+def test_each_feature_has_a_floor_of_its_own(spread):
+    X = blobs(3000) * spread
+    fitted = mixture(covariance_type="diag", truncation=6, init=X[:6]).fit(X)
+    assert fitted.converged_
+    # Nothing learns a variance far beyond that of its feature, which one floor for all would be.
+    shares = fitted.covariances_ / X.var(axis=0)
+    assert (shares < 2.0).all()
+    assert (shares > 1e-4).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_constant_features_and_equal_rows_meet_the_floor(dtype):
+    X = np.column_stack([blobs(), np.full(900, 0.1), np.repeat([0.0, 1e4], 450)]).astype(dtype)
+    fitted = mixture(covariance_type="diag", truncation=6, init=X[::150]).fit(X)
+    spread = X.astype(float).var(axis=0)
+    assert np.allclose(fitted.covariances_[:, 3], 1e-6 * spread.mean(), rtol=1e-3)
+    assert np.allclose(fitted.covariances_[:, 4], 1e-6 * spread[4], rtol=1e-3)
+    assert np.isfinite(fitted.score(X))
+
+
+def test_the_end_of_the_iterations_is_told():
+    X = blobs()
+    with pytest.warns(ConvergenceWarning, match="Best performing initialization did not converge"):
+        mixture(max_iter=1).fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mixture().fit(X)
+        mixture(max_iter=2, tol=0.0).fit(X)  # as many as were asked for
+        mixture(max_iter=0).fit(X)
+
+
 def test_the_lower_bound_is_below_the_likelihood():
     X = blobs()
     fitted = mixture(truncation=2, tol=0.0, max_iter=30).fit(X)
@@ -165,7 +267,11 @@ def test_a_coreset_takes_two_passes():
 def test_passes_are_counted():
     X = blobs()
     fitted = mixture(init=X[:6], warmup_steps=2, tol=0.0, max_iter=4).fit(X)
-    assert fitted.passes_ == 1 + (2 + 1) + 4  # the survey, searches, iterations
+    # The survey, searches, iterations, and the pass that judges the last one's parameters.
+    assert fitted.passes_ == 1 + (2 + 1) + 4 + 1
+    settled = mixture(init=X[:6], tol=1e-2).fit(X)
+    assert settled.converged_
+    assert settled.passes_ == 1 + 1 + settled.n_iter_  # the last iteration judges
 
 
 def test_distances_are_counted_below_the_promise():
@@ -319,14 +425,14 @@ def test_lost_sets_go_on_from_the_last_save(monkeypatch, tmp_path):
     monkeypatch.setattr(variational_saves, "SAVE_EVERY", 3)
     monkeypatch.setattr(LocalPlacement, "shared_folder", lambda self: str(tmp_path))
     same(clone(model).fit(X), expected)
-    assert [n for n, _ in lengths] == [0, 1, 2] * 3 + [0, 1]
-    assert [saved for _, saved in lengths] == [False] * 3 + [True] * 8
+    assert [n for n, _ in lengths] == [0, 1, 2] * 4
+    assert [saved for _, saved in lengths] == [False] * 3 + [True] * 9
     assert len(list(tmp_path.iterdir())) == 1  # older saves are gone
 
     lengths.clear()
     monkeypatch.setattr(LocalPlacement, "shared_folder", lambda self: "/dev/null/nowhere")
     same(clone(model).fit(X), expected)  # what cannot be saved is replayed from the beginning
-    assert [n for n, _ in lengths] == list(range(11))
+    assert [n for n, _ in lengths] == list(range(12))
 
 
 # -- copies and models ----------------------------------------------------------------------------

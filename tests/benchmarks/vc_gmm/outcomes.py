@@ -119,9 +119,10 @@ def kmeans_free_energy(inertia: float, weight: float, k: int, d: int) -> float:
 
 
 class FreeEnergyRule:
-    """A callback that ends k-means as the mixtures end: when |F - F'| / |F| is below `tol`.
+    """A callback that ends k-means and mixtures by the rule of the paper: |F - F'| / |F| is below `tol`.
 
-    The inertia of an iteration comes out of its sums, so the rule costs nothing.
+    The inertia of an iteration of k-means comes out of its sums, so the rule costs nothing. Of mixtures it
+    takes the place of their own ``tol``, which does not depend on the units of the features.
     """
 
     def __init__(self, weight: float, k: int, d: int, tol: float) -> None:
@@ -129,14 +130,17 @@ class FreeEnergyRule:
         self.free_energy: float | None = None
 
     def __call__(self, event: Any) -> None:
-        from daskcluster.events import IterationEnded, StopFit
+        from daskcluster.events import EMStepEnded, IterationEnded, StopFit
 
         if not isinstance(event, IterationEnded):
             return
         if event.inertia <= 0.0:
             raise StopFit
         before = self.free_energy
-        found = kmeans_free_energy(event.inertia, self._weight, self._k, self._d)
+        if isinstance(event, EMStepEnded):
+            found = event.free_energy
+        else:
+            found = kmeans_free_energy(event.inertia, self._weight, self._k, self._d)
         self.free_energy = found
         if before is not None and abs(found - before) < self._tol * abs(found):
             raise StopFit
