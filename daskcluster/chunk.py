@@ -120,8 +120,9 @@ class Chunk:
 
 
 def _unit_rows(rows: np.ndarray) -> np.ndarray:
-    # Row by row in float64, so that the result does not depend on where blocks are cut.
+    # Row by row in float64, so that the result does not depend on where blocks are cut, and squares
+    # before sums: what does both at once may round once, as `einsum` does on ARM.
     wide = rows.astype(np.float64, copy=False)
-    length = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+    length = np.sqrt((wide * wide).sum(axis=1))
     length[length == 0.0] = 1.0
     return (wide / length[:, None]).astype(rows.dtype)

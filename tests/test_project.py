@@ -178,6 +178,45 @@ def test_nothing_private_of_other_libraries(path: Path) -> None:
         assert ours or not private, f"{path} imports {target}"
 
 
+# What a product of matrices may come to: elsewhere it is rounded as the machine's BLAS or compiler likes.
+PRODUCTS = {
+    "daskcluster.algorithms.gram_graph": "of a matrix of ones, which adds and rounds no product",
+    "daskcluster.chunkwise.graph_centres": "the same",
+    "daskcluster.chunkwise.neighbours": "rules pairs out, with room for its rounding; differences decide",
+    "daskcluster.data.sparse": "of whole numbers",
+    "daskcluster.metrics.silhouettes": "of values so short that products are exact",
+}
+NO_RESULTS = ("bench", "dashboard", "reports", "sizing")
+
+
+def results() -> list[Path]:
+    """Return the modules that results go through; the linter bans single functions there."""
+    return [path for path in MODULES if room_of(name_of(path)) not in NO_RESULTS]
+
+
+def is_product(node: ast.AST) -> bool:
+    dotted = isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".dot")
+    return dotted or (
+        isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.MatMult)
+    )
+
+
+def test_products_of_matrices_are_those_that_any_machine_rounds_alike() -> None:
+    found = {name_of(path) for path in results() if any(map(is_product, ast.walk(tree_of(path))))}
+    assert found == set(PRODUCTS), "use (a * b).sum(axis=...) or a kernel, or give the reason here"
+
+
+def test_equals_are_sorted_alike_on_any_machine() -> None:
+    calls = [
+        (path, ast.unparse(node))
+        for path in results()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("argsort")
+    ]
+    assert calls
+    assert [call for call in calls if "kind='stable'" not in call[1]] == []
+
+
 def test_every_library_is_declared() -> None:
     table = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = re.compile(r"^[A-Za-z0-9_.-]+")

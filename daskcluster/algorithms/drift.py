@@ -111,7 +111,7 @@ def _fastest_other(steps: np.ndarray) -> np.ndarray:
     """Return for each centre the longest step of any other one."""
     if len(steps) == 1:
         return np.zeros(1)
-    second, first = np.argsort(steps)[-2:]
+    second, first = np.argsort(steps, kind="stable")[-2:]
     others = np.full(len(steps), steps[first])
     others[first] = steps[second]
     return others
@@ -125,10 +125,10 @@ def half_gaps(centres: np.ndarray) -> np.ndarray:
     nearest_two(centres, panels, first, second)
     other = np.where(first == np.arange(k), second, first)
     gaps = centres.astype(np.float64) - centres[other]
-    squared = np.einsum("ij,ij->i", gaps, gaps)
+    squared = (gaps * gaps).sum(axis=1)
     # What the scores cannot tell apart, some other centre may be nearer by.
     wide = centres.astype(np.float64) - panels.offset
-    far = np.sqrt(np.einsum("ij,ij->i", wide, wide).max())
+    far = np.sqrt((wide * wide).sum(axis=1).max())
     squared -= 16 * (centres.shape[1] + 4) * np.finfo(centres.dtype).eps * far * far
     halves = 0.5 * np.sqrt(np.maximum(squared, 0.0)) * (1.0 - _SAFE)
     return np.where((other >= 0) & np.isfinite(halves) & (far < _MOST), halves, 0.0)

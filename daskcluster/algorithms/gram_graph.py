@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.algorithms.kernel_moving import Meter
+from daskcluster.elementary import exp
 from daskcluster.randomness import Key
 
 EXACT_ROWS = 12_000
@@ -35,7 +36,8 @@ class GraphGram:
     Parameters
     ----------
     adjacency : scipy.sparse array of shape (n, n), float64, CSR
-        Symmetric, with loops.
+        Ones where rows are neighbours: symmetric, with loops. Products with ones alone are the same bits on
+        every machine; whether SciPy rounds a product before it adds it is up to its compiler.
     heat_time : float or None
     seed : int
         Of the probes that estimate the diagonal of a large heat kernel: signs z at random, of whose
@@ -50,16 +52,12 @@ class GraphGram:
     _own: np.ndarray | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        from scipy.sparse import diags_array
-
         degrees = np.asarray(self.adjacency.sum(axis=1)).ravel()
-        self._scale = degrees ** (-1.0 if self.heat_time is None else -0.5)
-        scale = diags_array(self._scale)
-        self.matrix = (scale @ self.adjacency @ scale).tocsr()
+        self._scale = 1.0 / (degrees if self.heat_time is None else np.sqrt(degrees))
 
     @property
     def n_rows(self) -> int:
-        return int(self.matrix.shape[0])
+        return int(self.adjacency.shape[0])
 
     @property
     def is_estimated(self) -> bool:
@@ -69,7 +67,7 @@ class GraphGram:
     def apply(self, vectors: np.ndarray) -> np.ndarray:
         """Return K times vectors (n, m)."""
         began = time.perf_counter()
-        found = self.matrix @ vectors if self.heat_time is None else self._heat(vectors)[0]
+        found = self._step(vectors) if self.heat_time is None else self._heat(vectors)[0]
         self.meter.seconds += time.perf_counter() - began
         return np.asarray(found)
 
@@ -81,6 +79,13 @@ class GraphGram:
         beyond = vectors if self.heat_time is None else self._heat(vectors)[1]
         return np.asarray(self._scale[:, None] * beyond)
 
+    def _step(self, vectors: np.ndarray, factor: float = 1.0) -> np.ndarray:
+        """Return S times vectors (n, m) times a factor, of S = D^-1 A D^-1 or D^-1/2 A D^-1/2."""
+        scale = self._scale[:, None]
+        found = self.adjacency @ (scale * vectors)
+        found *= factor * scale
+        return np.asarray(found)
+
     def _heat(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return K V and U V, of K = exp(-t) + S U."""
         t = float(self.heat_time or 0.0)
@@ -88,19 +93,21 @@ class GraphGram:
         piece, beyond = t / n_pieces, np.zeros_like(vectors)
         for _ in range(n_pieces):
             step = self._beyond(vectors, piece)
-            beyond = math.exp(-piece) * beyond + step
-            vectors = math.exp(-piece) * vectors + self.matrix @ step
+            rest = float(exp(-piece))
+            beyond = rest * beyond + step
+            vectors = rest * vectors + self._step(step)
         return vectors, beyond
 
     def _beyond(self, vectors: np.ndarray, t: float) -> np.ndarray:
         """Return sum over m >= 1 of e^-t t^m / m! S^(m-1) V."""
-        weight, order = t * math.exp(-t), 1
-        left = 1.0 - math.exp(-t) - weight
+        rest, order = float(exp(-t)), 1
+        weight = t * rest
+        left = 1.0 - rest - weight
         term = weight * vectors
         total = term.copy()
         while left > _LEFT_OUT and (order < t or weight > _LEFT_OUT):
             order += 1
-            term = (self.matrix @ term) * (t / order)
+            term = self._step(term, t / order)
             weight *= t / order
             left -= weight
             total += term
@@ -113,7 +120,7 @@ class GraphGram:
 
     def _diagonal(self) -> np.ndarray:
         if self.heat_time is None:
-            return np.asarray(self.matrix.diagonal())
+            return np.asarray(self.adjacency.diagonal() * self._scale**2)
         n = self.n_rows
         if self.is_estimated:
             words = Key(self.seed, "heat kernel").words(0, n)
@@ -135,5 +142,5 @@ class GraphGram:
     def sums(self, factors: np.ndarray, groups: np.ndarray, n_groups: int) -> np.ndarray:
         vectors = np.zeros((self.n_rows, n_groups))
         vectors[np.arange(self.n_rows), groups] = factors
-        self.meter.n_values += self.matrix.nnz
+        self.meter.n_values += self.adjacency.nnz
         return self.apply(vectors)

@@ -42,7 +42,8 @@ def _halve(centres: np.ndarray, members: np.ndarray, size: int, found: list[np.n
         found.append(np.sort(members))
         return
     points = centres[members] - centres[members].mean(axis=0)
-    order = np.argsort(points @ _main_direction(points), kind="stable")
+    along = (points * _main_direction(points)).sum(axis=1)
+    order = np.argsort(along, kind="stable")
     cut = n_groups // 2 * size
     _halve(centres, members[order[:cut]], size, found)
     _halve(centres, members[order[cut:]], size, found)
@@ -50,10 +51,11 @@ def _halve(centres: np.ndarray, members: np.ndarray, size: int, found: list[np.n
 
 def _main_direction(points: np.ndarray) -> np.ndarray:
     """Return roughly the first principal direction, by power iteration from the longest point."""
-    direction = points[np.argmax(np.einsum("ij,ij->i", points, points))]
+    direction, room = points[np.argmax((points * points).sum(axis=1))], np.empty_like(points)
     for _ in range(_POWER_STEPS):
-        grown = points.T @ (points @ direction)
-        length = np.linalg.norm(grown)
+        along = np.multiply(points, direction, out=room).sum(axis=1)
+        grown = np.multiply(points, along[:, None], out=room).sum(axis=0)
+        length = np.sqrt((grown * grown).sum())
         if not 0.0 < length < np.inf:
             break
         direction = grown / length

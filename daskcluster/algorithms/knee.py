@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from daskcluster.elementary import log
+
 LEAST_HEIGHT = 0.05
 """Below this share of the fall, a bend is taken for noise."""
 _LEAST_COST = 1e-12
@@ -58,8 +60,8 @@ def find_knee(ks: np.ndarray, costs: np.ndarray) -> Knee:
     """
     if len(ks) < 3 or costs[0] <= 0.0:
         return Knee(0, 0.0)
-    across = np.log(np.asarray(ks, np.float64))
-    down = np.log(np.maximum(np.asarray(costs, np.float64) / costs[0], _LEAST_COST))
+    across = log(np.asarray(ks, np.float64))
+    down = log(np.maximum(np.asarray(costs, np.float64) / costs[0], _LEAST_COST))
     fall = down[0] - down[-1]
     if fall <= 0.0:
         return Knee(0, 0.0)

@@ -58,5 +58,5 @@ def squared_distances(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     wide = new.astype(np.float64)
     for number, centre in enumerate(old.astype(np.float64)):
         difference = wide - centre
-        found[number] = np.einsum("ij,ij->i", difference, difference)
+        found[number] = (difference * difference).sum(axis=1)
     return found

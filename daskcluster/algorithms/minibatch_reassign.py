@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskcluster.chunkwise.minibatch import Batch, MovingCentres
+from daskcluster.elementary import log1p
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import dense_rows
 
@@ -73,7 +74,7 @@ def draw_positions(batch: Batch, m: int, key: Key) -> np.ndarray:
     The `m` smallest of exponential keys (Efraimidis and Spirakis, 2006). Rows without weight are never
     drawn.
     """
-    keys = -np.log1p(-key.uniforms(0, len(batch)))
+    keys = -log1p(-key.uniforms(0, len(batch)))
     if batch.weights is not None:
         weights = batch.listed_weights()
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -67,7 +67,7 @@ class StepRule:
         """
         if isinstance(self.epoch_size, str):
             most = DOUBLING_MOST * n_rows
-            return int(most if epoch > math.log2(most) else 2**epoch)
+            return int(min(most, 2 ** min(epoch, int(most).bit_length())))
         return round(self.epoch_size * n_rows)
 
 

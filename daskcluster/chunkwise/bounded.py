@@ -223,7 +223,7 @@ def score_margin(centres: np.ndarray, offset: np.ndarray, scale: Scale) -> np.nd
     far = float(np.sqrt(squared.max()))
     unit = float(np.finfo(centres.dtype).eps) / 2
     slope = 4.04 * (centres.shape[1] + 4) * unit * far
-    largest = far + float(np.linalg.norm(scale.max_abs)) + float(np.linalg.norm(offset))
+    largest = far + sum(float(np.sqrt((v * v).sum())) for v in (scale.max_abs, offset))
     if centres.dtype == np.float32 and not far * largest < _MOST_SCORE:
         return np.array([np.inf, np.inf])
     return np.array([slope, 2.0 * slope * far])

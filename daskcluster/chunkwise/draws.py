@@ -86,9 +86,8 @@ class Candidates:
         rows = join_rows([part[4] for part in parts])
         if (np.diff(indices) > 0).all():
             return indices, ranks, sqdist, weights, rows
-        order = np.argsort(
-            indices
-        )  # parts that were joined before have rows of all the others between
+        # Parts that were joined before have rows of all the others between.
+        order = np.argsort(indices, kind="stable")
         return indices[order], ranks[order], sqdist[order], weights[order], rows[order]
 
 

@@ -40,7 +40,7 @@ def grid_shift(max_abs: np.ndarray | float, n_rows: int) -> np.ndarray:
     (True, True)
     """
     # frexp: |max_abs| < 2**exponent. At least two bits for rows keep v + M in M's own binade.
-    rows = max(2, math.ceil(math.log2(max(1, n_rows))))
+    rows = max(2, (max(1, int(n_rows)) - 1).bit_length())
     if isinstance(max_abs, float):  # as below, in a fifth of the time
         power = max(math.frexp(max_abs)[1] + rows, _LEAST_EXPONENT)
         return np.asarray(math.ldexp(1.5, power) if power < _MOST_EXPONENT else math.inf)

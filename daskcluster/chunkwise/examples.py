@@ -11,6 +11,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import SCORE, AssignParams, ScoreStatistics, score_block
 from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.elementary import exp2, log2
 
 BINS_PER_OCTAVE = 4
 """Of the histogram of distances: a bin ends 2^(1/4) times as far as it begins."""
@@ -153,13 +154,13 @@ class ClusterExamples:
 
 def histogram_edges() -> np.ndarray:
     """Return where bins 1, 2, ... of the histogram begin, and where the last one ends."""
-    return np.exp2(_LEAST_OCTAVE + np.arange(N_BINS) / BINS_PER_OCTAVE)
+    return exp2(_LEAST_OCTAVE + np.arange(N_BINS) / BINS_PER_OCTAVE)
 
 
 def _bins(sqdist: np.ndarray) -> np.ndarray:
     bins = np.zeros(len(sqdist), np.int64)
     away = sqdist > 0.0
-    octave = np.floor(np.log2(sqdist[away]) * (BINS_PER_OCTAVE / 2)).astype(np.int64)
+    octave = np.floor(log2(sqdist[away]) * (BINS_PER_OCTAVE / 2)).astype(np.int64)
     bins[away] = np.clip(octave - _LEAST_OCTAVE * BINS_PER_OCTAVE + 1, 1, N_BINS - 1)
     return bins
 

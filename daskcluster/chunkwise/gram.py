@@ -99,7 +99,7 @@ class GramFunction:
             return np.array([float(one[0, 0]) for one in ones])
         squares = squared_lengths(rows)
         if self.name == "polynomial":
-            return np.asarray((self.gamma * squares + self.coef0) ** self.degree)
+            return _power(self.gamma * squares + self.coef0, self.degree)
         return squares
 
     def values(self, rows: Rows, points: Rows) -> np.ndarray:
@@ -115,6 +115,14 @@ class GramFunction:
         return values
 
 
+def _power(base: np.ndarray, degree: int) -> np.ndarray:
+    """Return `base` to the power of a whole number, multiplied as the kernels do."""
+    found = base.copy()
+    for _ in range(1, degree):
+        found *= base
+    return found
+
+
 def squared_lengths(rows: Rows) -> np.ndarray:
     """Return squared Euclidean lengths, float64 (n,)."""
     if isinstance(rows, SparseRows):
@@ -124,7 +132,7 @@ def squared_lengths(rows: Rows) -> np.ndarray:
             found[filled] = np.add.reduceat(squares, rows.offsets[:-1][filled])
         return found
     wide = rows.astype(np.float64, copy=False)
-    return np.einsum("ij,ij->i", wide, wide)
+    return np.asarray((wide * wide).sum(axis=1))
 
 
 def rows_for_callers(rows: Rows) -> Any:

@@ -23,6 +23,7 @@ import numpy as np
 
 from daskcluster.chunkwise.gram_centres import GramCentres
 from daskcluster.chunkwise.neighbours import Neighbourhoods
+from daskcluster.elementary import exp
 from daskcluster.sparse_rows import Rows
 
 
@@ -63,7 +64,7 @@ class GraphCentres(GramCentres):
             return np.asarray(self.norms - 2.0 * (found / degrees))
         found /= np.sqrt(degrees)
         count = np.maximum(np.diff(twins.indptr), 1)[:, None]
-        found += np.exp(-self.heat_time) * ((twins @ self._coefficients()).toarray() / count)
+        found += float(exp(-self.heat_time)) * ((twins @ self._coefficients()).toarray() / count)
         return np.asarray(self.norms - 2.0 * found)
 
     def _coefficients(self) -> Any:

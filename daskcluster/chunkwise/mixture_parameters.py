@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from daskcluster.elementary import LN2, LOG_2PI, log
 from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.truncated_aside import Costs
 
@@ -64,9 +64,10 @@ class Gaussians:
     @property
     def log_constant(self) -> float:
         if self.shared:
-            return -0.5 * self.d * math.log(2 * math.pi * float(self.variances)) - math.log(self.k)
+            logs = LOG_2PI + float(log(self.variances))
+            return -0.5 * self.d * logs - float(log(self.k))
         common = int(self._exponents.sum()) * (1 if self.by_feature else self.d)
-        return -0.5 * (self.d * math.log(2 * math.pi) + common * math.log(2.0))
+        return -0.5 * (self.d * LOG_2PI + common * LN2)
 
     @cached_property
     def _exponents(self) -> np.ndarray:
@@ -80,12 +81,12 @@ class Gaussians:
         if self.shared:
             return Costs(flat, flat, np.ones(self.k, kind), np.zeros(self.k, kind))
         assert self.weights is not None
-        add = -2.0 * np.log(np.maximum(self.weights, _LEAST_WEIGHT))
+        add = -2.0 * log(np.maximum(self.weights, _LEAST_WEIGHT))
         if self.by_feature:
             inverse = (1.0 / np.sqrt(self.variances)).astype(kind).reshape(-1)
-            add += np.log(np.ldexp(self.variances, -self._exponents)).sum(axis=1)
+            add += log(np.ldexp(self.variances, -self._exponents)).sum(axis=1)
             return Costs(flat, read_only(inverse), np.ones(self.k, kind), add.astype(kind))
-        add += self.d * np.log(np.ldexp(self.variances, -self._exponents))
+        add += self.d * log(np.ldexp(self.variances, -self._exponents))
         return Costs(flat, flat, (1.0 / self.variances).astype(kind), add.astype(kind))
 
     @cached_property

@@ -9,6 +9,7 @@ import numpy as np
 from daskcluster.chunkwise.exact_sum import Scale, grid_shift, residual_shift
 from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.statistics import ExactScalar
+from daskcluster.elementary import log
 from daskcluster.kernels.arrays import aligned_zeros
 from daskcluster.kernels.truncated import Told
 from daskcluster.kernels.truncated_pairs import list_pairs, merge_pairs, new_table, with_room
@@ -34,7 +35,7 @@ class MixtureGrids:
         by_feature = reach * reach * _SLACK
         farthest = float(by_feature.sum())
         cost = farthest * gaussians.steepest + float(np.abs(gaussians.costs.add).max())
-        bound = cost * max(1.0, gaussians.sharpness) + np.log(gaussians.k + 1.0) + 1.0
+        bound = cost * max(1.0, gaussians.sharpness) + float(log(gaussians.k + 1.0)) + 1.0
         seconds = grid_shift(by_feature * weight, n) if gaussians.by_feature else np.empty(0)
         totals = np.array([scale.weights, grid_shift(farthest * weight, n)])
         moments = MomentGrids(_both(scale.sums, n), _both(seconds, n), _both(totals, n))

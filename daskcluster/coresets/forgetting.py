@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.elementary import exp2
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.parameters.durations import seconds_of
 
@@ -88,7 +89,7 @@ class Forgetting:
         """
         age = np.maximum(0.0, now - np.asarray(tick, np.float64))
         if self.half_life is not None:
-            return np.exp2(-age / self.half_life)
+            return exp2(-age / self.half_life)
         if self.window is not None:
             return np.where(age < self.window, 1.0, 0.0)
         return np.ones_like(age)

@@ -11,6 +11,7 @@ they came.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -131,7 +132,7 @@ class CoresetTree:
         if not forgetting.forgets:
             return
         left = [node.weight_at(forgetting, self.now) for node in self.nodes]
-        least = _FORGOTTEN * sum(left)
+        least = _FORGOTTEN * math.fsum(left)
         self.nodes = [node for node, weight in zip(self.nodes, left, strict=True) if weight > least]
 
     # -- what is left ---------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy as np
 
 from daskcluster.data.sparse_write import CsrWriter
 from daskcluster.data.staging import Staging
+from daskcluster.elementary import exp, log1p
 from daskcluster.events import Event, PassProgress, publish
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
@@ -72,7 +73,7 @@ class SparseMixture:
         generator = Key(self.seed, "sparse-rows", block).generator()
         shape = (_BLOCK_ROWS, self.n_nonzeros)
         # Inverse CDF of the density 1 / r on [1, d + 1): its logarithm is uniform.
-        rank = np.exp(generator.random(shape) * np.log1p(self.n_features)).astype(np.int64) - 1
+        rank = exp(generator.random(shape) * log1p(self.n_features)).astype(np.int64) - 1
         own = generator.random(shape) < _OWN_WORDS
         values = generator.lognormal(sigma=0.5, size=shape)
         labels = self.labels(block * _BLOCK_ROWS, (block + 1) * _BLOCK_ROWS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -110,7 +111,7 @@ class StoredWeights:
 
     def sum(self, axis: None = None, dtype: None = None, out: None = None) -> float:
         """Return the total weight, block by block."""
-        return float(sum(float(block.sum()) for block in _blocks(self, len(self))))
+        return math.fsum(float(block.sum()) for block in _blocks(self, len(self)))
 
     def __len__(self) -> int:
         return int(self.shape[0])

@@ -191,7 +191,7 @@ def _check_directions(normalizer: Normalizer, centres: np.ndarray) -> None:
         raise InvalidParameterError(
             f"Normalizer(norm={normalizer.norm!r}) has no counterpart here; metric='cosine' is norm='l2'."
         )
-    lengths = np.linalg.norm(centres, axis=1)
+    lengths = np.sqrt((centres * centres).sum(axis=1))
     if not np.allclose(lengths, 1.0, rtol=0.0, atol=1e-4):
         raise InvalidParameterError(
             f"the centres behind the Normalizer have lengths from {lengths.min():.3g} to "

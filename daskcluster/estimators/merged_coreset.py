@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ class _OfParts:
         return {
             "kind": "merged",
             "n_rows": sum(int(part.get("n_rows", part["size"])) for part in self.parts),
-            "total_weight": sum(float(part["total_weight"]) for part in self.parts),
+            "total_weight": math.fsum(float(part["total_weight"]) for part in self.parts),
             "size": len(rows),
             "weight": float(weights.sum()),
             "seed": self.seed,

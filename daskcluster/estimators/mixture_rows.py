@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +22,7 @@ from daskcluster.chunkwise.mixture_rows import (
     posterior_rows,
 )
 from daskcluster.data.sparse import SparseDataset
+from daskcluster.elementary import log
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError
@@ -237,7 +237,7 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
     def bic(self, X: Any) -> float:
         """Return the Bayesian information criterion on the rows; the lower the better. One pass."""
         total, weight, _ = self._likelihood(X, None)
-        return self.n_parameters() * math.log(weight) - 2.0 * total
+        return self.n_parameters() * float(log(weight)) - 2.0 * total
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows from the mixture.

@@ -22,7 +22,7 @@ def as_csr(found: np.ndarray, n_components: int) -> Any:
     from scipy.sparse import csr_array
 
     q = found.shape[1]
-    order = np.argsort(found["components"], axis=1)
+    order = np.argsort(found["components"], axis=1, kind="stable")
     index = np.take_along_axis(found["components"], order, axis=1).ravel()
     values = np.take_along_axis(found["probabilities"], order, axis=1).ravel()
     starts = np.arange(0, len(values) + 1, q)

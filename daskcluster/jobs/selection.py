@@ -14,6 +14,7 @@ from daskcluster.algorithms.knee import find_knee
 from daskcluster.chunk import compute_dtype
 from daskcluster.coresets.quality import true_costs
 from daskcluster.data.open import open_dataset
+from daskcluster.elementary import exp, log
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -196,7 +197,9 @@ def spaced(k_min: int, k_max: int, most: int = MOST_TRIED) -> list[int]:
     """
     if k_max - k_min < most:
         return list(range(k_min, k_max + 1))
-    return sorted({round(k) for k in np.geomspace(k_min, k_max, most).tolist()})
+    shares = np.arange(most) / max(1, most - 1)
+    steps = exp(log(k_min) + shares * (log(k_max) - log(k_min)))
+    return sorted({round(k) for k in steps.tolist()})
 
 
 def _check(criterion: str, n_seeds: int, check: int, coreset_size: int | str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from daskcluster.elementary import log
 from daskcluster.engine.local import LocalEngine
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
@@ -100,7 +100,7 @@ def _fit_mixture(few: Dataset, parameters: FitParameters, attempt: Try) -> KFit:
     ).fit(few)
     mean = float(model.score(few))
     rows = effective_rows(few)
-    bic = model.n_parameters() * math.log(rows) - 2.0 * rows * mean
+    bic = model.n_parameters() * float(log(rows)) - 2.0 * rows * mean
     kept = model.set_params(engine=None, callbacks=())
     return KFit(k, number, model.means_, -mean, log_likelihood=mean, bic=bic, model=kept)
 

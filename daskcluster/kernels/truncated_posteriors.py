@@ -5,7 +5,6 @@ Polynomials, so that posteriors are the same bits on machines with other maths l
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from llvmlite import ir
@@ -14,6 +13,7 @@ from numba import types
 from daskcluster.kernels import emit
 from daskcluster.kernels.exponential import exponential, polynomial
 
+_LN2 = 0.6931471805599453
 _LOG_TERMS = [2.0 / (2 * m + 1) for m in range(16)]
 
 
@@ -35,7 +35,7 @@ def logarithm(builder: Any, x: Any) -> Any:
     one = _constant(1.0, lanes)
     s = builder.fdiv(builder.fsub(m, one), builder.fadd(m, one))
     tail = builder.fmul(s, polynomial(builder, builder.fmul(s, s), _LOG_TERMS))
-    return emit.fma(builder, builder.sitofp(exponent, x.type), _constant(math.log(2), lanes), tail)
+    return emit.fma(builder, builder.sitofp(exponent, x.type), _constant(_LN2, lanes), tail)
 
 
 @emit.vector_intrinsic

@@ -9,6 +9,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
+from daskcluster.elementary import log
 from daskcluster.errors import InvalidParameterError
 from daskcluster.metrics.contingency_table import Contingency, contingency
 from daskcluster.metrics.expected_information import expected_mutual_information
@@ -284,7 +285,7 @@ def _entropy(sizes: np.ndarray) -> float:
     if len(sizes) <= 1:
         return 0.0
     shares = sizes / sizes.sum()
-    return float(-(shares * np.log(shares)).sum())
+    return float(-(shares * log(shares)).sum())
 
 
 def _mean_entropy(table: Contingency, average_method: str) -> float:
@@ -308,5 +309,5 @@ def _mutual_information(table: Contingency) -> float:
         return 0.0
     n, counts = table.n_rows, table.counts
     sizes = table.class_sizes[table.pairs[:, 0]], table.cluster_sizes[table.pairs[:, 1]]
-    log = np.log(counts) + np.log(n) - np.log(sizes[0]) - np.log(sizes[1])
-    return max(0.0, float((counts / n * log).sum()))
+    logs = log(counts) + log(n) - log(sizes[0]) - log(sizes[1])
+    return max(0.0, float((counts / n * logs).sum()))

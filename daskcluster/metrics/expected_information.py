@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from daskcluster.elementary import exp, log
+
 _CELLS = 1 << 20
 """Terms that are computed at a time."""
 
@@ -35,7 +37,7 @@ def expected_mutual_information(class_sizes: np.ndarray, cluster_sizes: np.ndarr
     others, times = np.unique(cluster_sizes, return_counts=True)
     total = 0.0
     for size, often in zip(*np.unique(class_sizes, return_counts=True), strict=True):
-        total += float(often) * float(times @ _expected(int(size), others, n))
+        total += float(often) * float((times * _expected(int(size), others, n)).sum())
     return total
 
 
@@ -67,11 +69,11 @@ def _block(size: int, others: np.ndarray, low: np.ndarray, high: np.ndarray, n: 
     there = counts <= high[:, None]
     wide = others[:, None].astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        steps = np.log(size - counts[:, :-1]) + np.log(wide - counts[:, :-1])
-        steps -= np.log(counts[:, 1:]) + np.log(n - size - wide + counts[:, 1:])
+        steps = log(size - counts[:, :-1]) + log(wide - counts[:, :-1])
+        steps -= log(counts[:, 1:]) + log(n - size - wide + counts[:, 1:])
         logs = np.concatenate((np.zeros((len(others), 1)), np.cumsum(steps, axis=1)), axis=1)
         logs = np.where(there, logs, -np.inf)
-        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-        terms = counts / n * (np.log(counts) + np.log(n) - np.log(wide) - np.log(size))
+        weights = exp(logs - logs.max(axis=1, keepdims=True))
+        terms = counts / n * (log(counts) + log(n) - log(wide) - log(size))
     weights /= weights.sum(axis=1, keepdims=True)
     return np.where(there & (counts > 0), weights * np.nan_to_num(terms), 0.0).sum(axis=1)

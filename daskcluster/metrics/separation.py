@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from daskcluster.chunkwise.labelled import (
     LABELLED_SUMS,
@@ -25,6 +24,7 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
+from daskcluster.kernels.distance import sqdist_all
 from daskcluster.metrics.labelling import open_labelling
 
 DISTANCES = ("euclidean", "cosine")
@@ -254,7 +254,7 @@ class Clusters:
         total = float(weights.sum())
         centre = self.sums.statistics.totals.sum(axis=0) / total
         gaps = means - centre
-        between = float((weights * np.einsum("ij,ij->i", gaps, gaps)).sum())
+        between = float((weights * (gaps * gaps).sum(axis=1)).sum())
         within = self._scatter_about(centre, total) - between
         if within < _LEAST_SHARE * between:
             within = float(self.spreads.squares.sum())
@@ -289,4 +289,6 @@ def _gaps(means: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
     step = max(1, _CELLS // len(means))
     for first in range(0, len(means), step):
         rows = slice(first, min(first + step, len(means)))
-        yield rows, cdist(means[rows], means)
+        gaps = np.empty((rows.stop - first, len(means)))
+        sqdist_all(means[rows], means, gaps)
+        yield rows, np.sqrt(gaps, out=gaps)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.spatial.distance import cdist
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.labelled import PICK, PickedRows, PickParams, RowLabels
@@ -14,6 +13,7 @@ from daskcluster.data.open import open_dataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Placement
 from daskcluster.errors import InvalidParameterError
+from daskcluster.kernels.distance import sqdist_all
 from daskcluster.metrics.labelling import open_labelling
 from daskcluster.metrics.separation import check_distance, check_labels
 from daskcluster.randomness import Key, as_seed
@@ -169,19 +169,46 @@ class _Distances:
         joined = join_rows(blocks)
         if isinstance(joined, SparseRows):
             parts = joined.data.astype(np.float64), joined.indices, joined.offsets
-            self._sparse: Any = sparse.csr_array(parts, shape=joined.shape)
-            self._norms = np.asarray((self._sparse * self._sparse).sum(axis=1))
+            whole = sparse.csr_array(parts, shape=joined.shape)
+            self._norms = np.asarray((whole * whole).sum(axis=1))
+            self._parts: list[Any] = _short_parts(whole, joined.dtype)
         else:
-            self._sparse, self._rows = None, joined.astype(np.float64)
+            self._parts, self._rows = [], joined.astype(np.float64)
 
     def __call__(self, first: int, last: int) -> np.ndarray:
         squares = self._squares(first, last)
         return np.asarray(0.5 * squares if self._cosine else np.sqrt(squares))
 
     def _squares(self, first: int, last: int) -> np.ndarray:
-        if self._sparse is None:
-            return cdist(self._rows[first:last], self._rows, "sqeuclidean")
-        products = (self._sparse[first:last] @ self._sparse.T).toarray()
+        if not self._parts:
+            found = np.empty((last - first, len(self._rows)))
+            sqdist_all(self._rows[first:last], self._rows, found)
+            return found
+        products = self._products(first, last)
         squares = self._norms[first:last, None] + self._norms - 2.0 * products
         squares[np.arange(last - first), np.arange(first, last)] = 0.0
         return np.maximum(squares, 0.0)
+
+    def _products(self, first: int, last: int) -> np.ndarray:
+        found = np.zeros((last - first, len(self._norms)))
+        for part in self._parts:
+            for other in self._parts:
+                found += (part[first:last] @ other.T).toarray()
+        return found
+
+
+def _short_parts(matrix: Any, dtype: Any) -> list[Any]:
+    """Return matrices that add up to one of float64 values, with at most 26 bits each.
+
+    Products of such numbers are exact, so it does not matter whether SciPy's compiler rounds them before
+    it adds them. Values from float32 have 24 bits.
+    """
+    if dtype == np.float32:
+        return [matrix]
+    wide = matrix.data * (2.0**27 + 1.0)
+    high = wide - (wide - matrix.data)
+    shape = matrix.shape
+    return [
+        sparse.csr_array((data, matrix.indices, matrix.indptr), shape=shape)
+        for data in (high, matrix.data - high)
+    ]

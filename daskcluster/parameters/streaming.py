@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from daskcluster.elementary import log
 from daskcluster.parameters.shared import (
     CHAIN_LENGTH,
     INIT,
@@ -106,4 +107,4 @@ def automatic_size(n_clusters: int) -> int:
     >>> automatic_size(8), automatic_size(100)
     (2000, 9211)
     """
-    return max(LEAST_SIZE, math.ceil(20 * n_clusters * max(1.0, math.log(n_clusters))))
+    return max(LEAST_SIZE, math.ceil(20 * n_clusters * max(1.0, float(log(n_clusters)))))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from daskcluster.chunkwise.draws import DRAWS, RANKS, Candidates, DrawParams
+from daskcluster.elementary import log1p
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.randomness import Key
 from daskcluster.sampling.moments import Moments
@@ -110,7 +111,7 @@ def _first_arrivals(found: Candidates, params: DrawParams, size: int) -> Draws |
     # The other bits of the rows' numbers: what is drawn here depends on the rows alone, too.
     generator = replace(params.key, stage=f"{params.key.stage}, arrivals").generator()
     uniforms = (ranks + generator.random(len(ranks))) / RANKS
-    first = -np.log1p(-uniforms) / rates
+    first = -log1p(-uniforms) / rates
     left = np.maximum(0.0, params.horizon - first)
     # What comes after the first arrival is a Poisson process again.
     again = generator.poisson(left * rates)

@@ -7,11 +7,11 @@ keeps the one that lowers the potential most; the paper on mini-batch kernel k-m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 
+from daskcluster.elementary import log
 from daskcluster.randomness import Key
 
 Columns = Callable[[np.ndarray], np.ndarray]
@@ -49,7 +49,7 @@ def kernel_kmeans_plusplus(
     -----
     Cost: n (1 + (k - 1) n_local_trials) Gram values; 8 n (2 + n_local_trials) bytes.
     """
-    trials = n_local_trials or 2 + int(math.log(max(1, n_clusters)))
+    trials = n_local_trials or 2 + int(log(max(1, n_clusters)))
     mass = np.ones(len(diagonal)) if weights is None else weights
     chosen = [int(_draw(mass, 1, Key(seed, "first centre"))[0])]
     nearest = _distances(columns, diagonal, np.array(chosen))[:, 0]

@@ -7,11 +7,10 @@ depends on the seed alone: not on chunks, threads or workers.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from daskcluster.chunkwise.seeding import POTENTIALS, Pick, PotentialParams, Potentials
+from daskcluster.elementary import log
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.randomness import Key
 from daskcluster.seeding.uniform import draw_rows, fill_centres, take_centres
@@ -41,7 +40,7 @@ def kmeans_plusplus(
     Cost: one pass per centre with (1 + n_local_trials) distances a row, and a survey if no pass
     has been made yet; 8 bytes of state a row. Out of core, k-means|| needs six passes instead.
     """
-    trials = n_local_trials or 2 + int(math.log(max(1, n_clusters)))
+    trials = n_local_trials or 2 + int(log(max(1, n_clusters)))
     rows.placement.drop_state(POTENTIALS.name)  # which is of a restart before this one
     rows.known()
     shift = float(rows.scale.spread)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from daskcluster.chunk import Chunk
+from daskcluster.elementary import log1p
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
 
 _BLOCK_ROWS = 1 << 17
+_ROUNDING = 1.0 + 2.0**-40
 
 
 def draw_rows(dataset: Dataset, m: int, key: Key, *, fewer: bool = False) -> np.ndarray:
@@ -28,16 +30,10 @@ def draw_rows(dataset: Dataset, m: int, key: Key, *, fewer: bool = False) -> np.
     best, rows = np.empty(0), np.empty(0, np.int64)
     for start in range(0, dataset.n_rows, _BLOCK_ROWS):
         stop = min(start + _BLOCK_ROWS, dataset.n_rows)
-        keys = -np.log1p(-key.uniforms(start, stop))
-        if dataset.weights is not None:
-            weights = np.asarray(dataset.weights[start:stop], dtype=np.float64)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                keys = np.where(weights > 0.0, keys / weights, np.inf)
-        if m < len(keys):
-            few = np.sort(np.argpartition(keys, m)[:m])
-        else:
-            few = np.arange(len(keys))
-        best = np.concatenate([best, keys[few]])
+        weights = None if dataset.weights is None else np.asarray(dataset.weights[start:stop])
+        enough = best[-1] if len(best) == m else np.inf
+        few, keys = _least_keys(key.uniforms(start, stop), weights, m, enough)
+        best = np.concatenate([best, keys])
         rows = np.concatenate([rows, start + few])
         order = np.lexsort((rows, best))[:m]
         best, rows = best[order], rows[order]
@@ -49,6 +45,30 @@ def draw_rows(dataset: Dataset, m: int, key: Key, *, fewer: bool = False) -> np.
             "of rows to draw; lower n_clusters or give more rows a weight."
         )
     return rows
+
+
+def _least_keys(
+    uniforms: np.ndarray, weights: np.ndarray | None, m: int, enough: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return which rows may have the `m` smallest keys of all, and these keys; none far above `enough`."""
+    # u <= -log(1 - u): where u alone is too much, no logarithm is needed.
+    least = _per_weight(uniforms, weights)
+    few = np.flatnonzero(least <= enough * _ROUNDING)
+    keys = _per_weight(-log1p(-uniforms[few]), None if weights is None else weights[few])
+    if m < len(few):
+        # A threshold, ties and all: which of them a partition takes differs from machine to machine.
+        inside = keys <= np.partition(keys, m - 1)[m - 1]
+        few, keys = few[inside], keys[inside]
+    return few, keys
+
+
+def _per_weight(keys: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Return keys of rows that have weights: infinite where these are zero."""
+    if weights is None:
+        return keys
+    wide = weights.astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.where(wide > 0.0, keys / wide, np.inf)
 
 
 def take_centres(rows: ScaledPlacement, indices: np.ndarray) -> np.ndarray:

@@ -112,7 +112,7 @@ def graph_matrix(X: np.ndarray, n_neighbors: int, heat_time: float | None) -> np
     adjacency = neighbour_graph(dc.open_dataset(X), n_neighbors).adjacency
     n = len(X)
     if heat_time is None:
-        return np.asarray(GraphGram(adjacency).matrix.toarray(), np.float32)
+        return np.asarray(GraphGram(adjacency).columns(np.arange(adjacency.shape[0])), np.float32)
     halvings = max(0, math.ceil(math.log2(heat_time / 2.0)))
     gram, found = GraphGram(adjacency, heat_time / 2**halvings), np.empty((n, n))
     for first in range(0, n, _BLOCK):
