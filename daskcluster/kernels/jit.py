@@ -3,29 +3,25 @@
 Every kernel releases the GIL and is single-threaded, divides as NumPy does, and is never compiled
 with `fastmath`: sums must keep their order and the chain of the canonical score its rounding. The
 portable tile alone may contract a multiplication and an addition into an FMA.
-
-Kernels that use an intrinsic or a kernel of another module are closures over `STAMP`. Numba keys
-its on-disk cache by a function's own file, byte code and closure, so without the stamp an edit of
-that other module would go on returning stale machine code.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import warnings
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import llvmlite
 import numba
 from llvmlite import binding
 from numba import njit
 
 from daskcluster.errors import InvalidParameterError
+from daskcluster.kernels.cache import STAMP, stamped
+
+__all__ = ["STAMP", "compilations", "cpu_features", "kernel", "tile_name"]
 
 OVERRIDE = "DASKCLUSTER_TILE"
 """Environment variable that forces a tile: avx512, avx2, neon or portable."""
@@ -34,18 +30,6 @@ TILES = ("avx512", "avx2", "neon", "portable")
 
 
 _CONFIG: Any = numba.config
-
-
-def _stamp() -> int:
-    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
-    return int.from_bytes(digest.digest()[:6], "big")
-
-
-STAMP = _stamp()
-"""Changes whenever a kernel source, numba or llvmlite does."""
-
 
 _KERNELS: list[Any] = []
 
@@ -74,7 +58,8 @@ def kernel(function: Callable[..., Any], *, contract: bool = False) -> Any:
     if contract:
         options["fastmath"] = {"contract"}
     try:
-        compiled = njit(cache=True, **options)(function)
+        with stamped():
+            compiled = njit(cache=True, **options)(function)
     except RuntimeError as error:  # numba: no locator available
         _warn_uncached(str(error).split(":")[0])
         compiled = njit(cache=False, **options)(function)

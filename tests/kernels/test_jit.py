@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import daskcluster
 from daskcluster.errors import InvalidParameterError
 from daskcluster.kernels import jit
 
@@ -125,3 +127,50 @@ def test_no_writable_cache_warns_once_and_still_compiles(monkeypatch: pytest.Mon
         warnings.simplefilter("error")
         doubled = jit.kernel(lambda x: x + x)
     assert doubled(np.float32(2)) == 4
+
+
+_INNER = """
+from daskcluster.kernels.jit import kernel
+
+@kernel
+def inner(x):
+    return x + {}
+"""
+
+_OUTER = """
+from daskcluster.kernels.inner import inner
+from daskcluster.kernels.jit import kernel
+
+@kernel
+def outer(x):
+    return 2.0 * inner(x)
+"""
+
+_CALL = """
+from daskcluster.kernels.outer import outer
+from daskcluster.kernels.jit import compilations
+print(outer(1.0), *compilations())
+"""
+
+
+def test_a_kernel_is_compiled_anew_when_one_that_it_calls_is_edited(tmp_path: Path) -> None:
+    package = tmp_path / "daskcluster"
+    (package / "kernels").mkdir(parents=True)
+    own = Path(daskcluster.__file__).parent
+    for name in ("errors.py", "kernels/__init__.py", "kernels/cache.py", "kernels/jit.py"):
+        shutil.copyfile(own / name, package / name)
+    (package / "__init__.py").touch()
+    (package / "kernels" / "outer.py").write_text(_OUTER)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path)}
+
+    def call(addend: float) -> list[str]:
+        (package / "kernels" / "inner.py").write_text(_INNER.format(addend))
+        words = [sys.executable, "-c", _CALL]
+        found = subprocess.run(
+            words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return found.stdout.split()
+
+    assert call(1.0) == ["4.0", "0", "2"]
+    assert call(1.0) == ["4.0", "1", "0"]  # what it calls is part of it
+    assert call(5.0) == ["12.0", "0", "2"]
