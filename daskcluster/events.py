@@ -249,6 +249,11 @@ class FitEnded(Event):
 
 
 @dataclass(frozen=True)
+class WorkersPrepare(Event):
+    """Workers open the rows and load their kernels, which those of a first run compile."""
+
+
+@dataclass(frozen=True)
 class Notice(Event):
     """A decision or an oddity that a person would want to know."""
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from daskcluster.events import Callback
+from daskcluster.kernels.compiling import watched
 
 
 def emit(record: dict[str, Any], rows: Sequence[tuple[str, str]], *, as_json: bool) -> None:
@@ -38,7 +39,7 @@ def watching(progress: bool | None) -> Iterator[tuple[Callback, ...]]:
     else:
         from daskcluster.reports.progress import ProgressDisplay
 
-        with ProgressDisplay() as display:
+        with ProgressDisplay() as display, watched(display.compiling):
             yield (display,)
     _tell_of_compiling()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import platform
 import time
@@ -27,6 +28,8 @@ from daskcluster.typing import Dataset, Recipe
 
 if TYPE_CHECKING:
     from distributed import Client
+
+_log = logging.getLogger("distributed.worker.daskcluster")
 
 _STEP_SECONDS = 0.1
 _NOTICE_SECONDS = 1.0
@@ -111,10 +114,17 @@ def _look(recipe: Recipe | None, driver_pid: int, n_threads: int) -> Look:
 
 def _warm_up_for(dataset: Dataset) -> None:
     # Not at import: the driver may never need them.
+    from daskcluster.kernels.compiling import watched
     from daskcluster.kernels.warm_up import warm_up
 
     # Of all rows, only sparse ones count their values.
-    warm_up(dtype=compute_dtype(dataset.dtype), is_sparse=hasattr(dataset, "n_entries"))
+    with watched(_log_compiling):
+        warm_up(dtype=compute_dtype(dataset.dtype), is_sparse=hasattr(dataset, "n_entries"))
+
+
+def _log_compiling(number: int) -> None:
+    if number == 1:
+        _log.info("compiling kernels, which the first run on a machine waits for")
 
 
 def _trouble(recipe: Recipe) -> str:

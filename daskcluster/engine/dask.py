@@ -26,7 +26,7 @@ from daskcluster.engine.news import FitNews
 from daskcluster.engine.placed import DaskPlacement
 from daskcluster.engine.reach import bring_near, on_this_host
 from daskcluster.errors import EngineError, WrongTypeError
-from daskcluster.events import Callback
+from daskcluster.events import Callback, WorkersPrepare, publish
 from daskcluster.typing import Dataset, Reach, Reachable
 
 if TYPE_CHECKING:
@@ -159,6 +159,7 @@ class DaskEngine(Engine):
                 check_versions(self.client)
                 near, travels = bring_near(dataset, crew.refresh(), cleanup)
                 if not travels:
+                    publish(callbacks, WorkersPrepare())
                     crew.open(near.recipe())
                 _plan(near, footprint or Footprint(), crew.refresh())
         except BaseException:

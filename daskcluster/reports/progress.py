@@ -29,6 +29,7 @@ from daskcluster.events import (
     PassStarted,
     SeedingEnded,
     StartEnded,
+    WorkersPrepare,
 )
 from daskcluster.reports.eta import Remaining
 from daskcluster.reports.lines import describe_fits, describe_speed, describe_start
@@ -70,6 +71,7 @@ class ProgressDisplay:
         self._n_rows = 0
         self._fit = self._progress.add_task("fit", visible=False)
         self._pass = self._progress.add_task("pass", visible=False)
+        self._waiting = self._progress.add_task("", total=None, visible=False)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -83,8 +85,13 @@ class ProgressDisplay:
     ) -> None:
         self._progress.stop()
 
+    def compiling(self, number: int) -> None:
+        """Show that a kernel is compiled, the number-th of this process, until the next event."""
+        self._wait(f"compiling kernels, once for this machine: {number}")
+
     def __call__(self, event: Event) -> None:
         self._remaining(event)
+        self._progress.update(self._waiting, visible=False)
         if isinstance(event, PassStarted):
             self._begin_pass(event)
         elif isinstance(event, PassProgress):
@@ -135,8 +142,13 @@ class ProgressDisplay:
                 visible=event.done < event.total,
                 at_most=None,
             )
+        elif isinstance(event, WorkersPrepare):
+            self._wait("workers load their kernels; those of a first run compile them")
         elif isinstance(event, Notice):
             self._say(event.text)
+
+    def _wait(self, text: str) -> None:
+        self._progress.update(self._waiting, description=text, visible=True)
 
     def _say(self, text: str) -> None:
         self._progress.print(text, markup=False, highlight=False)

@@ -15,6 +15,7 @@ import pytest
 import daskcluster
 from daskcluster.errors import InvalidParameterError
 from daskcluster.kernels import jit
+from daskcluster.kernels.compiling import watched
 
 PROGRAM = """
 import hashlib, warnings
@@ -174,3 +175,21 @@ def test_a_kernel_is_compiled_anew_when_one_that_it_calls_is_edited(tmp_path: Pa
     assert call(1.0) == ["4.0", "0", "2"]
     assert call(1.0) == ["4.0", "1", "0"]  # what it calls is part of it
     assert call(5.0) == ["12.0", "0", "2"]
+
+
+def test_watchers_hear_of_kernels_that_are_compiled_not_of_those_that_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jit.numba.config, "CACHE_DIR", str(tmp_path))
+    heard: list[int] = []
+
+    def plus_one(x):  # type: ignore[no-untyped-def]
+        return max(x, 1) + 1  # for `max` numba compiles a function of its own
+
+    for _ in range(2):
+        with watched(heard.append):
+            assert jit.kernel(plus_one)(2) == 3
+        assert len(heard) == 1
+    with watched(heard.append):
+        jit.kernel(plus_one)(2.5)
+    assert heard == [heard[0], heard[0] + 1]

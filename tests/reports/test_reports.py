@@ -20,7 +20,9 @@ from daskcluster.events import (
     PassStarted,
     SeedingEnded,
     StopReason,
+    WorkersPrepare,
 )
+from daskcluster.kernels.compiling import announce, watched
 from daskcluster.reports import lines as lines_module
 from daskcluster.reports.eta import Remaining
 from daskcluster.reports.lines import ProgressLines
@@ -131,6 +133,19 @@ def test_bars_on_a_terminal() -> None:
     unknown = shown([*known, PassEnded("known", 0.1, 0), PassStarted("[odd]", 0), PassProgress(7)])
     assert "[odd]" in unknown
     assert "%" not in unknown.split("[odd]")[-1]
+
+
+def test_a_terminal_says_what_a_first_run_waits_for() -> None:
+    out = io.StringIO()
+    with ProgressDisplay(Console(file=out, force_terminal=True, width=120)) as display:
+        with watched(display.compiling):
+            announce(3)
+        announce(4)  # nobody watches any more
+    text = out.getvalue()
+    assert "compiling kernels, once for this machine: 3" in text
+    assert "machine: 4" not in text
+    assert "workers load their kernels" in shown([WorkersPrepare()])
+    assert "workers load" not in shown([WorkersPrepare(), PassStarted("next", 0)])
 
 
 def test_tables_of_records_and_models() -> None:
