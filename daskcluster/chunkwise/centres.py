@@ -34,10 +34,14 @@ class PreparedCentres:
     ----------
     centres : ndarray of shape (k, d)
         In the compute dtype of the rows.
+    tile_of : int, optional
+        Pack them for the tile that suits so many centres. Where their number differs from call to call,
+        each number would else compile a search of its own.
     """
 
-    def __init__(self, centres: np.ndarray) -> None:
+    def __init__(self, centres: np.ndarray, tile_of: int | None = None) -> None:
         self.array = np.ascontiguousarray(centres)
+        self._tile_of = tile_of or len(self.array)
         self._lock = threading.Lock()
         self._panels: Panels | None = None
         self._sparse_panels: SparsePanels | None = None
@@ -48,14 +52,15 @@ class PreparedCentres:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Panels follow the CPU that they were packed on.
-        return (PreparedCentres, (self.array,))
+        return (PreparedCentres, (self.array, self._tile_of))
 
     @property
     def panels(self) -> Panels:
         """The centres as dense rows meet them."""
         with self._lock:
             if self._panels is None:
-                self._panels = tile.pack(self.array)
+                suited = tile.working_tile(self._tile_of, self.array.dtype)
+                self._panels = tile.pack(self.array, tile=suited)
             return self._panels
 
     @property

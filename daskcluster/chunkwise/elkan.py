@@ -22,6 +22,7 @@ from daskcluster.chunkwise.bounded import (
 from daskcluster.chunkwise.bounded_pass import BoundedPass
 from daskcluster.chunkwise.gathered import Gathered
 from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.bounds import OWN
 from daskcluster.kernels.elkan import look_kernel, rough_error
 from daskcluster.kernels.groups import screen_groups
@@ -64,8 +65,8 @@ def _revise(
     params, panels, n = prepared.params, prepared.panels, len(some.which)
     moved, old = np.empty(n, np.int64), np.empty(n, np.int32)
     computed, n_moved = look_kernel(panels.tile, panels.dtype)(
-        some.rows, some.at, some.which, params.centres, prepared.halves, panels.data, panels.offset,
-        *state.arrays, params.drift, prepared.margin, prepared.error, moved, old,
+        read_only(some.rows), some.at, some.which, params.centres, prepared.halves, panels.data,
+        panels.offset, *state.arrays, params.drift, prepared.margin, prepared.error, moved, old,
     )  # fmt: skip
     into.n_distances += computed
     return moved[:n_moved], old[:n_moved]

@@ -22,6 +22,7 @@ from daskcluster.chunkwise.bounded import (
 from daskcluster.chunkwise.bounded_pass import BoundedPass
 from daskcluster.chunkwise.gathered import Gathered
 from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.groups import revise_groups_kernel, screen_groups
 from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.tile import pack, pack_groups
@@ -100,7 +101,7 @@ def _revise(
     revise = revise_groups_kernel(panels.tile, panels.dtype)
     moved, old = np.empty(len(some.which), np.int64), np.empty(len(some.which), np.int32)
     computed, n_moved = revise(
-        some.rows, some.at, some.which, params.centres, panels.data, prepared.per_group,
+        read_only(some.rows), some.at, some.which, params.centres, panels.data, prepared.per_group,
         prepared.order, prepared.group_of, panels.offset, *state.arrays, params.drift,
         prepared.drift, prepared.margin, prepared.most, moved, old,
     )  # fmt: skip

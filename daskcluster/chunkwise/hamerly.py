@@ -8,6 +8,7 @@ from daskcluster.chunkwise.bounded import Bounded, BoundState, Changes, fresh_st
 from daskcluster.chunkwise.bounded_pass import BoundedPass
 from daskcluster.chunkwise.gathered import Gathered
 from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.bounds import revise_kernel, screen
 
 
@@ -27,7 +28,7 @@ def _revise(
     revise = revise_kernel(panels.tile, panels.dtype)
     moved, old = np.empty(len(some.which), np.int64), np.empty(len(some.which), np.int32)
     n_kept, n_moved = revise(
-        some.rows, some.at, some.which, params.centres, panels.data, panels.offset,
+        read_only(some.rows), some.at, some.which, params.centres, panels.data, panels.offset,
         *state.arrays, params.drift, prepared.margin, moved, old,
     )  # fmt: skip
     into.n_distances += len(some.which) + n_kept * panels.k

@@ -162,6 +162,8 @@ class RoundParams:
         Grid of the row weights.
     n_rows : int
     unit : bool
+    n_clusters : int
+        How many are wanted in the end; they have the tile that new candidates are searched with.
     rounds : tuple of (first, last)
         Which candidates were new in each of the rounds before.
     """
@@ -174,6 +176,7 @@ class RoundParams:
     weight_shift: float
     n_rows: int
     unit: bool = False
+    n_clusters: int = 1
     rounds: tuple[tuple[int, int], ...] = ()
 
 
@@ -235,12 +238,12 @@ class _PreparedRound:
 
 
 def _prepare_round(params: RoundParams) -> _PreparedRound:
-    candidates = dense_rows(params.candidates)
+    candidates, k = dense_rows(params.candidates), params.n_clusters
     return _PreparedRound(
         params,
         PreparedCentres(candidates),
-        PreparedCentres(candidates[params.known :]),
-        tuple((first, PreparedCentres(candidates[first:last])) for first, last in params.rounds),
+        PreparedCentres(candidates[params.known :], k),
+        tuple((first, PreparedCentres(candidates[first:last], k)) for first, last in params.rounds),
         float(residual_shift(params.shift, params.n_rows)),
     )
 

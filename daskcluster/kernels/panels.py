@@ -159,8 +159,11 @@ def fill_panels(centres, offset, data, height):  # type: ignore[no-untyped-def]
                 for lane in range(height):
                     value = np.float64(line[lane])
                     squares[lane] += value * value
-            panel[(start + 1) * height : (start + 1 + count) * height] = lines[: count * height]
+            # Not as one slice: for lengths that differ numba would compile a message, for seconds.
+            for i in range(count * height):
+                panel[(start + 1) * height + i] = lines[i]
         for lane in range(height):
             panel[lane] = -0.5 * squares[lane] if lane < there else -np.inf
-        norms[first : first + there] = squares[:there]
+        for lane in range(there):
+            norms[first + lane] = squares[lane]
     return norms

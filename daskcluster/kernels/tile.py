@@ -50,13 +50,25 @@ _LATE_FROM, _LATE_START = 30, 10
 """A row has to be scored against its winner's panel once more, which costs d steps and about ten more; that
 saves two instructions of three for each centre."""
 
+_TRIED: dict[tuple[str, np.dtype[Any]], bool] = {}
+"""Whether tiles of a name compile here, for a dtype."""
+
 _NO_LABELS = np.empty(0, np.int32)
 _NO_SCORES = {np.dtype(kind): np.empty((0, 2), np.dtype(kind)) for kind in (np.float32, np.float64)}
 
 
-@cache
 def _compiles(tile: Tile, dtype: np.dtype[Any]) -> bool:
-    """Whether the search with this tile can be compiled; a warning says so if not."""
+    """Whether searches with such tiles can be compiled; a warning says so if not.
+
+    Heights compile alike, so the first that is wanted stands for all.
+    """
+    kind = tile.name, dtype
+    if kind not in _TRIED:
+        _TRIED[kind] = _is_compiled(tile, dtype)
+    return _TRIED[kind]
+
+
+def _is_compiled(tile: Tile, dtype: np.dtype[Any]) -> bool:
     row = np.zeros((1, 1), dtype)
     try:
         nearest(row, pack(row, tile=tile), np.empty(1, np.int32))
@@ -76,7 +88,8 @@ def _warn_portable(name: str, reason: str) -> None:
     )
 
 
-def _working_tile(k: int, dtype: np.dtype[Any]) -> Tile:
+def working_tile(k: int, dtype: np.dtype[Any]) -> Tile:
+    """Return the tile that suits k centres and this CPU."""
     tile = choose_tile(k, dtype, tile_name())
     return tile if _compiles(tile, dtype) else PORTABLE
 
@@ -115,7 +128,7 @@ def pack(centres: np.ndarray, offset: np.ndarray | None = None, tile: Tile | Non
     k, d = centres.shape
     offset = common_offset(centres) if offset is None else np.asarray(offset, centres.dtype)
     if tile is None:
-        tile = _working_tile(k, centres.dtype)
+        tile = working_tile(k, centres.dtype)
     data = np.empty((-(-k // tile.height), (d + 1) * tile.height), centres.dtype)
     fill_panels(centres, np.ascontiguousarray(offset), data, tile.height)
     return Panels(data, offset, k, d, tile)
@@ -123,7 +136,7 @@ def pack(centres: np.ndarray, offset: np.ndarray | None = None, tile: Tile | Non
 
 def group_size(k: int, dtype: np.dtype[Any]) -> int:
     """Return how many of k centres should form a group: whole panels, about ten."""
-    height = _working_tile(k, dtype).height
+    height = working_tile(k, dtype).height
     return height * -(-_LEAST_GROUP // height)
 
 
@@ -150,7 +163,7 @@ def pack_groups(
     k, d = centres.shape
     offset = common_offset(centres)
     most = max(len(group) for group in groups)
-    tile = _working_tile(most, centres.dtype)
+    tile = working_tile(most, centres.dtype)
     per_group = -(-most // tile.height)
     data = np.empty((len(groups) * per_group, (d + 1) * tile.height), centres.dtype)
     order = np.full(len(data) * tile.height, -1, np.int32)

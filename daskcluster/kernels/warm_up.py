@@ -6,6 +6,8 @@ comes in a few hundredths of a second.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from daskcluster.kernels import (
     accumulate,
     distance,
     inertia,
+    panels,
     sampling,
     sparse,
     sparse_distance,
@@ -22,14 +25,18 @@ from daskcluster.kernels import (
     tile,
 )
 
+Calls = list[Callable[[], Any]]
 
-def warm_up(n_clusters: int = 8, dtype: Any = np.float32, *, is_sparse: bool = False) -> None:
+
+def warm_up(
+    n_clusters: int | None = None, dtype: Any = np.float32, *, is_sparse: bool = False
+) -> None:
     """Run the kernels of Lloyd's algorithm and its seedings on a handful of rows.
 
     Parameters
     ----------
-    n_clusters : int
-        The shape of the register tile follows it.
+    n_clusters : int, optional
+        The shape of the register tile follows it; without it, kernels that have a tile are left out.
     dtype : dtype
         In which rows are computed: float32 or float64.
     is_sparse : bool
@@ -37,54 +44,84 @@ def warm_up(n_clusters: int = 8, dtype: Any = np.float32, *, is_sparse: bool = F
 
     Notes
     -----
-    Compiling takes some seconds once per machine; loading from the cache a fraction of one.
+    Compiling takes some seconds once per machine; loading from the cache a fraction of one. Processes that
+    share a cache go through the kernels in an order of their own each, so that they share the work, too.
     """
-    centres = np.zeros((n_clusters, 2), dtype)
-    (_warm_up_sparse if is_sparse else _warm_up_dense)(centres)
-    ones, shift = np.ones(4), 0.0
-    sums = np.zeros(n_clusters), np.zeros(n_clusters)
-    distance.sqdist_to_assigned(centres, centres, np.zeros(n_clusters, np.int32), sums[0])
-    inertia.inertia_terms(np.zeros((n_clusters, 2)), None, sums[1], centres, np.zeros(2))
-    accumulate.sum_on_grid(ones, shift, shift)
-    accumulate.accumulate_values(ones, np.zeros(4, np.int32), shift, shift, *sums)
-    sampling.cumulative_pick(ones, None, shift, shift)
+    centres = np.zeros((n_clusters or 1, 2), dtype)
+    calls = _any_rows(centres) + (_sparse_rows if is_sparse else _dense_rows)(centres)
+    if n_clusters and not is_sparse:
+        calls += _tiles(centres)
+    for number in np.random.default_rng(os.getpid()).permutation(len(calls)):
+        calls[number]()
 
 
-def _warm_up_dense(centres: np.ndarray) -> None:
+def _any_rows(centres: np.ndarray) -> Calls:
+    k = len(centres)
+    ones, labels, out = np.ones(4), np.zeros(4, np.int32), (np.zeros(k), np.zeros(k))
+    return [
+        lambda: inertia.inertia_terms(np.zeros((k, 2)), None, out[0], centres, np.zeros(2)),
+        lambda: accumulate.sum_on_grid(ones, 0.0, 0.0),
+        lambda: accumulate.accumulate_values(ones, labels, 0.0, 0.0, *out),
+        lambda: sampling.cumulative_pick(ones, None, 0.0, 0.0),
+    ]
+
+
+def _dense_rows(centres: np.ndarray) -> Calls:
     k, dtype = len(centres), centres.dtype
-    rows, labels, ones = np.zeros((4, 2), dtype), np.zeros(4, np.int32), np.ones(4)
-    sums, counts, shift, out = np.zeros((k, 2)), np.zeros(k, np.int64), np.zeros(2), np.zeros(4)
-    tile.nearest(rows, tile.pack(centres), labels)
-    accumulate.accumulate(rows, labels, shift, sums, counts)
-    tile.nearest_and_sum(rows, tile.pack(centres), labels, shift, sums, counts)
+    rows, labels, shift, out = (
+        np.zeros((4, 2), dtype),
+        np.zeros(4, np.int32),
+        np.zeros(2),
+        np.zeros(4),
+    )
+    sums, totals = np.zeros((k, 2)), (np.zeros(k), np.zeros(k))
     grids = shift, shift, sums, sums.copy(), 0.0, 0.0
-    accumulate.accumulate_weighted(rows, labels, ones, *grids, np.zeros(k), np.zeros(k))
-    accumulate.accumulate_weighted(rows, labels, None, *grids, counts, None)
-    which = np.arange(4)
-    accumulate.move(rows, which, labels, labels, shift, sums, counts)
-    accumulate.move_weighted(rows, which, labels, labels, ones, *grids, np.zeros(k), np.zeros(k))
-    accumulate.move_weighted(rows, which, labels, labels, None, *grids, counts, None)
-    distance.sqdist_to_one(rows, centres[0], out)
-    survey.survey(rows, np.zeros(2))
-    survey.look(rows, centres[0], None, shift, np.zeros((3, 2)), np.zeros(2), np.zeros(2))
-    sampling.lower(rows, centres[0], out)
-    sampling.potentials(rows, centres, out, None, 0.0, 0.0, np.zeros(k), np.zeros(k))
+    masses = np.zeros((3, 2)), np.zeros(2), np.zeros(2)
+    return [
+        lambda: panels.common_offset(centres),
+        lambda: sampling.potentials(rows, centres, out, None, 0.0, 0.0, *totals),
+        lambda: sampling.lower(rows, centres[0], out),
+        lambda: survey.survey(rows, np.zeros(2)),
+        lambda: survey.look(rows, centres[0], None, shift, *masses),
+        lambda: distance.sqdist_to_assigned(rows, centres, labels, out),
+        lambda: accumulate.accumulate_weighted(rows, labels, np.ones(4), *grids, *totals),
+    ]
 
 
-def _warm_up_sparse(centres: np.ndarray) -> None:
+def _tiles(centres: np.ndarray) -> Calls:
+    k, which = len(centres), np.arange(4)
+    rows, labels, shift = np.zeros((4, 2), centres.dtype), np.zeros(4, np.int32), np.zeros(2)
+    sums, counts = np.zeros((k, 2)), np.zeros(k, np.int64)
+    grids = shift, shift, sums, sums.copy(), 0.0, 0.0, counts, None
+    of_doubles: Calls = [  # which are added up on two grids, with weights or without
+        lambda: accumulate.accumulate_weighted(rows, labels, None, *grids),
+        lambda: accumulate.move_weighted(rows, which, labels, labels, None, *grids),
+    ]
+    return (of_doubles if centres.dtype == np.float64 else []) + [
+        lambda: tile.nearest(rows, tile.pack(centres), labels),
+        lambda: tile.nearest_and_sum(rows, tile.pack(centres), labels, shift, sums, counts),
+        lambda: accumulate.move(rows, which, labels, labels, shift, sums, counts),
+        lambda: distance.sqdist_to_one(rows, centres[0], np.zeros(4)),
+    ]
+
+
+def _sparse_rows(centres: np.ndarray) -> Calls:
     k, dtype = len(centres), centres.dtype
     data, indices = np.zeros(4, dtype), np.zeros(4, np.int32)
     rows = data, indices, np.arange(5, dtype=np.int64)
     labels, shift, out = np.zeros(4, np.int32), np.zeros(2), np.zeros(4)
-    sums, counts = np.zeros((k, 2)), np.zeros(k, np.int64)
-    panels, norms = sparse_search.pack_sparse(centres), sparse_search.squared_norms(centres)
-    sparse.first_fault(indices, rows[2], 2)
-    sparse.raise_max_abs(data, indices, np.zeros(2))
-    sparse_search.nearest_sparse(*rows, panels, labels)
-    sparse.add_sparse(*rows, labels, shift, sums, counts)
-    sparse.add_sparse_weighted(*rows, labels, None, shift, shift, sums, sums.copy())
-    sparse_distance.sqdist_to_assigned_sparse(*rows, centres, norms, labels, out)
-    sparse_distance.look_sparse(*rows, centres[0], float(norms[0]), shift, np.zeros(2), out)
-    sparse_distance.lower_sparse(*rows, centres[0], float(norms[0]), out)
-    totals = np.zeros(k), np.zeros(k)
-    sparse_distance.potentials_sparse(*rows, panels, out, None, 0.0, 0.0, *totals)
+    sums, counts, totals = np.zeros((k, 2)), np.zeros(k, np.int64), (np.zeros(k), np.zeros(k))
+    packed, norms = sparse_search.pack_sparse(centres), sparse_search.squared_norms(centres)
+    about = centres[0], float(norms[0])
+    return [
+        lambda: sparse.first_fault(indices, rows[2], 2),
+        lambda: sparse.raise_max_abs(data, indices, np.zeros(2)),
+        lambda: sparse_search.nearest_sparse(*rows, packed, labels),
+        lambda: sparse.add_sparse(*rows, labels, shift, sums, counts),
+        lambda: sparse.add_sparse_weighted(*rows, labels, None, shift, shift, sums, sums.copy()),
+        lambda: sparse_distance.sqdist_to_assigned_sparse(*rows, centres, norms, labels, out),
+        lambda: sparse_distance.look_sparse(*rows, *about, shift, np.zeros(2), out),
+        lambda: sparse_distance.lower_sparse(*rows, *about, out),
+        lambda: sparse_distance.potentials_sparse(*rows, packed, out, None, 0.0, 0.0, *totals),
+        lambda: distance.sqdist_to_assigned(centres, centres, np.zeros(k, np.int32), totals[0]),
+    ]

@@ -68,7 +68,8 @@ def kmeans_parallel(
     for number in range(n_rounds + 1):
         last = number == n_rounds
         key = Key(seed, "k-means||", number)
-        found = _round(rows, candidates, known, rounds, key, 0 if last else most)
+        drawn = 0 if last else most
+        found = _round(rows, candidates, known, rounds, key, drawn, n_clusters)
         rounds = (*rounds, (known, len(candidates)))
         if last:
             break
@@ -110,6 +111,7 @@ def _round(
     rounds: tuple[tuple[int, int], ...],
     key: Key,
     most: int,
+    n_clusters: int,
 ) -> RoundStatistics:
     n_rows = rows.placement.dataset.n_rows
     found: RoundStatistics
@@ -125,6 +127,7 @@ def _round(
                 float(scale.weights),
                 n_rows,
                 rows.unit,
+                n_clusters,
             ),
         )
         return found
@@ -140,6 +143,7 @@ def _round(
             float(scale.weights),
             n_rows,
             rows.unit,
+            n_clusters,
             rounds,
         ),
     )

@@ -7,7 +7,6 @@ trials could not afford it.
 from __future__ import annotations
 
 import distributed  # noqa: F401
-import numpy as np
 import zarr  # noqa: F401
 
 import daskcluster.cli.fit
@@ -17,4 +16,4 @@ import daskcluster.estimators.load
 import daskcluster.jobs.fitting  # noqa: F401
 from daskcluster.kernels.warm_up import warm_up
 
-warm_up(dtype=np.float32)
+warm_up(8)

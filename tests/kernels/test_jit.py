@@ -158,7 +158,8 @@ def test_a_kernel_is_compiled_anew_when_one_that_it_calls_is_edited(tmp_path: Pa
     package = tmp_path / "daskcluster"
     (package / "kernels").mkdir(parents=True)
     own = Path(daskcluster.__file__).parent
-    for name in ("errors.py", "kernels/__init__.py", "kernels/cache.py", "kernels/jit.py"):
+    kernels = ("__init__", "cache", "compiling", "jit")
+    for name in ("errors.py", *(f"kernels/{module}.py" for module in kernels)):
         shutil.copyfile(own / name, package / name)
     (package / "__init__.py").touch()
     (package / "kernels" / "outer.py").write_text(_OUTER)

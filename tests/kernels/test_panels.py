@@ -58,7 +58,7 @@ def test_every_number_of_centres(name: str, kind: type) -> None:
 def test_every_number_of_centres_in_groups(
     name: str, kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tile_module, "_working_tile", lambda k, dtype: choose_tile(k, dtype, name))
+    monkeypatch.setattr(tile_module, "working_tile", lambda k, dtype: choose_tile(k, dtype, name))
     shorter = 0
     for k in range(2, 301):
         centres = centres_of(k, kind)

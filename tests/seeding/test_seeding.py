@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import stats
 
 import daskcluster as dc
+from daskcluster.chunkwise.seeding import ROUND, RoundParams
 from daskcluster.data.open import open_dataset
 from daskcluster.randomness import Key
 from daskcluster.seeding.uniform import draw_rows
@@ -160,3 +163,12 @@ def test_lost_state_of_parallel_rounds_comes_back_to_the_same_bits(monkeypatch, 
     again = seed()
     assert len(calls) > 6
     assert again.tobytes() == kept.tobytes()
+
+
+def test_all_rounds_search_new_candidates_with_one_tile() -> None:
+    rows = np.random.default_rng(0).random((40, 6), dtype=np.float32)
+    rounds = [(first, first + size) for first, size in ((0, 1), (1, 13), (14, 6), (20, 14))]
+    params = RoundParams(rows[:34], 20, Key(0, "round"), 9, 1.0, 1.0, 40, n_clusters=20)
+    prepared = ROUND.prepare(dataclasses.replace(params, rounds=tuple(rounds)))
+    tiles = {new.panels.tile for new in (prepared.new, *(new for _, new in prepared.earlier))}
+    assert len(tiles) == 1
