@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import secrets
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,25 @@ _OPTIONS = (
     ("MALLOC_TRIM_THRESHOLD_", -1, _MOST_KEPT_END),
 )
 """Of mallopt(3): what sets each from outside, its number, and the most that we set."""
+
+_token = 0
+
+
+def process_token() -> int:
+    """Return a number that no other process has, on any machine; numbers of processes are not such.
+
+    The first process of every container has the number 1.
+    """
+    return _token
+
+
+def _draw_token() -> None:
+    global _token  # noqa: PLW0603  (a forked process needs another one)
+    _token = secrets.randbits(63)
+
+
+_draw_token()
+os.register_at_fork(after_in_child=_draw_token)
 
 
 def host_memory() -> int:

@@ -6,7 +6,7 @@ import os
 import queue
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import dask
 from distributed import (
@@ -105,6 +105,13 @@ def _to_check(error: Exception) -> str:
 def _create_within(address: str, timeout: float, security: Security | None) -> Client:
     # A thread, because Client waits for ever for a port that accepts and then says nothing.
     answer: queue.SimpleQueue[Client | Exception] = queue.SimpleQueue()
+    given_up = threading.Event()
+
+    def close_late_client() -> None:
+        with suppress(queue.Empty):
+            late = answer.get_nowait()
+            if not isinstance(late, Exception):
+                late.close()
 
     def create() -> None:
         for attempt in range(_ATTEMPTS):
@@ -113,6 +120,8 @@ def _create_within(address: str, timeout: float, security: Security | None) -> C
                     address, timeout=0.9 * timeout, set_as_default=False, security=security
                 )
                 answer.put(client)
+                if given_up.is_set():
+                    close_late_client()
             except AssertionError as error:
                 # Dask wants the scheduler's greeting alone, and a busy one sends more along with it.
                 if attempt == _ATTEMPTS - 1:
@@ -126,6 +135,8 @@ def _create_within(address: str, timeout: float, security: Security | None) -> C
     try:
         found = answer.get(timeout=timeout)
     except queue.Empty:
+        given_up.set()
+        close_late_client()  # it may have come just now
         raise TimeoutError("the port is open but does not speak Dask") from None
     if isinstance(found, Exception):
         raise found

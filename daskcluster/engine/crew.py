@@ -23,7 +23,7 @@ from daskcluster.errors import (
     ReachError,
     SchedulerUnreachableError,
 )
-from daskcluster.host import host_memory
+from daskcluster.host import host_memory, process_token
 from daskcluster.typing import Dataset, Recipe
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class Look:
     ----------
     host : str
         Name of the machine, and its boot: two containers of one name are two machines.
-    pid : int
+    process : int
+        Its `process_token`.
     resident : int
         Bytes of memory the process has.
     host_bytes : int
@@ -53,7 +54,7 @@ class Look:
     """
 
     host: str
-    pid: int
+    process: int
     resident: int
     host_bytes: int
     trouble: str = ""
@@ -71,14 +72,15 @@ class Member:
     resident : int
         Bytes its process had when it was first looked at.
     host : str
-    pid : int
+    process : int
+        Its `process_token`.
     """
 
     n_threads: int
     limit: int
     resident: int
     host: str
-    pid: int
+    process: int
 
 
 def this_host() -> str:
@@ -92,20 +94,20 @@ def this_host() -> str:
     return f"{platform.node()}/{boot}"
 
 
-async def look(recipe: Recipe | None, driver_pid: int, dask_worker: Any = None) -> Look:
+async def look(recipe: Recipe | None, driver: int, dask_worker: Any = None) -> Look:
     """Open the dataset, load the kernels and report; runs on a worker, beside its tasks."""
     n_threads = dask_worker.state.nthreads if dask_worker is not None else 1
-    return await asyncio.to_thread(_look, recipe, driver_pid, n_threads)
+    return await asyncio.to_thread(_look, recipe, driver, n_threads)
 
 
-def _look(recipe: Recipe | None, driver_pid: int, n_threads: int) -> Look:
-    make_ready(driver_pid, n_threads)
+def _look(recipe: Recipe | None, driver: int, n_threads: int) -> Look:
+    make_ready(driver, n_threads)
     trouble = "" if recipe is None else _trouble(recipe)
     if recipe is not None and not trouble:
         _warm_up_for(recipe.open())
     return Look(
         host=this_host(),
-        pid=os.getpid(),
+        process=process_token(),
         resident=psutil.Process().memory_info().rss,
         host_bytes=host_memory(),
         trouble=trouble,
@@ -261,7 +263,7 @@ class Crew:
         if not addresses:
             return
         found = self._client.run(
-            look, self._recipe, os.getpid(), workers=addresses, on_error="return"
+            look, self._recipe, process_token(), workers=addresses, on_error="return"
         )
         for address, result in found.items():
             if isinstance(result, Look):
@@ -269,7 +271,7 @@ class Crew:
             elif not isinstance(result, OSError):  # which says that the worker has just left
                 self._looks[address] = Look(
                     host="",
-                    pid=0,
+                    process=0,
                     resident=0,
                     host_bytes=0,
                     trouble=f"worker {address} cannot take part ({result}); install the same versions "
@@ -292,13 +294,13 @@ class Crew:
                 limit=limit,
                 resident=found.resident,
                 host=found.host,
-                pid=found.pid,
+                process=found.process,
             )
         return members
 
     def _refuse_trouble(self) -> None:
         for address, found in self._looks.items():
-            if found.trouble and not found.pid:
+            if found.trouble and not found.process:
                 raise EngineError(found.trouble)
             if found.trouble:
                 raise ReachError(

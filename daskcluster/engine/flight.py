@@ -72,7 +72,7 @@ class Flight:
         self._n_threads = n_threads
         self._on_rows = on_rows
         self._on_value = on_value
-        self._name = uuid.uuid4().hex
+        self._name = ground.name, uuid.uuid4().hex
         self._packed = b""
         self._cargo: bytes | Future = b""
         self._totals: list[Any] = []

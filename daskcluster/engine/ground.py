@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +29,18 @@ class Ground:
     spans : sequence of (start, stop)
     travels : bool
         Workers cannot read the rows; they are sent, once, to their homes.
+
+    Attributes
+    ----------
+    name : str
+        That no other has.
     """
 
     def __init__(
         self, client: Client, dataset: Dataset, spans: Sequence[Range], *, travels: bool
     ) -> None:
         self.spans = spans
+        self.name = uuid.uuid4().hex
         self.homes = Homes([stop - start for start, stop in spans])
         self._client = client
         self._dataset = dataset

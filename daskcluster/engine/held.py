@@ -1,8 +1,9 @@
 """What stays on workers between passes: resident rows and per-row state, one handle a partition.
 
 A `Held` is the result of a Dask task, so Dask knows its size, keeps it, and frees it when the
-client goes. Its copies are empty: whatever Dask does with it (spill, move, steal the task that
-needs it) costs a miss and nothing else. A stamp says whether the state inside is that of the call before.
+client goes. Its copies are empty: whatever Dask does with it (move, steal the task that needs it)
+costs a miss and nothing else, and one that was spilled is filled again. A stamp says whether the
+state inside is that of the call before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from distributed import Lock, get_worker, wait
 
 from daskcluster.chunk import Chunk
 from daskcluster.engine.places import Place
+from daskcluster.host import process_token
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -31,20 +33,22 @@ class Held(Place):
     Parameters
     ----------
     n_bytes : int
-        What it will hold when full; reported to Dask from the start. A copy is of size 0 and keeps
-        nothing.
+        What it will hold when full; reported to Dask from the start.
+    process : int, optional
+        The process it was made in, by its token. A copy in another one is of size 0 and keeps nothing.
+        In the same one it is what Dask has spilled and taken up again: empty, and ready to be filled.
     """
 
-    def __init__(self, n_bytes: int = 0) -> None:
+    def __init__(self, n_bytes: int = 0, process: int | None = None) -> None:
         super().__init__()
-        self._n_bytes = n_bytes
-        self.keeps = n_bytes > 0
+        self._n_bytes = n_bytes if process in (None, process_token()) else 0
+        self.keeps = self._n_bytes > 0
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + self._n_bytes
 
-    def __reduce__(self) -> tuple[type[Held], tuple[()]]:
-        return Held, ()
+    def __reduce__(self) -> tuple[type[Held], tuple[int, int]]:
+        return Held, (self._n_bytes, process_token())
 
     def keep_rows(self, chunks: Sequence[Chunk]) -> None:
         if self.keeps and self._rows is None:
@@ -230,7 +234,10 @@ class Holdings:
             return
         # One driver at a time reads what is taken and takes its share of the rest.
         lock = Lock(_LOCK, scheduler_rpc=self._client.scheduler, loop=self._client.loop)
-        locked = lock.acquire(timeout=_PATIENCE_SECONDS)
+        if not lock.acquire(timeout=_PATIENCE_SECONDS):
+            # Whoever takes what others take, too, exceeds the limit: nothing is held for now.
+            self._is_arranged = False
+            return
         try:
             for _ in range(_ATTEMPTS):
                 made = self._fill_all(homes, room_of())
@@ -241,8 +248,7 @@ class Holdings:
         except TimeoutError:
             pass  # busy workers: the handles will come when a thread is free
         finally:
-            if locked:
-                lock.release()
+            lock.release()
 
     def _fill_all(
         self, homes: Mapping[str, Sequence[int]], room: Mapping[str, int]

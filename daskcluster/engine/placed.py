@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -27,6 +26,7 @@ from daskcluster.engine.reach import held_size, on_this_host
 from daskcluster.engine.tasks import output_blocks
 from daskcluster.engine.worker import Errand
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
+from daskcluster.host import process_token
 from daskcluster.typing import Dataset, Range, Reach, Sink
 
 T = TypeVar("T")
@@ -236,7 +236,9 @@ class DaskPlacement(Placement):
             self._crew,
             ground,
             self._holdings if ground is self._ground else None,
-            Errand(operation, params, None if self._travels else self._near.recipe(), os.getpid()),
+            Errand(
+                operation, params, None if self._travels else self._near.recipe(), process_token()
+            ),
             n_threads={address: member.n_threads for address, member in members.items()},
             on_rows=lambda rows: publish(self.callbacks, PassProgress(rows)),
             on_value=on_value,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -11,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from daskcluster.engine.crew import Member, this_host
 from daskcluster.errors import ReachError
-from daskcluster.host import format_bytes
+from daskcluster.host import format_bytes, process_token
 from daskcluster.typing import Dataset, Range, Reach
 
 SEND_BYTES = 256 * 1024**2
@@ -33,7 +32,7 @@ def within_reach(dataset: Dataset, members: Mapping[str, Member]) -> bool:
     if dataset.reach is Reach.HOST:
         # Shared disks are mounted elsewhere too: only opening it there tells.
         return True
-    return all((member.host, member.pid) == (this_host(), os.getpid()) for member in workers)
+    return all(member.process == process_token() for member in workers)
 
 
 def held_size(dataset: Dataset, span: Range) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import threading
 import time
@@ -19,6 +18,7 @@ from daskcluster.engine.operations import Operation
 from daskcluster.engine.places import Place
 from daskcluster.engine.units import Unit, UnitReader
 from daskcluster.errors import DaskClusterError
+from daskcluster.host import process_token
 from daskcluster.typing import Dataset, Range, Recipe
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ _FINAL = (
 )
 """Errors that a second try would meet again; others (a store that hiccups) are left to Dask's retries."""
 
-_ERRANDS_KEPT = 2
+_FITS_KEPT = 8
+"""Fits at once on a worker whose parameters stay prepared, each with those of its last pass."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,14 @@ class Errand:
     params : object
     recipe : Recipe or None
         None where the rows travel with the tasks.
-    driver_pid : int
-        Threads are limited in processes of workers, never in the driver's own.
+    driver : int
+        Its `process_token`: threads are limited in processes of workers, never in the driver's own.
     """
 
     operation: Operation
     params: Any
     recipe: Recipe | None
-    driver_pid: int
+    driver: int
 
 
 @dataclass
@@ -102,7 +103,7 @@ class Outcome:
 
 
 def work(
-    name: str,
+    name: tuple[str, str],
     errand: bytes,
     spans: Sequence[Range],
     resident: Sequence[Held | None],
@@ -114,8 +115,8 @@ def work(
 
     Parameters
     ----------
-    name : str
-        Of the pass; tasks of one pass share what is prepared for it.
+    name : (str, str)
+        Of the placement and of the pass; tasks of one pass share what is prepared for it.
     errand : bytes
         A pickled `Errand`.
     spans : sequence of (start, stop)
@@ -140,9 +141,10 @@ def work(
 
 
 class _Slot:
-    """What one errand was unpacked to, once for all threads of the process."""
+    """What the errand of a pass was unpacked to, once for all threads of the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.lock = threading.Lock()
         self.content: tuple[Operation, Any, Dataset | None] | None = None
 
@@ -151,16 +153,21 @@ _slots: OrderedDict[str, _Slot] = OrderedDict()
 _slots_lock = threading.Lock()
 
 
-def _unpacked(name: str, errand: bytes, n_threads: int) -> tuple[Operation, Any, Dataset | None]:
+def _unpacked(
+    name: tuple[str, str], errand: bytes, n_threads: int
+) -> tuple[Operation, Any, Dataset | None]:
+    placement, of_pass = name
     with _slots_lock:
-        slot = _slots.setdefault(name, _Slot())
-        _slots.move_to_end(name)
-        while len(_slots) > _ERRANDS_KEPT:
+        slot = _slots.get(placement)
+        if slot is None or slot.name != of_pass:
+            slot = _slots[placement] = _Slot(of_pass)
+        _slots.move_to_end(placement)
+        while len(_slots) > _FITS_KEPT:
             _slots.popitem(last=False)
     with slot.lock:
         if slot.content is None:
             unpickled: Errand = pickle.loads(errand)
-            make_ready(unpickled.driver_pid, n_threads)
+            make_ready(unpickled.driver, n_threads)
             dataset = None if unpickled.recipe is None else unpickled.recipe.open()
             operation = unpickled.operation
             slot.content = operation, operation.prepare(unpickled.params), dataset
@@ -168,9 +175,9 @@ def _unpacked(name: str, errand: bytes, n_threads: int) -> tuple[Operation, Any,
 
 
 @cache
-def make_ready(driver_pid: int, n_threads: int) -> None:
+def make_ready(driver: int, n_threads: int) -> None:
     """Set up the process of a worker, once: one BLAS thread, zarr's threads."""
-    if os.getpid() == driver_pid:
+    if process_token() == driver:
         return
     import zarr
     from threadpoolctl import threadpool_limits

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -48,6 +49,30 @@ def test_what_is_no_address_is_said_so() -> None:
 def test_a_scheduler_that_is_there_answers(client: Client) -> None:
     with connect.connect(client.scheduler.address, timeout=30) as second:
         assert second.scheduler.address == client.scheduler.address
+
+
+def test_a_client_that_comes_too_late_is_closed(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, waits = threading.Event(), threading.Event()
+    found: list[Client] = []
+
+    def slow(*args: Any, **kwargs: Any) -> Client:
+        waits.wait(60)
+        found.append(Client(*args, **{**kwargs, "timeout": 30}))
+        late.set()
+        return found[0]
+
+    monkeypatch.setattr(connect, "Client", slow)
+    with pytest.raises(SchedulerUnreachableError):
+        connect.connect(client.scheduler.address, timeout=0.2)
+    waits.set()
+    assert late.wait(60)
+    for _ in range(600):
+        if found[0].status == "closed":
+            break
+        time.sleep(0.1)
+    assert found[0].status == "closed"
 
 
 @pytest.mark.parametrize(("failures", "answers"), [(2, True), (3, False)])

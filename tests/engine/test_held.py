@@ -4,9 +4,12 @@ import pickle
 import sys
 
 import numpy as np
+import pytest
+from distributed import Client, Lock
 
+import daskcluster.engine.held
 from daskcluster.chunk import Chunk
-from daskcluster.engine.held import Held, admit
+from daskcluster.engine.held import Held, Holdings, admit
 
 CHUNK = Chunk(np.ones((4, 2), np.float32), 8)
 
@@ -15,12 +18,13 @@ def test_a_handle_reports_what_it_will_hold_from_the_start() -> None:
     assert sys.getsizeof(Held(10_000_000)) > 10_000_000
 
 
-def test_a_copy_is_empty_and_keeps_nothing() -> None:
+def test_a_copy_elsewhere_is_empty_and_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(100)
     held.keep_rows([CHUNK])
     held.keep_state("state", 3, np.ones(4))
     packed = pickle.dumps(held)
     assert len(packed) < 100
+    monkeypatch.setattr(daskcluster.engine.held, "process_token", lambda: 1)
     copy = pickle.loads(packed)
     assert copy.rows() is None
     assert copy.pop_state("state") == (-1, None)
@@ -29,6 +33,36 @@ def test_a_copy_is_empty_and_keeps_nothing() -> None:
     assert copy.rows() is None
     assert copy.pop_state("state") == (-1, None)
     assert sys.getsizeof(copy) < 1000
+
+
+def test_what_was_spilled_is_empty_and_filled_again() -> None:
+    held = Held(10_000_000)
+    held.keep_rows([CHUNK])
+    held.keep_state("state", 3, np.ones(4))
+    again = pickle.loads(pickle.dumps(held))
+    assert again.rows() is None
+    assert again.pop_state("state") == (-1, None)
+    assert sys.getsizeof(again) > 10_000_000
+    again.keep_rows([CHUNK])
+    again.keep_state("state", 4, np.zeros(4))
+    assert again.rows()
+    assert again.pop_state("state")[0] == 4
+
+
+def test_nothing_is_held_while_another_driver_admits(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daskcluster.engine.held, "_PATIENCE_SECONDS", 0.2)
+    workers = list(client.scheduler_info(n_workers=-1)["workers"])
+    homes, room = {workers[0]: [0, 1]}, dict.fromkeys(workers, 10_000)
+    holdings = Holdings(client, [10, 10], [100, 100], 0)
+    with Lock("daskcluster-admission", scheduler_rpc=client.scheduler, loop=client.loop):
+        holdings.arrange(homes, lambda: room)
+        assert holdings.on(workers[0], [0, 1])[0] == [None, None]
+    monkeypatch.setattr(daskcluster.engine.held, "_PATIENCE_SECONDS", 30.0)
+    holdings.arrange(homes, lambda: room)
+    assert None not in holdings.on(workers[0], [0, 1])[0]
+    holdings.close()
 
 
 def test_state_is_taken_out_once_and_belongs_to_a_name() -> None:
