@@ -1,9 +1,14 @@
-"""The host: how much memory it has, giving some back, and sizes as people write them."""
+"""The host: its memory and cores, what only Linux can tell of it, and sizes as people write them.
+
+What is not on every POSIX system is asked for here alone, and each has another way where it is missing.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import platform
+import resource
 import secrets
 from pathlib import Path
 
@@ -51,6 +56,54 @@ def host_memory() -> int:
         if text.isdigit():
             limits.append(int(text))
     return min(limits)
+
+
+def usable_cores() -> int:
+    """Return the cores that this process may use; all, where the system does not confine processes."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def machine_name() -> str:
+    """Name the machine and, on Linux, its boot: two containers of one name are two machines."""
+    return f"{platform.node()}/{_told('/proc/sys/kernel/random/boot_id').strip()}"
+
+
+def processor_facts() -> str:
+    """Return what Linux tells of its processors; empty elsewhere."""
+    return _told("/proc/cpuinfo")
+
+
+def _told(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process had at once since `forget_peak`, or since it began."""
+    for line in _told("/proc/self/status").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    # Elsewhere on Linux: of a process that was forked, it begins with what its parent had.
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if platform.system() == "Darwin" else most * 1024
+
+
+def forget_peak() -> None:
+    """Let the peak begin anew, where the system allows it."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def drop_from_cache(file: Path) -> None:
+    """Let the system drop a file from its cache, as far as it has one and heeds that."""
+    advise = getattr(os, "posix_fadvise", None)
+    if advise is not None:
+        with file.open("rb") as opened:
+            advise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def give_back_memory() -> None:

@@ -7,10 +7,12 @@ import os
 import platform
 import re
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
+import psutil
+
 from daskcluster.bench.mask import is_masked
+from daskcluster.host import processor_facts
 
 LIBRARIES = (
     "daskcluster", "numpy", "numba", "llvmlite", "scikit-learn", "scikit-learn-intelex",
@@ -72,9 +74,8 @@ def version_of(name: str) -> str | None:
 
 def cpu_name() -> str:
     """Return the processor and the widest vectors it has."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
+    text = processor_facts()
+    if not text:
         return platform.processor() or "unknown"
     found = re.search(r"model name\s*:\s*(.+)", text)
     flags = re.search(r"flags\s*:\s*(.+)", text)
@@ -86,4 +87,4 @@ def cpu_name() -> str:
 
 def memory_gib() -> float:
     """Return the machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return psutil.virtual_memory().total / 2**30

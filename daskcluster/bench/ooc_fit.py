@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from daskcluster import KMeans, LocalEngine, VariationalGaussianMixture, open_dataset
 from daskcluster.bench.peers import fit_ours, quietly
 from daskcluster.engine.memory import BASELINE_BYTES, RESIDENT_SHARE, Footprint, MemoryPlan
-from daskcluster.host import give_back_memory
+from daskcluster.host import forget_peak, give_back_memory, peak_bytes
 from daskcluster.typing import Dataset
 
 MIXTURE, SEEDING = "var-gmm", "k-means||"
@@ -111,13 +112,13 @@ def measure(
     _fit(first, centres, WARM_UP_ITERATIONS, engine, algorithm)  # kernels are compiled or loaded
     del first
     give_back_memory()  # or the fit could live on what the warm-up has freed
-    before = memory("VmRSS")
+    before = psutil.Process().memory_info().rss
     forget_peak()
     began = time.perf_counter()
     model = _fit(dataset, centres, iterations, engine, algorithm)
     return {
         "seconds": time.perf_counter() - began,
-        "peak_bytes": memory("VmHWM") - before,
+        "peak_bytes": peak_bytes() - before,
         "bytes_read": model.bytes_read_,
         "passes": model.passes_,
         "n_iter": model.n_iter_,
@@ -146,23 +147,6 @@ def _fit(rows: Any, centres: np.ndarray, iterations: int, engine: Any, algorithm
         )
         return quietly(seeded, rows)
     return fit_ours(rows, centres, iterations, engine, algorithm)
-
-
-def memory(field: str) -> int:
-    """Return a figure of this process in bytes: VmRSS is now, VmHWM the peak."""
-    # Not getrusage: its peak is inherited from the process that started this one.
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status has no {field}; memory is measured on Linux only.")
-
-
-def forget_peak() -> None:
-    """Let the peak begin anew, where the system allows it; else it includes the warm-up's."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
 
 
 if __name__ == "__main__":

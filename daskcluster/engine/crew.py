@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import platform
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError
@@ -23,7 +22,7 @@ from daskcluster.errors import (
     ReachError,
     SchedulerUnreachableError,
 )
-from daskcluster.host import host_memory, process_token
+from daskcluster.host import host_memory, machine_name, process_token
 from daskcluster.typing import Dataset, Recipe
 
 if TYPE_CHECKING:
@@ -83,17 +82,6 @@ class Member:
     process: int
 
 
-def this_host() -> str:
-    """Name the machine (and its boot) that this process runs on."""
-    boot = ""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            boot = file.read().strip()
-    except OSError:
-        pass
-    return f"{platform.node()}/{boot}"
-
-
 async def look(recipe: Recipe | None, driver: int, dask_worker: Any = None) -> Look:
     """Open the dataset, load the kernels and report; runs on a worker, beside its tasks."""
     n_threads = dask_worker.state.nthreads if dask_worker is not None else 1
@@ -106,7 +94,7 @@ def _look(recipe: Recipe | None, driver: int, n_threads: int) -> Look:
     if recipe is not None and not trouble:
         _warm_up_for(recipe.open())
     return Look(
-        host=this_host(),
+        host=machine_name(),
         process=process_token(),
         resident=psutil.Process().memory_info().rss,
         host_bytes=host_memory(),

@@ -29,6 +29,7 @@ from daskcluster.host import (
     give_back_memory,
     host_memory,
     keep_no_blocks_over,
+    usable_cores,
 )
 from daskcluster.typing import Dataset, Range, Reachable, Sink
 
@@ -49,7 +50,7 @@ def default_threads() -> int:
                 f"DASKCLUSTER_NUM_THREADS={text!r} should be a whole number >= 1; unset it for all cores."
             )
         return int(text)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return usable_cores()
 
 
 class LocalEngine(Engine):

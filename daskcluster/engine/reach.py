@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Protocol, runtime_checkable
 
-from daskcluster.engine.crew import Member, this_host
+from daskcluster.engine.crew import Member
 from daskcluster.errors import ReachError
-from daskcluster.host import format_bytes, process_token
+from daskcluster.host import format_bytes, machine_name, process_token
 from daskcluster.typing import Dataset, Range, Reach
 
 SEND_BYTES = 256 * 1024**2
@@ -82,4 +82,4 @@ def bring_near(
 
 def on_this_host(members: Iterable[Member]) -> bool:
     """Return True if all workers run on the machine of this process."""
-    return all(member.host == this_host() for member in members)
+    return all(member.host == machine_name() for member in members)

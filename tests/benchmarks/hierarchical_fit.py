@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from daskcluster import HierarchicalKMeans, KMeans, LocalEngine
-from daskcluster.bench.ooc_fit import forget_peak, memory
 from daskcluster.bench.peers import quietly
 from daskcluster.events import Event, IterationEnded, SeedingEnded
+from daskcluster.host import forget_peak, peak_bytes
 from daskcluster.models.balance import Balance
 
 
@@ -64,7 +65,7 @@ def measure(run: str, path: Path, k: int, threads: int) -> FitFigures:
     engine = LocalEngine(threads)
     warm = np.random.default_rng(0).normal(size=(4000, 32)).astype(np.float32)
     quietly(estimator(run, 300, random_state=0, engine=engine), warm)
-    before = memory("VmRSS")
+    before = psutil.Process().memory_info().rss
     forget_peak()
     source: Any = str(path) if run == "zarr" else np.load(path.with_suffix(".npy"))
     events: list[Event] = []
@@ -80,7 +81,7 @@ def measure(run: str, path: Path, k: int, threads: int) -> FitFigures:
         seeding_seconds=seeding,
         iteration_seconds=iterations,
         label_seconds=seconds - seeding - sum(iterations),
-        peak_bytes=memory("VmHWM") - before,
+        peak_bytes=peak_bytes() - before,
         inertia=model.inertia_,
         passes=model.passes_,
         n_rows=model.n_rows_,

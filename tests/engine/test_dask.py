@@ -396,7 +396,7 @@ def test_large_rows_of_this_process_are_refused_for_other_hosts(
     engine: DaskEngine, integers: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daskcluster.engine.reach.SEND_BYTES", 1000)
-    monkeypatch.setattr("daskcluster.engine.reach.this_host", lambda: "elsewhere")
+    monkeypatch.setattr("daskcluster.engine.reach.machine_name", lambda: "elsewhere")
     with pytest.raises(ReachError, match=r"24.4 MiB of rows .* write the rows to Zarr"):
         engine.place(open_dataset(integers))
 

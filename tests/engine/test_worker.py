@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from daskcluster.engine import worker
-from daskcluster.engine.crew import Member, this_host
+from daskcluster.engine.crew import Member
 from daskcluster.engine.reach import within_reach
 from daskcluster.engine.worker import Errand
-from daskcluster.host import process_token
+from daskcluster.host import machine_name, process_token
 from daskcluster.typing import Reach
 
 PREPARED: list[str] = []
@@ -77,7 +77,7 @@ def test_rows_of_this_process_are_not_within_reach_of_another_of_its_number() ->
         reach = Reach.PROCESS
 
     def member(process: int) -> dict[str, Member]:
-        return {"tcp://10.0.0.1:1": Member(1, 1, 1, this_host(), process)}
+        return {"tcp://10.0.0.1:1": Member(1, 1, 1, machine_name(), process)}
 
     rows: Any = Rows()
     assert within_reach(rows, member(process_token()))

@@ -19,6 +19,7 @@ from daskcluster.bench.race import race, rest, turns
 from daskcluster.bench.settings import Settings
 from daskcluster.bench.stores import read
 from daskcluster.data.generate import generate
+from daskcluster.host import drop_from_cache
 
 SCRATCH = ("daskcluster-coreset",)
 BYTES, QUICK_BYTES = 1 << 30, 1 << 26
@@ -127,8 +128,7 @@ def _forget(path: Path) -> None:
     os.sync()
     for file in path.rglob("*"):
         if file.is_file():
-            with file.open("rb") as opened:
-                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            drop_from_cache(file)
 
 
 def show(records: Records, settings: Settings) -> list[Part]:
