@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from daskcluster.data.patience import while_others_write
 from daskcluster.data.stores import Location, explain
 from daskcluster.errors import DaskClusterError
 
@@ -84,7 +85,7 @@ def find_files(place: Location) -> list[StoredFile]:
     root = path.strip("/")
     return [
         _file(str(full).strip("/").removeprefix(root).lstrip("/"), facts)
-        for full, facts in fs.find(path, detail=True).items()
+        for full, facts in while_others_write(lambda: fs.find(path, detail=True)).items()
     ]
 
 

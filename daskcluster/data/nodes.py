@@ -9,7 +9,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from daskcluster.data.patience import is_passing, patiently
+from daskcluster.data.patience import is_passing, patiently, while_others_write
 from daskcluster.data.stores import Location, explain, open_store
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError, InvalidDataError
 from daskcluster.typing import Reach
@@ -260,7 +260,8 @@ def _count_objects(location: Location) -> int | None:
     else:
         try:
             fs, path = location.filesystem()
-            names = [name.rsplit("/", 1)[-1] for name in fs.find(path)]
+            found = while_others_write(lambda: fs.find(path))
+            names = [name.rsplit("/", 1)[-1] for name in found]
         except Exception:  # listing needs a permission that reading does not
             return None
     return sum(not name.startswith((".z", "zarr.json", PARTIAL_MARK)) for name in names)

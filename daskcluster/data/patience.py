@@ -24,6 +24,9 @@ PAUSES = (0.2, 0.6, 1.8, 5.4)
 MOST_SECONDS = 60.0
 """A client that is that patient by itself is not asked again."""
 
+_LISTINGS = 100
+"""A store that changes in all of these is not read by chance at a bad moment."""
+
 _LASTING = (
     DaskClusterError,
     FileNotFoundError,
@@ -72,6 +75,30 @@ def patiently(call: Callable[[], T], location: Location | None, *, damaged: bool
             if waited > MOST_SECONDS or not (damaged or is_passing(error)):
                 raise
         time.sleep(pause * random.uniform(1.0, 1.5))
+    return call()
+
+
+def while_others_write(call: Callable[[], T]) -> T:
+    """Return what `call` lists, made again if that changes meanwhile.
+
+    The stores that fsspec keeps in memory are dictionaries, which another thread may write to meanwhile.
+
+    Raises
+    ------
+    Exception
+        What `call` raised.
+
+    Examples
+    --------
+    >>> while_others_write(lambda: ["a.json"])
+    ['a.json']
+    """
+    for _ in range(_LISTINGS):
+        try:
+            return call()
+        except RuntimeError as error:
+            if "changed size during iteration" not in str(error):
+                raise
     return call()
 
 

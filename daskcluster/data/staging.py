@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from daskcluster.data import leftovers
 from daskcluster.data.nodes import PARTIAL_MARK
-from daskcluster.data.patience import patiently
+from daskcluster.data.patience import patiently, while_others_write
 from daskcluster.data.stores import Location, explain, locate
 from daskcluster.errors import (
     DaskClusterError,
@@ -259,7 +259,7 @@ def check_free(
 def _remove_all(fs: Any, path: str, *, but_the_mark: bool = False) -> None:
     """Remove an output of an object store: first what makes it readable, last the mark."""
     fs.invalidate_cache()
-    names = [str(name) for name in fs.find(path)]
+    names = [str(name) for name in while_others_write(lambda: fs.find(path))]
     heads = [name for name in names if name.removeprefix(f"{path}/") in _METADATA]
     rest = [name for name in names if name not in heads and not name.endswith(PARTIAL_MARK)]
     for part in (heads, rest):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.opened import open_once
+from daskcluster.data.patience import while_others_write
 from daskcluster.data.stores import Location, explain
 from daskcluster.data.whole_files import write_whole
 from daskcluster.errors import CheckpointError, DaskClusterError
@@ -171,7 +172,8 @@ class StateFiles:
         fs, path = self.folder.filesystem()
         fs.invalidate_cache()
         try:
-            names = [str(entry).rsplit("/", 1)[-1] for entry in fs.ls(path, detail=False)]
+            found = while_others_write(lambda: fs.ls(path, detail=False))
+            names = [str(entry).rsplit("/", 1)[-1] for entry in found]
         except FileNotFoundError:
             names = []
         except DaskClusterError:

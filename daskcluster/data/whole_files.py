@@ -6,7 +6,7 @@ import os
 import threading
 from contextlib import suppress
 
-from daskcluster.data.patience import patiently
+from daskcluster.data.patience import patiently, while_others_write
 from daskcluster.data.stores import Location, explain
 from daskcluster.errors import DaskClusterError
 
@@ -87,7 +87,7 @@ def names_below(place: Location) -> list[str]:
     fs, path = place.filesystem()
     fs.invalidate_cache()
     try:
-        found = fs.ls(path, detail=False)
+        found = while_others_write(lambda: fs.ls(path, detail=False))
     except FileNotFoundError:
         return []
     except DaskClusterError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from daskcluster.data.patience import while_others_write
 from daskcluster.data.staging import Staging
 from daskcluster.data.writer import StagedArray
 from daskcluster.errors import OutputExistsError
@@ -66,7 +67,7 @@ def _listed(array: StagedArray) -> frozenset[int]:
     fs, path = array.work.child(f"{array.name}/c").filesystem()
     fs.invalidate_cache()
     found = set()
-    for file, info in fs.find(path, detail=True).items():
+    for file, info in while_others_write(lambda: fs.find(path, detail=True)).items():
         first = str(file).removeprefix(str(path)).strip("/").split("/")[0]
         if first.isdecimal() and (info.get("size") or 0) > 0:
             found.add(int(first))
