@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import importlib.util
 import re
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
@@ -35,6 +37,42 @@ def test_every_requirement_has_a_floor_and_comes_from_an_index(requirement: Requ
     assert requirement.url is None, "an address pins nothing that an index could warn of"
     operators = {bound.operator for bound in requirement.specifier}
     assert operators & {">=", "==", "~="}, f"{requirement} takes any release, however old"
+
+
+@pytest.mark.parametrize("name", ["dask", "distributed", "llvmlite", "numba", "zarr"])
+def test_where_we_use_more_than_is_promised_no_release_is_taken_unseen(name: str) -> None:
+    (requirement,) = (each for each in REQUIRED if each.name == name)
+    assert "<" in {bound.operator for bound in requirement.specifier}
+
+
+@pytest.fixture(scope="module")
+def stage() -> ModuleType:
+    """Return the program of `.ci/run pythons`."""
+    spec = importlib.util.spec_from_file_location("ci_pythons", ROOT / ".ci" / "pythons.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_oldest_releases_that_are_tried_are_the_floors(stage: ModuleType) -> None:
+    oldest = [Requirement(line) for line in stage.trials()[0].constraints]
+    floors = {(each.name, str(bound)) for each in oldest for bound in each.specifier}
+    for wanted in REQUIRED:
+        (floor,) = (bound for bound in wanted.specifier if bound.operator == ">=")
+        assert (wanted.name, f"=={floor.version}") in floors
+
+
+def test_every_declared_python_is_tried(stage: ModuleType) -> None:
+    oldest, *newest = [each.name for each in stage.trials()]
+    assert oldest == f"{newest[0]}-oldest"
+    assert PROJECT["requires-python"] == f">={newest[0]}"
+    assert [f"Programming Language :: Python :: {name}" for name in newest] == [
+        line for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)
+    ]
+    assert all((ROOT / test).exists() for test in stage.CUT)
 
 
 def imported_by(folder: Path) -> dict[str, Path]:
