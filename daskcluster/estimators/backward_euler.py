@@ -87,7 +87,10 @@ class BackwardEulerKMeans(KMeansEstimator):
     algorithm for k-means clustering", J. Sci. Comput. 77 (2018), section 2.1. Different: a step is
     redone with half the size if the mean objective of a batch at its end exceeds 4 times the value at
     its beginning; a cluster without rows in a batch keeps its centre; batches are drawn without
-    replacement, as in `daskcluster.MiniBatchKMeans`, whose notes on sampling hold here.
+    replacement, as in `daskcluster.MiniBatchKMeans`, whose notes on sampling hold here. With one cluster
+    the objective is a parabola: the centre goes to its minimum, the mean of the rows, in one pass more.
+    With several, centres end near those of batches, not at the means of their clusters: a `KMeans` that
+    takes the model as ``init`` goes on from there to the fixed point.
 
     Examples
     --------

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskcluster.algorithms.backward_euler import ImplicitSteps
+from daskcluster.algorithms.lloyd import lloyd
 from daskcluster.coresets.quality import true_costs
 from daskcluster.data.batches import ROOM_BYTES
 from daskcluster.engine.engine import Engine, Traffic
@@ -80,8 +81,8 @@ class BackwardEulerFit(Fit):
         with self.engine.place(
             self.dataset, footprint=self._footprint(parameters, home), callbacks=self.callbacks
         ) as placement:
-            starts = self._starts(parameters, home)
             rows = ScaledPlacement(placement, unit=self.unit)
+            starts = self._settled(rows, self._starts(parameters, home))
             best = self._best(rows, starts)
             labels = self.kept_labels(placement) if self.labelled else None
             run = judge(rows, best.result, labels, labelled=self.labelled)
@@ -169,6 +170,17 @@ class BackwardEulerFit(Fit):
         if not isinstance(engine, LocalEngine) or dataset.in_memory:
             return engine.n_threads
         return max(1, min(engine.n_threads, (engine.memory_limit - BASELINE_BYTES) // room))
+
+    def _settled(self, rows: ScaledPlacement, starts: list[Start]) -> list[Start]:
+        """Return starts of one cluster with their centre at the minimum, others as they are.
+
+        With one cluster the objective is a parabola. Steps come to its minimum only as near as batches
+        tell where that is, while one pass over the rows tells it exactly: it is their mean.
+        """
+        if self.n_clusters > 1 or self.estimator.max_iter == 0:
+            return starts
+        mean = lloyd(rows, starts[0].result.centres, max_iter=1, tol=0.0).centres
+        return [replace(start, result=replace(start.result, centres=mean)) for start in starts]
 
     def _best(self, rows: ScaledPlacement, starts: Sequence[Start]) -> Start:
         """Return the start with the lowest inertia, the first of equal ones."""
