@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,12 @@ from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
     from daskcluster.estimators.kmeans import KMeans
+
+
+_NO_BOUNDS = (
+    "algorithm='elkan' doesn't make sense for a single cluster: there is no other centre to bound the "
+    "distance to. Its result is that of 'lloyd'."
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,8 @@ class KMeansFit(Fit):
         self.method = method_for(estimator.init, in_memory=dataset.in_memory)
         self.restarts = restarts_for(self.method, estimator.n_init, in_memory=dataset.in_memory)
         warn_of_one_start(estimator, self.method, stacklevel=4)
+        if estimator.algorithm == "elkan" and estimator.n_clusters == 1:
+            warnings.warn(_NO_BOUNDS, RuntimeWarning, stacklevel=4)
         self.choice = AssignmentChoice(
             estimator.algorithm,
             estimator.n_clusters,

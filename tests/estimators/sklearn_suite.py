@@ -17,7 +17,6 @@ import daskcluster as dc
 from daskcluster.data.sparse_write import write_csr
 
 NOT_APPLICABLE = {
-    "elkan": "an algorithm that is not offered",
     "test_kmeans_copyx": "there is no copy_x: rows are never changed",
     "test_kmeans_verbose": "asserts the text that scikit-learn prints",
     "test_k_means_function": "tests sklearn.cluster.k_means, not the estimator",
