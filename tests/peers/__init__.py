@@ -1,0 +1,1 @@
+"""What the test suites of other libraries check, said anew for ours."""

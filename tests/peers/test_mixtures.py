@@ -1,0 +1,187 @@
+"""Mixtures as scikit-learn's suite expects them, of all kinds that are here; the facts are theirs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
+
+import daskcluster as dc
+
+KINDS = ("isotropic", "spherical", "diag")
+K, D = 3, 4
+
+kinds = pytest.mark.parametrize("kind", KINDS)
+own = pytest.mark.parametrize("kind", KINDS[1:])
+inits = pytest.mark.parametrize("init", ["afk-mc2", "k-means++", "k-means||", "given"])
+
+
+def mixture(kind, k=K, **parameters):
+    return dc.VariationalGaussianMixture(
+        k, covariance_type=kind, **{"truncation": k, "random_state": 0, **parameters}
+    )
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Rows of a mixture whose parameters are known, and the components that they were drawn from."""
+    rng = np.random.default_rng(0)
+    label = rng.choice(K, 3000, p=[0.5, 0.3, 0.2])
+    means, spread = rng.uniform(-20, 20, (K, D)), rng.uniform(0.5, 2.0, (K, D))
+    return means[label] + spread[label] * rng.normal(size=(3000, D)), label, means, spread
+
+
+@kinds
+@inits
+def test_the_parameters_that_rows_were_drawn_with_come_back(drawn, kind, init):
+    X, label, means, spread = drawn
+    found = mixture(kind, init=means + 1.0 if init == "given" else init).fit(X)
+    order = ((means[:, None] - found.means_) ** 2).sum(axis=2).argmin(axis=1)
+    assert np.allclose(found.means_[order], means, atol=0.2)
+    assert adjusted_rand_score(label, found.predict(X)) > 0.99
+    if kind == "isotropic":
+        expected = np.average(spread**2, axis=0, weights=[0.5, 0.3, 0.2]).mean()
+        assert np.isclose(found.covariances_, expected, rtol=0.1)
+        return
+    assert np.allclose(found.weights_[order], [0.5, 0.3, 0.2], atol=0.03)
+    expected = spread**2 if kind == "diag" else (spread**2).mean(axis=1)
+    assert np.allclose(found.covariances_[order], expected, rtol=0.15)
+
+
+@own
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_it_ends_as_high_as_scikit_learn_from_the_same_means(drawn, kind, k):
+    X = drawn[0]
+    begin = dc.KMeans(k, random_state=0).fit(X).cluster_centers_
+    ours = mixture(kind, k, init=begin).fit(X)
+    theirs = GaussianMixture(k, covariance_type=kind, means_init=begin, random_state=0).fit(X)
+    assert ours.score(X) > theirs.score(X) - 0.01
+
+
+@kinds
+def test_posteriors_labels_and_densities_belong_together(drawn, kind):
+    X = drawn[0]
+    found = mixture(kind).fit(X)
+    posteriors = found.predict_proba(X).toarray()
+    assert np.allclose(posteriors.sum(axis=1), 1.0)
+    assert np.array_equal(posteriors.argmax(axis=1), found.predict(X))
+    assert np.isclose(found.score_samples(X).mean(), found.score(X))
+    assert np.array_equal(found.fit_predict(X), found.predict(X))
+    total, n = found.score(X) * len(X), found.n_parameters()
+    assert np.isclose(found.aic(X), 2 * n - 2 * total)
+    assert np.isclose(found.bic(X), n * np.log(len(X)) - 2 * total)
+    assert np.allclose(found.precisions_ * found.covariances_, 1.0)
+
+
+@kinds
+def test_every_iteration_raises_the_likelihood(drawn, kind):
+    bounds = [
+        mixture(kind, 6, tol=0.0, max_iter=n).fit(drawn[0]).lower_bound_ for n in (4, 6, 9, 15)
+    ]
+    assert (np.diff(bounds) >= 0.0).all()
+    assert bounds[-1] > bounds[0]
+
+
+@kinds
+def test_criteria_choose_the_number_of_components(drawn, kind):
+    bics = [
+        mixture(kind, k, init="k-means++", n_random=0).fit(drawn[0]).bic(drawn[0])
+        for k in (1, 2, 3)
+    ]
+    assert bics[2] < bics[1] < bics[0]
+
+
+@kinds
+def test_an_end_before_convergence_warns_and_says_so(drawn, kind):
+    with pytest.warns(ConvergenceWarning, match="did not converge"):
+        short = mixture(kind, max_iter=1).fit(drawn[0])
+    assert (short.converged_, short.n_iter_) == (False, 1)
+    whole = mixture(kind).fit(drawn[0])
+    assert whole.converged_
+    assert whole.n_iter_ < 300
+    assert whole.lower_bound_ > short.lower_bound_
+
+
+@kinds
+@pytest.mark.parametrize("shift", [0.0, 1e4])
+def test_where_the_origin_lies_does_not_matter(drawn, kind, shift):
+    X = drawn[0]
+    near = mixture(kind, init=X[:K]).fit(X)
+    far = mixture(kind, init=X[:K] + shift).fit(X + shift)
+    assert np.allclose(near.means_, far.means_ - shift, atol=1e-5)
+    assert np.allclose(near.covariances_, far.covariances_, rtol=1e-5)
+    assert np.isclose(near.lower_bound_, far.lower_bound_, rtol=1e-7)
+
+
+@kinds
+@pytest.mark.parametrize("times", [1e-3, 0.7, 1e5])
+def test_units_do_not_matter(drawn, kind, times):
+    X = drawn[0]
+    one, other = mixture(kind, init=X[:K]), mixture(kind, init=X[:K] * times)
+    one, other = one.fit(X), other.fit(X * times)
+    assert one.n_iter_ == other.n_iter_
+    assert np.allclose(one.means_ * times, other.means_)
+    assert np.array_equal(one.predict(X), other.predict(X * times))
+
+
+@kinds
+@pytest.mark.parametrize("dtype", [np.float32, np.int16])
+def test_types_of_numbers_give_the_same_mixture(drawn, kind, dtype):
+    X = np.round(drawn[0] * 100.0).astype(dtype)
+    narrow = mixture(kind, init=X[:K]).fit(X)
+    wide = mixture(kind, init=X[:K]).fit(X.astype(np.float64))
+    assert narrow.means_.dtype == np.float32
+    assert np.allclose(narrow.means_, wide.means_, rtol=1e-3)
+    assert np.mean(narrow.predict(X) == wide.predict(X)) > 0.999
+
+
+@kinds
+def test_weights_are_copies(drawn, kind):
+    X = drawn[0][:300]
+    copies = 1 + np.arange(300) % 3
+    weighted = mixture(kind, init=X[:K]).fit(X, sample_weight=copies)
+    repeated = mixture(kind, init=X[:K]).fit(np.repeat(X, copies, axis=0))
+    assert np.allclose(weighted.means_, repeated.means_, rtol=1e-6)
+    assert np.allclose(weighted.weights_, repeated.weights_, rtol=1e-6)
+    assert np.isclose(weighted.lower_bound_, repeated.lower_bound_, rtol=1e-9)
+
+
+@kinds
+@pytest.mark.parametrize("k", [1, 4, 20])
+def test_equal_rows_and_few_rows_are_survived(kind, k):
+    for X in (np.full((20, 2), 3.0), np.repeat([[0.0, 1.0], [5.0, 2.0]], 10, axis=0)):
+        found = mixture(kind, k, init="random").fit(X)
+        for values in (found.means_, found.covariances_, found.weights_, found.score_samples(X)):
+            assert np.isfinite(values).all()
+        assert (np.asarray(found.covariances_) > 0.0).all()
+
+
+@kinds
+def test_a_wider_floor_is_kept(drawn, kind):
+    found = mixture(kind, reg_covar=50.0).fit(drawn[0])
+    assert (np.asarray(found.covariances_) >= 50.0).all()
+
+
+@kinds
+def test_rows_that_are_drawn_follow_the_mixture(drawn, kind):
+    found = mixture(kind).fit(drawn[0])
+    X, label = found.sample(6000)
+    assert X.shape == (6000, D)
+    assert np.allclose(np.bincount(label, minlength=K) / 6000, found.weights_, atol=0.03)
+    again = mixture(kind, init=found).fit(X)
+    assert np.allclose(again.means_, found.means_, atol=0.3)
+    assert abs(again.score(X) - found.score(X)) < 0.05
+
+
+@kinds
+def test_nothing_is_known_before_a_fit_and_a_clone_knows_nothing(drawn, kind):
+    model = mixture(kind)
+    for ask in (model.predict, model.predict_proba, model.score, model.bic, model.score_samples):
+        with pytest.raises(NotFittedError):
+            ask(drawn[0])
+    fitted = clone(model).fit(drawn[0])
+    assert not hasattr(clone(fitted), "weights_")
+    assert clone(fitted).get_params()["covariance_type"] == kind
