@@ -212,11 +212,11 @@ class _Run:
         seconds = time.perf_counter() - began
         record = _record(iteration, free_energy, gaussians, found, seconds)
         stopping.tell(_event(record))
-        judged = iteration >= self.settings.first_judged
+        judged = tol > 0.0 and iteration >= self.settings.first_judged
         change = abs(free_energy - _free_energy(state)) if judged else np.inf
         reason = stopping.reason(
             iteration,
-            moved=change > 0.0 or tol == 0.0,
+            moved=change > 0.0,
             shift=change,
             threshold=tol * old.d * weight,
         )

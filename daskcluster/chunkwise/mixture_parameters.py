@@ -90,9 +90,11 @@ class Gaussians:
         return Costs(flat, flat, (1.0 / self.variances).astype(kind), add.astype(kind))
 
     @cached_property
-    def steepest(self) -> float:
-        """The largest cost of a squared distance of one."""
-        return 1.0 if self.shared else float(1.0 / self.variances.min())
+    def steepest(self) -> np.ndarray:
+        """The largest cost of a squared distance of one along each feature, (d,)."""
+        if self.shared:
+            return np.ones(self.d)
+        return np.broadcast_to(1.0 / self.variances.min(axis=0), (self.d,))
 
     @property
     def least_posterior(self) -> float:

@@ -34,7 +34,8 @@ class MixtureGrids:
         reach = scale.max_abs + np.abs(gaussians.means.astype(np.float64)).max(axis=0)
         by_feature = reach * reach * _SLACK
         farthest = float(by_feature.sum())
-        cost = farthest * gaussians.steepest + float(np.abs(gaussians.costs.add).max())
+        most = float(np.abs(gaussians.costs.add).max())
+        cost = float((by_feature * gaussians.steepest).sum()) + most
         bound = cost * max(1.0, gaussians.sharpness) + float(log(gaussians.k + 1.0)) + 1.0
         seconds = grid_shift(by_feature * weight, n) if gaussians.by_feature else np.empty(0)
         totals = np.array([scale.weights, grid_shift(farthest * weight, n)])

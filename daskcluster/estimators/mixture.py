@@ -60,7 +60,14 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     coreset_size : int, optional
         Learn from a `daskcluster.LightweightCoreset` of so many rows. None: from all rows.
     init : {"afk-mc2", "k-means++", "k-means||", "random", "auto"}, array, callable, estimator or URL
-        First means; a fitted estimator or the URL of a saved model is a warm start.
+        First means; a fitted estimator or the URL of a saved model is a warm start. Of another mixture
+        (or of scikit-learn's) variances and weights are taken as well.
+    weights_init : array-like of shape (k,), optional
+        First mixing weights, for ``"spherical"`` and ``"diag"``.
+    precisions_init : float, array-like of shape (k,) or (k, d), optional
+        Inverses of the first variances, after `covariance_type`, on the scale of the fit like
+        `covariances_`. With these or `weights_init` components have variances of their own from the first
+        iteration on.
     warmup_steps : int
         Searches without learning, before the first variance is set: 2 to 4 help where clusters overlap.
     reg_covar : float or "auto"
@@ -69,7 +76,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     tol : float
         Stop when the free energy changes by less than this for each unit of row weight and feature; 0:
         never. It is judged once the components have learnt variances of their own: with ``"spherical"``
-        and ``"diag"`` from the fourth iteration on.
+        and ``"diag"`` from the fourth iteration on, or from the second if it begins with them.
     max_iter : int
     search : {"tile", "row", "alternate"}
         Where rows look: at their own components and the neighbours' neighbours of the nearest
@@ -92,6 +99,8 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         also where those were opened with ``scale=``.
     covariances_ : float, ndarray of shape (k,) or (k, d)
         Variances, after `covariance_type`; like densities on the scale of the fit, if it had one.
+    precisions_ : float, ndarray of shape (k,) or (k, d)
+        Their inverses.
     converged_ : bool
     lower_bound_ : float
         Free energy of the mixture for each unit of row weight: a lower bound of the mean
@@ -146,6 +155,8 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         n_random: int = 0,
         coreset_size: int | None = None,
         init: Any = "afk-mc2",
+        weights_init: Any = None,
+        precisions_init: Any = None,
         warmup_steps: int = 0,
         reg_covar: float | str = "auto",
         tol: float = 1e-4,
@@ -167,6 +178,8 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         self.n_random = n_random
         self.coreset_size = coreset_size
         self.init = init
+        self.weights_init = weights_init
+        self.precisions_init = precisions_init
         self.warmup_steps = warmup_steps
         self.reg_covar = reg_covar
         self.tol = tol

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskcluster.algorithms.stopping import is_final
 from daskcluster.algorithms.variational_em import EMState, MixtureResult, variational_em
-from daskcluster.algorithms.variational_settings import EMSettings
+from daskcluster.algorithms.variational_settings import SHARED_STEPS, EMSettings
 from daskcluster.data.state_files import StateFiles
 from daskcluster.data.stores import Location
 from daskcluster.engine.engine import Engine, Placement, Traffic
@@ -23,6 +23,7 @@ from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.footprint import seeding_bytes
 from daskcluster.estimators.frame import Framed
 from daskcluster.estimators.initial import method_for
+from daskcluster.estimators.mixture_start import start_of
 from daskcluster.estimators.mixture_state import Attached, KeptEM, MixtureState, mixture_shapes
 from daskcluster.events import (
     Callback,
@@ -82,6 +83,7 @@ class MixtureFit(Fit):
         k = estimator.n_components
         super().__init__(estimator, source, dataset, engine, callbacks, n_clusters=k, resume=resume)
         self.init = getattr(estimator.init, "means_", estimator.init)  # of another mixture
+        self.start = start_of(estimator, dataset.n_features)
         self.state = self.begun(MixtureState, self._shapes) or MixtureState()
 
     def run(self) -> MixtureRun:
@@ -139,6 +141,8 @@ class MixtureFit(Fit):
             centres,
             self._settings(rows),
             callbacks=self.callbacks,
+            variances=self.start.variances,
+            weights=self.start.weights,
             begun=self._begun_em(),
             keeper=None if commits is None else _Keeper(self, rows, commits),
         )
@@ -173,6 +177,7 @@ class MixtureFit(Fit):
             max_iter=estimator.max_iter,
             seed=self.seed,
             max_time=self.time_left(),
+            shared_steps=0 if self.start.is_given else SHARED_STEPS,
         )
 
     # -- checkpoints ------------------------------------------------------------------------------

@@ -103,6 +103,11 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
         scaling = self.scaling_
         self._means = means if scaling is None else np.asarray(scaling.apply(means))
 
+    @property
+    def precisions_(self) -> Any:
+        """Inverses of the variances, of the shape of ``covariances_``."""
+        return 1.0 / self.covariances_
+
     # -- results for rows ----------------------------------------------------------------------
 
     def predict(

@@ -70,4 +70,4 @@ MIXTURE = (
     CHECKPOINT,
     CHECKPOINT_EVERY,
 )
-"""All of them but ``engine`` and ``callbacks``, which are objects."""
+"""All but ``weights_init``, ``precisions_init``, ``engine`` and ``callbacks``, which are objects."""

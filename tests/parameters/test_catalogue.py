@@ -25,7 +25,7 @@ from daskcluster.parameters.table import Parameter
 
 OBJECTS = {"engine", "callbacks"}
 """Constructor arguments that have no plain value, of every estimator; and those of some."""
-SOME_OBJECTS = {"kernel_params"}
+SOME_OBJECTS = {"kernel_params", "precisions_init", "weights_init"}
 
 
 def class_of(algorithm: Algorithm) -> Any:

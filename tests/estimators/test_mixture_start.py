@@ -1,0 +1,152 @@
+"""Mixtures that begin with variances and weights, their own or scikit-learn's."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+
+import daskcluster as dc
+from daskcluster.errors import InvalidParameterError
+
+KINDS = ("spherical", "diag")
+K, D = 4, 3
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Clusters that overlap, of unlike sizes and spreads."""
+    rng = np.random.default_rng(0)
+    label = rng.choice(K, 1500, p=[0.5, 0.25, 0.15, 0.1])
+    centres, spreads = rng.normal(0, 2, (K, D)), rng.uniform(0.3, 2.0, (K, D))
+    return centres[label] + spreads[label] * rng.normal(size=(1500, D))
+
+
+def mixture(kind, **parameters):
+    given = {"covariance_type": kind, "truncation": K, "random_state": 0, **parameters}
+    return dc.VariationalGaussianMixture(K, **given)
+
+
+def theirs(kind, rows, **parameters):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return GaussianMixture(K, covariance_type=kind, random_state=0, **parameters).fit(rows)
+
+
+def same(ours, other, rtol=1e-9, atol=1e-9):
+    for name in ("means_", "covariances_", "weights_", "precisions_"):
+        assert np.allclose(getattr(ours, name), getattr(other, name), rtol=rtol, atol=atol), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_iter", [1, 2, 7])
+def test_every_iteration_is_that_of_scikit_learn(rows, kind, n_iter):
+    rng = np.random.default_rng(1)
+    start = {
+        "weights_init": rng.dirichlet(np.ones(K)),
+        "precisions_init": rng.uniform(0.2, 3.0, (K, D) if kind == "diag" else K),
+    }
+    fixed = {"max_iter": n_iter, "tol": 0.0, "reg_covar": 0.0}
+    other = theirs(kind, rows, means_init=rows[:K], **start, **fixed)
+    same(mixture(kind, init=rows[:K], **start, **fixed).fit(rows), other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_at_the_optimum_of_scikit_learn_it_stays(rows, kind):
+    other = theirs(kind, rows, tol=1e-12, max_iter=1000)
+    found = mixture(kind, init=other).fit(rows)
+    assert found.converged_
+    assert found.n_iter_ == 2  # the second iteration says that nothing has changed
+    same(found, other, rtol=1e-3, atol=1e-3)
+    assert np.isclose(found.score(rows), other.score(rows), rtol=1e-8)
+    assert np.mean(found.predict(rows) == other.predict(rows)) > 0.999
+
+
+@pytest.mark.parametrize("truncation", [2, K])
+@pytest.mark.parametrize("kind", ["isotropic", *KINDS])
+def test_a_mixture_goes_on_where_another_was(rows, kind, truncation, tmp_path):
+    model = mixture(kind, truncation=truncation, n_neighbors=K, tol=1e-9, max_iter=500)
+    first = clone(model).fit(rows)
+    first.save(str(tmp_path / "model"))
+    for init in (first, str(tmp_path / "model"), dc.load_model(str(tmp_path / "model"))):
+        again = clone(model).set_params(init=init).fit(rows)
+        assert again.n_iter_ <= 3
+        assert np.isclose(again.lower_bound_, first.lower_bound_, rtol=1e-7)
+
+
+@pytest.mark.parametrize("source", ["isotropic", *KINDS])
+@pytest.mark.parametrize("kind", ["isotropic", *KINDS])
+def test_variances_take_the_shape_that_is_wanted(rows, source, kind):
+    first = mixture(source).fit(rows)
+    again = mixture(kind, init=first, max_iter=0).fit(rows)
+    wide = first.covariances_
+    if source != "diag":
+        wide = np.broadcast_to(np.reshape(wide, (-1, 1)), (K, D))
+    if kind == "isotropic":
+        assert np.isclose(again.covariances_, (first.weights_ @ wide).mean())
+    elif kind == "spherical":
+        assert np.allclose(again.covariances_, wide.mean(axis=1))
+    else:
+        assert np.allclose(again.covariances_, wide)
+    assert np.allclose(again.means_, first.means_)
+
+
+def test_weights_alone_begin_with_the_variance_of_all(rows):
+    weights = np.array([0.4, 0.3, 0.2, 0.1])
+    given = mixture("diag", init=rows[:K], weights_init=weights, max_iter=0).fit(rows)
+    assert np.array_equal(given.weights_, weights)
+    assert len(np.unique(given.covariances_)) == 1
+
+
+@pytest.mark.parametrize("spread", [(1e-6, 1.0, 1e6), (1.0, 1e-3, 1e9)])
+def test_features_may_be_stretched(rows, spread):
+    spread = np.array(spread)
+    first = mixture("diag").fit(rows)
+    start = {"weights_init": first.weights_, "tol": 0.0, "max_iter": 20}
+    plain = mixture("diag", init=first.means_, precisions_init=first.precisions_, **start)
+    stretched = mixture(
+        "diag", init=first.means_ * spread, precisions_init=first.precisions_ / spread**2, **start
+    )
+    plain, stretched = plain.fit(rows), stretched.fit(rows * spread)
+    assert stretched.n_iter_ == plain.n_iter_ == 20
+    assert np.isclose(stretched.lower_bound_, plain.lower_bound_ - np.log(spread).sum(), rtol=1e-9)
+    assert np.allclose(stretched.means_ / spread, plain.means_, rtol=1e-8)
+    assert np.allclose(stretched.covariances_ / spread**2, plain.covariances_, rtol=1e-8)
+    assert np.array_equal(stretched.predict(rows * spread), plain.predict(rows))
+
+
+def test_a_coreset_and_a_resumed_fit_begin_there_too(rows, tmp_path):
+    start = {"init": rows[:K], "precisions_init": np.full((K, D), 0.7), "tol": 0.0}
+    whole = mixture("diag", coreset_size=len(rows), max_iter=5, **start).fit(rows)
+    same(whole, mixture("diag", max_iter=5, **start).fit(rows), rtol=1e-6)
+    kept = {**start, "checkpoint": str(tmp_path), "checkpoint_every": 1}
+    mixture("diag", max_iter=2, **kept).fit(rows)
+    resumed = mixture("diag", max_iter=5, **kept).fit(rows, resume=True)
+    same(resumed, mixture("diag", max_iter=5, **start).fit(rows), rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "text"),
+    [
+        ("diag", {"weights_init": np.ones(3) / 3}, "should have the shape of"),
+        ("diag", {"weights_init": [0.9, 0.9, -0.4, -0.4]}, r"should be in the range \[0, 1\]"),
+        ("diag", {"weights_init": np.full(K, 0.2)}, "should be normalized"),
+        ("isotropic", {"weights_init": np.full(K, 0.25)}, "all weigh the same"),
+        ("diag", {"precisions_init": np.ones(K)}, "'diag precision' should have the shape of"),
+        ("spherical", {"precisions_init": np.ones((K, D))}, r"shape of \(4,\), but got \(4, 3\)"),
+        ("isotropic", {"precisions_init": np.ones(K)}, r"shape of \(\), but got \(4,\)"),
+        ("spherical", {"precisions_init": -np.ones(K)}, "'spherical precision' should be positive"),
+        ("isotropic", {"precisions_init": np.nan}, "'isotropic precision' should be positive"),
+    ],
+)
+def test_impossible_starts_are_refused(rows, kind, parameters, text):
+    with pytest.raises(InvalidParameterError, match=text):
+        mixture(kind, **parameters).fit(rows)
+
+
+def test_precisions_need_a_fit():
+    assert not hasattr(mixture("diag"), "precisions_")
