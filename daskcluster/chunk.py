@@ -31,6 +31,19 @@ def compute_dtype(dtype: Any) -> np.dtype[Any]:
     return np.dtype(np.float32 if name in _EXACT_IN_FLOAT32 else np.float64)
 
 
+def for_rows(centres: np.ndarray, dtype: Any) -> np.ndarray:
+    """Return fitted centres as rows of `dtype` meet them: never rounded, the rows are widened instead.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster.chunk import for_rows
+    >>> for_rows(np.ones((2, 3)), "float32").dtype, for_rows(np.ones((2, 3), "f4"), "int64").dtype
+    (dtype('float64'), dtype('float64'))
+    """
+    return np.ascontiguousarray(centres, np.result_type(compute_dtype(dtype), centres.dtype))
+
+
 @dataclass(frozen=True)
 class Chunk:
     """Contiguous rows of a dataset, in memory.
@@ -70,7 +83,7 @@ class Chunk:
         rows = owned_rows(self.rows)
         return self if rows is self.rows else replace(self, rows=rows)
 
-    def blocks(self, *, unit: bool = False) -> Iterator[Chunk]:
+    def blocks(self, *, unit: bool = False, least: Any = np.float32) -> Iterator[Chunk]:
         """Yield the chunk as C-contiguous float32 or float64 rows.
 
         The chunk itself when nothing has to change; otherwise converted copies of about
@@ -81,8 +94,10 @@ class Chunk:
         ----------
         unit : bool
             Scale every row to Euclidean length one (cosine metric); a zero row stays zero.
+        least : dtype
+            float64 widens float32 rows, as centres in float64 want it: rounded, they would be others.
         """
-        dtype = compute_dtype(self.rows.dtype)
+        dtype = np.result_type(compute_dtype(self.rows.dtype), least)
         if isinstance(self.rows, SparseRows):
             for first, last in self.rows.cuts(BLOCK_BYTES):
                 part = self.rows[first:last].astype(dtype)
@@ -108,9 +123,9 @@ class Chunk:
         for first in range(0, self.n_rows, step):
             yield self.slice(first, first + step)
 
-    def cache_blocks(self, *, unit: bool = False) -> Iterator[Chunk]:
+    def cache_blocks(self, *, unit: bool = False, least: Any = np.float32) -> Iterator[Chunk]:
         """Yield `blocks` cut further, so that rows stay in the cache from one kernel to the next."""
-        for block in self.blocks(unit=unit):
+        for block in self.blocks(unit=unit, least=least):
             if isinstance(block.rows, SparseRows):
                 yield block
                 continue

@@ -202,7 +202,8 @@ def _distances(block: Chunk, labels: np.ndarray, prepared: _Prepared) -> np.ndar
 
 
 def _score_chunk(chunk: Chunk, prepared: _Prepared, into: ScoreStatistics) -> None:
-    for block in chunk.cache_blocks(unit=prepared.params.unit):
+    params = prepared.params
+    for block in chunk.cache_blocks(unit=params.unit, least=params.centres.dtype):
         score_block(block, prepared, into)
 
 
@@ -304,7 +305,7 @@ def label_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> np.
     """Return the index of the nearest centre of every row, int32 (n,)."""
     params, centres = prepared
     labels = np.empty(chunk.n_rows, np.int32)
-    for block in chunk.cache_blocks(unit=params.unit):
+    for block in chunk.cache_blocks(unit=params.unit, least=params.centres.dtype):
         refuse_bad(block)
         centres.nearest(block.rows, labels[block.start - chunk.start : block.stop - chunk.start])
     return labels
@@ -315,7 +316,7 @@ def distance_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> 
     params, centres = prepared
     parts = [
         np.sqrt(_all_distances(block, centres)).astype(params.centres.dtype)
-        for block in chunk.cache_blocks(unit=params.unit)
+        for block in chunk.cache_blocks(unit=params.unit, least=params.centres.dtype)
     ]
     return np.concatenate(parts)
 
@@ -329,7 +330,7 @@ def nearest_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> n
     params, centres = prepared
     dtype = np.dtype([("label", np.int32), ("distance", params.centres.dtype)])
     found = np.empty((chunk.n_rows, params.most), dtype)
-    for block in chunk.cache_blocks(unit=params.unit):
+    for block in chunk.cache_blocks(unit=params.unit, least=params.centres.dtype):
         out = found[block.start - chunk.start : block.stop - chunk.start]
         distances = _all_distances(block, centres)
         # The label of a row is decided by the canonical score, also where rounding makes

@@ -51,7 +51,7 @@ def label_by_density(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
     params, centres = prepared
     gaussians: Gaussians = params.gaussians
     labels = np.empty(chunk.n_rows, np.int32)
-    for block in chunk.cache_blocks():
+    for block in chunk.cache_blocks(least=gaussians.means.dtype):
         refuse_bad(block)
         out = labels[block.start - chunk.start : block.stop - chunk.start]
         if gaussians.shared:
@@ -68,7 +68,7 @@ def posterior_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
     """
     params, _ = prepared
     found = np.empty((chunk.n_rows, params.most), POSTERIOR)
-    for block in chunk.cache_blocks():
+    for block in chunk.cache_blocks(least=params.gaussians.means.dtype):
         refuse_bad(block)
         index, posteriors, _ = _visit(block.rows, params.gaussians, params.most, every=False)
         out = found[block.start - chunk.start : block.stop - chunk.start]
@@ -85,7 +85,7 @@ def density_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
     """Return the log-density of every row under the whole mixture, float64 (n,)."""
     params, _ = prepared
     found = np.empty(chunk.n_rows)
-    for block in chunk.cache_blocks():
+    for block in chunk.cache_blocks(least=params.gaussians.means.dtype):
         refuse_bad(block)
         bounds = _visit(block.rows, params.gaussians, 1, every=True)[2]
         out = found[block.start - chunk.start : block.stop - chunk.start]
@@ -154,7 +154,7 @@ def _zero(prepared: _Ready) -> Likelihood:
 
 
 def _likelihood_chunk(chunk: Chunk, prepared: _Ready, into: Likelihood) -> None:
-    for block in chunk.cache_blocks():
+    for block in chunk.cache_blocks(least=prepared.gaussians.means.dtype):
         bounds = _visit(block.rows, prepared.gaussians, 1, every=True)[2]
         weights = np.ones(block.n_rows) if block.weights is None else block.weights
         into.weight.add(*sum_on_grid(weights, *prepared.weights))

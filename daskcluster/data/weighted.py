@@ -21,6 +21,8 @@ INLINE_BYTES = 1 << 20
 """Weights up to this size travel inside a recipe; larger ones are bound to their process."""
 
 _CHECK_ROWS = 1 << 20
+LEAST_WEIGHT = 1e-200
+"""Weights may be less, but not all of them: their products with squares would lose digits, or vanish."""
 _REMEDY = "write it to Zarr beside the rows and give its URL as weights"
 
 
@@ -199,14 +201,19 @@ def _check_dtype(dtype: Any) -> None:
 
 
 def check_weights(weights: ArrayWeights | StoredWeights, n_rows: int) -> None:
-    """Refuse weights that are NaN, infinite, negative, or all zero; one pass over them."""
-    start, positive = 0, False
+    """Refuse weights that are NaN, infinite, negative, all zero or too small; one pass over them."""
+    start, largest = 0, 0.0
     for block in _blocks(weights, n_rows):
         check_block(block, start)
-        positive = positive or bool(block.any())
+        largest = max(largest, float(block.max(initial=0.0)))
         start += len(block)
-    if not positive:
+    if largest == 0.0:
         refuse_all_zero(n_rows)
+    if largest < LEAST_WEIGHT:
+        raise InvalidParameterError(
+            f"Sample weights are too small: the largest is {largest:g}, expected at least "
+            f"{LEAST_WEIGHT:g}. Only their ratios matter; divide them by their largest."
+        )
 
 
 def check_block(block: np.ndarray, start: int) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.algorithms.scoring import score_rows
-from daskcluster.chunk import compute_dtype
+from daskcluster.chunk import for_rows
 from daskcluster.chunkwise.assign import (
     RowParams,
     distance_rows,
@@ -193,12 +193,11 @@ class CentreEstimator(ClusterEstimator):
         return self.metric == "cosine"
 
     def _row_params(self, dataset: Dataset, most: int = 1) -> RowParams:
-        dtype = compute_dtype(dataset.dtype)
-        return RowParams(np.ascontiguousarray(self._centres, dtype), self._unit, most)
+        return RowParams(for_rows(self._centres, dataset.dtype), self._unit, most)
 
     def _centres_for(self, X: Any) -> np.ndarray:
         dtypes = {np.dtype(dtype) for dtype in X.dtypes} if hasattr(X, "dtypes") else {X.dtype}
-        return np.ascontiguousarray(self._centres, compute_dtype(np.result_type(*dtypes)))
+        return for_rows(self._centres, np.result_type(*dtypes))
 
     # -- scikit-learn's ways --------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import ClusterMixin, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
-from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.chunk import Chunk, for_rows
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.chunkwise.mixture_rows import (
@@ -53,7 +53,7 @@ def gaussians_for(
     """Return a fitted mixture, ready for rows of `dtype`; isotropic ones all weigh the same."""
     shared = covariance_type == "isotropic"
     return Gaussians(
-        np.ascontiguousarray(means, compute_dtype(dtype)),
+        for_rows(means, dtype),
         np.asarray(np.squeeze(variances) if shared else variances, np.float64),
         None if shared else np.asarray(mixing, np.float64),
     )

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from daskcluster.algorithms.scoring import score_rows
-from daskcluster.chunk import compute_dtype
+from daskcluster.chunk import for_rows
 from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows, prepare_rows
 from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.engine.choose import choose_engine
@@ -56,5 +54,4 @@ class CentreJobs:
 
 
 def _row_params(model: KMeansModel, dataset: Dataset) -> RowParams:
-    centres = np.ascontiguousarray(model.centres, compute_dtype(dataset.dtype))
-    return RowParams(centres, model.metric == "cosine")
+    return RowParams(for_rows(model.centres, dataset.dtype), model.metric == "cosine")

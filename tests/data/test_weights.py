@@ -125,6 +125,7 @@ def test_pickled_array_dataset_carries_rows_and_weights() -> None:
             r"Negative values in data passed to `sample_weight`.*row 9",
         ),
         (np.zeros(3000), r"at least one non-zero number: all 3000 are zero"),
+        (np.full(3000, 1e-291), r"too small: the largest is 1e-291, expected at least 1e-200"),
         (np.array(["a"] * 3000), r"they must be real numbers"),
     ],
 )

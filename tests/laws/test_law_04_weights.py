@@ -54,3 +54,23 @@ def test_zero_weight_is_no_relocation_target():
     rows = np.array([[0.0], [1.0], [2.0], [100.0]])
     model = dc.KMeans(2, init=[[0.5], [50.0]], max_iter=1).fit(rows, sample_weight=[1, 1, 1, 0])
     assert model.cluster_centers_.max() <= 2.0
+
+
+@pytest.mark.parametrize("factor", [2.0**-660, 2.0**300])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: dc.KMeans(6, random_state=1),
+        lambda: dc.MiniBatchKMeans(6, random_state=1, max_iter=3),
+        lambda: dc.HierarchicalKMeans(6, random_state=1),
+        lambda: dc.CoresetKMeans(6, coreset_size=100, random_state=1),
+        lambda: dc.VariationalGaussianMixture(6, random_state=1, tol=0.1),
+    ],
+    ids=["kmeans", "minibatch", "hierarchical", "coreset", "mixture"],
+)
+def test_the_least_and_very_large_weights_change_nothing_else(make, factor):
+    weights = COUNTS + 0.5
+    one, other = make().fit(X, sample_weight=weights), make().fit(X, sample_weight=factor * weights)
+    centres = "means_" if hasattr(one, "means_") else "cluster_centers_"
+    np.testing.assert_array_equal(getattr(one, centres), getattr(other, centres))
+    np.testing.assert_array_equal(one.predict(X), other.predict(X))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 import daskcluster as dc
 from tests.laws.data import CASES, weights
@@ -131,3 +134,37 @@ def test_small_sparse_dtypes_equal_dense_ones(dtype):
     other = dc.KMeans(6, init=start, tol=0, engine="local").fit(dc.open_dataset(rows))
     assert other.cluster_centers_.dtype == one.cluster_centers_.dtype
     assert one.cluster_centers_.tobytes() == other.cluster_centers_.tobytes()
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "dask"])
+def test_centres_in_float64_are_not_rounded_for_float32_rows(metric, kind):
+    X = blobs(1e5, n=600).astype(np.float32)
+    model = dc.KMeans(5, metric=metric, random_state=0, max_iter=5).fit(X.astype(float))
+    given, wide = X, X.astype(float)
+    if kind == "sparse":
+        given, wide = sparse.csr_array(given), sparse.csr_array(wide)
+    elif kind == "dask":
+        da = pytest.importorskip("dask.array")
+        given, wide = da.from_array(given, chunks=(250, 6)), da.from_array(wide, chunks=(250, 6))
+    for function in (model.transform, model.predict):
+        np.testing.assert_array_equal(np.asarray(function(given)), np.asarray(function(wide)))
+    if kind != "dask":
+        assert model.score(given) == model.score(wide)
+        _, near = model.predict(given, return_distance=True)
+        np.testing.assert_array_equal(near, np.asarray(model.transform(wide)).min(axis=1))
+
+
+@pytest.mark.parametrize("covariance_type", ["isotropic", "diag"])
+def test_mixtures_in_float64_are_not_rounded_for_float32_rows(covariance_type):
+    X = blobs(1e5, n=600).astype(np.float32)
+    mixture = dc.VariationalGaussianMixture(
+        5, covariance_type=covariance_type, random_state=0, max_iter=5
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        mixture.fit(X.astype(float))
+    for function in (mixture.predict, mixture.score_samples, mixture.score):
+        np.testing.assert_array_equal(function(X), function(X.astype(float)))
+    one, other = mixture.predict_proba(X), mixture.predict_proba(X.astype(float))
+    np.testing.assert_array_equal(one.toarray(), other.toarray())
