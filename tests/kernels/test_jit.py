@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -99,6 +100,19 @@ def test_other_tiles_give_the_same_bits(
 def test_a_plain_cpu_gets_the_portable_tile(cache_folder: Path) -> None:
     tile, *_ = run(NUMBA_CACHE_DIR=str(cache_folder), NUMBA_CPU_NAME="generic")
     assert tile == "portable"
+
+
+@pytest.mark.skipif(
+    platform.machine() not in {"x86_64", "AMD64"}, reason="the CPU named is one for x86"
+)
+def test_a_target_without_fma_gives_the_same_bits(here: list[str], cache_folder: Path) -> None:
+    plain = {
+        "NUMBA_CPU_NAME": "nehalem",
+        "NUMBA_CPU_FEATURES": "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2",
+    }
+    tile, digest, *_ = run(NUMBA_CACHE_DIR=str(cache_folder), **plain)
+    assert tile == "portable"
+    assert digest == here[1]
 
 
 def test_unknown_tile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
