@@ -83,7 +83,7 @@ def _of_another(init: Any, kind: str, shape: tuple[int, int]) -> MixtureStart:
         return MixtureStart()
     wide = np.broadcast_to(variances[:, None] if variances.ndim == 1 else variances, shape)
     if kind == "isotropic":
-        return MixtureStart(np.asarray(float(weights @ wide.mean(axis=1)) / float(weights.sum())))
+        return MixtureStart(np.asarray(float((weights * wide.mean(axis=1)).sum() / weights.sum())))
     return MixtureStart(wide.mean(axis=1) if kind == "spherical" else wide.copy(), weights)
 
 
