@@ -6,20 +6,21 @@ Values and edge cases are those of `sklearn.metrics`; labels and rows may be lar
 from daskcluster.metrics.agreement import (
     accuracy,
     adjusted_mutual_info,
-    adjusted_rand_index,
     completeness,
     homogeneity,
+    mutual_info,
     normalized_mutual_info,
     purity,
     v_measure,
 )
 from daskcluster.metrics.contingency_table import Contingency, contingency
+from daskcluster.metrics.pairs import adjusted_rand_index, fowlkes_mallows, rand_index
 from daskcluster.metrics.separation import (
     calinski_harabasz,
     davies_bouldin,
     simplified_silhouette,
 )
-from daskcluster.metrics.silhouettes import silhouette
+from daskcluster.metrics.silhouettes import silhouette, silhouette_samples
 
 __all__ = [
     "Contingency",
@@ -30,10 +31,14 @@ __all__ = [
     "completeness",
     "contingency",
     "davies_bouldin",
+    "fowlkes_mallows",
     "homogeneity",
+    "mutual_info",
     "normalized_mutual_info",
     "purity",
+    "rand_index",
     "silhouette",
+    "silhouette_samples",
     "simplified_silhouette",
     "v_measure",
 ]

@@ -11,52 +11,11 @@ from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
 from daskcluster.elementary import log
 from daskcluster.errors import InvalidParameterError
-from daskcluster.metrics.contingency_table import Contingency, contingency
+from daskcluster.metrics.contingency_table import Contingency, table_of
 from daskcluster.metrics.expected_information import expected_mutual_information
 
 _DENSE_CELLS = 1 << 24
 _EPSILON = float(np.finfo(np.float64).eps)
-
-
-def adjusted_rand_index(labels_true: Any, labels_pred: Any = None) -> float:
-    """Return the share of row pairs on which two labellings agree, corrected for chance.
-
-    Parameters
-    ----------
-    labels_true, labels_pred : labels of shape (n,)
-        As `contingency` takes them; or a `Contingency` alone.
-
-    Returns
-    -------
-    float
-        1 for equal partitions, about 0 for unrelated ones, at least -0.5.
-
-    Notes
-    -----
-    Hubert and Arabie 1985; `sklearn.metrics.adjusted_rand_score`, in whole numbers, so that no number
-    of rows overflows or rounds. Cost: one pass over the labels.
-
-    Examples
-    --------
-    >>> adjusted_rand_index([0, 0, 1, 2], [0, 0, 1, 1])
-    0.5714285714285714
-    """
-    table = _table(labels_true, labels_pred)
-    n = table.n_rows
-    both = _sum_of_squares(table.counts)
-    same_class, same_cluster = map(_sum_of_squares, (table.class_sizes, table.cluster_sizes))
-    together = both - n
-    only_class, only_cluster = same_class - both, same_cluster - both
-    apart = n * n - together - only_class - only_cluster - n
-    if only_class == only_cluster == 0:
-        return 1.0
-    chance = (together + only_class) * (only_class + apart)
-    chance += (together + only_cluster) * (only_cluster + apart)
-    return 2 * (together * apart - only_class * only_cluster) / chance
-
-
-def _sum_of_squares(counts: np.ndarray) -> int:
-    return sum(count * count for count in counts.tolist())
 
 
 def homogeneity(labels_true: Any, labels_pred: Any = None) -> float:
@@ -76,7 +35,7 @@ def homogeneity(labels_true: Any, labels_pred: Any = None) -> float:
     >>> round(homogeneity([0, 0, 1, 1], [0, 1, 2, 2]), 6)
     1.0
     """
-    table = _table(labels_true, labels_pred)
+    table = table_of(labels_true, labels_pred)
     return _share(_mutual_information(table), _entropy(table.class_sizes))
 
 
@@ -97,7 +56,7 @@ def completeness(labels_true: Any, labels_pred: Any = None) -> float:
     >>> round(completeness([0, 0, 1, 1], [0, 0, 0, 0]), 6)
     1.0
     """
-    table = _table(labels_true, labels_pred)
+    table = table_of(labels_true, labels_pred)
     return _share(_mutual_information(table), _entropy(table.cluster_sizes))
 
 
@@ -127,13 +86,33 @@ def v_measure(labels_true: Any, labels_pred: Any = None, *, beta: float = 1.0) -
     """
     if not beta >= 0.0:
         raise InvalidParameterError(f"beta={beta!r} should be >= 0; 1 weighs both sides alike.")
-    table = _table(labels_true, labels_pred)
+    table = table_of(labels_true, labels_pred)
     information = _mutual_information(table)
     sides = table.class_sizes, table.cluster_sizes
     pure, complete = (_share(information, _entropy(sizes)) for sizes in sides)
     if pure + complete == 0.0:
         return 0.0
     return (1.0 + beta) * pure * complete / (beta * pure + complete)
+
+
+def mutual_info(labels_true: Any, labels_pred: Any = None) -> float:
+    """Return the mutual information of two labellings in nats.
+
+    Parameters
+    ----------
+    labels_true, labels_pred : labels of shape (n,)
+        As `contingency` takes them; or a `Contingency` alone.
+
+    Notes
+    -----
+    `sklearn.metrics.mutual_info_score`. Cost: one pass over the labels.
+
+    Examples
+    --------
+    >>> round(mutual_info([0, 0, 1, 1], [1, 1, 0, 0]), 6)
+    0.693147
+    """
+    return _mutual_information(table_of(labels_true, labels_pred))
 
 
 def normalized_mutual_info(
@@ -158,7 +137,7 @@ def normalized_mutual_info(
     >>> round(normalized_mutual_info([0, 0, 1, 1], [1, 1, 0, 0]), 6)
     1.0
     """
-    table = _table(labels_true, labels_pred)
+    table = table_of(labels_true, labels_pred)
     if len(table.classes) == len(table.clusters) <= 1:
         return 1.0
     information = _mutual_information(table)
@@ -190,7 +169,7 @@ def adjusted_mutual_info(
     >>> round(adjusted_mutual_info([0, 0, 1, 1], [1, 1, 0, 0]), 6)
     1.0
     """
-    table = _table(labels_true, labels_pred)
+    table = table_of(labels_true, labels_pred)
     if len(table.classes) == len(table.clusters) <= 1:
         return 1.0
     mean = _mean_entropy(table, average_method)
@@ -221,7 +200,7 @@ def accuracy(labels_true: Any, labels_pred: Any = None) -> float:
     >>> accuracy([0, 0, 1, 1], [7, 7, 7, 3])
     0.75
     """
-    table = _table(labels_true, labels_pred)
+    table = table_of(labels_true, labels_pred)
     if table.n_rows == 0:
         return 1.0
     return _matched(table) / table.n_rows
@@ -259,7 +238,7 @@ def purity(labels_true: Any, labels_pred: Any = None) -> float:
     >>> purity([0, 0, 1, 1], [7, 7, 7, 3])
     0.75
     """
-    table = _table(labels_true, labels_pred)
+    table = table_of(labels_true, labels_pred)
     if table.n_rows == 0:
         return 1.0
     commonest = np.zeros(len(table.clusters), np.int64)
@@ -268,16 +247,6 @@ def purity(labels_true: Any, labels_pred: Any = None) -> float:
 
 
 # -- information ----------------------------------------------------------------------------------------
-
-
-def _table(labels_true: Any, labels_pred: Any) -> Contingency:
-    if isinstance(labels_true, Contingency) and labels_pred is None:
-        return labels_true
-    if labels_pred is None:
-        raise InvalidParameterError(
-            "labels_pred=None: give labels of both sides, or a Contingency alone."
-        )
-    return contingency(labels_true, labels_pred)
 
 
 def _entropy(sizes: np.ndarray) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.label_arrays import BLOCK_ROWS, LabelArray, open_labels
-from daskcluster.errors import InvalidDataError
+from daskcluster.errors import InvalidDataError, InvalidParameterError
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,10 +97,21 @@ def contingency(labels_true: Any, labels_pred: Any) -> Contingency:
     )
     if true.n_rows != predicted.n_rows:
         raise InvalidDataError(
-            f"labels_true has {true.n_rows} rows, labels_pred {predicted.n_rows}; both should label "
-            "the same rows."
+            "Found input variables with inconsistent numbers of samples: "
+            f"{[true.n_rows, predicted.n_rows]}. labels_true and labels_pred should label the same rows."
         )
     return _collected(_count(true, predicted))
+
+
+def table_of(labels_true: Any, labels_pred: Any) -> Contingency:
+    """Return the `contingency` of two labellings, or the one that stands in the place of the first."""
+    if isinstance(labels_true, Contingency) and labels_pred is None:
+        return labels_true
+    if labels_pred is None:
+        raise InvalidParameterError(
+            "labels_pred=None: give labels of both sides, or a Contingency alone."
+        )
+    return contingency(labels_true, labels_pred)
 
 
 def _count(true: LabelArray, predicted: LabelArray) -> Counter[tuple[Any, Any]]:

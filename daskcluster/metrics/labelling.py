@@ -105,7 +105,9 @@ def open_labelling(labels: Any, n_rows: int) -> Labelling:
     array = open_labels(labels)
     if array.n_rows != n_rows:
         raise InvalidDataError(
-            f"labels has {array.n_rows} rows, X has {n_rows}; give one label for every row."
+            "Found input variables with inconsistent numbers of samples: "
+            f"{[n_rows, array.n_rows]}. labels has {array.n_rows} rows, X has {n_rows}; give one label for "
+            "every row."
         )
     blocks = (
         np.unique(array.read(start, min(start + BLOCK_ROWS, n_rows)))

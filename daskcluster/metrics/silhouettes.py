@@ -101,21 +101,75 @@ def sampled_silhouette(
     random_state: Any,
 ) -> float:
     """Return the silhouette of a placed dataset; see `silhouette`. One pass."""
-    if placement.dataset.weights is not None:
-        raise InvalidParameterError(
-            "the silhouette takes rows without weights: no weighted form of it is the same for w copies "
-            "of a row and for weights scaled alike; open rows without weights, or take the simplified one."
-        )
     n_rows = placement.dataset.n_rows
     indices = np.arange(n_rows)
     if sample_size is not None and n_rows > sample_size:
         draw = Key(as_seed(random_state), "silhouette").generator()
         indices = np.sort(draw.choice(n_rows, sample_size, replace=False))
+    return float(_silhouettes_of(placement, labels, indices, metric).mean())
+
+
+def silhouette_samples(
+    X: Any, labels: Any, *, metric: str = "euclidean", engine: Any = None
+) -> np.ndarray:
+    """Return the silhouette of every row; see `silhouette`, which is their mean.
+
+    Parameters
+    ----------
+    X : anything `open_dataset` takes, of shape (n, d)
+        Without row weights.
+    labels : labels of shape (n,)
+        As in `daskcluster.metrics.calinski_harabasz`.
+    metric : {"euclidean", "cosine"}
+    engine : see `daskcluster.KMeans`
+
+    Returns
+    -------
+    ndarray of shape (n,), float64
+
+    Raises
+    ------
+    InvalidParameterError
+        Fewer than 2 distinct labels, or as many as rows; or rows have weights.
+    InvalidDataError
+        Not one label for every row, or a row that is not finite.
+
+    Notes
+    -----
+    `sklearn.metrics.silhouette_samples`. Cost: one pass, which gathers all rows in this process, where
+    they have to fit; then n^2 distances.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster import metrics
+    >>> rows = np.array([[0.0], [2.0], [9.0], [11.0]])
+    >>> metrics.silhouette_samples(rows, [0, 0, 1, 1]).round(3)
+    array([0.8 , 0.75, 0.75, 0.8 ])
+    """
+    check_distance(metric)
+    dataset = open_dataset(X)
+    labelling = open_labelling(labels, dataset.n_rows)
+    check_labels(len(labelling.classes), dataset.n_rows)
+    with choose_engine(engine, dataset).place(dataset) as placement:
+        found = labelling.row_labels(placement)
+        return _silhouettes_of(placement, found, np.arange(dataset.n_rows), metric)
+
+
+def _silhouettes_of(
+    placement: Placement, labels: RowLabels, indices: np.ndarray, metric: str
+) -> np.ndarray:
+    """Return the silhouettes of the rows of ascending indices among themselves. One pass."""
+    if placement.dataset.weights is not None:
+        raise InvalidParameterError(
+            "the silhouette takes rows without weights: no weighted form of it is the same for w copies "
+            "of a row and for weights scaled alike; open rows without weights, or take the simplified one."
+        )
     picked: PickedRows = placement.reduce(PICK, PickParams(labels, indices))
     rows, numbers = picked.joined()
     classes, numbers = np.unique(numbers, return_inverse=True)
     check_labels(len(classes), len(numbers))
-    return float(silhouettes(rows, numbers, metric).mean())
+    return silhouettes(rows, numbers, metric)
 
 
 def silhouettes(rows: Rows, numbers: np.ndarray, metric: str = "euclidean") -> np.ndarray:

@@ -20,6 +20,9 @@ PAIRS = {
     "v_measure": peer.v_measure_score,
     "homogeneity": peer.homogeneity_score,
     "completeness": peer.completeness_score,
+    "mutual_info": peer.mutual_info_score,
+    "rand_index": peer.rand_score,
+    "fowlkes_mallows": peer.fowlkes_mallows_score,
 }
 EDGES = {
     "one row": ([0], [5]),
@@ -122,7 +125,7 @@ def test_labels_in_zarr_come_block_by_block(tmp_path, monkeypatch: pytest.Monkey
 
 
 def test_lengths_and_shapes_are_checked() -> None:
-    with pytest.raises(InvalidDataError, match="labels_true has 2 rows, labels_pred 3"):
+    with pytest.raises(InvalidDataError, match=r"inconsistent numbers of samples: \[2, 3\]"):
         metrics.purity([0, 1], [0, 1, 2])
     with pytest.raises(InvalidDataError, match=r"labels_pred of shape \(1, 2\)"):
         metrics.purity([0, 1], [[0, 1]])
@@ -130,3 +133,20 @@ def test_lengths_and_shapes_are_checked() -> None:
         metrics.purity([0, 1])
     with pytest.raises(InvalidParameterError, match="average_method='mean' should be one of"):
         metrics.normalized_mutual_info([0, 1], [0, 1], average_method="mean")
+
+
+def test_pairs_of_very_many_rows_are_counted_exactly() -> None:
+    big = 3_000_000_000
+    table = metrics.Contingency(
+        np.arange(2), np.arange(2), np.array([[0, 0], [1, 1]]), np.array([big, big])
+    )
+    assert metrics.rand_index(table) == metrics.fowlkes_mallows(table) == 1.0
+    assert metrics.mutual_info(table) == pytest.approx(np.log(2.0))
+
+
+def test_labellings_of_unlike_lengths_are_refused_in_the_words_of_scikit_learn() -> None:
+    text = r"Found input variables with inconsistent numbers of samples: \[3, 2\]"
+    with pytest.raises(InvalidDataError, match=text):
+        metrics.rand_index([0, 1, 1], [0, 1])
+    with pytest.raises(InvalidDataError, match=text):
+        metrics.silhouette(np.eye(3), [0, 1])

@@ -227,3 +227,17 @@ def test_passes_are_those_that_are_promised(
 def test_labels_that_change_under_the_measurement_are_noticed() -> None:
     with pytest.raises(InvalidDataError, match="replaced while they were read"):
         labelling.numbered(np.array([1, 5]), np.array([1, 2]))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_silhouettes_of_every_row_are_in_the_order_of_the_rows(metric: str) -> None:
+    rows, labels = clouds(2)
+    rows, labels = rows[:400], labels[:400]
+    found = metrics.silhouette_samples(rows, labels, metric=metric)
+    assert found == pytest.approx(peer.silhouette_samples(rows, labels, metric=metric), abs=1e-9)
+    chunked = zarr.create_array({}, shape=rows.shape, chunks=(17, rows.shape[1]), dtype=rows.dtype)
+    chunked[:] = rows
+    assert np.array_equal(metrics.silhouette_samples(chunked, labels, metric=metric), found)
+    assert metrics.silhouette(rows, labels, metric=metric, sample_size=None) == found.mean()
+    with pytest.raises(InvalidParameterError, match="rows without weights"):
+        metrics.silhouette_samples(dc.open_dataset(rows, weights=np.ones(len(rows))), labels)
