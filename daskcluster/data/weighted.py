@@ -171,7 +171,7 @@ def array_weights(values: Any, n_rows: int) -> ArrayWeights:
     InvalidParameterError
         Not one finite weight >= 0 for every row, or all zero.
     """
-    array = np.asarray(values)
+    array = _as_numbers(np.asarray(values))
     if array.ndim == 0 and array.dtype.kind in "biuf":
         array = np.full(n_rows, float(array))
     _check_shape(array.shape, n_rows)
@@ -179,6 +179,19 @@ def array_weights(values: Any, n_rows: int) -> ArrayWeights:
     weights = ArrayWeights(array)
     check_weights(weights, n_rows)
     return weights
+
+
+def _as_numbers(array: np.ndarray) -> np.ndarray:
+    """Return an array of Python's numbers (of any column of a frame, of fractions) as float64."""
+    if array.dtype != object:
+        return array
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidParameterError(
+            f"Sample weights have dtype=object, and not all are numbers ({error}); give real numbers, e.g. "
+            "weights.astype('float64')."
+        ) from error
 
 
 def _check_shape(shape: tuple[int, ...], n_rows: int) -> None:
@@ -196,7 +209,8 @@ def _check_shape(shape: tuple[int, ...], n_rows: int) -> None:
 def _check_dtype(dtype: Any) -> None:
     if np.dtype(dtype).kind not in "biuf":
         raise InvalidParameterError(
-            f"Sample weights have dtype={dtype}; they must be real numbers, e.g. float64."
+            f"Sample weights have dtype={dtype}; they must be real numbers; convert them, e.g. with "
+            "weights.astype('float64')."
         )
 
 

@@ -152,3 +152,17 @@ def test_read_only_weights_become_writable() -> None:
     fixed = WEIGHTS.copy()
     fixed.flags.writeable = False
     assert open_dataset(ROWS, weights=fixed).weights.flags.writeable
+
+
+def test_weights_of_wider_types_are_converted() -> None:
+    from fractions import Fraction
+
+    expected = np.arange(3000) / 7
+    for weights in (
+        expected.astype(object),
+        np.array([Fraction(i, 7) for i in range(3000)]),
+        expected.astype(np.longdouble),
+    ):
+        assert np.allclose(open_dataset(ROWS, weights=weights).weights, expected, rtol=1e-15)
+    with pytest.raises(InvalidParameterError, match=r"weights.astype\('float64'\)"):
+        open_dataset(ROWS, weights=np.array([1.0, "two"] * 1500, object))
