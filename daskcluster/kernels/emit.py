@@ -68,11 +68,10 @@ def load_first(builder: Any, pointer: Any, element: Any, lanes: int, count: int)
     return builder.call(function, [place, ir.Constant(I32, bits(element) // 8), there, zero])
 
 
-def first_lane(builder: Any, mask: Any) -> Any:
-    """Return the number of the first lane that is set, as int32; of none, that of lanes."""
-    lanes = mask.type.count
-    wide = builder.zext(builder.bitcast(mask, ir.IntType(lanes)), I32)
-    marked = builder.or_(wide, ir.Constant(I32, 1 << lanes))
+def first_lane(builder: Any, mask: Any, last: int) -> Any:
+    """Return the number of the first lane that is set, as int32, and `last` if none before it is."""
+    wide = builder.zext(builder.bitcast(mask, ir.IntType(mask.type.count)), I32)
+    marked = builder.or_(wide, ir.Constant(I32, 1 << last))
     return builder.cttz(marked, ir.Constant(ir.IntType(1), 1))
 
 

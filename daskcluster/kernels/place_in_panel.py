@@ -26,7 +26,9 @@ def place_in_panel(
     """Return the first of the `height` centres of a panel that scores ``best[at]``: 0, 1, ...
 
     `block_at` is where the row's first feature stands in a block of `rows` rows. The scores are those of
-    `score_tile`, to the bit, with centres in the lanes.
+    `score_tile`, to the bit, with centres in the lanes. So one of them is ``best[at]`` where that came from
+    this panel: NaN never wins there, and -inf wins from nothing. Should none be, it is the last centre:
+    callers index with the result.
     """
     if not emit.literals(height, rows):
         return None
@@ -53,6 +55,6 @@ def place_in_panel(
 
         (scores,) = emit.loop(builder, args[4], 1, [line(ir.Constant(emit.I64, 0))], grow)
         wanted = emit.splat(builder, builder.load(most), lanes)
-        return emit.first_lane(builder, builder.fcmp_ordered("==", scores, wanted))
+        return emit.first_lane(builder, builder.fcmp_ordered("==", scores, wanted), centres - 1)
 
     return signature, codegen
