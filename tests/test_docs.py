@@ -95,6 +95,32 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         sys.modules["s3fs"].S3FileSystem.clear_instance_cache()
 
 
+def script_of(page: Path) -> str:
+    """Return the Python blocks of a page, joined."""
+    return "\n\n".join(block.text for block in blocks_of(page) if block.language == "python")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page,
+            id=str(page.relative_to(ROOT)),
+            marks=() if page.name == "README.md" else pytest.mark.slow,
+        )
+        for page in PAGES
+        if "LocalCluster(" in script_of(page)
+    ],
+)
+def test_joined_blocks_are_a_script(page: Path, tmp_path: Path) -> None:
+    # Processes of a cluster import the script anew: what it does must be behind its guard.
+    (tmp_path / "script.py").write_text(script_of(page), encoding="utf-8")
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, f"{page}\n{done.stdout}{done.stderr}"
+    assert "Traceback" not in done.stderr, f"{page}\n{done.stderr}"
+
+
 def typed(block: Block, page: Path) -> Iterator[tuple[str, str]]:
     """Yield what is typed in a block, line by line, each with where it stands."""
     for offset, line in enumerate(block.text.splitlines(), 1):
