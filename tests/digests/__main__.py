@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
+import platform
 import sys
 import time
+
+from numpy._core import _multiarray_umath as numpy_core
 
 from daskcluster.kernels.jit import tile_name
 from tests.digests.digest import Digests, committed, differences, digests_of, message, write
@@ -15,7 +19,16 @@ def main(arguments: list[str] | None = None) -> int:
     words = argparse.ArgumentParser(prog="python -m tests.digests", description=__doc__)
     words.add_argument("--write", action="store_true", help="commit what is found")
     words.add_argument("--only", metavar="NAME", help="fits whose name has this in it")
+    words.add_argument(
+        "--plain",
+        action="store_true",
+        help="with none of what NumPy, BLAS and libm have for the newer CPUs, in a process of its own",
+    )
     wanted = words.parse_args(arguments)
+    if wanted.plain:
+        given = [word for word in arguments or sys.argv[1:] if word != "--plain"]
+        command = [sys.executable, "-m", "tests.digests", *given]
+        os.execve(sys.executable, command, {**os.environ, **plain_environment()})
     names = [name for name in FITS if wanted.only is None or wanted.only in name]
     if not names:
         words.error(f"no fit has {wanted.only!r} in its name; there are: {', '.join(FITS)}")
@@ -23,6 +36,17 @@ def main(arguments: list[str] | None = None) -> int:
     found = {name: digests_of(FITS[name]()) for name in names}
     told = f"{len(found)} fits in {time.perf_counter() - begin:.0f} s on the {tile_name()} tile"
     return _rewrite(found, told) if wanted.write else _compare(found, told)
+
+
+def plain_environment() -> dict[str, str]:
+    """Return what takes from NumPy, BLAS and libm the code that not every CPU of this kind can run."""
+    there = numpy_core.__cpu_features__
+    names = [name for name in numpy_core.__cpu_dispatch__ if there.get(name)]
+    found = {"NPY_DISABLE_CPU_FEATURES": " ".join(names)} if names else {}
+    if platform.machine() == "x86_64":
+        found["OPENBLAS_CORETYPE"] = "Nehalem"
+        found["GLIBC_TUNABLES"] = "glibc.cpu.hwcaps=-AVX,-AVX2,-AVX512F,-AVX512VL,-FMA,-FMA4"
+    return found
 
 
 def _compare(found: Digests, told: str) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +47,18 @@ def test_differences_name_the_fit_and_what_differs() -> None:
     assert "3 of 3 fits on the avx2 tile" in told
     assert "  one: b\n" in told
     assert REWRITE in told
+
+
+def test_plain_is_without_what_only_newer_cpus_have() -> None:
+    told = (
+        "from numpy._core import _multiarray_umath as core\n"
+        "print([name for name in core.__cpu_dispatch__ if core.__cpu_features__.get(name)])"
+    )
+    environment = {**os.environ, **command.plain_environment()}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", told], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout == "[]\n", done.stderr
 
 
 def test_the_command(
