@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.algorithms.minibatch import refuse_bad_batch
+from daskcluster.algorithms.minibatch import is_suspect, refuse_bad_batch
 from daskcluster.chunkwise.backward_euler import BatchAssigner, BatchClusters
 from daskcluster.data.batches import Batches
 from daskcluster.events import Callback, ImplicitStepEnded, StopFit, StopReason, publish
@@ -232,7 +232,7 @@ class ImplicitDescent:
         self._batch = self._batches.next()
         self.n_batches += 1
         found = self._assign(self._batch, centres)
-        if not math.isfinite(found.cost):
+        if is_suspect(found.cost, self._assign.dtype):
             refuse_bad_batch(self._batch, self._batches.row_of, " of those seen so far")
         return found
 

@@ -15,10 +15,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from daskcluster.algorithms.minibatch_journal import Journal
 from daskcluster.algorithms.minibatch_reassign import Reassignment
 from daskcluster.chunkwise.minibatch import Batch, MovingCentres, StepOutcome
-from daskcluster.chunkwise.survey import bad_row_error
+from daskcluster.chunkwise.survey import RANGES, refuse_rows
 from daskcluster.data.batches import Batches
 from daskcluster.events import StopReason
 from daskcluster.models.result import FitResult
@@ -171,7 +173,7 @@ def minibatch(
         while reason is None:
             batch = batches.next()
             outcome = stepper.step(batch)
-            if not math.isfinite(outcome.cost):
+            if is_suspect(outcome.cost, state.centres.dtype):
                 _refuse_bad(batch, batches)
             step += 1
             n_reassigned = reassignment(step, batch, state)
@@ -186,11 +188,14 @@ def minibatch(
     return FitResult(state.centres, step, reason, journal.records)
 
 
+def is_suspect(cost: float, dtype: np.dtype[Any]) -> bool:
+    """Return whether a batch that costs so much may hold a row that is not finite, or out of range."""
+    return not cost < RANGES[dtype][1] ** 2
+
+
 def refuse_bad_batch(batch: Batch, row_of: Callable[[int], int], where: str) -> None:
-    """Raise `InvalidDataError` if a row of `batch` is not finite, naming it."""
-    position, is_nan = batch.find_bad()
-    if position >= 0:
-        raise bad_row_error(row_of(position), is_nan, where)
+    """Raise `InvalidDataError` if a row of `batch` is not finite, naming it, or out of range."""
+    refuse_rows(batch.taken(), row_of, where)
 
 
 def _refuse_bad(batch: Batch, batches: Batches) -> None:

@@ -33,6 +33,8 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, EMStepEnded, StopReason
 
 _LEAST_VARIANCE = 1e-30
+"""Of the mean variance of the features, if that is below one."""
+_LEAST_OF_SINGLE = 1e-36
 
 _SETTLED = (StopReason.CONVERGED, StopReason.TOLERANCE)
 
@@ -171,6 +173,8 @@ class _Run:
         # A feature that varies by no more than the rounding of its numbers is constant.
         resolution = float(np.finfo(rows.dtype).eps) * survey.max_abs.astype(np.float64)
         self._constant = resolution * resolution
+        self._least = _least_variance(survey.mean_variance, rows.dtype)
+        self._floor = max(settings.floor, self._least)
 
     def first(
         self, centres: np.ndarray, variances: np.ndarray | None, weights: np.ndarray | None
@@ -178,7 +182,7 @@ class _Run:
         """Return the state before the first iteration; makes the passes that the variance needs."""
         kind, gaussians = self.settings.covariance_type, Gaussians(centres, np.asarray(1.0))
         if variances is not None:
-            gaussians = Gaussians(centres, np.asarray(np.maximum(variances, _LEAST_VARIANCE)))
+            gaussians = Gaussians(centres, np.asarray(np.maximum(variances, self._least)))
             gaussians = as_kind(gaussians, kind, weights)
             self.passes.search(gaussians)
         else:
@@ -251,10 +255,6 @@ class _Run:
         floor = self._floors(found, gaussians) if kind == "diag" else self._floor
         return updated(found, gaussians, kind=kind, floor=floor)
 
-    @property
-    def _floor(self) -> float:
-        return max(self.settings.floor, _LEAST_VARIANCE)
-
     def _floors(self, found: MixtureStatistics, gaussians: Gaussians) -> np.ndarray:
         """Return the least variance of each feature, (d,)."""
         share = self.settings.floor_share
@@ -262,7 +262,12 @@ class _Run:
             return np.full(gaussians.d, self._floor)
         whole = variances_by_feature(found, gaussians)
         floors = np.where(whole > self._constant, share * whole, self._floor)
-        return np.maximum(floors, _LEAST_VARIANCE)
+        return np.maximum(floors, self._least)
+
+
+def _least_variance(mean: float, dtype: np.dtype[Any]) -> float:
+    least = _LEAST_VARIANCE * (min(mean, 1.0) if mean > 0.0 else 1.0)
+    return max(least, _LEAST_OF_SINGLE) if dtype == np.float32 else least
 
 
 def _free_energy(state: EMState) -> float:

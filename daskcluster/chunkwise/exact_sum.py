@@ -14,12 +14,13 @@ bound known before the pass, so that the loop has no carry and no branch.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from daskcluster.chunkwise.rows import raise_max_abs
+from daskcluster.chunkwise.statistics import SurveyStatistics
 from daskcluster.sparse_rows import Rows, SparseRows
 
 _LEAST_EXPONENT, _MOST_EXPONENT = -900, 1024
@@ -27,6 +28,9 @@ _ROWS_OF_ONE_GRID = 1 << 26
 PROBE_ROWS = 4096
 """The first bound comes from this many first rows: a fact of the dataset, not of its chunks."""
 HEADROOM = 2.0**8
+_NO_RADIUS = 2.0**-28
+_WIDER = 2.0**32
+_OVER = 1.01
 
 
 def grid_shift(max_abs: np.ndarray | float, n_rows: int) -> np.ndarray:
@@ -73,9 +77,33 @@ def _largest_finite(rows: Rows) -> np.ndarray:
     return most
 
 
+def _radius(rows: Rows, origin: np.ndarray, most: np.ndarray) -> float:
+    """Return how far any of the rows can be from `origin`; `most` is their largest |x|."""
+    if isinstance(rows, SparseRows) or len(rows) == 0:
+        return _length(most + np.abs(origin))
+    wide = origin.astype(np.float64)
+    gap = np.maximum(rows.max(axis=0) - wide, wide - rows.min(axis=0))
+    return _length(np.where(np.isfinite(gap), gap, 0.0))
+
+
+@np.errstate(over="ignore")
+def _length(vector: np.ndarray) -> float:
+    return float(np.sqrt((vector * vector).sum()))
+
+
+def _least_spread(scale: Scale) -> float:
+    """Return a guess of the spread of rows that differ by little of what they are away from zero."""
+    radius = _NO_RADIUS * _length(scale.max_abs)
+    return scale.n_rows * radius * radius
+
+
 @dataclass(frozen=True)
 class Scale:
     """How large the addends of a dataset can be, hence the grids of its sums.
+
+    Rows may be far from zero and near to one another. So sums of squared distances are bounded by
+    what all rows together are away from a point among them. Their addends are not negative: a grid that
+    holds the total holds every partial sum.
 
     Attributes
     ----------
@@ -89,6 +117,13 @@ class Scale:
         Rows are float64.
     guessed : bool
         The bounds come from the first rows, with headroom: grids are coarser by that much.
+    origin : ndarray of shape (d,), or None
+        A point among the rows; None: zero.
+    spread : float or None
+        Bound of the sum of |x - origin|^2 over all rows; None: what follows from `max_abs`.
+    weighted_spread, weight : float or None
+        Bounds of the same sum times the weights, and of the sum of the weights; None: what follows from
+        `max_weight`.
     """
 
     n_rows: int
@@ -97,28 +132,72 @@ class Scale:
     weighted: bool
     wide: bool
     guessed: bool = False
+    origin: np.ndarray | None = None
+    spread: float | None = None
+    weighted_spread: float | None = None
+    weight: float | None = None
 
     @classmethod
-    def probe(cls, rows: Rows, n_rows: int, max_weight: float | None) -> Scale:
+    @np.errstate(over="ignore")  # rows out of range are refused by the pass that surveys them
+    def probe(
+        cls, rows: Rows, n_rows: int, max_weight: float | None, origin: np.ndarray | None = None
+    ) -> Scale:
         """Guess from the first rows, with headroom; the first pass confirms or refutes it."""
-        most = _largest_finite(rows)
+        known = _largest_finite(rows)
         # A feature that is zero so far gets the reach of the largest one.
-        most = np.where(most > 0.0, most, most.max(initial=0.0)) * HEADROOM
-        return cls(
+        most = np.where(known > 0.0, known, known.max(initial=0.0)) * HEADROOM
+        scale = cls(
             n_rows,
             np.ldexp(1.0, np.frexp(np.where(most > 0.0, most, 1.0))[1]),
             1.0 if max_weight is None else max_weight,
             max_weight is not None,
             rows.dtype == np.float64,
             guessed=True,
+            origin=origin,
+        )
+        if origin is None:
+            return scale
+        radius = _radius(rows, origin, known) * HEADROOM
+        if radius == 0.0:
+            # First rows that are all the same say nothing of how far apart the others are.
+            far = scale.wide and known.any()
+            return replace(scale, spread=_least_spread(scale) if far else None)
+        return replace(scale, spread=n_rows * radius * radius)
+
+    def covers(self, survey: SurveyStatistics) -> bool:
+        """Return whether all bounds hold; a sum that is too large for its grid is seen to be."""
+        return bool(np.all(survey.max_abs <= self.max_abs)) and self._holds(survey)
+
+    def _holds(self, survey: SurveyStatistics) -> bool:
+        plain, weighted = self.totals
+        return not (survey.spread.value > plain or survey.weighted_spread.value > weighted)
+
+    def wider(self, survey: SurveyStatistics) -> Scale:
+        """Return what to try instead of a guess that does not cover what a pass found."""
+        scale = self.with_max(survey.max_abs)
+        if self._holds(survey):
+            return scale
+        return replace(scale, spread=max(_WIDER * self.totals[0], _least_spread(scale)))
+
+    def after(self, survey: SurveyStatistics) -> Scale:
+        """Return the scale with bounds that a pass has found, at this scale or at one that is wider."""
+        scale = self
+        while not scale._holds(survey):
+            scale = scale.wider(survey)
+        # What the second grid of the survey may have rounded away, of all rows.
+        plain, weighted = (self.n_rows**2 * 2.0**-100 * bound for bound in scale.totals)
+        plain += _OVER * survey.spread.value
+        weighted += _OVER * survey.weighted_spread.value
+        return replace(
+            self.with_max(survey.max_abs),
+            spread=plain,
+            weighted_spread=weighted if self.weighted else plain,
+            weight=_OVER * survey.weight.value if self.weighted else float(self.n_rows),
         )
 
-    def covers(self, max_abs: np.ndarray) -> bool:
-        return bool(np.all(max_abs <= self.max_abs))
-
     def with_max(self, max_abs: np.ndarray) -> Scale:
-        """Return the scale with bounds that are known, not guessed."""
-        return Scale(self.n_rows, max_abs, self.max_weight, self.weighted, self.wide)
+        """Return the scale with bounds of the values that are known, not guessed."""
+        return replace(self, max_abs=max_abs, guessed=False)
 
     @property
     def two_grids(self) -> bool:
@@ -136,21 +215,50 @@ class Scale:
         """M of what the grid of `sums` leaves over, shape (d,)."""
         return residual_shift(self.sums, self.n_rows)
 
-    def distances(self, centres: np.ndarray) -> np.ndarray:
-        """M of weighted squared distances between any row and any of `centres`, a scalar."""
-        reach = self.max_abs + np.abs(centres.astype(np.float64)).max(axis=0, initial=0.0)
-        return grid_shift(float((reach * reach).sum()) * self.max_weight * 1.01, self.n_rows)
-
-    def lengths(self, centres: np.ndarray) -> np.ndarray:
-        """M of weighted distances between any row and any of `centres`, a scalar."""
-        reach = self.max_abs + np.abs(centres.astype(np.float64)).max(axis=0, initial=0.0)
-        most = float(np.sqrt((reach * reach).sum()))
-        return grid_shift(most * self.max_weight * 1.01, self.n_rows)
+    @cached_property
+    def totals(self) -> tuple[float, float]:
+        """Bounds of the sum of |x - origin|^2, without and with the weights."""
+        plain = self.spread
+        if plain is None:
+            plain = self.n_rows * float((self._reach * self._reach).sum())
+        weighted = self.weighted_spread
+        return plain, plain * self.max_weight if weighted is None else weighted
 
     @property
-    def spread(self) -> np.ndarray:
-        """M of weighted squared distances between any two rows, a scalar."""
-        return self.distances(self.max_abs[None, :])
+    def _reach(self) -> np.ndarray:
+        return self.max_abs if self.origin is None else self.max_abs + np.abs(self.origin)
+
+    @property
+    def _weight(self) -> float:
+        return self.n_rows * self.max_weight if self.weight is None else self.weight
+
+    @property
+    def spreads(self) -> np.ndarray:
+        """M of squared distances of all rows to `origin`, without and with the weights, shape (2,)."""
+        return np.array([grid_shift(bound * _OVER, 1) for bound in self.totals])
+
+    def squares(self, centres: np.ndarray, *, weighted: bool = True) -> float:
+        """Return a bound of the sum of squared distances of all rows, each to any of `centres`."""
+        away = centres.astype(np.float64)
+        gap = np.abs(away if self.origin is None else away - self.origin).max(axis=0, initial=0.0)
+        spread, weight = self.totals[int(weighted)], self._weight if weighted else self.n_rows
+        # Minkowski: |x - c| <= |x - o| + |c - o|, and so do the roots of sums of their squares.
+        root = math.sqrt(spread) + math.sqrt(weight) * _length(gap)
+        return _OVER * root * root
+
+    def squares_by_feature(self, centres: np.ndarray, *, weighted: bool = True) -> np.ndarray:
+        """Return bounds of the same sum for every feature by itself, shape (d,)."""
+        reach = self.max_abs + np.abs(centres.astype(np.float64)).max(axis=0, initial=0.0)
+        alone = reach * reach * (self.n_rows * (self.max_weight if weighted else 1.0) * _OVER)
+        return np.minimum(alone, self.squares(centres, weighted=weighted))
+
+    def distances(self, centres: np.ndarray) -> np.ndarray:
+        """M of weighted squared distances, of every row to one of `centres`, a scalar."""
+        return grid_shift(self.squares(centres), 1)
+
+    def lengths(self, centres: np.ndarray) -> np.ndarray:
+        """M of weighted distances, of every row to one of `centres`, a scalar."""
+        return grid_shift(math.sqrt(self._weight * self.squares(centres)) * _OVER, 1)
 
     @property
     def weights(self) -> np.ndarray:

@@ -184,8 +184,7 @@ class _Prepared:
 
 def _prepare(params: FeatureParams) -> _Prepared:
     scale = params.scale
-    reach = scale.max_abs + np.abs(params.origin)
-    shift = grid_shift(reach * reach * 1.01 * scale.max_weight, scale.n_rows)
+    shift = grid_shift(scale.squares_by_feature(params.origin[None, :]), 1)
     grids = Grids.of(scale)
     return _Prepared(params.origin, scale, grids, (shift, residual_shift(shift, scale.n_rows)))
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
-from daskcluster.chunkwise.rows import csr, find_bad
+from daskcluster.chunkwise.rows import csr
 from daskcluster.kernels import minibatch, minibatch_sparse, sparse_search, tile
 from daskcluster.kernels.by_label import group_by_label
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
@@ -60,12 +60,12 @@ class Batch:
         """Return the weights of the rows of the batch, float64 (b,)."""
         return np.ones(len(self)) if self.weights is None else self.weights[self.listed]
 
-    def find_bad(self) -> tuple[int, bool]:
-        """Return the first position with NaN or infinity (-1 if there is none), and whether it is NaN."""
+    def taken(self) -> Rows:
+        """Return the rows of the batch, in the dtype in which they are computed."""
         taken = self.rows[self.listed]
         dtype = compute_dtype(taken.dtype)
         rows = taken.astype(dtype) if taken.dtype != dtype else taken
-        return find_bad(rows if isinstance(rows, SparseRows) else np.ascontiguousarray(rows))
+        return rows if isinstance(rows, SparseRows) else np.ascontiguousarray(rows)
 
 
 def _fits(rows: Rows, dtype: np.dtype[Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,21 +31,23 @@ class MixtureGrids:
     @classmethod
     def of(cls, scale: Scale, gaussians: Gaussians, *, rooted: bool) -> MixtureGrids:
         """Return grids that hold whatever rows within `scale` may add."""
-        n, weight = scale.n_rows, scale.max_weight
-        reach = scale.max_abs + np.abs(gaussians.means.astype(np.float64)).max(axis=0)
-        by_feature = reach * reach * _SLACK
-        farthest = float(by_feature.sum())
+        n, weight = scale.n_rows, scale.max_weight * scale.n_rows
+        means, steepest = gaussians.means, gaussians.steepest
         most = float(np.abs(gaussians.costs.add).max())
-        cost = float((by_feature * gaussians.steepest).sum()) + most
-        bound = cost * max(1.0, gaussians.sharpness) + float(log(gaussians.k + 1.0)) + 1.0
-        seconds = grid_shift(by_feature * weight, n) if gaussians.by_feature else np.empty(0)
-        totals = np.array([scale.weights, grid_shift(farthest * weight, n)])
+        by_feature = _SLACK * scale.squares_by_feature(means)
+        cost = float((by_feature * steepest).sum()) + weight * most
+        # Of log-sums; or of costs, where a pass learns nothing: its variance is one.
+        bound = cost * 2.0 * gaussians.sharpness + weight * (float(log(gaussians.k + 1.0)) + 1.0)
+        seconds = grid_shift(by_feature, 1) if gaussians.by_feature else np.empty(0)
+        totals = np.array([scale.weights, grid_shift(_SLACK * scale.squares(means), 1)])
         moments = MomentGrids(_both(scale.sums, n), _both(seconds, n), _both(totals, n))
-        shift = grid_shift(bound * weight, n)
+        shift = grid_shift(bound, 1)
+        plain = _SLACK * scale.squares_by_feature(means, weighted=False)
+        keys = float((plain * steepest).sum()) + n * most
         return cls(
             moments,
             (float(shift), float(residual_shift(shift, n))),
-            float(grid_shift(np.sqrt(cost) if rooted else cost, n)),
+            float(grid_shift(math.sqrt(n * keys) if rooted else keys, 1)),
         )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,9 +12,16 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Scale, grid_shift, residual_shift
 from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.rows import find_bad
+from daskcluster.chunkwise.rows import raise_max_abs
 from daskcluster.chunkwise.statistics import SurveyStatistics
 from daskcluster.errors import InvalidDataError
+from daskcluster.sparse_rows import Rows
+
+RANGES = {
+    np.dtype(np.float32): (1e-16, 1e16),
+    np.dtype(np.float64): (1e-120, 1e120),
+}
+"""Between which bounds the largest value of a dataset may be, in magnitude."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +52,7 @@ class _Prepared:
 
 def _prepare(params: SurveyParams) -> _Prepared:
     scale, n = params.scale, params.scale.n_rows
-    reach = scale.max_abs + np.abs(params.origin.astype(np.float64))
-    spread = grid_shift(float((reach * reach).sum()) * 1.01, n)
-    weighted = scale.distances(params.origin[None, :])
-    first = np.array([spread, weighted, scale.weights], np.float64)
+    first = np.array([*scale.spreads, scale.weights], np.float64)
     return _Prepared(
         params,
         PreparedCentres(params.origin[None, :]),
@@ -83,11 +89,63 @@ def bad_row_error(row: int, is_nan: bool, where: str = "") -> InvalidDataError:
     )
 
 
-def refuse_bad(block: Chunk) -> None:
-    """Raise `InvalidDataError` if a row of `block` is not finite; costs one look at its bytes."""
-    bad, is_nan = find_bad(block.rows)
+def refuse_rows(rows: Rows, name: Callable[[int], int], where: str = "") -> None:
+    """Raise `InvalidDataError` if a row is not finite or out of range; costs one look at their bytes.
+
+    Parameters
+    ----------
+    rows : Rows
+    name : callable
+        Position of a row -> what errors call it.
+    where : str
+        What errors say of the place of a row that is not finite.
+    """
+    most = np.zeros(rows.shape[1])
+    bad, is_nan = raise_max_abs(rows, most)
     if bad >= 0:
-        raise bad_row_error(block.start + bad, is_nan)
+        raise bad_row_error(name(bad), is_nan, where)
+    refuse_large(most, rows.dtype)
+
+
+def refuse_bad(block: Chunk) -> None:
+    """Raise `InvalidDataError` if a row of `block` is not finite or out of range."""
+    refuse_rows(block.rows, lambda bad: block.start + bad)
+
+
+def refuse_large(max_abs: np.ndarray, dtype: np.dtype[Any], what: str = "Input X") -> None:
+    """Raise `InvalidDataError` if a value is so large that squares, or sums of them, would overflow.
+
+    Parameters
+    ----------
+    max_abs : ndarray of shape (d,)
+        Largest absolute value of every feature.
+    dtype : dtype
+        In which rows are computed.
+    what : str
+        Whose values these are.
+    """
+    largest, (_, most) = float(max_abs.max(initial=0.0)), RANGES[dtype]
+    if largest > most:
+        raise InvalidDataError(
+            f"{what} contains a value of magnitude {largest:.3g}, in feature {int(max_abs.argmax())}; in "
+            f"{dtype} it should be <= {most:g}, for squared distances overflow. Mark missing values as "
+            f"such and remove or impute them; or divide all rows by a power of two{_wider(dtype)}."
+        )
+
+
+def refuse_small(max_abs: np.ndarray, dtype: np.dtype[Any]) -> None:
+    """Raise `InvalidDataError` if all values are so small that squares would vanish; all may be zero."""
+    largest, (least, _) = float(max_abs.max(initial=0.0)), RANGES[dtype]
+    if 0.0 < largest < least:
+        raise InvalidDataError(
+            f"Input X contains no value larger than {largest:.3g} in magnitude; in {dtype} the largest "
+            f"should be >= {least:g}, for squared distances underflow. Multiply all rows by a power of "
+            f"two{_wider(dtype)}."
+        )
+
+
+def _wider(dtype: np.dtype[Any]) -> str:
+    return ", or convert them to float64" if dtype == np.float32 else ""
 
 
 SURVEY = Reduction(

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.rows import find_bad
-from daskcluster.chunkwise.survey import bad_row_error
+from daskcluster.chunkwise.survey import refuse_rows
 from daskcluster.coresets.forgetting import Forgetting
 from daskcluster.errors import InvalidDataError
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
@@ -60,10 +59,8 @@ class StreamRows:
         return np.asarray(left if self.weights is None else left * self.weights)
 
     def refuse_bad(self, first: int = 0) -> None:
-        """Raise if a row is not finite; `first` is what the error calls the first row."""
-        bad, is_nan = find_bad(self.rows)
-        if bad >= 0:
-            raise bad_row_error(first + bad, is_nan)
+        """Raise if a row is not finite or out of range; `first` is what errors call the first row."""
+        refuse_rows(self.rows, lambda bad: first + bad)
 
 
 def _copy(values: np.ndarray | None) -> np.ndarray | None:

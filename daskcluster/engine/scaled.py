@@ -18,7 +18,13 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.exact_sum import PROBE_ROWS, Scale
 from daskcluster.chunkwise.reduction import Reduction
 from daskcluster.chunkwise.statistics import SurveyStatistics
-from daskcluster.chunkwise.survey import SURVEY, SurveyParams, bad_row_error
+from daskcluster.chunkwise.survey import (
+    SURVEY,
+    SurveyParams,
+    bad_row_error,
+    refuse_large,
+    refuse_small,
+)
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.legs import Legs
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
@@ -56,7 +62,7 @@ class ScaledPlacement:
         probe = [block for chunk in dataset.chunks(first) for block in chunk.blocks(unit=unit)]
         rows = join_rows([block.rows for block in probe])
         self.origin = _origin(rows)
-        self.scale = Scale.probe(rows, dataset.n_rows, _largest(dataset.weights))
+        self.scale = Scale.probe(rows, dataset.n_rows, _largest(dataset.weights), self.origin)
         self.used = self.scale
 
     @property
@@ -74,7 +80,7 @@ class ScaledPlacement:
     def remember(self, survey: SurveyStatistics) -> None:
         """Take what an earlier first pass over the same rows learnt, in place of a first pass."""
         self.origin = survey.origin
-        self.survey, self.scale = survey, self.scale.with_max(survey.max_abs)
+        self.survey, self.scale = survey, self.scale.after(survey)
         self.used = self.scale
 
     def reduce(self, reduction: Reduction, params: Callable[[Scale], Any]) -> Any:
@@ -101,11 +107,12 @@ class ScaledPlacement:
                 survey, statistics = self.run(both, (wanted, params(self.scale)))
             self.used = self.scale
             self._refuse_bad(survey)
-            covered = self.scale.covers(survey.max_abs)
-            self.scale = self.scale.with_max(survey.max_abs)
-            if covered:
-                self.survey = survey
+            refuse_large(survey.max_abs, self.dtype)
+            refuse_small(survey.max_abs, self.dtype)
+            if self.scale.covers(survey):
+                self.survey, self.scale = survey, self.scale.after(survey)
                 return statistics
+            self.scale = self.scale.wider(survey)
 
     def _refuse_bad(self, survey: SurveyStatistics) -> None:
         if survey.bad_row < 0:

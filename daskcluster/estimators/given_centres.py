@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.chunkwise.survey import refuse_large
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.models.persist import load_document
 from daskcluster.parameters.shared import METHODS
@@ -34,6 +35,7 @@ def checked_centres(init: Any, n_clusters: int, dataset: Dataset, dtype: Any) ->
         raise InvalidParameterError(
             "The initial centers contain NaN or infinity; they must be finite."
         )
+    refuse_large(np.abs(centres).max(axis=0), centres.dtype, "The array of initial centers")
     return centres
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunk import compute_dtype
+from daskcluster.chunkwise.survey import refuse_large
 from daskcluster.coresets.quality import true_costs
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.choose import choose_engine
@@ -114,4 +115,5 @@ def _checked(centres: Any, dataset: Dataset, what: str) -> np.ndarray:
         raise InvalidDataError(
             f"{what} of shape {wanted.shape} should be of shape (k, {dataset.n_features})."
         )
+    refuse_large(np.abs(wanted).max(axis=0, initial=0.0), wanted.dtype, f"The array of {what}")
     return wanted

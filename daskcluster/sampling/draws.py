@@ -15,12 +15,14 @@ import numpy as np
 from daskcluster.chunkwise.draws import DRAWS, RANKS, Candidates, DrawParams
 from daskcluster.elementary import log1p
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidDataError
 from daskcluster.randomness import Key
 from daskcluster.sampling.moments import Moments
 from daskcluster.sparse_rows import Rows, take_rows
 
 _SPREAD_ERROR = 1.001
 """phi is known before the pass up to rounding; the pass is repeated if it was wrong by this factor."""
+_MOST_PASSES = 16
 
 
 @dataclass(frozen=True)
@@ -76,20 +78,22 @@ def draw_about(
     than m arrivals in time (one in a billion), or weights under which rounding spoils phi.
     """
     spread = moments.spread_about(point.astype(np.float64))
-    while True:
+    for _ in range(_MOST_PASSES):
         params = _params(rows, point, moments.weight, spread, size, key)
         found: Candidates = rows.run(DRAWS, params)
         true = found.spread.value
-        if not (spread <= _SPREAD_ERROR * true and true <= _SPREAD_ERROR * spread):
-            spread = true
-            continue
-        draws = _first_arrivals(found, params, size)
-        if draws is not None:
-            total = params.offset * moments.weight + params.slope * true
-            return replace(draws, rates=draws.rates / total)
-        # The rows of arrivals do not depend on their times: to start again introduces no bias.
+        if spread <= _SPREAD_ERROR * true and true <= _SPREAD_ERROR * spread:
+            draws = _first_arrivals(found, params, size)
+            if draws is not None:
+                total = params.offset * moments.weight + params.slope * true
+                return replace(draws, rates=draws.rates / total)
+            # The rows of arrivals do not depend on their times: to start again introduces no bias.
+            key = replace(key, iteration=key.iteration + 1)
         spread = true
-        key = replace(key, iteration=key.iteration + 1)
+    raise InvalidDataError(
+        f"{size} rows could not be drawn in {_MOST_PASSES} passes: the sum of their squared distances, "
+        f"{spread!r}, changes from pass to pass; the rows must not change while they are read."
+    )
 
 
 def _params(

@@ -115,6 +115,7 @@ def _round(
 ) -> RoundStatistics:
     n_rows = rows.placement.dataset.n_rows
     found: RoundStatistics
+    first = dense_rows(candidates[:1])  # no row costs more than with this one alone
     if known == 0:
         found = rows.reduce(
             FIRST_ROUND,
@@ -123,7 +124,7 @@ def _round(
                 0,
                 key,
                 most,
-                float(scale.spread),
+                float(scale.distances(first)),
                 float(scale.weights),
                 n_rows,
                 rows.unit,
@@ -139,7 +140,7 @@ def _round(
             known,
             key,
             most,
-            float(scale.spread),
+            float(scale.distances(first)),
             float(scale.weights),
             n_rows,
             rows.unit,

@@ -2,18 +2,26 @@
 
 Several candidates are drawn by D^2 sampling at every step and the one that lowers the potential most
 is kept. Masses are rounded to a grid, so that prefix sums over rows are exact and the draw
-depends on the seed alone: not on chunks, threads or workers.
+depends on the seed alone: not on chunks, threads or workers. The grid follows the potential down, so
+that a row far from all others does not make their distances round to nothing.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from daskcluster.chunkwise.exact_sum import grid_shift
 from daskcluster.chunkwise.seeding import POTENTIALS, Pick, PotentialParams, Potentials
 from daskcluster.elementary import log
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.randomness import Key
 from daskcluster.seeding.uniform import draw_rows, fill_centres, take_centres
+
+_OVER = 1.01
+_MANY, _MOST_REFINED = 2.0**10, 2
+"""A potential that rounding may have spoilt is measured again on a finer grid, so often at most."""
 
 
 def kmeans_plusplus(
@@ -38,61 +46,90 @@ def kmeans_plusplus(
     Notes
     -----
     Cost: one pass per centre with (1 + n_local_trials) distances a row, and a survey if no pass
-    has been made yet; 8 bytes of state a row. Out of core, k-means|| needs six passes instead.
+    has been made yet; at most two passes more after a step that leaves next to nothing, as of duplicates.
+    8 bytes of state a row. Out of core, k-means|| needs six passes instead.
     """
     trials = n_local_trials or 2 + int(log(max(1, n_clusters)))
     rows.placement.drop_state(POTENTIALS.name)  # which is of a restart before this one
     rows.known()
-    shift = float(rows.scale.spread)
-    dataset = rows.placement.dataset
-    indices = [int(draw_rows(dataset, 1, Key(seed, "first centre"))[0])]
+    indices = [int(draw_rows(rows.placement.dataset, 1, Key(seed, "first centre"))[0])]
     centres = take_centres(rows, np.array(indices))
-    masses = _potentials(rows, PotentialParams(centres, centres[:1], shift, rows.unit))
-    chosen = 0
+    masses, chosen = _measured(rows, centres, centres, rows.scale.squares(centres)), 0
     for step in range(1, n_clusters):
-        starts, parts = masses.ordered()
-        drawn = _draw(
-            rows, centres, shift, starts, parts[:, chosen], trials, Key(seed, "D^2", step)
-        )
+        for _ in range(_MOST_REFINED):
+            if masses.total(chosen) > _MANY * masses.lost:
+                break
+            masses, chosen = _measured(rows, centres, centres[-1:], masses.lost), 0
+        drawn = _draw(rows, centres, masses, chosen, trials, Key(seed, "D^2", step))
         if not drawn:
             return fill_centres(rows, centres, np.array(indices), n_clusters, seed)
         candidates = np.array([row for _, row in drawn])
-        masses = _potentials(rows, PotentialParams(centres, candidates, shift, rows.unit))
-        _, parts = masses.ordered()
-        chosen = int(np.argmin(parts.sum(axis=0)))
+        bound = _OVER * masses.total(chosen) + masses.lost
+        masses = _measured(rows, centres, candidates, bound)
+        chosen = int(np.argmin(masses.parts.sum(axis=0)))
         indices.append(drawn[chosen][0])
         centres = np.concatenate([centres, candidates[chosen : chosen + 1]])
     return centres, np.array(indices)
 
 
-def _potentials(rows: ScaledPlacement, params: PotentialParams) -> Potentials:
+@dataclass(frozen=True)
+class _Masses:
+    """What rows cost with each of some candidates beside the centres.
+
+    Attributes
+    ----------
+    shift : float
+        M of the grid of the masses.
+    lost : float
+        Bound of what rounding to the grid took from all masses together.
+    starts : ndarray of shape (c,), int64
+    parts : ndarray of shape (c, t)
+        Potential of every candidate over the rows from each start to the next.
+    """
+
+    shift: float
+    lost: float
+    starts: np.ndarray
+    parts: np.ndarray
+
+    def total(self, chosen: int) -> float:
+        return float(self.parts[:, chosen].sum())
+
+
+def _measured(
+    rows: ScaledPlacement, centres: np.ndarray, candidates: np.ndarray, bound: float
+) -> _Masses:
+    """Return the masses of all rows, which `bound` is not less than together."""
+    shift = float(grid_shift(bound, 1))
+    params = PotentialParams(centres, candidates, shift, rows.unit)
     found: Potentials = rows.placement.map_state(POTENTIALS, params)
-    return found
+    lost = rows.placement.dataset.n_rows * shift * 2.0**-53
+    return _Masses(shift, lost, *found.ordered())
 
 
 def _draw(
     rows: ScaledPlacement,
     centres: np.ndarray,
-    shift: float,
-    starts: np.ndarray,
-    masses: np.ndarray,
+    found: _Masses,
+    chosen: int,
     trials: int,
     key: Key,
 ) -> list[tuple[int, np.ndarray]]:
     """Draw rows in proportion to their masses: inverse CDF over exact prefix sums."""
+    starts, masses = found.starts, found.parts[:, chosen]
     edges = np.cumsum(masses)
     if edges[-1] <= 0.0:
         return []
-    params = PotentialParams(centres, centres[:0], shift, rows.unit)
+    params = PotentialParams(centres, centres[:0], found.shift, rows.unit)
     stops = np.append(starts[1:], rows.placement.dataset.n_rows)
     targets = key.generator().random(trials) * edges[-1]
     homes = np.searchsorted(edges, targets, side="right").clip(0, np.flatnonzero(masses > 0.0)[-1])
-    found: dict[int, tuple[int, np.ndarray]] = {}
+    picked: dict[int, tuple[int, np.ndarray]] = {}
     for home in np.unique(homes):
         which = np.flatnonzero(homes == home)
         before = edges[home] - masses[home]
         inside = tuple(float(target) for target in targets[which] - before)
         pick = Pick(int(starts[home]), int(stops[home]), inside)
         picks = rows.placement.state_of(POTENTIALS, params, int(starts[home]), pick)
-        found.update(zip(which.tolist(), picks, strict=True))
-    return [found[trial] for trial in range(trials)]
+        picked.update(zip(which.tolist(), picks, strict=True))
+    return [picked[trial] for trial in range(trials)]

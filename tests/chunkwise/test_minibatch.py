@@ -7,6 +7,7 @@ import pytest
 
 from daskcluster.chunkwise import minibatch
 from daskcluster.chunkwise.minibatch import Batch, MiniBatchStepper, MovingCentres
+from daskcluster.chunkwise.rows import find_bad
 from daskcluster.sparse_rows import SparseRows
 from tests.laws.data import CASES, case
 from tests.reference.minibatch import run
@@ -132,5 +133,5 @@ def test_rows_that_are_not_finite_are_found():
         state = MovingCentres.start(np.ones((2, 3), np.float32))
         batch = Batch(rows, np.array([3, 12, 7]))
         assert not np.isfinite(MiniBatchStepper(state).step(batch).cost)
-        assert batch.find_bad() == (1, True)
-        assert Batch(rows, np.array([3, 5])).find_bad() == (-1, False)
+        assert find_bad(batch.taken()) == (1, True)
+        assert find_bad(Batch(rows, np.array([3, 5])).taken()) == (-1, False)
