@@ -8,6 +8,7 @@ kernel sources, numba and llvmlite stay the same.
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from numba.core.caching import (
     UserProvidedCacheLocator,
     UserWideCacheLocator,
 )
+
+from daskcluster.kernels.features import GRANTED
 
 _CONFIG: Any = numba.config
 
@@ -44,9 +47,16 @@ def _digest_of(path: str) -> bytes:
 
 
 class _Stamped:
-    """Of a kernel: `STAMP`, and the contents of its own file, which may lie elsewhere."""
+    """Of a kernel: `STAMP`, and the contents of its own file, which may lie elsewhere.
+
+    What has features granted lies in a folder for these: machines without them never load it.
+    """
 
     _py_file: str
+
+    def get_cache_path(self) -> str:
+        folder: str = super().get_cache_path()  # type: ignore[misc]
+        return os.path.join(folder, GRANTED) if GRANTED else folder
 
     def get_source_stamp(self) -> tuple[int, bytes]:
         return STAMP, _digest_of(self._py_file)

@@ -7,11 +7,14 @@ here is exact about rounding: no flag lets LLVM reorder or fuse.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+
+from daskcluster.kernels.features import GRANTED, TILE_FEATURES
 
 I32 = ir.IntType(32)
 I64 = ir.IntType(64)
@@ -20,9 +23,63 @@ F64 = ir.DoubleType()
 _ELEMENTS = {types.float32: ir.FloatType(), types.float64: F64, types.int32: I32}
 
 
-def vector_intrinsic(typing: Callable[..., Any]) -> Any:
-    """Make an intrinsic that is asked with literal arguments first."""
-    return intrinsic(prefer_literal=True)(typing)
+class _Apart(ir.Function):
+    """A function that stays one.
+
+    On x86 it is compiled for the features that tiles want, of no particular CPU: what LLVM knows of
+    some makes it load so many centres ahead that sums have to leave their registers.
+    """
+
+    def descr_prototype(self, buf: list[str]) -> None:
+        super().descr_prototype(buf)
+        if TILE_FEATURES:
+            wanted = f'"target-cpu"="generic" "target-features"="{TILE_FEATURES}"'
+            buf[-1] = f"{buf[-1].rstrip()} {wanted}\n"
+
+
+def vector_intrinsic(typing: Callable[..., Any], *, apart: bool = False) -> Any:
+    """Make an intrinsic that is asked with literal arguments first.
+
+    Its arrays are good for `pointer` alone. With `apart`, or where `GRANTED` names features, its code
+    stands in a function of its own.
+    """
+
+    @wraps(typing)
+    def typed(*asked: Any) -> Any:
+        found = typing(*asked)
+        if found is None or not (apart or GRANTED):
+            return found
+        signature, codegen = found
+        return signature, partial(_call_apart, codegen)
+
+    return intrinsic(prefer_literal=True)(typed)
+
+
+def tile_intrinsic(typing: Callable[..., Any]) -> Any:
+    """Make a vector intrinsic that stands apart: inside a kernel, sums of a tile lose their registers."""
+    return vector_intrinsic(typing, apart=True)
+
+
+def _call_apart(
+    codegen: Callable[..., Any], context: Any, builder: Any, sig: Any, args: Any
+) -> Any:
+    """Emit what `codegen` emits in a function of its own, and a call of it."""
+    # Of an array, where its data begin: to pass all that an array has takes longer than a small tile.
+    passed = [
+        _data(context, builder, kind, value) if isinstance(kind, types.Array) else value
+        for kind, value in zip(sig.args, args, strict=True)
+    ]
+    nothing = sig.return_type == types.void
+    result = ir.VoidType() if nothing else context.get_value_type(sig.return_type)
+    kind = ir.FunctionType(result, [value.type for value in passed])
+    function = _Apart(builder.module, kind, builder.module.get_unique_name("apart"))
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    inside = ir.IRBuilder(function.append_basic_block())
+    found = codegen(context, inside, sig, function.args)
+    inside.ret_void() if nothing else inside.ret(found)
+    called = builder.call(function, passed)
+    return context.get_dummy_value() if nothing else called
 
 
 def element(array: Any) -> Any:
@@ -37,8 +94,13 @@ def bits(kind: Any) -> int:
 
 def pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> Any:
     """Address of element `offset` of a contiguous array."""
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.gep(data, [offset])
+    return builder.gep(_data(context, builder, array_type, array), [offset])
+
+
+def _data(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
+    if isinstance(array.type, ir.PointerType):  # passed to a function of its own, see `_call_apart`
+        return array
+    return context.make_array(array_type)(context, builder, array).data
 
 
 def step(builder: Any, pointer: Any, offset: Any) -> Any:

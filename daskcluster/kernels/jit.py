@@ -14,14 +14,13 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import numba
-from llvmlite import binding
 from numba import njit
 from numba.core import event
 
 from daskcluster.errors import InvalidParameterError
 from daskcluster.kernels.cache import STAMP, stamped
 from daskcluster.kernels.compiling import announce
+from daskcluster.kernels.features import GRANTED, WANTED, cpu_features
 
 __all__ = ["STAMP", "compilations", "cpu_features", "kernel", "tile_name"]
 
@@ -30,8 +29,6 @@ OVERRIDE = "DASKCLUSTER_TILE"
 
 TILES = ("avx512", "avx2", "neon", "portable")
 
-
-_CONFIG: Any = numba.config
 
 _KERNELS: list[Any] = []
 
@@ -96,20 +93,6 @@ def compilations() -> tuple[int, int]:
     return hits, sum(sum(stat.cache_misses.values()) for stat in stats)
 
 
-def cpu_features() -> frozenset[str]:
-    """Return the names of the CPU features that code is compiled for.
-
-    NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are honoured: with either set, only the features named
-    there count, since nothing else is known of that CPU.
-    """
-    if _CONFIG.CPU_FEATURES is not None:
-        parts = str(_CONFIG.CPU_FEATURES).split(",")
-        return frozenset(part[1:] for part in parts if part.startswith("+"))
-    if _CONFIG.CPU_NAME is not None:
-        return frozenset()
-    return frozenset(name for name, there in binding.get_host_cpu_features().items() if there)
-
-
 @cache
 def tile_name() -> str:
     """Return the tile to use: the override, or the widest that the CPU has.
@@ -127,11 +110,10 @@ def tile_name() -> str:
                 f"{OVERRIDE}={forced!r} should be one of {known}; unset it to let the CPU decide."
             )
         return forced
-    features = cpu_features()
-    if {"avx512f", "avx512vl", "avx512dq"} <= features:
-        return "avx512"
-    if {"avx2", "fma"} <= features:
-        return "avx2"
+    features = cpu_features() | {part[1:] for part in GRANTED.split(",")}
+    for name, wanted in WANTED.items():
+        if features.issuperset(wanted):
+            return name
     if "neon" in features or platform.machine().lower() in {"arm64", "aarch64"}:
         return "neon"
     return "portable"

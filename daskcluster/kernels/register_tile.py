@@ -97,7 +97,7 @@ def broadcast(builder: Any, place: Any, lanes: int, align: int) -> Any:
     return emit.splat(builder, builder.load(place, align=align), lanes)
 
 
-@emit.vector_intrinsic
+@emit.tile_intrinsic
 def score_tile(
     typingctx: Any,
     block: Any,
@@ -148,7 +148,7 @@ def score_tile(
     return signature, codegen
 
 
-@emit.vector_intrinsic
+@emit.tile_intrinsic
 def score_tile_ahead(
     typingctx: Any,
     block: Any,
@@ -253,7 +253,7 @@ def _store(builder: Any, values: list[list[Any]], target: Any, tile: TileShape, 
             emit.store(builder, values[r][v], place, tile.width * align)
 
 
-@emit.vector_intrinsic
+@emit.tile_intrinsic
 def difference_tile(
     typingctx: Any,
     block: Any,
@@ -309,7 +309,7 @@ def difference_tile(
     return signature, codegen
 
 
-@emit.vector_intrinsic
+@emit.tile_intrinsic
 def all_scores_tile(
     typingctx: Any,
     block: Any,

@@ -15,7 +15,8 @@ import pytest
 
 import daskcluster
 from daskcluster.errors import InvalidParameterError
-from daskcluster.kernels import jit
+from daskcluster.kernels import cache, jit
+from daskcluster.kernels import features as features_module
 from daskcluster.kernels.compiling import watched
 
 PROGRAM = """
@@ -97,8 +98,8 @@ def test_other_tiles_give_the_same_bits(
     assert digest == here[1]
 
 
-def test_a_plain_cpu_gets_the_portable_tile(cache_folder: Path) -> None:
-    tile, *_ = run(NUMBA_CACHE_DIR=str(cache_folder), NUMBA_CPU_NAME="generic")
+def test_a_cpu_of_which_nothing_is_known_gets_the_portable_tile(cache_folder: Path) -> None:
+    tile, *_ = run(NUMBA_CACHE_DIR=str(cache_folder), NUMBA_CPU_NAME="nehalem")
     assert tile == "portable"
 
 
@@ -113,6 +114,49 @@ def test_a_target_without_fma_gives_the_same_bits(here: list[str], cache_folder:
     tile, digest, *_ = run(NUMBA_CACHE_DIR=str(cache_folder), **plain)
     assert tile == "portable"
     assert digest == here[1]
+
+
+def test_code_for_a_plain_cpu_has_the_tile_of_this_one(here: list[str], cache_folder: Path) -> None:
+    if here[0] == "portable":
+        pytest.skip("this CPU has no register tile")
+    tile, digest, *_ = run(NUMBA_CACHE_DIR=str(cache_folder), NUMBA_CPU_NAME="generic")
+    assert (tile, digest) == (here[0], here[1])
+
+
+@pytest.mark.parametrize(
+    ("cpu", "features", "there", "granted"),
+    [
+        ("generic", "", {"avx2", "fma", "avx512f", "avx512vl", "avx512dq"}, "avx512"),
+        ("x86-64-v2", None, {"avx2", "fma", "avx512f"}, "avx2"),
+        ("generic", "", {"avx2"}, ""),
+        ("generic", "+avx", {"avx2", "fma"}, ""),
+        (None, None, {"avx2", "fma"}, ""),
+    ],
+)
+def test_intrinsics_may_use_what_a_plain_cpu_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+    cpu: str | None,
+    features: str | None,
+    there: set[str],
+    granted: str,
+) -> None:
+    host = dict.fromkeys(there, True)
+    monkeypatch.setattr(features_module._CONFIG, "CPU_NAME", cpu)
+    monkeypatch.setattr(features_module._CONFIG, "CPU_FEATURES", features)
+    monkeypatch.setattr(features_module.binding, "get_host_cpu_features", lambda: host)
+    wanted = ",".join(f"+{name}" for name in features_module.WANTED.get(granted, ()))
+    assert features_module._granted() == wanted
+
+
+def test_machines_that_run_other_code_share_no_kernel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cache._CONFIG, "CACHE_DIR", str(tmp_path))
+    places = set()
+    for granted in ("", "+avx2,+fma", "+avx512f,+avx512vl,+avx512dq"):
+        monkeypatch.setattr(cache, "GRANTED", granted)
+        places.add(cache.GivenFolder(run, __file__).get_cache_path())
+    assert len(places) == 3
 
 
 def test_unknown_tile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +216,7 @@ def test_a_kernel_is_compiled_anew_when_one_that_it_calls_is_edited(tmp_path: Pa
     package = tmp_path / "daskcluster"
     (package / "kernels").mkdir(parents=True)
     own = Path(daskcluster.__file__).parent
-    kernels = ("__init__", "cache", "compiling", "jit")
+    kernels = ("__init__", "cache", "compiling", "features", "jit")
     for name in ("errors.py", *(f"kernels/{module}.py" for module in kernels)):
         shutil.copyfile(own / name, package / name)
     (package / "__init__.py").touch()
@@ -195,7 +239,7 @@ def test_a_kernel_is_compiled_anew_when_one_that_it_calls_is_edited(tmp_path: Pa
 def test_watchers_hear_of_kernels_that_are_compiled_not_of_those_that_are_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jit.numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(cache._CONFIG, "CACHE_DIR", str(tmp_path))
     heard: list[int] = []
 
     def plus_one(x):  # type: ignore[no-untyped-def]

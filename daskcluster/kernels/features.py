@@ -1,0 +1,54 @@
+"""What the CPU can do, and what code is compiled for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numba
+from llvmlite import binding
+
+_CONFIG: Any = numba.config
+
+WANTED = {"avx512": ("avx512f", "avx512vl", "avx512dq"), "avx2": ("avx2", "fma")}
+"""Features that the tiles for x86 want, the widest first."""
+
+_PLAIN = {"generic", "x86-64", "x86-64-v2"}
+
+
+def _of_host() -> frozenset[str]:
+    return frozenset(name for name, there in binding.get_host_cpu_features().items() if there)
+
+
+def cpu_features() -> frozenset[str]:
+    """Return the names of the CPU features that code is compiled for.
+
+    NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are honoured: with either set, only the features named
+    there count, since nothing else is known of that CPU; see `GRANTED` for one that is plain.
+    """
+    if _CONFIG.CPU_FEATURES is not None:
+        parts = str(_CONFIG.CPU_FEATURES).split(",")
+        return frozenset(part[1:] for part in parts if part.startswith("+"))
+    return frozenset() if _CONFIG.CPU_NAME is not None else _of_host()
+
+
+def _widest(features: Iterable[str]) -> str:
+    """Return what the widest tile for x86 wants of these features, as LLVM writes it."""
+    for wanted in WANTED.values():
+        if set(wanted).issubset(features):
+            return ",".join(f"+{name}" for name in wanted)
+    return ""
+
+
+def _granted() -> str:
+    plain = _CONFIG.CPU_NAME in _PLAIN and not _CONFIG.CPU_FEATURES
+    return _widest(_of_host()) if plain else ""
+
+
+GRANTED = _granted()
+"""Features of this CPU that intrinsics are compiled for, although all else is compiled for a plain x86.
+
+With NUMBA_CPU_NAME=generic unlike machines share a folder of kernels; each runs the tile that suits it."""
+
+TILE_FEATURES = GRANTED or _widest(cpu_features())
+"""Features that tiles are compiled for, on x86."""
