@@ -62,6 +62,9 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     init : {"afk-mc2", "k-means++", "k-means||", "random", "auto"}, array, callable, estimator or URL
         First means; a fitted estimator or the URL of a saved model is a warm start. Of another mixture
         (or of scikit-learn's) variances and weights are taken as well.
+    n_init : int
+        Restarts, from first means and sets that are drawn anew; the one with the highest free energy is
+        kept. Given means are begun with once.
     weights_init : array-like of shape (k,), optional
         First mixing weights, for ``"spherical"`` and ``"diag"``.
     precisions_init : float, array-like of shape (k,) or (k, d), optional
@@ -119,12 +122,12 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
 
     Notes
     -----
-    Cost: seeding (two or three passes for afk-mc2), then ``warmup_steps`` + 1 passes, then one an
-    iteration, and one more where the fit does not end by `tol`; at most C' + G^2 + `n_random` distances a
-    row and pass. State: 4 C' bytes a row. With a coreset: two passes over the rows. Sets that are lost
-    with a worker are made again from those that were saved last (every eighth step, where all workers
-    share a host; else from the first ones) and the steps since, whose parameters travel with each pass to
-    a cluster.
+    Cost of each start: seeding (two or three passes for afk-mc2), then ``warmup_steps`` + 1 passes, then
+    one an iteration, and one more where the fit does not end by `tol`; at most C' + G^2 + `n_random`
+    distances a row and pass. State: 4 C' bytes a row. With a coreset: two passes over the rows. Sets that
+    are lost with a worker are made again from those that were saved last (every eighth step, where all
+    workers share a host; else from the first ones) and the steps since, whose parameters travel with each
+    pass to a cluster.
 
     Forster and Luecke (AISTATS 2018); Hirschberger, Forster and Luecke (arXiv 1810.00803). The free energy
     never falls, but for the floor and the switch to variances of the components' own after the
@@ -155,6 +158,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         n_random: int = 0,
         coreset_size: int | None = None,
         init: Any = "afk-mc2",
+        n_init: int = 1,
         weights_init: Any = None,
         precisions_init: Any = None,
         warmup_steps: int = 0,
@@ -178,6 +182,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         self.n_random = n_random
         self.coreset_size = coreset_size
         self.init = init
+        self.n_init = n_init
         self.weights_init = weights_init
         self.precisions_init = precisions_init
         self.warmup_steps = warmup_steps
@@ -243,7 +248,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     def check_parameters(self) -> None:
         """Refuse parameters that `fit` would refuse."""
         owner = type(self).__name__
-        least = {"n_components": 1, "truncation": 1, "n_neighbors": 2, "n_random": 0}
+        least = {"n_components": 1, "n_init": 1, "truncation": 1, "n_neighbors": 2, "n_random": 0}
         least |= {"warmup_steps": 0, "max_iter": 0, "chain_length": 1, "checkpoint_every": 1}
         for name, value in least.items():
             check_whole(owner, name, getattr(self, name), value)

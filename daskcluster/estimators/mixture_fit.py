@@ -22,9 +22,15 @@ from daskcluster.estimators.coreset import LightweightCoreset
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.footprint import seeding_bytes
 from daskcluster.estimators.frame import Framed
-from daskcluster.estimators.initial import method_for
+from daskcluster.estimators.initial import method_for, restarts_for, warn_of_one_start
 from daskcluster.estimators.mixture_start import start_of
-from daskcluster.estimators.mixture_state import Attached, KeptEM, MixtureState, mixture_shapes
+from daskcluster.estimators.mixture_state import (
+    Attached,
+    KeptEM,
+    KeptMixture,
+    MixtureState,
+    mixture_shapes,
+)
 from daskcluster.events import (
     Callback,
     Event,
@@ -95,6 +101,8 @@ class MixtureFit(Fit):
             dataset, callbacks = coreset.coreset_, (_Quiet(callbacks),)
             engine = home_engine(engine)
         self.method = method_for(self.init, in_memory=dataset.in_memory)
+        self.restarts = restarts_for(self.method, estimator.n_init, in_memory=True)
+        warn_of_one_start(estimator, self.method, stacklevel=4)
         footprint = mixture_footprint(
             dataset,
             estimator.n_components,
@@ -133,8 +141,23 @@ class MixtureFit(Fit):
         return drawn.draw(self.dataset, resume=self.goes_on)
 
     def _learn(self, placement: Placement) -> MixtureResult:
+        """Return the restart with the highest free energy, the first of equal ones."""
         rows = ScaledPlacement(placement)
         self.recall(rows)
+        best = None if self.state.best is None else self.state.best.result()
+        while True:
+            result, number = self._restart(rows), self.state.restart + 1
+            if best is None or result.free_energy > best.free_energy:
+                best = result
+            stopped = result.stop_reason == StopReason.CALLBACK or self.time_left() == 0.0
+            if stopped or number >= self.restarts:
+                return best
+            attached = Attached(self.state.attached.coreset)
+            self.state = MixtureState(attached, restart=number, best=KeptMixture.of(best))
+            self.keep(lambda: self.state, placement.traffic, rows, now=True)
+
+    def _restart(self, rows: ScaledPlacement) -> MixtureResult:
+        """Make one restart, or the rest of the one that was begun."""
         centres, commits = self._centres(rows), self.checkpoints.commits
         return variational_em(
             rows,
@@ -152,11 +175,16 @@ class MixtureFit(Fit):
         if self.state.em is not None:
             return self.state.em.means
         if self.state.centres is None:
-            centres = self.seeded(rows, Key(self.seed, "mixture seeding"))
+            centres = self.seeded(rows, Key(self.seed, "mixture seeding", *self._number))
             self.state = replace(self.state, centres=np.ascontiguousarray(centres, rows.dtype))
             self.keep(lambda: self.state, rows.placement.traffic, rows, now=True)
         assert self.state.centres is not None
         return self.state.centres
+
+    @property
+    def _number(self) -> tuple[int, ...]:
+        """What tells the draws of a restart from those of the first one, which a single start has, too."""
+        return (self.state.restart,) if self.state.restart else ()
 
     def _settings(self, rows: ScaledPlacement) -> EMSettings:
         estimator = self.estimator
@@ -175,7 +203,9 @@ class MixtureFit(Fit):
             floor_share=share,
             tol=estimator.tol,
             max_iter=estimator.max_iter,
-            seed=self.seed,
+            seed=Key(self.seed, "mixture restart", *self._number).derived_seed()
+            if self._number
+            else self.seed,
             max_time=self.time_left(),
             shared_steps=0 if self.start.is_given else SHARED_STEPS,
         )
@@ -243,7 +273,7 @@ class _Keeper:
 
         def kept() -> MixtureState:
             attached = replace(fit.state.attached, sets=self._sets or None)
-            return MixtureState(attached, None, KeptEM.of(state))
+            return replace(fit.state, attached=attached, centres=None, em=KeptEM.of(state))
 
         fit.keep(kept, traffic, self._rows, due=due)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from daskcluster.estimators.coreset_draw import coreset_footprint
 from daskcluster.estimators.coreset_plan import CORESET_PASSES, coreset_bytes, coreset_travel
-from daskcluster.estimators.initial import method_for
+from daskcluster.estimators.initial import method_for, restarts_for
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.kmeans_plan import pass_flop, seeding_passes, travel
 from daskcluster.estimators.mixture_fit import mixture_footprint
@@ -28,12 +28,13 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     truncation, max_iter = min(int(parameters["truncation"]), k), int(parameters["max_iter"])
     method = method_for(parameters["init"], in_memory=dataset.in_memory)
     seeding = seeding_passes(method, k)
+    restarts = restarts_for(method, int(parameters["n_init"]), in_memory=True)
     before = 1 if truncation == k else int(parameters["warmup_steps"]) + 1
     return Plan(
         seeding=method,
         passes_seeding=seeding,
-        restarts=1,
-        passes_at_most=seeding + before + max_iter + 1,  # the last one judges
+        restarts=restarts,
+        passes_at_most=restarts * (seeding + before + max_iter + 1),  # the last one judges
         footprint=mixture_footprint(
             dataset,
             k,
@@ -82,6 +83,8 @@ def commit_bytes(dataset: Dataset, parameters: Mapping[str, Any], n_rows: int) -
         parameters["covariance_type"], 1 + dataset.n_features
     )
     mixture = centres_bytes(dataset, k) + 8 * k * (1 + own)
+    if int(parameters["n_init"]) > 1:
+        mixture *= 2  # the best one, too
     if q >= k:
         return mixture
     return mixture + 8 * k * min(k, int(parameters["n_neighbors"])) + 4 * q * n_rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.algorithms.variational_em import EMState
+from daskcluster.algorithms.variational_em import EMState, MixtureResult
 from daskcluster.algorithms.variational_passes import Carried
 from daskcluster.chunkwise.mixture_parameters import Gaussians
 from daskcluster.data.state_files import StateFiles
@@ -88,6 +88,58 @@ class KeptEM:
 
 
 @dataclass(frozen=True)
+class KeptMixture:
+    """A `MixtureResult`: what the best of the restarts before has come to.
+
+    Attributes
+    ----------
+    means, variance, variances, mixing, masses, history, reason
+        As of `KeptEM`.
+    free_energy, weight : float
+        As of `MixtureResult`.
+    """
+
+    means: np.ndarray
+    variance: float | None
+    variances: np.ndarray | None
+    mixing: np.ndarray | None
+    masses: np.ndarray
+    history: Sequence[dict[str, Any]]
+    reason: StopReason
+    free_energy: float
+    weight: float
+
+    @classmethod
+    def of(cls, result: MixtureResult) -> KeptMixture:
+        """Return what is kept of a result."""
+        gaussians = result.gaussians
+        return cls(
+            gaussians.means,
+            float(gaussians.variances) if gaussians.shared else None,
+            None if gaussians.shared else gaussians.variances,
+            gaussians.weights,
+            result.masses,
+            result.history,
+            result.stop_reason,
+            result.free_energy,
+            result.weight,
+        )
+
+    def result(self) -> MixtureResult:
+        """Return the result again."""
+        variances = np.asarray(self.variance) if self.variances is None else self.variances
+        return MixtureResult(
+            Gaussians(self.means, variances, self.mixing),
+            self.free_energy,
+            self.weight,
+            self.masses,
+            len(self.history),
+            self.reason,
+            list(self.history),
+        )
+
+
+@dataclass(frozen=True)
 class MixtureState:
     """Where a fit is.
 
@@ -97,20 +149,26 @@ class MixtureState:
     centres : ndarray of shape (k, d), or None
         First means; None before they are chosen, and once EM has begun.
     em : KeptEM or None
+    restart : int
+        Which restart is under way.
+    best : KeptMixture or None
+        Of the restarts before.
     """
 
     attached: Attached = Attached()
     centres: np.ndarray | None = None
     em: KeptEM | None = None
+    restart: int = 0
+    best: KeptMixture | None = None
 
 
 def mixture_shapes(k: int, d: int, g: int, kind: str) -> Shapes:
     """Return the shapes of the arrays of a `MixtureState`."""
-    return {
-        "centres": (k, d),
-        "em_means": (k, d),
-        "em_variances": (k, d) if kind == "diag" else (k,),
-        "em_mixing": (k,),
-        "em_masses": (k,),
-        "em_neighbours": (k, g),
+    own: Shapes = {
+        "means": (k, d),
+        "variances": (k, d) if kind == "diag" else (k,),
+        "mixing": (k,),
+        "masses": (k,),
     }
+    parts = {f"{part}_{name}": shape for part in ("em", "best") for name, shape in own.items()}
+    return {"centres": (k, d), "em_neighbours": (k, g), **parts}

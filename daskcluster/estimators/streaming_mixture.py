@@ -136,8 +136,11 @@ class MixtureSearch:
         init: Any,
     ) -> StreamMixture:
         seed = int(Key(self.seed, "mixture refit", n_rows).generator().integers(2**31))
+        n_init = self.parameters.get("n_init", 1) if isinstance(init, str) else 1
         mixture = VariationalGaussianMixture(
-            **{**self.parameters, "init": init}, random_state=seed, coreset_size=None
+            **{**self.parameters, "init": init, "n_init": n_init},
+            random_state=seed,
+            coreset_size=None,
         )
         with warnings.catch_warnings():
             # A summary of few distinct rows is no fault of the caller's.

@@ -11,6 +11,7 @@ from daskcluster.parameters.shared import (
     MAX_ITER,
     MAX_TIME,
     N_CLUSTERS,
+    N_INIT,
     RANDOM_STATE,
     TOL,
     VERBOSE,
@@ -42,6 +43,9 @@ MIXTURE = (
     ),
     CORESET_SIZE.varied(default=None, help="Learn from a coreset of so many rows, not from all."),
     INIT.varied(default="afk-mc2"),
+    N_INIT.varied(
+        default=1, word="", help="Restarts; the one with the highest free energy is kept."
+    ),
     Parameter("warmup_steps", int, 0, "Searches before the first variance is set.", least=0),
     Parameter(
         "reg_covar",

@@ -12,6 +12,8 @@ from sklearn.mixture import GaussianMixture
 
 import daskcluster as dc
 from daskcluster.errors import InvalidParameterError
+from daskcluster.events import EMStepEnded, StopFit
+from tests.estimators.interruption import killed
 
 KINDS = ("spherical", "diag")
 K, D = 4, 3
@@ -150,3 +152,47 @@ def test_impossible_starts_are_refused(rows, kind, parameters, text):
 
 def test_precisions_need_a_fit():
     assert not hasattr(mixture("diag"), "precisions_")
+
+
+# -- several starts ---------------------------------------------------------------------------------
+
+
+def starts(**parameters):
+    given = {"init": "random", "n_init": 4, "random_state": 3, "truncation": 3, **parameters}
+    return dc.VariationalGaussianMixture(6, covariance_type="diag", n_neighbors=3, **given)
+
+
+def test_the_best_of_several_starts_is_kept(rows):
+    bounds = [starts(n_init=n).fit(rows).lower_bound_ for n in (1, 2, 4, 8)]
+    assert (np.diff(bounds) >= 0.0).all()
+    assert bounds[-1] > bounds[0]
+    same(starts(n_init=8).fit(rows), starts(n_init=8).fit(rows), rtol=0)
+
+
+@pytest.mark.parametrize("size", [None, 700])
+@pytest.mark.parametrize("n_commits", [2, 4, 7, 9, 12])
+def test_a_fit_of_several_starts_goes_on_where_it_died(rows, tmp_path, n_commits, size):
+    limits = {"tol": 0.0, "max_iter": 4, "n_init": 3, "coreset_size": size}
+    kept = {**limits, "checkpoint": str(tmp_path), "checkpoint_every": 1}
+    assert killed(lambda: starts(**kept).fit(rows), n_commits)
+    resumed, whole = starts(**kept).fit(rows, resume=True), starts(**limits).fit(rows)
+    for name in ("means_", "covariances_", "weights_", "component_weights_", "lower_bound_"):
+        assert np.array_equal(getattr(resumed, name), getattr(whole, name)), name
+    assert resumed.n_iter_ == whole.n_iter_
+
+
+def test_given_means_are_begun_with_once(rows):
+    with pytest.warns(RuntimeWarning, match="performing only one init"):
+        starts(init=rows[:6], n_init=3).fit(rows)
+
+
+def test_a_callback_stops_all_starts(rows):
+    heard = []
+
+    def stop(event):
+        if isinstance(event, EMStepEnded):
+            heard.append(event.iteration)
+            raise StopFit
+
+    assert starts(callbacks=[stop]).fit(rows).stop_reason_ == "callback"
+    assert heard == [1]
