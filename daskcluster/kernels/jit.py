@@ -1,8 +1,8 @@
 """How kernels are compiled: one place for the options, the cache and the choice of the tile.
 
 Every kernel releases the GIL and is single-threaded, divides as NumPy does, and is never compiled
-with `fastmath`: sums must keep their order and the chain of the canonical score its rounding. The
-portable tile alone may contract a multiplication and an addition into an FMA.
+with `fastmath`: sums must keep their order and the chain of the canonical score its rounding. An FMA
+is asked for by name.
 """
 
 from __future__ import annotations
@@ -43,20 +43,16 @@ def _warn_uncached(reason: str) -> None:
     )
 
 
-def kernel(function: Callable[..., Any], *, contract: bool = False) -> Any:
+def kernel(function: Callable[..., Any]) -> Any:
     """Compile `function` with the options that all kernels share.
 
     Parameters
     ----------
     function : callable
         A loop over plain arrays in the subset of Python that numba understands.
-    contract : bool
-        Allow ``a * b + c`` to become one FMA; nothing else is ever relaxed.
     """
     # Nobody calls a kernel as a C function: compiling that entry takes a tenth of the time.
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-    if contract:
-        options["fastmath"] = {"contract"}
     try:
         with stamped():
             compiled = njit(cache=True, **options)(function)
