@@ -2,6 +2,7 @@
 # Builds the image without Docker and without a registry of images, as root on Debian 12 or later.
 #
 #   deploy/docker/build-offline.sh STORE [EXTRAS]
+#   deploy/docker/build-offline.sh STORE EXTRAS arm64    for another processor, which qemu-user-static emulates
 #
 # The base is made by debootstrap from the mirror that apt uses here, the image by buildah without
 # namespaces. Both stay in the folder STORE (about 4 GB; remove it afterwards), and the root file
@@ -10,10 +11,13 @@ set -eu
 
 store=$(mkdir -p "$1" && cd "$1" && pwd)
 extras=${2:-s3}
+arch=${3:-}
 cd "$(dirname "$0")/../.."
 for tool in buildah debootstrap; do
     command -v "$tool" >/dev/null || { echo "error: $tool is missing: apt-get install $tool" >&2; exit 2; }
 done
+[ -z "$arch" ] || deploy/docker/emulate.sh
+wheels=deploy/docker/wheelhouse${arch:+-$arch}
 mirror=${MIRROR:-$(sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb .*\(http[^ ]*\).*/\1/p' \
     /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources 2>/dev/null | head -n 1)}
 
@@ -21,23 +25,27 @@ images() { buildah --root "$store/images" --runroot "$store/run" --storage-drive
 
 if ! images inspect --type image localhost/python-base:1 >/dev/null 2>&1; then
     # No apt in the image's way: a base has nothing but Python and certificates.
-    debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates \
+    # shellcheck disable=SC2086
+    debootstrap ${arch:+--arch=$arch} --variant=minbase --include=python3,python3-venv,ca-certificates \
         bookworm "$store/base" "$mirror" >"$store/debootstrap.log"
     umount "$store/base/proc" "$store/base/sys" 2>/dev/null || true  # what it may leave mounted
     rm -rf "$store/base/var/cache/apt" "$store/base/var/lib/apt/lists" "$store/base/usr/share/doc" \
         "$store/base/usr/share/man" "$store/base/usr/share/locale"
-    container=$(images from scratch)
+    # shellcheck disable=SC2086
+    container=$(images from ${arch:+--arch=$arch} scratch)
     images add "$container" "$store/base" / >/dev/null
     images commit --quiet --rm "$container" localhost/python-base:1 >/dev/null
     rm -rf "$store/base"
 fi
-if [ -d deploy/docker/wheelhouse ]; then  # libraries stay; the project may have changed since
-    rm -f deploy/docker/wheelhouse/daskcluster-*.whl
-    "${PYTHON:-python3}" -m pip wheel --quiet --no-deps --wheel-dir deploy/docker/wheelhouse .
+if [ -d "$wheels" ]; then  # libraries stay; the project may have changed since
+    rm -f "$wheels"/daskcluster-*.whl
+    "${PYTHON:-python3}" -m pip wheel --quiet --no-deps --wheel-dir "$wheels" .
 else
-    deploy/docker/wheelhouse.sh "$extras"
+    deploy/docker/wheelhouse.sh "$extras" "$arch"
 fi
-images bud --quiet --isolation chroot --format docker --build-arg BASE_IMAGE=localhost/python-base:1 \
+# shellcheck disable=SC2086
+images bud --quiet ${arch:+--arch=$arch} --isolation chroot --format docker \
+    --build-arg BASE_IMAGE=localhost/python-base:1 --build-arg WHEELHOUSE="$wheels" \
     --file deploy/docker/Dockerfile --tag localhost/daskcluster:1 .
 container=$(images from localhost/daskcluster:1)
 rm -rf "$store/root"
