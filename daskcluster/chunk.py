@@ -138,6 +138,11 @@ def _unit_rows(rows: np.ndarray) -> np.ndarray:
     # Row by row in float64, so that the result does not depend on where blocks are cut, and squares
     # before sums: what does both at once may round once, as `einsum` does on ARM.
     wide = rows.astype(np.float64, copy=False)
-    length = np.sqrt((wide * wide).sum(axis=1))
+    with np.errstate(over="ignore"):
+        length = np.sqrt((wide * wide).sum(axis=1))
+    if np.isinf(length).any():  # squares overflow, but a direction needs no length
+        far, wide = np.isinf(length) & np.isfinite(wide).all(axis=1), wide.copy()
+        wide[far] /= np.abs(wide[far]).max(axis=1, keepdims=True)
+        length[far] = np.sqrt((wide[far] * wide[far]).sum(axis=1))
     length[length == 0.0] = 1.0
     return (wide / length[:, None]).astype(rows.dtype)

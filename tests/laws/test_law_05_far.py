@@ -277,6 +277,14 @@ def test_rows_of_zeros_are_in_range():
     assert dc.quantization_error(np.zeros((20, 3)), np.zeros((1, 3))) == 0.0
 
 
+def test_directions_do_not_depend_on_lengths_of_rows():
+    rows = corners(n=300) - 8.0
+    model = dc.KMeans(4, metric="cosine", random_state=0)
+    expected = model.fit_predict(rows)
+    assert np.array_equal(model.fit_predict(np.ldexp(rows, 600)), expected)
+    assert np.array_equal(model.predict(np.ldexp(rows, 1000)), expected)
+
+
 # -- edges --------------------------------------------------------------------------------------------
 
 
