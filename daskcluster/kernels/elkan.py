@@ -113,7 +113,8 @@ revise = _build_revise(STAMP)
 def _winners(scores, k, best, index):  # type: ignore[no-untyped-def]
     """Find the largest of each row's k scores, that of the lowest index on ties."""
     block = best.shape[0]
-    best[:], index[:] = scores[:block], 0
+    for r in range(block):
+        best[r], index[r] = scores[r], 0
     for j in range(1, k):
         for r in range(block):
             score = scores[j * block + r]

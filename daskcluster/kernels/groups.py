@@ -182,7 +182,8 @@ def _plan(needed, block, listed, steps):  # type: ignore[no-untyped-def]
             wanted += needed[q, g]
     n_steps, length = 0, 0
     if 2 * wanted >= count * n_groups:
-        listed[:count] = np.arange(count)
+        for s in range(count):
+            listed[s] = s
         for first in range(0, count, block):
             here, pack = min(block, count - first), 1
             for g in range(n_groups):

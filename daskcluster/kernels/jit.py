@@ -3,6 +3,9 @@
 Every kernel releases the GIL and is single-threaded, divides as NumPy does, and is never compiled
 with `fastmath`: sums must keep their order and the chain of the canonical score its rounding. An FMA
 is asked for by name.
+
+Arrays are copied element by element, not ``a[:] = b[:n]``: for lengths that differ numba would compile a
+message, which takes longer than most kernels.
 """
 
 from __future__ import annotations

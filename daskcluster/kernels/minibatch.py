@@ -108,9 +108,8 @@ def _build_blend(stamp: int) -> Any:
             exact[t] = keep * exact[t] + alpha * (total[t] / weight)
         if unit:
             scale_to_one(exact)
-        before[:] = centre
         for t in range(d):
-            centre[t] = exact[t]
+            before[t], centre[t] = centre[t], exact[t]
         return squared_distance(centre, 0, before, 0, d)
 
     return kernel(blend)

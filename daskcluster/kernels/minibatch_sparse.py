@@ -47,7 +47,8 @@ def _build_search(vectors: int, width: int, stamp: int) -> Any:
                         flat, p * stride, np.int32(p * height), best, index, r - start,
                         vectors, width, 1, data.shape[0],
                     )  # fmt: skip
-            labels[start:stop] = index[: stop - start]
+            for r in range(start, stop):
+                labels[r] = index[r - start]
 
     return kernel(search)
 
@@ -70,8 +71,8 @@ def _build_blend(stamp: int) -> Any:
             count = min(_COLUMNS, d - start)
             wide, near = exact[start : start + count], centre[start : start + count]
             more = gained[start : start + count]
-            before[:count] = near
             for t in range(count):
+                before[t] = near[t]
                 wide[t] = keep * wide[t] + more[t]
             for t in range(count):
                 near[t] = wide[t]

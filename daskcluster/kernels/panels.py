@@ -159,7 +159,6 @@ def fill_panels(centres, offset, data, height):  # type: ignore[no-untyped-def]
                 for lane in range(height):
                     value = np.float64(line[lane])
                     squares[lane] += value * value
-            # Not as one slice: for lengths that differ numba would compile a message, for seconds.
             for i in range(count * height):
                 panel[(start + 1) * height + i] = lines[i]
         for lane in range(height):

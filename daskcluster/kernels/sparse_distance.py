@@ -83,7 +83,8 @@ def _build_all(stamp: int):  # type: ignore[no-untyped-def]
                 low, high = p * height, min((p + 1) * height, k)
                 part = norms[low:high]
                 _distances(data, indices, first, stop, flat, p * stride, part, near, inside)
-                out[i, low:high] = near[: high - low]
+                for j in range(low, high):
+                    out[i, j] = near[j - low]
 
     return kernel(every)
 

@@ -230,7 +230,8 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
                     for r in range(here):
                         factors[r] = weights[taken[r]]
                 if not learn:
-                    bound[:] = best[:block]
+                    for r in range(block):
+                        bound[r] = best[r]
                 elif scaled:
                     add_block(
                         x, d, taken, here, weights, index, best, posterior, costs, grids, moments,
