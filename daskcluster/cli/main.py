@@ -43,6 +43,7 @@ COMMANDS = {
     "bench": "Compare with other libraries on this machine.",
     "size": "Say how long a fit takes on how many workers, and what holds it up.",
     "calibrate": "Measure what this machine takes, for `size`.",
+    "warm-up": "Compile kernels before the first fit needs them.",
     "jobs": "See and stop jobs on a Dask scheduler.",
 }
 """Commands and what they do; each has a module of its own name (with _ for -)."""

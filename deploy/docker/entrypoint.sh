@@ -8,9 +8,20 @@
 # OPTIONS are those of `dask scheduler` and `dask worker`; later ones win over those here.
 set -eu
 
-warm() {
-    # Into the cache volume, before the first task waits for it. With a cache that is full: a second.
+taken=
+take() {
+    # Kernels that the image brings for this CPU, into the cache volume; numba finds them under a CPU's name.
     [ "${DASKCLUSTER_WARM_UP:-1}" = 1 ] || return 0
+    [ -z "${NUMBA_CPU_NAME:-}" ] || return 0
+    taken=$(daskcluster warm-up --take "${DASKCLUSTER_KERNELS:-/opt/daskcluster/kernels}") ||
+        echo "warning: kernels of the image were not taken; a first fit compiles its own" >&2
+    eval "$taken"
+}
+
+warm() {
+    # Where the image has none for this CPU: into the cache volume, before the first task waits for it.
+    [ "${DASKCLUSTER_WARM_UP:-1}" = 1 ] || return 0
+    [ -z "$taken" ] || return 0
     python3 -c 'from daskcluster.kernels.warm_up import warm_up; warm_up()' ||
         echo "warning: kernels were not compiled beforehand; the first fit will" >&2
 }
@@ -27,9 +38,14 @@ worker)
         echo "error: set DASK_SCHEDULER_ADDRESS, e.g. tcp://scheduler:8786" >&2
         exit 2
     fi
+    take
     warm
     exec dask worker --dashboard-address :8788 --local-directory "${DASK_TEMPORARY_DIRECTORY:-/tmp}" \
         --death-timeout 300 "$@"
+    ;;
+fit | predict | score | sweep | stream | coreset | demo)
+    take
+    exec daskcluster "$@"
     ;;
 dask | python3 | sh | /*)
     exec "$@"

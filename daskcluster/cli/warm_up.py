@@ -1,0 +1,93 @@
+"""``daskcluster warm-up``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import click
+
+from daskcluster.cli.options import takes_console
+from daskcluster.cli.output import Console
+from daskcluster.cli.sections import SectionedCommand
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command("warm-up", cls=SectionedCommand)
+@click.option(
+    "--output",
+    metavar="FOLDER",
+    type=_FOLDER,
+    help="Fill a folder below this one for each CPU, to be shipped. Default: this machine's own cache.",
+)
+@click.option(
+    "--cpu",
+    "cpus",
+    metavar="NAME",
+    multiple=True,
+    help="With --output: x86-64-v3, x86-64-v4 or neoverse-n1; repeatable. This machine must be able to run "
+    "its code. Default: all of them that it can run.",
+)
+@click.option(
+    "--take",
+    metavar="FOLDER",
+    type=_FOLDER,
+    help="Copy kernels that were shipped in FOLDER to NUMBA_CACHE_DIR, if they suit this machine and this "
+    "version, and print the shell's words that set what numba needs to find them.",
+)
+@takes_console
+def command(
+    output: Path | None, cpus: tuple[str, ...], take: Path | None, console: Console
+) -> None:
+    """Compile kernels before the first fit needs them; a minute or two for each CPU."""
+    if (cpus and output is None) or (take and output):
+        raise click.UsageError(
+            "--cpu goes with --output, and --take with neither; give --output FOLDER for --cpu."
+        )
+    if take is not None:
+        _take(take)
+        return
+    if output is not None:
+        _ship(output, cpus, console)
+        return
+    from daskcluster.jobs.kernel_cache import fill
+
+    with console.watching():
+        compiled = fill()
+    console.emit({"compiled": compiled}, [("compiled", f"{compiled} kernels")])
+
+
+def _ship(output: Path, cpus: tuple[str, ...], console: Console) -> None:
+    from daskcluster.jobs.kernel_cache import ship
+    from daskcluster.kernels.targets import runnable
+
+    known = runnable()
+    for cpu in cpus:
+        if cpu not in known:
+            raise click.UsageError(
+                f"--cpu {cpu}: this machine runs code for {', '.join(known) or 'none that has a name'}; "
+                "fill the folder on a machine that has the CPU's features."
+            )
+    filled = list(cpus) or known
+    for cpu in filled:
+        ship(cpu, output)
+    console.emit(
+        {"output": str(output), "cpus": filled},
+        [("output", str(output)), ("CPUs", ", ".join(filled))],
+    )
+
+
+def _take(folder: Path) -> None:
+    cache = os.environ.get("NUMBA_CACHE_DIR")
+    if not cache:
+        raise click.UsageError(
+            "--take copies to NUMBA_CACHE_DIR, which is not set; set it to a folder."
+        )
+    from daskcluster.kernels.cache import STAMP
+    from daskcluster.kernels.targets import settings, take
+
+    cpu = take(folder, Path(cache), STAMP)
+    for name, value in settings(cpu).items() if cpu else ():
+        click.echo(f"export {name}={shlex.quote(value)}")

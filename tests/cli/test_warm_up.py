@@ -1,0 +1,68 @@
+"""``daskcluster warm-up``: which folders it fills, and what it tells the shell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from daskcluster.kernels import targets
+from daskcluster.kernels.cache import STAMP
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def shipped(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
+    """Return what is shipped, in place of minutes of compiling."""
+    found: list[tuple[str, Path]] = []
+    monkeypatch.setattr(targets, "runnable", lambda: ["x86-64-v4", "x86-64-v3"])
+    monkeypatch.setattr(
+        "daskcluster.jobs.kernel_cache.ship", lambda cpu, folder: found.append((cpu, folder))
+    )
+    return found
+
+
+def test_a_folder_is_filled_for_each_cpu(
+    shipped: list[tuple[str, Path]], run: Run, record: Callable[..., dict[str, Any]]
+) -> None:
+    assert record("warm-up", "--output", "k")["cpus"] == ["x86-64-v4", "x86-64-v3"]
+    assert shipped == [("x86-64-v4", Path("k")), ("x86-64-v3", Path("k"))]
+    shipped.clear()
+    assert run("warm-up", "--output", "k", "--cpu", "x86-64-v3").exit_code == 0
+    assert shipped == [("x86-64-v3", Path("k"))]
+    other = run("warm-up", "--output", "k", "--cpu", "neoverse-n1")
+    assert other.exit_code == 2
+    assert "this machine runs code for x86-64-v4, x86-64-v3" in " ".join(other.stderr.split())
+
+
+def test_without_a_folder_this_machine_is_warmed_up(
+    record: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daskcluster.jobs.kernel_cache.fill", lambda: 7)
+    assert record("warm-up") == {"compiled": 7}
+
+
+@pytest.mark.parametrize("wrong", [("--cpu", "x86-64-v3"), ("--take", "a", "--output", "b")])
+def test_what_does_not_go_together_is_refused(run: Run, wrong: tuple[str, ...]) -> None:
+    result = run("warm-up", *wrong)
+    assert result.exit_code == 2
+    assert "--cpu goes with --output" in result.stderr
+
+
+def test_a_shell_is_told_where_numba_finds_what_was_taken(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "runnable", lambda: ["x86-64-v3"])
+    (tmp_path / "x86-64-v3").mkdir()
+    (tmp_path / "x86-64-v3" / targets.STAMP_FILE).write_text(str(STAMP))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    name, features = run("warm-up", "--take", str(tmp_path)).stdout.splitlines()
+    assert name == "export NUMBA_CPU_NAME=x86-64-v3"
+    assert features.startswith("export NUMBA_CPU_FEATURES=+avx,+avx2,")
+    assert run("warm-up", "--take", str(tmp_path / "none")).stdout == ""
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    assert "set it to a folder" in run("warm-up", "--take", str(tmp_path)).stderr

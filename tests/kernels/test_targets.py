@@ -1,0 +1,79 @@
+"""Kernels that are shipped: which of them suit a machine, and that only these are taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from daskcluster.kernels import targets
+from daskcluster.kernels.targets import CPUS, runnable, settings, take
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, features: frozenset[str]) -> None:
+    there = dict.fromkeys(features, True) | {"sse4a": False}
+    monkeypatch.setattr(targets.binding, "get_host_cpu_features", lambda: there)
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> Path:
+    for cpu in CPUS:
+        folder = tmp_path / "shipped" / cpu
+        (folder / "kernels_1").mkdir(parents=True)
+        (folder / "kernels_1" / "a.nbc").write_text(cpu)
+        (folder / targets.STAMP_FILE).write_text("5")
+    return tmp_path / "shipped"
+
+
+@pytest.mark.parametrize(
+    ("features", "found"),
+    [
+        (CPUS["x86-64-v4"] | {"amx"}, ["x86-64-v4", "x86-64-v3"]),
+        (CPUS["x86-64-v4"] - {"avx512vl"}, ["x86-64-v3"]),
+        (CPUS["x86-64-v3"] - {"fma"}, []),
+        (CPUS["neoverse-n1"] | {"sve"}, ["neoverse-n1"]),
+    ],
+)
+def test_a_machine_takes_the_best_that_it_runs(
+    features: frozenset[str],
+    found: list[str],
+    shipped: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pretend(monkeypatch, features)
+    assert runnable() == found
+    cache = tmp_path / "cache"
+    assert take(shipped, cache, 5) == (found[0] if found else None)
+    if found:
+        assert (cache / "kernels_1" / "a.nbc").read_text() == found[0]
+
+
+def test_other_kernels_than_those_installed_are_left(
+    shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, CPUS["x86-64-v4"])
+    assert take(shipped, tmp_path / "cache", 6) is None
+    assert take(tmp_path / "none", tmp_path / "cache", 5) is None
+    assert not (tmp_path / "cache").exists()
+    (shipped / "x86-64-v4" / targets.STAMP_FILE).write_text("6")
+    assert take(shipped, tmp_path / "cache", 5) == "x86-64-v3"
+
+
+def test_what_a_cache_has_stays(
+    shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, CPUS["x86-64-v3"])
+    own = tmp_path / "cache" / "kernels_1" / "a.nbc"
+    own.parent.mkdir(parents=True)
+    own.write_text("own")
+    assert take(shipped, tmp_path / "cache", 5) == "x86-64-v3"
+    assert own.read_text() == "own"
+
+
+def test_numba_is_told_of_every_feature() -> None:
+    found = settings("x86-64-v3")
+    assert found["NUMBA_CPU_NAME"] == "x86-64-v3"
+    words = found["NUMBA_CPU_FEATURES"].split(",")
+    assert {word[1:] for word in words} == CPUS["x86-64-v3"]
+    assert all(word.startswith("+") for word in words)
