@@ -16,6 +16,12 @@ from daskcluster.errors import InvalidDataError
 BLOCK_ROWS = 1 << 20
 
 
+_MISSING = (
+    "{} contains NaN, or lacks values: every row needs a label; leave such rows out, of the data too, or "
+    "give them a label of their own, e.g. -1."
+)
+
+
 @dataclass(frozen=True)
 class LabelArray:
     """The label of every row: integers, strings, whatever numpy can sort.
@@ -62,6 +68,10 @@ def open_labels(
     if isinstance(source, (str, os.PathLike)):
         location = locate(source, storage_options)
         source, what = open_array(location), f"{what} {location.url!r}"
+    elif type(source).__module__.startswith("pandas") and hasattr(source, "isna"):
+        if np.any(source.isna()):
+            raise InvalidDataError(_MISSING.format(what))
+        source = np.asarray(source)
     elif not hasattr(source, "shape") or not hasattr(source, "__getitem__"):
         source = np.asarray(source)
     shape = tuple(source.shape)
@@ -70,8 +80,17 @@ def open_labels(
             f"{what} of shape {shape} should be of shape (n,): give one label for every row."
         )
     if isinstance(source, np.ndarray):
-        return LabelArray(shape[0], lambda start, stop: source[start:stop])
+        return LabelArray(shape[0], lambda start, stop: _complete(source[start:stop], what))
     return LabelArray(
         shape[0],
-        lambda start, stop: np.asarray(read_chunk(source, slice(start, stop), what, location)),
+        lambda start, stop: _complete(
+            np.asarray(read_chunk(source, slice(start, stop), what, location)), what
+        ),
     )
+
+
+def _complete(labels: np.ndarray, what: str) -> np.ndarray:
+    """Refuse labels that are not a number, which are equal to no label, not even to themselves."""
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise InvalidDataError(_MISSING.format(what))
+    return labels

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from daskcluster.data.label_arrays import open_labels
+from daskcluster.errors import InvalidDataError
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pd.Series([3, 3, 5], index=[7, 8, 9]),
+        pd.Series([3, 3, 5], dtype="Int64"),
+        pd.Index([3, 3, 5]),
+        [3, 3, 5],
+    ],
+)
+def test_labels_of_pandas_are_read_by_position(labels: Any) -> None:
+    found = open_labels(labels)
+    assert found.n_rows == 3
+    assert found.read(1, 3).tolist() == [3, 5]
+
+
+def test_categories_are_labels() -> None:
+    assert open_labels(pd.Series(["b", "a"], dtype="category")).read(0, 2).tolist() == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([0.0, np.nan, 1.0]),
+        pd.Series([0.0, np.nan, 1.0]),
+        pd.Series([0, None, 1], dtype="Int64"),
+        pd.Series(["a", None, "b"]),
+    ],
+)
+def test_missing_labels_are_refused(labels: Any) -> None:
+    with pytest.raises(InvalidDataError, match=r"^labels_true contains NaN, .* every row needs"):
+        open_labels(labels, "labels_true").read(0, 3)
