@@ -15,7 +15,7 @@ from daskcluster.chunkwise.assign import (
     label_rows,
     nearest_rows,
 )
-from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
@@ -23,6 +23,7 @@ from daskcluster.estimators.cluster_base import ClusterEstimator
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.lazy import map_blocks, scaled_blocks
+from daskcluster.estimators.on_scale import OnScale
 from daskcluster.estimators.row_results import results_of_rows
 from daskcluster.typing import Dataset
 
@@ -38,17 +39,8 @@ class CentreEstimator(ClusterEstimator):
     callbacks: Any
     metric: str
     scaling_: FeatureScaling | None = None
-    _centres: np.ndarray
-
-    @property
-    def cluster_centers_(self) -> np.ndarray:
-        """Centres (k, d) in the units of the data, whatever scale the fit was made on."""
-        return undone(self.scaling_, self._centres)
-
-    @cluster_centers_.setter
-    def cluster_centers_(self, centres: np.ndarray) -> None:
-        scaling = self.scaling_
-        self._centres = centres if scaling is None else np.asarray(scaling.apply(centres))
+    cluster_centers_: np.ndarray
+    _centres = OnScale("cluster_centers_")
 
     # -- results for rows ----------------------------------------------------------------------
 
@@ -196,8 +188,10 @@ class CentreEstimator(ClusterEstimator):
         return RowParams(for_rows(self._centres, dataset.dtype), self._unit, most)
 
     def _centres_for(self, X: Any) -> np.ndarray:
-        dtypes = {np.dtype(dtype) for dtype in X.dtypes} if hasattr(X, "dtypes") else {X.dtype}
-        return for_rows(self._centres, np.result_type(*dtypes))
+        # Imports dask, which only callers who hold a dask collection have paid for.
+        from daskcluster.data.dask_array import rows_of
+
+        return for_rows(self._centres, rows_of(X).dtype)
 
     # -- scikit-learn's ways --------------------------------------------------------------------
 

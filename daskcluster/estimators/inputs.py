@@ -80,7 +80,7 @@ def _remember_scaling(estimator: Any, dataset: Dataset, scalable: bool) -> None:
     if scaling is None and before is None:
         return
     # Centres of an earlier fit have no meaning on another scale.
-    for name in ("_centres", "_means"):
+    for name in ("cluster_centers_", "means_", "_centres"):
         vars(estimator).pop(name, None)
     estimator.scaling_ = scaling
 

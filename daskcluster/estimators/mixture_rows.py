@@ -30,6 +30,7 @@ from daskcluster.estimators.by_reference import SharesEngine
 from daskcluster.estimators.inputs import check_whole, fit_dataset
 from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.lazy import map_blocks, scaled_blocks
+from daskcluster.estimators.on_scale import OnScale
 from daskcluster.estimators.posteriors import as_csr, save_posteriors
 from daskcluster.estimators.row_results import results_of_rows
 from daskcluster.randomness import Key, as_seed
@@ -91,17 +92,8 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
     covariances_: Any
     weights_: np.ndarray
     scaling_: FeatureScaling | None = None
-    _means: np.ndarray
-
-    @property
-    def means_(self) -> np.ndarray:
-        """Means (k, d) in the units of the data, whatever scale the fit was made on."""
-        return undone(self.scaling_, self._means)
-
-    @means_.setter
-    def means_(self, means: np.ndarray) -> None:
-        scaling = self.scaling_
-        self._means = means if scaling is None else np.asarray(scaling.apply(means))
+    means_: np.ndarray
+    _means = OnScale("means_")
 
     @property
     def precisions_(self) -> Any:
