@@ -15,6 +15,7 @@ from daskcluster.estimators.coreset import LightweightCoreset
 from daskcluster.estimators.coreset_quality import coreset_quality
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.from_coreset import LabelsLater, check_coreset_size
+from daskcluster.estimators.inputs import check_kept_rows
 from daskcluster.estimators.kmeans import KMeans
 from daskcluster.estimators.kmeans_base import KMeansEstimator
 from daskcluster.estimators.labels import Labels
@@ -152,6 +153,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
         fit.started("coreset")
         place, seed, left = _folder(fit), fit.seed, None
         drawn = self._draw(fit, place)
+        check_kept_rows(drawn.coreset_.n_rows, fit.dataset.n_rows, self.n_clusters)
         if self.max_time is not None:
             left = max(1e-9, fit.time_left() or 0.0)  # without time there is still one iteration
         kmeans.set_params(

@@ -116,6 +116,15 @@ def check_enough_rows(dataset: Dataset, n_clusters: int) -> None:
         )
 
 
+def check_kept_rows(n_kept: int, n_rows: int, n_clusters: int) -> None:
+    """Refuse a summary of fewer rows than clusters: a row that weighs nothing is in none."""
+    if n_kept < n_clusters:
+        raise InvalidParameterError(
+            f"n_samples={n_rows} should be >= n_clusters={n_clusters} without the rows that weigh nothing, "
+            f"and {n_kept} are left in the summary; pass n_clusters <= {n_kept}, or weigh more rows."
+        )
+
+
 def check_whole(owner: str, name: str, value: Any, least: int) -> int:
     """Return `value` if it is a whole number >= `least`."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):

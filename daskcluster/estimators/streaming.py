@@ -16,6 +16,7 @@ from daskcluster.estimators.from_coreset import check_coreset_size
 from daskcluster.estimators.inputs import (
     check_choice,
     check_enough_rows,
+    check_kept_rows,
     check_number,
     check_whole,
     fit_dataset,
@@ -211,7 +212,9 @@ class StreamingKMeans(KMeansEstimator):
         self._begin(dataset)
         self.passes_ = 1
         self._rows = dataset, not is_out_of_core(X)
-        return self._fold_in(dataset, None)
+        self._fold_in(dataset, None)
+        check_kept_rows(self._fold.n_kept, dataset.n_rows, self.n_clusters)
+        return self
 
     def partial_fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, timestamp: float | None = None

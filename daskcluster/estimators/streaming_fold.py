@@ -201,6 +201,11 @@ class StreamFold:
         return open_dataset(rows, weights=weights)
 
     @property
+    def n_kept(self) -> int:
+        """Rows of the summary."""
+        return len(self.tree.summary()[0]) if self.tree.kept_rows else 0
+
+    @property
     def remembered(self) -> float:
         """The weight that all rows have left."""
         return self.tree.weight
