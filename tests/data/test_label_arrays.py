@@ -3,11 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from daskcluster.data.label_arrays import open_labels
 from daskcluster.errors import InvalidDataError
+
+pd = pytest.importorskip("pandas")
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import daskcluster as dc
 
+pd = pytest.importorskip("pandas")
 dd = pytest.importorskip("dask.dataframe")
 
 COLUMNS = {
