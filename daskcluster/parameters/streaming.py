@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from daskcluster.elementary import log
 from daskcluster.parameters.shared import (
     CHAIN_LENGTH,
     INIT,
@@ -107,4 +106,6 @@ def automatic_size(n_clusters: int) -> int:
     >>> automatic_size(8), automatic_size(100)
     (2000, 9211)
     """
+    from daskcluster.elementary import log  # and NumPy, which `--help` does without
+
     return max(LEAST_SIZE, math.ceil(20 * n_clusters * max(1.0, float(log(n_clusters)))))
