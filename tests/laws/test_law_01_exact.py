@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daskcluster as dc
+from daskcluster.errors import InvalidDataError
 from daskcluster.events import Notice
 from daskcluster.parameters.kmeans import EXACT
 from tests.laws.data import CASES, case
@@ -89,10 +90,14 @@ def test_rows_that_have_to_be_converted(algorithm, dtype, metric):
 
 
 @pytest.mark.parametrize("algorithm", ACCELERATED)
-def test_overflowing_scores_are_decided_as_by_lloyd(algorithm):
-    X = (np.random.default_rng(7).standard_normal((500, 3)) * 1e19).astype(np.float32)
+def test_the_largest_rows_are_decided_as_by_lloyd(algorithm):
+    """Larger ones are refused: their scores would overflow."""
+    X = (np.random.default_rng(7).standard_normal((500, 3)) * 2e15).astype(np.float32)
     plain = dc.KMeans(5, init=X[:5], algorithm="lloyd", max_iter=10).fit(X)
     same_bits(dc.KMeans(5, init=X[:5], algorithm=algorithm, max_iter=10).fit(X), plain)
+    for name in (algorithm, "lloyd"):
+        with pytest.raises(InvalidDataError, match="squared distances overflow"):
+            dc.KMeans(5, init=X[:5], algorithm=name).fit(X * np.float32(1e4))
 
 
 @pytest.mark.parametrize("algorithm", ["hamerly", "elkan", "yinyang"])
