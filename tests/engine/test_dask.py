@@ -34,7 +34,7 @@ from daskcluster.errors import (
     SchedulerUnreachableError,
     WrongTypeError,
 )
-from daskcluster.events import Event, PassEnded, PassProgress, PassStarted
+from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, WorkersPrepare
 from daskcluster.typing import Reach
 from tests.engine import reductions as r
 
@@ -260,7 +260,7 @@ def test_events_come_in_the_drivers_thread_and_add_up(engine: DaskEngine, datase
         placed.reduce(r.SUM, {"factor": 1})
     assert {thread for _, thread in seen} == {threading.get_ident()}
     events = [event for event, _ in seen]
-    assert events[0] == PassStarted("sum", dataset.n_rows)
+    assert events[:2] == [WorkersPrepare(), PassStarted("sum", dataset.n_rows)]
     assert isinstance(events[-1], PassEnded)
     assert events[-1].bytes_read == dataset.n_rows * 256
     progress = [event.rows for event in events[1:-1] if isinstance(event, PassProgress)]
