@@ -46,7 +46,8 @@ class Piece:
     Attributes
     ----------
     head : StreamRows or None
-        Rows that go into the leaf that was open.
+        Rows that go into the leaf that was open, or into the first one: the first centres are numbered by
+        the order of its rows.
     leaves : tuple of Node
     carried : tuple of sequences of Node
         For each of `leaves` the merges that it leads to.
@@ -131,7 +132,7 @@ class SumUp:
             A chunk cannot be read, or a row is not finite.
         """
         leaf_rows, numbers = self.settings.leaf_rows, self._numbers()
-        lead = (leaf_rows - self.position.tail_rows) % leaf_rows
+        lead = leaf_rows - self.position.tail_rows if self._has_head else 0
         head, leaves, open_rows = None, list[Node](), list[StreamRows]()
         wanted = lead or leaf_rows
         for rows in self._rows():
@@ -152,8 +153,13 @@ class SumUp:
         carried = tuple(carried_ahead(leaves, self.settings))
         return Piece(head, tuple(leaves), carried, tail, leaf_rows)
 
+    @property
+    def _has_head(self) -> bool:
+        """Whether the first rows go into a leaf that is closed elsewhere, where all of its rows are."""
+        return self.position.tail_rows > 0 or self.position.n_leaves == 0
+
     def _numbers(self) -> Iterator[int]:
-        number = self.position.n_leaves + (self.position.tail_rows > 0)
+        number = self.position.n_leaves + self._has_head
         while True:
             yield number
             number += 1

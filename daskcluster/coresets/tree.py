@@ -84,15 +84,17 @@ class CoresetTree:
             self.push(node)
 
     def fill(self, rows: StreamRows) -> Iterator[Node]:
-        """Take rows in; yield every leaf that is full, for the caller to `push` before the next."""
+        """Take rows in; yield every leaf that is full, for the caller to `push` before the next.
+
+        Until then, its rows are the tail.
+        """
         at = 0
         while len(rows) - at >= self.room:
             part = rows.slice(at, at + self.room)
-            full = joined_rows((*self.tail, part))
             at += len(part)
-            self.tail = ()
             self._arrived(part)
-            yield leaf(full, self.n_leaves, self.settings)
+            self.tail = (joined_rows((*self.tail, part)),)
+            yield leaf(self.tail[0], self.n_leaves, self.settings)
         if at < len(rows):
             # With memory of its own: what it was cut from may go.
             rest = rows.slice(at, len(rows)).owned()
@@ -114,10 +116,15 @@ class CoresetTree:
         ready : sequence of Node
             Merges that were made where the leaf was; see `carry`.
         """
-        self.n_leaves += 1
+        self.closed()
         self.nodes.append(node)
         carry(self.nodes, self.settings, ready)
         self._forget()
+
+    def closed(self) -> None:
+        """Count a leaf that is full, whose rows are then no longer the tail."""
+        self.n_leaves += 1
+        self.tail = ()
 
     def _arrived(self, rows: StreamRows) -> None:
         self.n_rows += len(rows)

@@ -93,4 +93,28 @@ def _complete(labels: np.ndarray, what: str) -> np.ndarray:
     """Refuse labels that are not a number, which are equal to no label, not even to themselves."""
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise InvalidDataError(_MISSING.format(what))
+    if labels.dtype == object:
+        _check_objects(labels, what)
     return labels
+
+
+def _check_objects(labels: np.ndarray, what: str) -> None:
+    """Refuse objects that are missing values, and those that have no order."""
+    if any(map(_is_missing, labels)):
+        raise InvalidDataError(_MISSING.format(what))
+    try:
+        np.sort(labels)
+    except TypeError as error:
+        names = ", ".join(sorted({type(label).__name__ for label in labels}))
+        raise InvalidDataError(
+            f"{what} has values of the types {names}, which cannot be compared; give labels of one type, "
+            "e.g. as strings: labels.astype(str)."
+        ) from error
+
+
+def _is_missing(label: Any) -> bool:
+    """Return True for None, for NaN, and for pandas' NA, which is neither equal to itself nor not."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True

@@ -66,8 +66,8 @@ class StreamingKMeans(KMeansEstimator):
     Rows are cut into leaves of a fixed number of rows, each leaf becomes a lightweight coreset (Bachem,
     Lucic and Krause, KDD 2018), and coresets are merged by fours and reduced, so that the summary of all
     rows stays small (Har-Peled and Mazumdar, STOC 2004). Centres are found on the summary, from the ones
-    before, and keep their numbers. The state depends on the rows and their order alone: portions,
-    chunks, threads and workers do not change a bit of it.
+    before, and keep their numbers; the first ones are numbered as their first rows come. The state depends
+    on the rows and their order alone: portions, chunks, threads and workers do not change a bit of it.
 
     Parameters
     ----------

@@ -9,18 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
 
 from daskcluster.coresets.carry import Carried
 from daskcluster.coresets.node import LeafSettings, Node
 from daskcluster.coresets.pieces import Piece, Position
-from daskcluster.coresets.stream_rows import StreamRows
+from daskcluster.coresets.stream_rows import StreamRows, joined_rows
 from daskcluster.coresets.tree import CoresetTree
 from daskcluster.data.open import open_dataset
+from daskcluster.estimators.initial import is_method
 from daskcluster.estimators.streaming_drift import Drift, measure_fit
 from daskcluster.estimators.streaming_refit import Search, StreamCentres
 from daskcluster.events import Callback, DriftFound, publish
+from daskcluster.sparse_rows import Rows
 from daskcluster.typing import Dataset
+
+FoundT = TypeVar("FoundT", bound=StreamCentres)
 
 REFIT_SHARE = 6
 """Centres are sought anew when new rows have this part of the weight of all that are remembered."""
@@ -105,13 +111,14 @@ class StreamFold:
     def _push(self, leaves: Iterable[tuple[Node, Carried]], callbacks: Sequence[Callback]) -> None:
         for node, carried in leaves:
             became_high = self._measure(node)
+            opening = self._opening()
             self.tree.push(node, carried)
             self.since += node.weight
             self.since_fresh += node.weight
             if became_high:
                 publish(callbacks, self._event())
             if self.fitted is None or became_high or self._is_due():
-                self._seek()
+                self._seek(opening)
         self._current = None
 
     def _measure(self, node: Node) -> bool:
@@ -134,14 +141,34 @@ class StreamFold:
     def _is_due(self) -> bool:
         return self.since * REFIT_SHARE >= self.tree.weight
 
-    def _seek(self) -> None:
+    def _opening(self) -> Rows | None:
+        """Return all rows so far as long as they are in the first leaf, which is never made elsewhere."""
+        is_first = self.tree.n_leaves == 0 and self.tree.tail
+        return joined_rows(self.tree.tail).rows if is_first else None
+
+    def _numbered(self, found: FoundT | None, rows: Rows) -> FoundT | None:
+        """Return the first centres in the order in which the rows of their clusters first came.
+
+        However many rows there are when they are sought, the numbers are the same, unless the clusters
+        are others. Centres that somebody gave keep the numbers that they were given.
+        """
+        if found is None or self.fitted is not None or not is_method(self.settings.refit.init):
+            return found
+        labels, _ = found.nearest(rows, unit=self.settings.leaf.unit)
+        first = np.full(len(found.centres), len(labels))
+        np.minimum.at(first, labels, np.arange(len(labels)))
+        return found.reordered(np.argsort(first, kind="stable"))
+
+    def _seek(self, opening: Rows | None = None) -> None:
         if not self.tree.kept_rows:
             return
+        rows, weights = self.tree.summary()
         high = self.drift.is_high
         fresh = high or self.since_fresh * FRESH_SHARE >= self.tree.weight
         found = self.settings.refit.seek(
-            *self.tree.summary(), self.fitted, self.n_rows, fresh=fresh, grow=high
+            rows, weights, self.fitted, self.n_rows, fresh=fresh, grow=high
         )
+        found = self._numbered(found, rows if opening is None else opening)
         if found is None:
             return
         self.since = 0.0
@@ -169,9 +196,10 @@ class StreamFold:
             if self.fitted is not None and self.fitted.n_rows == self.n_rows:
                 self._current = self.fitted
             else:
-                self._current = self.settings.refit.seek(
-                    *self.tree.summary(), self.fitted, self.n_rows
-                )
+                rows, weights = self.tree.summary()
+                found = self.settings.refit.seek(rows, weights, self.fitted, self.n_rows)
+                opening = self._opening()
+                self._current = self._numbered(found, rows if opening is None else opening)
         return self._current
 
     def take_found(self) -> list[StreamCentres]:

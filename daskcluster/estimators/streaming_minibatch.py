@@ -213,11 +213,12 @@ class MiniBatchFold(StreamFold):
     def _push(self, leaves: Iterable[tuple[Node, Carried]], callbacks: Sequence[Callback]) -> None:
         for node, _ in leaves:
             became_high = self._measure(node)
-            self.tree.n_leaves += 1  # no node stays
+            opening = self._opening()
+            self.tree.closed()  # no node stays
             if became_high:
                 publish(callbacks, self._event())
             forgetting, now = self.settings.leaf.forgetting, self.tree.now
-            found = self._after(node.rows, node.weights_at(forgetting, now))
+            found = self._after(node.rows, node.weights_at(forgetting, now), opening)
             if found is not None:
                 self._take_over(found)
         self._current = None
@@ -229,7 +230,7 @@ class MiniBatchFold(StreamFold):
             if no_more or not self.tree.kept_rows:
                 self._current = self.fitted
             else:
-                self._current = self._after(*self.tree.summary())
+                self._current = self._after(*self.tree.summary(), self._opening())
         return self._current
 
     @property
@@ -246,11 +247,12 @@ class MiniBatchFold(StreamFold):
         forgetting = self.settings.leaf.forgetting
         return before.aged(float(forgetting.left(before.tick, now=self.tree.now)))
 
-    def _after(self, rows: Rows, weights: np.ndarray) -> MovedCentres | None:
+    def _after(self, rows: Rows, weights: np.ndarray, opening: Rows | None) -> MovedCentres | None:
         """Return the centres after more rows, whose weights are those of now."""
         before = self._aged()
         if not len(rows):
             return before
         found = self.settings.refit.seek(rows, weights, before, self.n_rows)
+        found = self._numbered(found, rows if opening is None else opening)
         assert found is None or isinstance(found, MovedCentres)
         return None if found is None else replace(found, tick=self.tree.now)

@@ -63,20 +63,6 @@ class StreamMixture(StreamCentres):
             prepared.sqdist_to_assigned(block.rows, labels[place], distances[place])
         return labels, distances
 
-    def reordered(self, order: np.ndarray) -> StreamMixture:
-        """Return the same mixture with its components in another order."""
-        variances = self.variances
-        return replace(
-            self,
-            centres=self.centres[order],
-            births=self.births[order],
-            weights=self.weights[order],
-            costs=self.costs[order],
-            sizes=self.sizes[order],
-            variances=variances if len(variances) == 1 else variances[order],
-            mixing=self.mixing[order],
-        )
-
 
 @dataclass(frozen=True)
 class MixtureSearch:
@@ -91,6 +77,10 @@ class MixtureSearch:
 
     parameters: Mapping[str, Any]
     seed: int
+
+    @property
+    def init(self) -> Any:
+        return self.parameters["init"]
 
     @property
     def finds(self) -> type[StreamMixture]:
@@ -115,9 +105,8 @@ class MixtureSearch:
         """
         if len(rows) < int(self.parameters["n_components"]):
             return None
-        init = self.parameters["init"]
         if before is None:
-            return self._found(rows, weights, None, n_rows, init)
+            return self._found(rows, weights, None, n_rows, self.init)
         best = self._found(rows, weights, before, n_rows, before.centres)
         if not fresh:
             return best

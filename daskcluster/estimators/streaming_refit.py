@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -101,6 +101,11 @@ class Search(Protocol):
     """How centres are found on rows of a stream: small, and a function of what it is given."""
 
     @property
+    def init(self) -> Any:
+        """What the first centres begin with."""
+        ...
+
+    @property
     def finds(self) -> type[StreamCentres]:
         """The class of what is found."""
         ...
@@ -164,6 +169,17 @@ class StreamCentres:
     @property
     def inertia(self) -> float:
         return float(self.costs.sum())
+
+    def reordered(self, order: np.ndarray) -> Self:
+        """Return the same clusters with other numbers: that of `order[i]` becomes i."""
+        k = len(self.centres)
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        of_clusters = {
+            name: value[order]
+            for name, value in values.items()
+            if isinstance(value, np.ndarray) and len(value) == k
+        }
+        return replace(self, **of_clusters)
 
     def nearest(self, rows: Rows, *, unit: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return the label (n,), int32, and the squared distance (n,), float64, of every row."""

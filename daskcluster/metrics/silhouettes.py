@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -45,7 +47,7 @@ def silhouette(
     labels : labels of shape (n,)
         As in `daskcluster.metrics.calinski_harabasz`.
     metric : {"euclidean", "cosine"}
-        Distance of two rows; ``"cosine"`` is one minus the cosine of their angle.
+        Distance of two rows; ``"cosine"`` is one minus the cosine of their angle, and 1 to a row of zeros.
     sample_size : int or None
         Of more rows than that, a uniform sample of so many is measured within itself. None: all rows.
     random_state : int, RandomState, Generator or None
@@ -80,16 +82,11 @@ def silhouette(
     >>> round(metrics.silhouette(rows, [0, 0, 1, 1]), 4)
     0.775
     """
-    check_distance(metric)
     if sample_size is not None and not sample_size >= 3:
         raise InvalidParameterError(
             f"sample_size={sample_size!r} should be at least 3, or None for all rows."
         )
-    dataset = open_dataset(X)
-    labelling = open_labelling(labels, dataset.n_rows)
-    check_labels(len(labelling.classes), dataset.n_rows)
-    with choose_engine(engine, dataset).place(dataset) as placement:
-        found = labelling.row_labels(placement)
+    with _labelled(X, labels, metric, engine) as (placement, found):
         return sampled_silhouette(placement, found, metric, sample_size, random_state)
 
 
@@ -147,13 +144,21 @@ def silhouette_samples(
     >>> metrics.silhouette_samples(rows, [0, 0, 1, 1]).round(3)
     array([0.8 , 0.75, 0.75, 0.8 ])
     """
+    with _labelled(X, labels, metric, engine) as (placement, found):
+        return _silhouettes_of(placement, found, np.arange(placement.dataset.n_rows), metric)
+
+
+@contextmanager
+def _labelled(
+    X: Any, labels: Any, metric: str, engine: Any
+) -> Iterator[tuple[Placement, RowLabels]]:
+    """Check what a silhouette is asked of; place the rows, and find their labels."""
     check_distance(metric)
     dataset = open_dataset(X)
     labelling = open_labelling(labels, dataset.n_rows)
     check_labels(len(labelling.classes), dataset.n_rows)
     with choose_engine(engine, dataset).place(dataset) as placement:
-        found = labelling.row_labels(placement)
-        return _silhouettes_of(placement, found, np.arange(dataset.n_rows), metric)
+        yield placement, labelling.row_labels(placement)
 
 
 def _silhouettes_of(
@@ -225,13 +230,20 @@ class _Distances:
             parts = joined.data.astype(np.float64), joined.indices, joined.offsets
             whole = sparse.csr_array(parts, shape=joined.shape)
             self._norms = np.asarray((whole * whole).sum(axis=1))
+            self._no_angle = self._norms == 0.0
             self._parts: list[Any] = _short_parts(whole, joined.dtype)
         else:
             self._parts, self._rows = [], joined.astype(np.float64)
+            self._no_angle = ~self._rows.any(axis=1)
 
     def __call__(self, first: int, last: int) -> np.ndarray:
         squares = self._squares(first, last)
-        return np.asarray(0.5 * squares if self._cosine else np.sqrt(squares))
+        if not self._cosine:
+            return np.asarray(np.sqrt(squares))
+        squares[self._no_angle[first:last]] = 2.0
+        squares[:, self._no_angle] = 2.0
+        squares[np.arange(last - first), np.arange(first, last)] = 0.0
+        return 0.5 * squares
 
     def _squares(self, first: int, last: int) -> np.ndarray:
         if not self._parts:

@@ -34,6 +34,9 @@ def test_categories_are_labels() -> None:
     "labels",
     [
         np.array([0.0, np.nan, 1.0]),
+        np.array(["a", None, "b"], object),
+        np.array([1, float("nan"), 2], object),
+        np.array(["a", pd.NA, "b"], object),
         pd.Series([0.0, np.nan, 1.0]),
         pd.Series([0, None, 1], dtype="Int64"),
         pd.Series(["a", None, "b"]),
@@ -42,3 +45,9 @@ def test_categories_are_labels() -> None:
 def test_missing_labels_are_refused(labels: Any) -> None:
     with pytest.raises(InvalidDataError, match=r"^labels_true contains NaN, .* every row needs"):
         open_labels(labels, "labels_true").read(0, 3)
+
+
+def test_labels_that_have_no_order_are_refused() -> None:
+    labels = np.array(["a", 1, "b"], object)
+    with pytest.raises(InvalidDataError, match=r"of the types int, str, which cannot be compared"):
+        open_labels(labels).read(0, 3)

@@ -33,7 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
     if not names:
         words.error(f"no fit has {wanted.only!r} in its name; there are: {', '.join(FITS)}")
     begin = time.perf_counter()
-    found = {name: digests_of(FITS[name]()) for name in names}
+    found = {}
+    for name in names:
+        found[name] = digests_of(FITS[name]())
+        spent = time.perf_counter() - begin
+        sys.stderr.write(f"{len(found)}/{len(names)} {name}, {spent:.0f} s\n")
     told = f"{len(found)} fits in {time.perf_counter() - begin:.0f} s on the {tile_name()} tile"
     return _rewrite(found, told) if wanted.write else _compare(found, told)
 

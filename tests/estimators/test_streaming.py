@@ -18,7 +18,9 @@ import daskcluster as dc
 from daskcluster.coresets.forgetting import Forgetting
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.streaming_document import document_of, fold_of
+from daskcluster.estimators.streaming_pass import fold_dataset
 from daskcluster.events import DriftFound
+from daskcluster.streaming.learner import make_learner
 
 FEW = {"coreset_size": 200, "random_state": 0}
 
@@ -168,6 +170,45 @@ def test_numbers_stay_with_clusters_that_walk():
         numbers = found.tolist()
         error = np.linalg.norm(model.cluster_centers_[found] - centres, axis=1).max()
         assert error < 6.0
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_numbers_stay_from_the_first_rows_on(saved):
+    # Before the first leaf, which has some 2,000 rows, over it, and after a model was saved.
+    rows, model = blobs(spread=30.0), dc.StreamingKMeans(5, **FEW)
+    first = model.partial_fit(rows[:60]).cluster_centers_
+    for start in range(60, 6000, 540):
+        model.partial_fit(rows[start : start + 540])
+        if saved and start == 600:
+            model.save("memory://numbers-stay", overwrite=True)
+            model = dc.load_model("memory://numbers-stay")
+        np.testing.assert_allclose(model.cluster_centers_, first, atol=3.0)
+    assert list(dict.fromkeys(model.predict(rows[:60]).tolist())) == list(range(5))
+
+
+@pytest.mark.parametrize("algorithm", ["mini-batch", "vc-gmm"])
+def test_numbers_stay_whatever_learns(algorithm):
+    # Few clusters and several starts, so that every search ends at the same ones.
+    rows = blobs(n=20_000, k=3, spread=30.0)
+    fold = make_learner(algorithm, {"n_clusters": 3, "n_init": 5}).empty("float32", 0)
+    first = None
+    for part in np.array_split(rows, 25):
+        fold = fold_dataset(fold, dc.open_dataset(part), dc.LocalEngine())
+        centres = fold.current().centres
+        first = centres if first is None else first
+        np.testing.assert_allclose(centres, first, atol=3.0)
+
+
+def test_first_numbers_are_given_by_the_caller_or_by_the_rows():
+    rows = blobs(n=1000, spread=30.0)
+    by_rows = dc.StreamingKMeans(5, **FEW).fit(rows)
+    given = by_rows.cluster_centers_[::-1].copy()
+    kept = dc.StreamingKMeans(5, init=given, **FEW).fit(rows)
+    np.testing.assert_allclose(kept.cluster_centers_, given, atol=1e-5)
+    weights = np.ones(len(rows))
+    weights[:500] = 0.0
+    late = dc.StreamingKMeans(5, **FEW).fit(rows, sample_weight=weights)
+    np.testing.assert_allclose(late.cluster_centers_, by_rows.cluster_centers_, atol=3.0)
 
 
 def test_new_clusters_within_the_budget():

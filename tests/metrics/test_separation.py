@@ -241,3 +241,14 @@ def test_silhouettes_of_every_row_are_in_the_order_of_the_rows(metric: str) -> N
     assert metrics.silhouette(rows, labels, metric=metric, sample_size=None) == found.mean()
     with pytest.raises(InvalidParameterError, match="rows without weights"):
         metrics.silhouette_samples(dc.open_dataset(rows, weights=np.ones(len(rows))), labels)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_rows_of_zeros_have_the_cosine_distance_one_to_all_others(
+    form: Callable[[Any], Any],
+) -> None:
+    rows, labels = clouds(3)
+    rows, labels = rows[:400], labels[:400]
+    rows[::9] = 0.0
+    found = metrics.silhouette_samples(form(rows), labels, metric="cosine")
+    assert found == pytest.approx(peer.silhouette_samples(rows, labels, metric="cosine"), abs=1e-9)
