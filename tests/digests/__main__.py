@@ -14,6 +14,8 @@ from daskcluster.kernels.jit import tile_name
 from tests.digests.digest import Digests, committed, differences, digests_of, message, write
 from tests.digests.fits import FITS
 
+_DISABLED = "NPY_DISABLE_CPU_FEATURES"
+
 
 def main(arguments: list[str] | None = None) -> int:
     words = argparse.ArgumentParser(prog="python -m tests.digests", description=__doc__)
@@ -45,8 +47,9 @@ def main(arguments: list[str] | None = None) -> int:
 def plain_environment() -> dict[str, str]:
     """Return what takes from NumPy, BLAS and libm the code that not every CPU of this kind can run."""
     there = numpy_core.__cpu_features__
-    names = [name for name in numpy_core.__cpu_dispatch__ if there.get(name)]
-    found = {"NPY_DISABLE_CPU_FEATURES": " ".join(names)} if names else {}
+    left = [name for name in numpy_core.__cpu_dispatch__ if there.get(name)]
+    names = " ".join([*os.environ.get(_DISABLED, "").split(), *left])
+    found = {_DISABLED: names} if names else {}
     if platform.machine() == "x86_64":
         found["OPENBLAS_CORETYPE"] = "Nehalem"
         found["GLIBC_TUNABLES"] = "glibc.cpu.hwcaps=-AVX,-AVX2,-AVX512F,-AVX512VL,-FMA,-FMA4"
