@@ -16,33 +16,33 @@ if TYPE_CHECKING:
     from daskcluster.data.shuffle import shuffle
     from daskcluster.engine.dask import DaskEngine
     from daskcluster.engine.local import LocalEngine
-    from daskcluster.estimators.backward_euler import BackwardEulerKMeans
-    from daskcluster.estimators.coreset import (
+    from daskcluster.estimators.load import load_model
+    from daskcluster.estimators.opening import open_dataset
+    from daskcluster.jobs.selection import select_k
+    from daskcluster.methods.backward_euler.estimator import BackwardEulerKMeans
+    from daskcluster.methods.coreset.estimator import (
         LightweightCoreset,
         lightweight_coreset,
         merge_coresets,
     )
-    from daskcluster.estimators.coreset_kmeans import CoresetKMeans
-    from daskcluster.estimators.coreset_quality import coreset_quality
-    from daskcluster.estimators.from_sklearn import from_sklearn
-    from daskcluster.estimators.functions import (
+    from daskcluster.methods.coreset.kmeans import CoresetKMeans
+    from daskcluster.methods.coreset.quality import coreset_quality
+    from daskcluster.methods.coreset.quantization import quantization_error, relative_error
+    from daskcluster.methods.from_sklearn import from_sklearn
+    from daskcluster.methods.hierarchical.estimator import HierarchicalKMeans
+    from daskcluster.methods.kernel.estimator import KernelKMeans
+    from daskcluster.methods.kernel.minibatch.estimator import MiniBatchKernelKMeans
+    from daskcluster.methods.kmeans.estimator import KMeans
+    from daskcluster.methods.kmeans.functions import (
         afk_mc2,
         kmeans_parallel,
         kmeans_plusplus,
     )
-    from daskcluster.estimators.hierarchical import HierarchicalKMeans
-    from daskcluster.estimators.kernel_kmeans import KernelKMeans
-    from daskcluster.estimators.kmeans import KMeans
-    from daskcluster.estimators.load import load_model
-    from daskcluster.estimators.minibatch import MiniBatchKMeans
-    from daskcluster.estimators.minibatch_kernel import MiniBatchKernelKMeans
-    from daskcluster.estimators.mixture import VariationalGaussianMixture
-    from daskcluster.estimators.nested import NestedMiniBatchKMeans
-    from daskcluster.estimators.opening import open_dataset
-    from daskcluster.estimators.quantization import quantization_error, relative_error
-    from daskcluster.estimators.streaming import StreamingKMeans
-    from daskcluster.estimators.variance_reduced import VarianceReducedKMeans
-    from daskcluster.jobs.selection import select_k
+    from daskcluster.methods.minibatch.estimator import MiniBatchKMeans
+    from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
+    from daskcluster.methods.nested.estimator import NestedMiniBatchKMeans
+    from daskcluster.methods.streaming.estimator import StreamingKMeans
+    from daskcluster.methods.variance_reduced.estimator import VarianceReducedKMeans
     from daskcluster.typing import Dataset
 
 __version__ = "0.1.0"
@@ -88,35 +88,35 @@ __all__ = [
 _MODULES = frozenset({"errors", "events", "metrics"})
 
 _HOMES = {
-    "BackwardEulerKMeans": "daskcluster.estimators.backward_euler",
-    "CoresetKMeans": "daskcluster.estimators.coreset_kmeans",
-    "coreset_quality": "daskcluster.estimators.coreset_quality",
+    "BackwardEulerKMeans": "daskcluster.methods.backward_euler.estimator",
+    "CoresetKMeans": "daskcluster.methods.coreset.kmeans",
+    "coreset_quality": "daskcluster.methods.coreset.quality",
     "DaskEngine": "daskcluster.engine.dask",
     "Dataset": "daskcluster.typing",
     "Grid": "daskcluster.data.grid",
-    "HierarchicalKMeans": "daskcluster.estimators.hierarchical",
-    "KernelKMeans": "daskcluster.estimators.kernel_kmeans",
-    "KMeans": "daskcluster.estimators.kmeans",
-    "LightweightCoreset": "daskcluster.estimators.coreset",
+    "HierarchicalKMeans": "daskcluster.methods.hierarchical.estimator",
+    "KernelKMeans": "daskcluster.methods.kernel.estimator",
+    "KMeans": "daskcluster.methods.kmeans.estimator",
+    "LightweightCoreset": "daskcluster.methods.coreset.estimator",
     "LocalEngine": "daskcluster.engine.local",
-    "MiniBatchKMeans": "daskcluster.estimators.minibatch",
-    "MiniBatchKernelKMeans": "daskcluster.estimators.minibatch_kernel",
-    "NestedMiniBatchKMeans": "daskcluster.estimators.nested",
-    "StreamingKMeans": "daskcluster.estimators.streaming",
-    "VarianceReducedKMeans": "daskcluster.estimators.variance_reduced",
-    "VariationalGaussianMixture": "daskcluster.estimators.mixture",
-    "afk_mc2": "daskcluster.estimators.functions",
+    "MiniBatchKMeans": "daskcluster.methods.minibatch.estimator",
+    "MiniBatchKernelKMeans": "daskcluster.methods.kernel.minibatch.estimator",
+    "NestedMiniBatchKMeans": "daskcluster.methods.nested.estimator",
+    "StreamingKMeans": "daskcluster.methods.streaming.estimator",
+    "VarianceReducedKMeans": "daskcluster.methods.variance_reduced.estimator",
+    "VariationalGaussianMixture": "daskcluster.methods.mixture.estimator",
+    "afk_mc2": "daskcluster.methods.kmeans.functions",
     "annotate": "daskcluster.data.anndata",
-    "from_sklearn": "daskcluster.estimators.from_sklearn",
-    "kmeans_parallel": "daskcluster.estimators.functions",
-    "kmeans_plusplus": "daskcluster.estimators.functions",
-    "lightweight_coreset": "daskcluster.estimators.coreset",
+    "from_sklearn": "daskcluster.methods.from_sklearn",
+    "kmeans_parallel": "daskcluster.methods.kmeans.functions",
+    "kmeans_plusplus": "daskcluster.methods.kmeans.functions",
+    "lightweight_coreset": "daskcluster.methods.coreset.estimator",
     "load_model": "daskcluster.estimators.load",
-    "merge_coresets": "daskcluster.estimators.coreset",
+    "merge_coresets": "daskcluster.methods.coreset.estimator",
     "open_dataset": "daskcluster.estimators.opening",
     "open_grid": "daskcluster.data.grid",
-    "quantization_error": "daskcluster.estimators.quantization",
-    "relative_error": "daskcluster.estimators.quantization",
+    "quantization_error": "daskcluster.methods.coreset.quantization",
+    "relative_error": "daskcluster.methods.coreset.quantization",
     "select_k": "daskcluster.jobs.selection",
     "shuffle": "daskcluster.data.shuffle",
 }

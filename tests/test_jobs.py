@@ -22,9 +22,9 @@ from daskcluster.errors import (
     ModelFormatError,
     OutputExistsError,
 )
-from daskcluster.estimators.kmeans import KMeans
 from daskcluster.estimators.load import load_model
 from daskcluster.events import Event, FitEnded, PassStarted
+from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.models.persist import load_document
 from daskcluster.parameters.catalogue import ALGORITHMS
 

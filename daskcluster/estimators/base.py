@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunk import for_rows
 from daskcluster.chunkwise.assign import (
     RowParams,
@@ -25,6 +24,7 @@ from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.lazy import map_blocks, scaled_blocks
 from daskcluster.estimators.on_scale import OnScale
 from daskcluster.estimators.row_results import results_of_rows
+from daskcluster.estimators.scoring import score_rows
 from daskcluster.typing import Dataset
 
 

@@ -1,4 +1,4 @@
-"""What every call of fit does beside its algorithm: it announces, seeds, validates and keeps time."""
+"""What every call of fit does beside its algorithm: it announces, validates, commits and keeps time."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from daskcluster.algorithms.scoring import score_rows
 from daskcluster.data.stores import Location
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.checkpoints import Checkpoints
 from daskcluster.estimators.frame import Frame, Framed, Spent
-from daskcluster.estimators.initial import initial_centres, method_for
 from daskcluster.estimators.inputs import fit_dataset
+from daskcluster.estimators.scoring import score_rows
 from daskcluster.events import (
     Callback,
     FitEnded,
     FitStarted,
-    SeedingEnded,
     StopReason,
     publish,
 )
 from daskcluster.models.document import Document
 from daskcluster.models.state import Shapes
-from daskcluster.randomness import Key, as_seed
+from daskcluster.randomness import as_seed
 from daskcluster.typing import Dataset
 
 S = TypeVar("S")
@@ -218,23 +216,6 @@ class Fit:
         return framed, frame
 
     # -- pieces of a run --------------------------------------------------------------------------
-
-    def seeded(self, rows: ScaledPlacement, key: Key) -> np.ndarray:
-        """Return the first centres (k, d), chosen among `rows` with the draws of `key`."""
-        dataset, traffic = rows.placement.dataset, rows.placement.traffic
-        self.method = method_for(self.init, in_memory=dataset.in_memory)
-        began, passes = time.perf_counter(), traffic.passes
-        centres = initial_centres(
-            self.init,
-            rows,
-            self.n_clusters,
-            key.derived_seed(),
-            source=self.source,
-            chain_length=self.estimator.chain_length,
-        )
-        seconds = time.perf_counter() - began
-        publish(self.callbacks, SeedingEnded(self.method, traffic.passes - passes, seconds))
-        return centres
 
     def kept_labels(self, placement: Placement) -> np.ndarray | None:
         """Return room for labels where it is small beside the rows: those are in memory too."""

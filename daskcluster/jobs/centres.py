@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunk import for_rows
 from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows, prepare_rows
 from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.scoring import score_rows
 from daskcluster.events import Callback
 from daskcluster.jobs.examples import Examination, examine_rows
 from daskcluster.models.kmeans import KMeansModel

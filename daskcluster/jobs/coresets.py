@@ -14,7 +14,7 @@ from daskcluster.models.checkpoint import told_where
 from daskcluster.models.record import CoresetRecord
 
 if TYPE_CHECKING:
-    from daskcluster.estimators.coreset import LightweightCoreset
+    from daskcluster.methods.coreset.estimator import LightweightCoreset
 
 
 def build_coreset(
@@ -100,8 +100,8 @@ def build_coreset(
         )
         chosen = run.engine(engine, dataset)
         # Scikit-learn takes long to import.
-        from daskcluster.estimators.coreset import LightweightCoreset
-        from daskcluster.estimators.coreset_quality import coreset_quality
+        from daskcluster.methods.coreset.estimator import LightweightCoreset
+        from daskcluster.methods.coreset.quality import coreset_quality
 
         given = run.keeping("coreset", {"checkpoint": place, "random_state": random_state})
         drawn = LightweightCoreset(size, engine=chosen, callbacks=run.callbacks, **given)

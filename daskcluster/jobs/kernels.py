@@ -11,8 +11,8 @@ from daskcluster.chunkwise.gram_centres import GramCentres, GramRowParams, label
 from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.estimators.gram import measure_by_gram, refuse_distances
 from daskcluster.events import Callback
+from daskcluster.methods.kernel.initial import measure_by_gram, refuse_distances
 from daskcluster.models.kernel_kmeans import KernelKMeansModel
 from daskcluster.typing import Dataset
 

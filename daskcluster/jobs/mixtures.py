@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daskcluster.algorithms.scoring import score_rows
 from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, prepare_rows
 from daskcluster.chunkwise.labelled import ComputedLabels
-from daskcluster.chunkwise.mixture_parameters import Gaussians
-from daskcluster.chunkwise.mixture_rows import (
-    MixtureRowParams,
-    label_by_density,
-)
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError
-from daskcluster.estimators.mixture_rows import gaussians_for, log_likelihood
-from daskcluster.estimators.posteriors import save_posteriors
+from daskcluster.estimators.scoring import score_rows
 from daskcluster.events import Callback
 from daskcluster.jobs.examples import Examination, examine_rows
+from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
+from daskcluster.methods.mixture.chunkwise.rows import (
+    MixtureRowParams,
+    label_by_density,
+)
+from daskcluster.methods.mixture.posteriors import save_posteriors
+from daskcluster.methods.mixture.rows import gaussians_for, log_likelihood
 from daskcluster.models.mixture import MixtureModel
 from daskcluster.typing import Dataset
 

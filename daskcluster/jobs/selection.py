@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.algorithms.knee import find_knee
 from daskcluster.chunk import compute_dtype
-from daskcluster.coresets.quality import true_costs
 from daskcluster.data.open import open_dataset
 from daskcluster.elementary import exp, log
 from daskcluster.engine.choose import choose_engine
@@ -20,6 +18,7 @@ from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, FitsMade, publish
+from daskcluster.jobs.knee import find_knee
 from daskcluster.jobs.selection_fits import (
     FitParameters,
     KFit,
@@ -29,6 +28,7 @@ from daskcluster.jobs.selection_fits import (
     fit_shares,
 )
 from daskcluster.jobs.tally import Tally
+from daskcluster.methods.coreset.relative_error import true_costs
 from daskcluster.randomness import Key, as_seed
 from daskcluster.reports.k_selection import KCandidate, KSelection, range_notes
 from daskcluster.typing import Dataset
@@ -229,7 +229,7 @@ def _coreset(
     engine: Engine,
     callbacks: Sequence[Callback],
 ) -> Dataset:
-    from daskcluster.estimators.coreset import LightweightCoreset
+    from daskcluster.methods.coreset.estimator import LightweightCoreset
 
     drawn = LightweightCoreset(
         size,
@@ -313,7 +313,7 @@ def _measured(
 
 
 def _mean_density(rows: ScaledPlacement, model: Any) -> float:
-    from daskcluster.estimators.mixture_rows import gaussians_for, log_likelihood
+    from daskcluster.methods.mixture.rows import gaussians_for, log_likelihood
 
     dtype = rows.placement.dataset.dtype
     variances, mixing = model.covariances_, model.weights_

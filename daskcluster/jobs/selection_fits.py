@@ -71,7 +71,7 @@ def fit_shares(few: Dataset, parameters: FitParameters, attempts: Sequence[Try])
 
 
 def _fit_kmeans(few: Dataset, parameters: FitParameters, attempt: Try) -> KFit:
-    from daskcluster.estimators.kmeans import KMeans
+    from daskcluster.methods.kmeans.estimator import KMeans
 
     k, number = attempt
     model = KMeans(
@@ -89,7 +89,7 @@ def _fit_kmeans(few: Dataset, parameters: FitParameters, attempt: Try) -> KFit:
 
 
 def _fit_mixture(few: Dataset, parameters: FitParameters, attempt: Try) -> KFit:
-    from daskcluster.estimators.mixture import VariationalGaussianMixture
+    from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 
     k, number = attempt
     model = VariationalGaussianMixture(

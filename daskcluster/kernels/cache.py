@@ -32,8 +32,10 @@ _CONFIG: Any = numba.config
 
 def _stamp() -> int:
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
+    package = Path(__file__).parents[1]
+    for pattern in ("kernels/*.py", "methods/*/kernels.py", "methods/*/kernels/*.py"):
+        for source in sorted(package.glob(pattern)):
+            digest.update(source.read_bytes())
     return int.from_bytes(digest.digest()[:6], "big")
 
 

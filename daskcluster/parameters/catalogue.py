@@ -94,71 +94,71 @@ _EXACT = {
 ALGORITHMS: dict[str, Algorithm] = {
     **{
         name: Algorithm(
-            "daskcluster.estimators.kmeans:KMeans",
+            "daskcluster.methods.kmeans.estimator:KMeans",
             KMEANS,
             about=about,
             fixed={"algorithm": name},
-            plan="daskcluster.estimators.kmeans_plan:plan_fit",
+            plan="daskcluster.methods.kmeans.projection:plan_fit",
         )
         for name, about in _EXACT.items()
     },
     "coreset": Algorithm(
-        "daskcluster.estimators.coreset_kmeans:CoresetKMeans",
+        "daskcluster.methods.coreset.kmeans:CoresetKMeans",
         CORESET,
         about="a small weighted sample, two passes over the rows",
-        plan="daskcluster.estimators.coreset_plan:plan_fit",
+        plan="daskcluster.methods.coreset.projection:plan_fit",
     ),
     "hierarchical": Algorithm(
-        "daskcluster.estimators.hierarchical:HierarchicalKMeans",
+        "daskcluster.methods.hierarchical.estimator:HierarchicalKMeans",
         HIERARCHICAL,
         about="very many clusters: cells first, clusters within each, then all together",
-        plan="daskcluster.estimators.hierarchical_plan:plan_fit",
+        plan="daskcluster.methods.hierarchical.projection:plan_fit",
     ),
     "streaming": Algorithm(
-        "daskcluster.estimators.streaming:StreamingKMeans",
+        "daskcluster.methods.streaming.estimator:StreamingKMeans",
         STREAMING,
         about="one pass over rows in their order, old ones may be forgotten",
-        plan="daskcluster.estimators.streaming_plan:plan_fit",
+        plan="daskcluster.methods.streaming.projection:plan_fit",
     ),
     "mini-batch": Algorithm(
-        "daskcluster.estimators.minibatch:MiniBatchKMeans",
+        "daskcluster.methods.minibatch.estimator:MiniBatchKMeans",
         MINI_BATCH,
         about="a small random batch of rows a step",
-        plan="daskcluster.estimators.minibatch_plan:plan_fit",
+        plan="daskcluster.methods.minibatch.projection:plan_fit",
     ),
     "sgd": Algorithm(
-        "daskcluster.estimators.minibatch:MiniBatchKMeans",
+        "daskcluster.methods.minibatch.estimator:MiniBatchKMeans",
         MINI_BATCH,
         about="stochastic k-means: every row moves its centre at once",
         fixed={"batch_size": 1, "learning_rate": "count"},
         defaults={"max_no_improvement": None, "reassignment_ratio": 0.0},
-        plan="daskcluster.estimators.minibatch_plan:plan_fit",
+        plan="daskcluster.methods.minibatch.projection:plan_fit",
     ),
     "nested": Algorithm(
-        "daskcluster.estimators.nested:NestedMiniBatchKMeans",
+        "daskcluster.methods.nested.estimator:NestedMiniBatchKMeans",
         NESTED,
         about="mini-batches that double until they are all rows",
-        plan="daskcluster.estimators.nested_plan:plan_fit",
+        plan="daskcluster.methods.nested.projection:plan_fit",
     ),
     "kernel": Algorithm(
-        "daskcluster.estimators.kernel_kmeans:KernelKMeans",
+        "daskcluster.methods.kernel.estimator:KernelKMeans",
         KERNEL_KMEANS,
         about="kernel k-means, all rows against all rows",
-        plan="daskcluster.estimators.kernel_plan:plan_fit",
+        plan="daskcluster.methods.kernel.projection:plan_fit",
     ),
     "mini-batch-kernel": Algorithm(
-        "daskcluster.estimators.minibatch_kernel:MiniBatchKernelKMeans",
+        "daskcluster.methods.kernel.minibatch.estimator:MiniBatchKernelKMeans",
         MINI_BATCH_KERNEL,
         about="kernel k-means by small random batches",
-        plan="daskcluster.estimators.kernel_plan:plan_minibatch_fit",
+        plan="daskcluster.methods.kernel.projection:plan_minibatch_fit",
     ),
     **{
         name: Algorithm(
-            "daskcluster.estimators.variance_reduced:VarianceReducedKMeans",
+            "daskcluster.methods.variance_reduced.estimator:VarianceReducedKMeans",
             VARIANCE_REDUCED,
             about=about,
             fixed={"variant": name},
-            plan="daskcluster.estimators.variance_reduced_plan:plan_fit",
+            plan="daskcluster.methods.variance_reduced.projection:plan_fit",
         )
         for name, about in (
             ("vrkm++", "full passes, and steps of single rows between them"),
@@ -166,20 +166,20 @@ ALGORITHMS: dict[str, Algorithm] = {
         )
     },
     "backward-euler": Algorithm(
-        "daskcluster.estimators.backward_euler:BackwardEulerKMeans",
+        "daskcluster.methods.backward_euler.estimator:BackwardEulerKMeans",
         BACKWARD_EULER,
         about="large implicit steps on mini-batches, which pass bad local minima",
-        plan="daskcluster.estimators.backward_euler_plan:plan_fit",
+        plan="daskcluster.methods.backward_euler.projection:plan_fit",
     ),
     **{
         name: Algorithm(
-            "daskcluster.estimators.mixture:VariationalGaussianMixture",
+            "daskcluster.methods.mixture.estimator:VariationalGaussianMixture",
             MIXTURE,
             about=f"a Gaussian mixture of {rows}, by truncated EM",
             fixed=fixed,
             defaults=defaults,
             rename={"n_clusters": "n_components"},
-            plan="daskcluster.estimators.mixture_plan:plan_fit",
+            plan="daskcluster.methods.mixture.projection:plan_fit",
         )
         for name, rows, fixed, defaults in (
             ("var-gmm", "all rows", {"coreset_size": None}, {}),
@@ -275,7 +275,7 @@ def estimator_path(class_name: str) -> str | None:
     Examples
     --------
     >>> estimator_path("KMeans")
-    'daskcluster.estimators.kmeans:KMeans'
+    'daskcluster.methods.kmeans.estimator:KMeans'
     """
     return _paths().get(class_name)
 

@@ -14,10 +14,10 @@ import numpy as np
 from daskcluster.data.generate import Mixture, generate
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.local import LocalEngine, default_threads
-from daskcluster.estimators.coreset import LightweightCoreset
-from daskcluster.estimators.kmeans import KMeans
-from daskcluster.estimators.mixture import VariationalGaussianMixture
 from daskcluster.events import Event, PassEnded
+from daskcluster.methods.coreset.estimator import LightweightCoreset
+from daskcluster.methods.kmeans.estimator import KMeans
+from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 from daskcluster.sizing.least_squares import largest_error, solve_rates
 from daskcluster.sizing.rates import KernelRate
 

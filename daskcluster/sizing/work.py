@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from daskcluster.algorithms.costs import Counts, Shape
 from daskcluster.chunk import compute_dtype
 from daskcluster.engine.memory import MemoryPlan
-from daskcluster.estimators.kmeans_plan import pass_flop
 from daskcluster.estimators.plan import Plan, Stage, Travel, centres_bytes
+from daskcluster.methods.kmeans.costs import Counts, Shape
+from daskcluster.methods.kmeans.projection import pass_flop
 from daskcluster.typing import Dataset
 
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from daskcluster.coresets.cutting import OpenPart, cut_pieces
-from daskcluster.coresets.pieces import Piece, SumUp
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, InvalidParameterError
-from daskcluster.estimators.streaming_pass import as_pass
 from daskcluster.events import Callback
+from daskcluster.methods.streaming.reading import as_pass
+from daskcluster.methods.streaming.tree.cutting import OpenPart, cut_pieces
+from daskcluster.methods.streaming.tree.pieces import Piece, SumUp
 
 if TYPE_CHECKING:  # workers import this module, and need no scikit-learn
-    from daskcluster.estimators.streaming_fold import StreamFold
+    from daskcluster.methods.streaming.fold import StreamFold
 
 UNREADABLE = (InvalidDataError, InvalidParameterError, DatasetNotFoundError)
 """What is the fault of an object; all other errors end the cycle."""

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.coresets.cutting import OpenPart
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidDataError
-from daskcluster.estimators.streaming_fold import StreamFold
-from daskcluster.estimators.streaming_pass import fold_dataset
-from daskcluster.estimators.streaming_refit import StreamCentres
 from daskcluster.events import Callback, DriftFound, Event, publish
+from daskcluster.methods.streaming.fold import StreamFold
+from daskcluster.methods.streaming.reading import fold_dataset
+from daskcluster.methods.streaming.refit import StreamCentres
+from daskcluster.methods.streaming.tree.cutting import OpenPart
 from daskcluster.streaming.arrival import Source
 from daskcluster.streaming.attempts import UNREADABLE, Bad, sum_up
 from daskcluster.streaming.learner import Learner

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from daskcluster.estimators.streaming import StreamingKMeans
-from daskcluster.estimators.streaming_fold import FoldSettings, StreamFold
+from daskcluster.methods.streaming.estimator import StreamingKMeans
+from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.streaming.learner import Learner
 

@@ -17,7 +17,7 @@ from daskcluster.data.growing_array import write_rows_at
 from daskcluster.data.sink import ZarrSink
 from daskcluster.data.stores import Location
 from daskcluster.engine.engine import Engine
-from daskcluster.estimators.streaming_refit import StreamCentres
+from daskcluster.methods.streaming.refit import StreamCentres
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.streaming.folding import Folded
 from daskcluster.typing import Range, Reach

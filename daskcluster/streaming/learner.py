@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from daskcluster.coresets.forgetting import Forgetting
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.estimators.load import named
-from daskcluster.estimators.streaming_document import fold_of
-from daskcluster.estimators.streaming_fold import FoldSettings, StreamFold
-from daskcluster.estimators.streaming_refit import StreamCentres
+from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
+from daskcluster.methods.streaming.refit import StreamCentres
+from daskcluster.methods.streaming.state import fold_of
+from daskcluster.methods.streaming.tree.forgetting import Forgetting
 from daskcluster.models.document import Document
 from daskcluster.models.kinds import Model
 from daskcluster.parameters.catalogue import check_parameters, find_algorithm

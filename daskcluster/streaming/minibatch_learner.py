@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from daskcluster.coresets.node import LeafSettings
-from daskcluster.estimators.minibatch import MiniBatchKMeans
-from daskcluster.estimators.streaming_fold import FoldSettings, StreamFold
-from daskcluster.estimators.streaming_minibatch import (
+from daskcluster.methods.minibatch.estimator import MiniBatchKMeans
+from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
+from daskcluster.methods.streaming.minibatch import (
     MiniBatchFold,
     MiniBatchSteps,
     leaf_rows_for,
 )
+from daskcluster.methods.streaming.tree.node import LeafSettings
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.streaming.learner import Learner, remember_the_stream
 

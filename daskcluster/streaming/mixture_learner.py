@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from daskcluster.coresets.node import LeafSettings
-from daskcluster.estimators.mixture import VariationalGaussianMixture
-from daskcluster.estimators.streaming_fold import FoldSettings, StreamFold
-from daskcluster.estimators.streaming_mixture import MixtureSearch, StreamMixture
+from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
+from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
+from daskcluster.methods.streaming.mixture import MixtureSearch, StreamMixture
+from daskcluster.methods.streaming.tree.node import LeafSettings
 from daskcluster.models.mixture import MixtureModel
 from daskcluster.parameters.streaming import leaf_rows_of, summary_size
 from daskcluster.streaming.learner import Learner, remember_the_stream

@@ -23,8 +23,8 @@ from typing import Any
 from daskcluster.data.stores import Location, locate
 from daskcluster.data.whole_files import names_below, read_whole, remove_file, write_whole
 from daskcluster.errors import CheckpointError, ModelFormatError
-from daskcluster.estimators.streaming_document import document_of
-from daskcluster.estimators.streaming_fold import StreamFold
+from daskcluster.methods.streaming.fold import StreamFold
+from daskcluster.methods.streaming.state import document_of
 from daskcluster.models.checkpoint import CheckpointFolder
 from daskcluster.models.document import Document
 from daskcluster.models.fields import read_count, read_mapping, read_records, read_text

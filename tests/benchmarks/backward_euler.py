@@ -241,8 +241,8 @@ def lloyd(rows: np.ndarray, cell: Cell, block: int, options: Options) -> np.ndar
 def mini_batches(rows: np.ndarray, cell: Cell, block: int, options: Options) -> np.ndarray:
     """Return the inertia of mini-batch EM (Sculley's learning rate) after a number of batches."""
     from daskcluster import open_dataset, quantization_error
-    from daskcluster.chunkwise.minibatch import MiniBatchStepper, MovingCentres
-    from daskcluster.data.batches import Batches
+    from daskcluster.methods.minibatch.batches import Batches
+    from daskcluster.methods.minibatch.chunkwise.batch import MiniBatchStepper, MovingCentres
 
     found = []
     for number, first in enumerate(_first_centres(rows, cell.k, block)):

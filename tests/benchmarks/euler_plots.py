@@ -77,9 +77,13 @@ def jumps(data: EulerSet, cell: Cell, options: Options) -> Figure | Note:
 def _followed(data: EulerSet, cell: Cell, outer: int, number: int) -> np.ndarray:
     """Return phi on all rows before the first outer step and after each."""
     import daskcluster as dc
-    from daskcluster.algorithms.backward_euler import DescentState, ImplicitDescent, ImplicitSteps
-    from daskcluster.chunkwise.backward_euler import BatchAssigner
-    from daskcluster.data.batches import Batches
+    from daskcluster.methods.backward_euler.algorithm import (
+        DescentState,
+        ImplicitDescent,
+        ImplicitSteps,
+    )
+    from daskcluster.methods.backward_euler.chunkwise import BatchAssigner
+    from daskcluster.methods.minibatch.batches import Batches
 
     first = data.rows[np.random.default_rng(number).choice(data.n, cell.k, replace=False)]
     assign = BatchAssigner(data.rows.dtype)

@@ -13,8 +13,8 @@ import pytest
 import zarr
 from click.testing import Result
 
-from daskcluster.estimators.kmeans import KMeans
 from daskcluster.estimators.load import load_model
+from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.models.persist import load_document
 from daskcluster.parameters import ALGORITHMS
 

@@ -17,6 +17,9 @@ from tests.digests.fits import FITS
 _DISABLED = "NPY_DISABLE_CPU_FEATURES"
 
 
+_DISABLED = "NPY_DISABLE_CPU_FEATURES"
+
+
 def main(arguments: list[str] | None = None) -> int:
     words = argparse.ArgumentParser(prog="python -m tests.digests", description=__doc__)
     words.add_argument("--write", action="store_true", help="commit what is found")

@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 TASKS = """
-daskcluster.coresets.pieces
+daskcluster.methods.streaming.tree.pieces
 daskcluster.engine.tasks
 daskcluster.engine.worker
-daskcluster.estimators.backward_euler_starts
-daskcluster.estimators.hierarchical_cells
+daskcluster.methods.backward_euler.starts
+daskcluster.methods.hierarchical.within_cells
 daskcluster.seeding.kmeans_parallel
 daskcluster.streaming.attempts
 """

@@ -31,7 +31,7 @@ NOT_APPLICABLE = {
 
 
 EXPECTED_FAILURES = {
-    "test_minibatch_kmeans_init_size": "reads a private attribute; see tests/estimators/test_minibatch.py",
+    "test_minibatch_kmeans_init_size": "reads a private attribute; see tests/methods/minibatch",
     "test_minibatch_declared_convergence": "asserts the text that scikit-learn prints",
     "test_sample_weight_init": "calls a private method of scikit-learn; see tests/laws and tests/seeding",
     "test_sample_weight_zero": "calls a private method of scikit-learn; see tests/laws",
@@ -53,7 +53,7 @@ def expected_failure(name: str) -> str | None:
 def not_applicable(name: str) -> str | None:
     """Return why the test of this name says nothing about us, or None."""
     if "minibatch" in name.lower() and "__numpy" not in name:
-        return "batches do not follow chunks; see tests/estimators/test_minibatch.py"
+        return "batches do not follow chunks; see tests/methods/minibatch/test_estimator.py"
     return next((why for part, why in NOT_APPLICABLE.items() if part in name), None)
 
 

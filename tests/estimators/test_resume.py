@@ -13,8 +13,10 @@ from scipy import sparse
 
 import daskcluster as dc
 from daskcluster.errors import CheckpointError
-from daskcluster.estimators import backward_euler_fit, checkpoints, fit, minibatch_fit
+from daskcluster.estimators import checkpoints, fit
 from daskcluster.events import FitEnded, Notice, SeedingEnded
+from daskcluster.methods.backward_euler import fit as backward_euler_fit
+from daskcluster.methods.minibatch import fit as minibatch_fit
 from daskcluster.models.checkpoint import CheckpointFolder
 from tests.estimators.interruption import Killed, die_after, killed, same
 from tests.laws.data import case

@@ -18,11 +18,11 @@ from daskcluster.errors import (
     OutputExistsError,
     SchedulerUnreachableError,
 )
-from daskcluster.estimators.kmeans import KMeans
 from daskcluster.events import Event, IterationEnded, PassStarted
 from daskcluster.jobs.lease import Lease, folder_of
 from daskcluster.jobs.naming import check_name
 from daskcluster.jobs.run import Run
+from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.models.persist import load_document
 
 

@@ -197,7 +197,7 @@ def inner(x):
 """
 
 _OUTER = """
-from daskcluster.kernels.inner import inner
+from daskcluster.{place}.inner import inner
 from daskcluster.kernels.jit import kernel
 
 @kernel
@@ -212,7 +212,10 @@ print(outer(1.0), *compilations())
 """
 
 
-def test_a_kernel_is_compiled_anew_when_one_that_it_calls_is_edited(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["kernels", "methods.some.kernels"])
+def test_a_kernel_is_compiled_anew_when_one_that_it_calls_is_edited(
+    tmp_path: Path, place: str
+) -> None:
     package = tmp_path / "daskcluster"
     (package / "kernels").mkdir(parents=True)
     own = Path(daskcluster.__file__).parent
@@ -220,11 +223,13 @@ def test_a_kernel_is_compiled_anew_when_one_that_it_calls_is_edited(tmp_path: Pa
     for name in ("errors.py", *(f"kernels/{module}.py" for module in kernels)):
         shutil.copyfile(own / name, package / name)
     (package / "__init__.py").touch()
-    (package / "kernels" / "outer.py").write_text(_OUTER)
+    inner = package.joinpath(*place.split("."), "inner.py")
+    inner.parent.mkdir(parents=True, exist_ok=True)
+    (package / "kernels" / "outer.py").write_text(_OUTER.format(place=place))
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path)}
 
     def call(addend: float) -> list[str]:
-        (package / "kernels" / "inner.py").write_text(_INNER.format(addend))
+        inner.write_text(_INNER.format(addend))
         words = [sys.executable, "-c", _CALL]
         found = subprocess.run(
             words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskcluster.algorithms.groups import balanced_groups
 from daskcluster.kernels import gram, gram_tile, sparse_search
 from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.panels import Panels, choose_tile, common_offset, fill_panels
 from daskcluster.kernels.tile import group_size, pack, pack_groups
+from daskcluster.methods.kmeans.groups import balanced_groups
 
 NAMES = ("avx512", "avx2", "neon", "portable")
 KINDS = (np.float32, np.float64)

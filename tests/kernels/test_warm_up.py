@@ -12,7 +12,7 @@ import sys
 import numpy as np
 from scipy import sparse
 from daskcluster.engine.local import LocalEngine
-from daskcluster.estimators.kmeans import KMeans
+from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.kernels.jit import compilations
 from daskcluster.kernels.warm_up import warm_up
 

@@ -11,8 +11,8 @@ import zarr
 
 import daskcluster as dc
 from daskcluster import events
-from daskcluster.algorithms.kinds import Bounds
 from daskcluster.engine.memory import BASELINE_BYTES
+from daskcluster.methods.kmeans.kinds import Bounds
 from tests.laws.test_law_02_chunking import same_bits
 from tests.tiles import BOUNDS_SPARE
 

@@ -10,7 +10,7 @@ import numpy as np
 import zarr
 
 from daskcluster import jobs
-from daskcluster.estimators.streaming_document import document_of
+from daskcluster.methods.streaming.state import document_of
 from daskcluster.streaming.loop import StreamLoop
 
 OPTIONS = {"n_clusters": 4, "coreset_size": 120, "random_state": 1}

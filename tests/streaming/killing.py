@@ -95,7 +95,7 @@ def kill(feed: str, state: str, n_kills: int, more: dict[str, Any]) -> None:
     ``cycles`` that were ended, loops that ``ended`` by themselves before they could be killed, ``seconds``.
     """
     # Everything is imported, and no thread started, before processes are forked.
-    import daskcluster.estimators.streaming
+    import daskcluster.methods.streaming.estimator
     import daskcluster.streaming.kmeans_learner
     import daskcluster.streaming.labels
     import daskcluster.streaming.loop  # noqa: F401

@@ -13,10 +13,10 @@ import zarr
 
 import daskcluster as dc
 from daskcluster import jobs
-from daskcluster.coresets import cutting
 from daskcluster.data.sparse_write import write_csr
 from daskcluster.errors import CheckpointError, InvalidParameterError
 from daskcluster.events import DriftFound, Event, Notice
+from daskcluster.methods.streaming.tree import cutting
 from daskcluster.streaming.sorting import Settling
 from tests.streaming.feeds import OPTIONS, bits, open_loop, order_of, portion, put
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from daskcluster.coresets import cutting
 from daskcluster.events import CycleEnded, Event, PassEnded, PassProgress, PassStarted
+from daskcluster.methods.streaming.tree import cutting
 from daskcluster.streaming.pulse import Pulse
 from tests.streaming.feeds import open_loop, portion, put
 

@@ -106,8 +106,8 @@ def graph_matrix(X: np.ndarray, n_neighbors: int, heat_time: float | None) -> np
     Heat of a long time is that of half the time, applied twice: one product of dense matrices.
     """
     import daskcluster as dc
-    from daskcluster.algorithms.gram_graph import GraphGram
-    from daskcluster.estimators.neighbour_graph import neighbour_graph
+    from daskcluster.methods.kernel.graph import GraphGram
+    from daskcluster.methods.kernel.neighbour_graph import neighbour_graph
 
     adjacency = neighbour_graph(dc.open_dataset(X), n_neighbors).adjacency
     n = len(X)

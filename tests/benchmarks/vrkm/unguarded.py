@@ -10,15 +10,15 @@ def unguarded_losses(
 ) -> list[float]:
     """Return the loss before each epoch and after the last; T = n, one partition."""
     import daskcluster as dc
-    from daskcluster.algorithms.variance_reduced import (
+    from daskcluster.engine.scaled import ScaledPlacement
+    from daskcluster.methods.minibatch.batches import whole
+    from daskcluster.methods.variance_reduced.algorithm import (
         EpochsState,
         StepRule,
         variance_reduced,
     )
-    from daskcluster.algorithms.variance_reduced_steps import StepsHere
-    from daskcluster.data.batches import whole
-    from daskcluster.engine.scaled import ScaledPlacement
-    from daskcluster.estimators.variance_reduced_fit import vrkm_footprint
+    from daskcluster.methods.variance_reduced.fit import vrkm_footprint
+    from daskcluster.methods.variance_reduced.steps import StepsHere
     from daskcluster.randomness import Key
 
     dataset = dc.open_dataset(problem.rows)

@@ -1,1 +1,0 @@
-"""Short loops that map reductions over rows and move centres. They know neither files nor Dask."""

@@ -1,1 +1,0 @@
-"""Small weighted sets of rows that stand for large ones."""

@@ -1,0 +1,1 @@
+"""Stochastic backward Euler: implicit steps that leave poor local minima."""

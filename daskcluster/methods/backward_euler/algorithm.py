@@ -1,0 +1,353 @@
+"""Stochastic backward Euler (P. Yin, M. Pham, A. Oberman, S. Osher, J. Sci. Comput. 77, 2018).
+
+Section 2.1, with the paper's names: from centres x an outer step solves the implicit gradient step
+y = x - gamma grad phi(y) by `imaxit` fixed-point iterations, each with the gradient of a new mini-batch
+of M rows, y <- x - gamma grad phi_B(y). What is carried over is not the last y but a running average
+of the trajectory, xbar <- alpha xbar + (1 - alpha) y, which starts at x. Then gamma becomes beta gamma.
+There are `omaxit` outer steps, and gamma begins so large (aggressive: above the inverse of the Lipschitz
+constant, k for balanced clusters) that centres leave bad local minima.
+
+The objective is phi(x) = 1 / (2 n) sum_i min_j |x_j - p_i|^2; costs and inertia here are plain sums
+of squared distances, 2 n phi. The step size gamma is that of the paper.
+
+What differs from the paper: batches are drawn without replacement, pass after pass; rows may have
+weights; clusters without a row in the batch keep their centre for that iteration, as the gradient has
+it; and an outer step that runs away is redone with half the step size (see `ImplicitDescent.step`). The
+paper does not say which side of the average alpha weighs: it is the old one, as in the Entropy-SGD that
+it derives from (Chaudhari et al., "Deep relaxation", 2017).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from daskcluster.events import Callback, ImplicitStepEnded, StopFit, StopReason, publish
+from daskcluster.methods.backward_euler.chunkwise import BatchAssigner, BatchClusters
+from daskcluster.methods.minibatch.algorithm import is_suspect, refuse_bad_batch
+from daskcluster.methods.minibatch.batches import Batches
+from daskcluster.models.result import FitResult
+
+MOST_RISE = 4.0
+"""Times its value at the start of an outer step that a batch's objective may have at the end."""
+
+_MOST_HALVINGS = 30
+"""Of one outer step, after which centres stay where they are."""
+
+
+@dataclass(frozen=True)
+class ImplicitSteps:
+    """How outer steps are made.
+
+    Attributes
+    ----------
+    step_size : float
+        gamma of the first one.
+    decay : float
+        beta, in (0, 1]: gamma of a step over that of the one before.
+    averaging : float
+        alpha, in [0, 1): the weight of the old average.
+    inner_iter : int
+        imaxit, fixed-point iterations of a step.
+    """
+
+    step_size: float
+    decay: float = 1 / 1.01
+    averaging: float = 0.75
+    inner_iter: int = 5
+
+
+@dataclass(frozen=True)
+class StepTaken:
+    """One outer step.
+
+    Attributes
+    ----------
+    start : BatchClusters
+        Of the first batch, under the centres before the step.
+    shift : float
+        Squared length of all centres' ways.
+    step_size : float
+        gamma it was made with.
+    n_halved : int
+        How often it was redone.
+    n_batches : int
+        Batches that were looked at.
+    """
+
+    start: BatchClusters
+    shift: float
+    step_size: float
+    n_halved: int
+    n_batches: int
+
+
+@dataclass(frozen=True)
+class DescentState:
+    """Where a descent is, between two outer steps. Batches follow from the number of those before.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d), float64
+    step_size : float
+    n_batches : int
+        As of `ImplicitDescent`.
+    first_centres : ndarray of shape (k, d), float64
+    first_cost : float
+        Mean objective of the first batch there; infinite before it was looked at.
+    start : BatchClusters or None
+        What the last batch says at `centres`: the next step begins with it.
+    history : sequence of dict
+    reason : StopReason or None
+        Why the last step was the last one, if it was.
+    seconds : float
+        Since the loop began.
+    """
+
+    centres: np.ndarray
+    step_size: float
+    n_batches: int
+    first_centres: np.ndarray
+    first_cost: float = math.inf
+    start: BatchClusters | None = None
+    history: Sequence[dict[str, Any]] = ()
+    reason: StopReason | None = None
+    seconds: float = 0.0
+
+    @classmethod
+    def first(cls, centres: np.ndarray, steps: ImplicitSteps) -> DescentState:
+        """Return the state before the first step."""
+        wide = np.array(centres, np.float64)
+        return cls(wide, steps.step_size, 0, wide)
+
+
+class ImplicitDescent:
+    """Centres that implicit gradient steps move.
+
+    Parameters
+    ----------
+    batches : Batches
+    assign : BatchAssigner
+        With its threads held.
+    begin : DescentState
+    steps : ImplicitSteps
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d), float64
+        x.
+    step_size : float
+        gamma of the next step.
+    n_batches : int
+        Looked at so far.
+    """
+
+    def __init__(
+        self,
+        batches: Batches,
+        assign: BatchAssigner,
+        begin: DescentState,
+        steps: ImplicitSteps,
+    ) -> None:
+        self.centres, self.step_size = begin.centres, begin.step_size
+        self.n_batches, self._start = begin.n_batches, begin.start
+        self._batches, self._assign, self._steps = batches, assign, steps
+        self._first_centres, self._first_cost = begin.first_centres, begin.first_cost
+
+    def state(self) -> DescentState:
+        """Return where the descent is; its history is somebody else's."""
+        return DescentState(
+            self.centres,
+            self.step_size,
+            self.n_batches,
+            self._first_centres,
+            self._first_cost,
+            self._start,
+        )
+
+    def step(self) -> StepTaken:
+        """Make one outer step, halved until it stays within bounds.
+
+        It is redone with half of gamma when at its end, xbar, the mean objective of a batch exceeds 4
+        times that of the batch that the step began with, and 4 times its own under the centres of the
+        beginning (so that the noise of small batches is not taken for it); or when it rises above 4
+        times that of the very first centres in the same way. Later steps go on from the gamma before. The
+        iterates y on the way may go as high as they like: it is their overshooting that takes centres out
+        of bad minima, and the average holds it back.
+
+        Raises
+        ------
+        InvalidDataError
+            A row that was met is not finite.
+
+        Notes
+        -----
+        Cost: `inner_iter` batches, M k distances each, one batch more in the first step.
+        """
+        looked = self.n_batches
+        start = self._start if self._start is not None else self._look(self.centres)
+        if looked == 0:
+            self._first_cost = _mean(start)
+        gamma, halved = self.step_size, 0
+        found = self._solve(start, gamma)
+        while found is None and halved < _MOST_HALVINGS:
+            gamma, halved = gamma / 2.0, halved + 1
+            found = self._solve(start, gamma)
+        centres, self._start = (self.centres, start) if found is None else found
+        shift = float(((centres - self.centres) ** 2).sum())
+        self.centres = centres
+        self.step_size *= self._steps.decay
+        return StepTaken(start, shift, gamma, halved, self.n_batches - looked)
+
+    def _solve(self, start: BatchClusters, gamma: float) -> tuple[np.ndarray, BatchClusters] | None:
+        """Return xbar and what the next batch says there; None if it ran away."""
+        alpha, last = self._steps.averaging, self._steps.inner_iter - 1
+        y, average, found = self.centres, self.centres, start
+        for inner in range(self._steps.inner_iter):
+            y = self._scaled(self.centres - gamma * found.gradient(y))
+            average = alpha * average + (1.0 - alpha) * y
+            if inner == last:
+                # The batch that shows whether the average is sound begins the next step.
+                y = average = self._scaled(average)
+            found = self._look(y)
+            if not math.isfinite(found.cost):
+                return None
+        return None if self._ran_away(found, start) else (average, found)
+
+    def _scaled(self, centres: np.ndarray) -> np.ndarray:
+        """Return centres of length one for the cosine metric."""
+        if not self._assign.unit:
+            return centres
+        length = np.sqrt((centres**2).sum(axis=1, keepdims=True))
+        scaled: np.ndarray = centres / np.where(length > 0.0, length, 1.0)
+        return scaled
+
+    def _look(self, centres: np.ndarray) -> BatchClusters:
+        """Return what the next batch says at `centres`."""
+        self._batch = self._batches.next()
+        self.n_batches += 1
+        found = self._assign(self._batch, centres)
+        if is_suspect(found.cost, self._assign.dtype):
+            refuse_bad_batch(self._batch, self._batches.row_of, " of those seen so far")
+        return found
+
+    def _ran_away(self, found: BatchClusters, start: BatchClusters) -> bool:
+        """Return True if the last batch costs far more than the step, or the first step, began with."""
+        cost, allowed = _mean(found), MOST_RISE * _mean(start)
+        if cost <= min(allowed, MOST_RISE * self._first_cost):
+            return False
+        here = _mean(self._assign(self._batch, self.centres))
+        if not cost <= max(allowed, MOST_RISE * here):
+            return True
+        # Rises within bounds, step after step, would add up: far above the first centres all may fall only.
+        return cost > max(here, MOST_RISE * _mean(self._assign(self._batch, self._first_centres)))
+
+
+def _mean(found: BatchClusters) -> float:
+    return found.cost / found.weight if found.weight > 0.0 else 0.0
+
+
+@dataclass
+class _History:
+    """Keeps a record for each step, and tells callbacks of it."""
+
+    callbacks: Sequence[Callback]
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, taken: StepTaken, seconds: float, n_rows: int, n_bytes: int) -> bool:
+        """Make a record; return True if a callback asks to stop."""
+        k = len(taken.start.weights)
+        event = ImplicitStepEnded(
+            iteration=len(self.records) + 1,
+            inertia=taken.start.cost,
+            shift=taken.shift,
+            seconds=seconds,
+            n_empty=int((taken.start.weights <= 0.0).sum()),
+            bytes_read=n_bytes,
+            n_touched=taken.n_batches * n_rows,
+            n_distances=taken.n_batches * n_rows * k,
+            batch_size=n_rows,
+            step_size=taken.step_size,
+            n_halved=taken.n_halved,
+        )
+        self.records.append(vars(event).copy())
+        try:
+            publish(self.callbacks, event)
+        except StopFit:
+            return True
+        return False
+
+
+def backward_euler(
+    batches: Batches,
+    assign: BatchAssigner,
+    begin: DescentState,
+    steps: ImplicitSteps,
+    *,
+    max_iter: int,
+    max_time: float | None = None,
+    callbacks: Sequence[Callback] = (),
+    keep: Callable[[DescentState], None] | None = None,
+) -> FitResult:
+    """Move centres by implicit gradient steps.
+
+    Parameters
+    ----------
+    batches : Batches
+        Of M rows; those of the steps before `begin` are skipped.
+    assign : BatchAssigner
+    begin : DescentState
+        Where to start: centres in the dtype of `assign`; for the cosine metric of length one.
+    steps : ImplicitSteps
+    max_iter : int
+        omaxit; 0 returns the start.
+    max_time : float, optional
+        Seconds, those before `begin` included; the step that exceeds them is the last.
+    callbacks : sequence of callables
+        Hear an `ImplicitStepEnded` for each outer step.
+    keep : callable (DescentState) -> None, optional
+        Is given the state after each outer step.
+
+    Returns
+    -------
+    FitResult
+        The last x, in the dtype of `assign`; ``n_iter`` counts outer steps.
+
+    Raises
+    ------
+    InvalidDataError
+        A row that was met is not finite.
+
+    Notes
+    -----
+    Cost: max_iter inner_iter + 1 batches of M k distances. Memory: 6 k d numbers of float64.
+    """
+    history, began = _History(callbacks, list(begin.history)), time.perf_counter() - begin.seconds
+    reason = StopReason.MAX_ITER if max_iter <= len(history.records) else None
+    descent = ImplicitDescent(batches, assign, begin, steps)
+    recorded, read = begin.seconds, batches.bytes_read
+    with assign.threads(*begin.centres.shape):
+        while reason is None:
+            taken = descent.step()
+            seconds = time.perf_counter() - began
+            n_bytes = batches.bytes_read - read
+            asked = history.add(taken, seconds - recorded, batches.batch_size, n_bytes)
+            recorded, read = seconds, read + n_bytes
+            if asked:
+                reason = StopReason.CALLBACK
+            elif len(history.records) >= max_iter:
+                reason = StopReason.MAX_ITER
+            elif max_time is not None and seconds >= max_time:
+                reason = StopReason.MAX_TIME
+            if keep is not None:
+                done = replace(
+                    descent.state(), history=history.records, reason=reason, seconds=seconds
+                )
+                keep(done)
+    moved = descent.centres.astype(assign.dtype)
+    return FitResult(moved, len(history.records), reason, history.records)

@@ -1,0 +1,202 @@
+"""One call of ``BackwardEulerKMeans.fit``: runs its starts here or on workers, judges, keeps the best."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskcluster.engine.engine import Engine, Traffic
+from daskcluster.engine.local import LocalEngine, home_engine
+from daskcluster.engine.memory import BASELINE_BYTES, Footprint
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.fit import Fit
+from daskcluster.events import Callback, Notice, StartEnded, StopFit, publish
+from daskcluster.methods.backward_euler.algorithm import ImplicitSteps
+from daskcluster.methods.backward_euler.starts import (
+    Start,
+    StartParameters,
+    held,
+    run_start,
+    spread,
+)
+from daskcluster.methods.backward_euler.state import StartCommits, StartsState
+from daskcluster.methods.coreset.relative_error import true_costs
+from daskcluster.methods.kmeans.algorithm import lloyd
+from daskcluster.methods.kmeans.base import KMeansRun, judge
+from daskcluster.methods.kmeans.initial import method_for
+from daskcluster.methods.minibatch.batches import ROOM_BYTES
+from daskcluster.methods.minibatch.projection import batches_footprint
+from daskcluster.methods.minibatch.sample import batch_room, threads_of
+from daskcluster.typing import Dataset
+
+if TYPE_CHECKING:
+    from daskcluster.methods.backward_euler.estimator import BackwardEulerKMeans
+
+AGGRESSIVE = 1.2
+"""First step size over k, which is the inverse of the Lipschitz constant for balanced clusters."""
+
+_JUDGED_BYTES = 64 << 20
+"""Centres that are judged in one pass."""
+
+
+class BackwardEulerFit(Fit):
+    """One call of fit.
+
+    Attributes
+    ----------
+    inertias : ndarray of shape (n_init,), float64
+        Of every start, on all rows; NaN for those that `max_time` left out.
+    """
+
+    inertias: np.ndarray
+
+    def __init__(
+        self,
+        estimator: BackwardEulerKMeans,
+        source: Any,
+        dataset: Dataset,
+        engine: Engine,
+        callbacks: tuple[Callback, ...],
+        **options: Any,
+    ) -> None:
+        self.room_bytes = batch_room(engine, dataset, callbacks, ROOM_BYTES)
+        super().__init__(estimator, source, dataset, engine, callbacks, **options)
+        self.restarts = int(self.estimator.n_init)
+        self.method = method_for(self.init, in_memory=True)
+
+    def circumstances(self) -> Mapping[str, Any]:
+        """Return what batches depend on, where rows are read ahead."""
+        return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
+
+    def run(self) -> KMeansRun:
+        """Return the run of the best start, whose ``n_iter`` counts outer steps."""
+        self.started("backward-euler")
+        parameters = self._parameters()
+        home = self._stay_home()
+        with self.engine.place(
+            self.dataset, footprint=self._footprint(parameters, home), callbacks=self.callbacks
+        ) as placement:
+            rows = ScaledPlacement(placement, unit=self.unit)
+            starts = self._settled(rows, self._starts(parameters, home))
+            best = self._best(rows, starts)
+            labels = self.kept_labels(placement) if self.labelled else None
+            run = judge(rows, best.result, labels, labelled=self.labelled)
+            if self.restarts == 1:
+                self.inertias = np.array([run.found.inertia])
+            self.passes += placement.traffic.passes
+            self.bytes_read += placement.traffic.bytes_read
+        self.passes += -(-sum(start.n_rows for start in starts) // self.dataset.n_rows)
+        self.bytes_read += sum(start.bytes_read for start in starts)
+        self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
+        return run
+
+    def _parameters(self) -> StartParameters:
+        estimator, k = self.estimator, self.n_clusters
+        gamma = AGGRESSIVE * k if estimator.step_size == "auto" else float(estimator.step_size)
+        return StartParameters(
+            init=self.init,
+            n_clusters=k,
+            metric=estimator.metric,
+            chain_length=int(estimator.chain_length),
+            batch_size=int(estimator.batch_size),
+            max_iter=int(estimator.max_iter),
+            steps=ImplicitSteps(
+                gamma,
+                float(estimator.decay),
+                float(estimator.averaging),
+                int(estimator.inner_iter),
+            ),
+            seed=self.seed,
+            room_bytes=self.room_bytes,
+        )
+
+    def _footprint(self, parameters: StartParameters, home: bool) -> Footprint:
+        """Return what the passes need, and on a cluster the rows that starts read ahead there."""
+        found = batches_footprint(self.dataset, self.n_clusters, parameters.room_bytes)
+        if home or self.engine.name == "local":
+            return found
+        return replace(found, thread_bytes=found.thread_bytes + found.ahead_bytes, ahead_bytes=0)
+
+    def _starts(self, parameters: StartParameters, home: bool) -> list[Start]:
+        """Run all starts: one in this thread, several on the engine or on the threads that are here."""
+        limit, dataset, commits = self.time_left(), self.dataset, self._commits()
+        engine = home_engine(self.engine) if home else self.engine
+        if self.restarts == 1:
+            threads = threads_of(engine)
+            return [
+                run_start(
+                    dataset, parameters, 0,
+                    max_time=limit, n_threads=threads, callbacks=self.callbacks, commits=commits,
+                )
+            ]  # fmt: skip
+        if engine.name == "local":
+            dataset, read = held(dataset, parameters.room_bytes)
+            self.bytes_read += read
+        width = self._width(engine, dataset, parameters.room_bytes)
+        return spread(engine, dataset, parameters, self.restarts, width, limit, commits)
+
+    def _stay_home(self) -> bool:
+        """Whether starts run in this process: a single one, or one that workers have no way to."""
+        commits = self.checkpoints.commits
+        if self.restarts == 1 or not self.engine.can_read(self.dataset):
+            return True
+        if commits is None or self.engine.can_read(commits.folder):
+            return False
+        text = (
+            f"workers cannot write checkpoints to {commits.folder.url!r}, so starts run in this process; "
+            "give checkpoint= a bucket or a folder that workers share."
+        )
+        publish(self.callbacks, Notice(text))
+        return True
+
+    def _commits(self) -> StartCommits | None:
+        """Return where starts keep their state, after the fit has said under which name."""
+        if self.checkpoints.commits is None:
+            return None
+        begun = self.begun(StartsState, {})
+        if begun is None:
+            begun = StartsState(uuid.uuid4().hex)
+            first = begun
+            self.keep(lambda: first, Traffic(), now=True)
+        return StartCommits(self.checkpoints.commits, begun.token)
+
+    def _width(self, engine: Engine, dataset: Dataset, room: int) -> int:
+        """Return how many starts may run at a time."""
+        if not isinstance(engine, LocalEngine) or dataset.in_memory:
+            return engine.n_threads
+        return max(1, min(engine.n_threads, (engine.memory_limit - BASELINE_BYTES) // room))
+
+    def _settled(self, rows: ScaledPlacement, starts: list[Start]) -> list[Start]:
+        """Return starts of one cluster with their centre at the minimum, others as they are.
+
+        With one cluster the objective is a parabola. Steps come to its minimum only as near as batches
+        tell where that is, while one pass over the rows tells it exactly: it is their mean.
+        """
+        if self.n_clusters > 1 or self.estimator.max_iter == 0:
+            return starts
+        mean = lloyd(rows, starts[0].result.centres, max_iter=1, tol=0.0).centres
+        return [replace(start, result=replace(start.result, centres=mean)) for start in starts]
+
+    def _best(self, rows: ScaledPlacement, starts: Sequence[Start]) -> Start:
+        """Return the start with the lowest inertia, the first of equal ones."""
+        if self.restarts == 1:
+            return starts[0]
+        self.inertias = np.full(self.restarts, np.nan)
+        size = starts[0].result.centres.nbytes
+        at_once = max(1, _JUDGED_BYTES // size)
+        for first in range(0, len(starts), at_once):
+            some = starts[first : first + at_once]
+            costs = true_costs(rows, [start.result.centres for start in some])
+            for start, cost in zip(some, costs, strict=True):
+                self.inertias[start.number] = cost
+        with suppress(StopFit):  # all starts are made: there is nothing left to stop
+            for start in starts:
+                cost = float(self.inertias[start.number])
+                publish(self.callbacks, StartEnded(start.number, self.restarts, cost))
+        best = int(np.nanargmin(self.inertias))
+        return next(start for start in starts if start.number == best)

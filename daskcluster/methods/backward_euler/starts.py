@@ -1,0 +1,262 @@
+"""Independent starts of stochastic backward Euler, each the same bits alone or among others, anywhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from daskcluster.chunk import compute_dtype
+from daskcluster.data.open import open_dataset
+from daskcluster.engine.engine import Engine
+from daskcluster.estimators.stopping import is_final
+from daskcluster.events import Callback, Notice, SeedingEnded, publish
+from daskcluster.methods.backward_euler.algorithm import (
+    DescentState,
+    ImplicitSteps,
+    backward_euler,
+)
+from daskcluster.methods.backward_euler.chunkwise import BatchAssigner
+from daskcluster.methods.backward_euler.state import StartCommits, StartState
+from daskcluster.methods.kmeans.initial import GIVEN, method_for
+from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
+from daskcluster.methods.minibatch.batches import Batches, whole
+from daskcluster.methods.minibatch.sample import centres_of_sample
+from daskcluster.models.result import FitResult
+from daskcluster.randomness import Key
+from daskcluster.typing import Dataset
+
+_SAMPLE_BATCHES, _SAMPLE_CLUSTERS = 3, 3
+"""First centres come from a sample of so many batches, and at least so many rows a cluster."""
+
+
+@dataclass(frozen=True)
+class StartParameters:
+    """What a start depends on beside its number and the rows: plain values that travel to a worker.
+
+    Attributes
+    ----------
+    init, n_clusters, metric, chain_length, batch_size, max_iter
+        Of the estimator.
+    steps : ImplicitSteps
+    seed : int
+        Of the fit; a start's own is derived from it and its number.
+    room_bytes : int
+        For rows that are read ahead.
+    """
+
+    init: Any
+    n_clusters: int
+    metric: str
+    chain_length: int
+    batch_size: int
+    max_iter: int
+    steps: ImplicitSteps
+    seed: int
+    room_bytes: int
+
+    @property
+    def method(self) -> str:
+        """How first centres are chosen."""
+        return method_for(self.init, in_memory=True)
+
+    @property
+    def unit(self) -> bool:
+        return self.metric == "cosine"
+
+    @property
+    def sample_rows(self) -> int:
+        """How many rows the seeding looks at; of centres that are given one shows the dtype."""
+        if self.method in GIVEN:
+            return 1
+        return max(_SAMPLE_BATCHES * self.batch_size, _SAMPLE_CLUSTERS * self.n_clusters)
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start and what it took.
+
+    Attributes
+    ----------
+    number : int
+    result : FitResult
+    n_rows, bytes_read : int
+        Rows of all its batches, each as often as it was drawn; decoded bytes fetched from the store.
+    seconds_before : float
+        That it had taken before it was interrupted.
+    """
+
+    number: int
+    result: FitResult
+    n_rows: int
+    bytes_read: int
+    seconds_before: float = 0.0
+
+    @classmethod
+    def of(cls, number: int, result: FitResult, bytes_read: int, before: float) -> Start:
+        """Return a start, whose history says how many rows it has drawn."""
+        n_rows = int(sum(record["n_touched"] for record in result.history))
+        return cls(number, result, n_rows, bytes_read, before)
+
+
+def held(dataset: Dataset, room_bytes: int) -> tuple[Dataset, int]:
+    """Return rows that fit as rows in memory, which starts share, and the bytes that were read."""
+    if dataset.in_memory or dataset.bytes_of((0, dataset.n_rows)) > room_bytes:
+        return dataset, 0
+    read: list[int] = []
+    chunk = whole(dataset, read.append)
+    return open_dataset(chunk.rows, weights=chunk.weights), sum(read)
+
+
+def run_start(
+    dataset: Dataset,
+    parameters: StartParameters,
+    number: int,
+    *,
+    max_time: float | None = None,
+    n_threads: int = 1,
+    callbacks: Sequence[Callback] = (),
+    commits: StartCommits | None = None,
+) -> Start:
+    """Seed and run the start of a number, or what is left of it, in this process.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    parameters : StartParameters
+    number : int
+    max_time : float, optional
+        Seconds, those before it was interrupted included.
+    n_threads : int
+    callbacks : sequence of callables
+    commits : StartCommits, optional
+        Where to go on from, and where to keep the state.
+    """
+    found = _found(dataset, parameters, number, commits)
+    ended = None if found is None else _ended(found, dataset, parameters, max_time)
+    if ended is not None:
+        return ended
+    began, seed = time.perf_counter(), Key(parameters.seed, "restart", number).derived_seed()
+    with Batches(
+        dataset,
+        parameters.batch_size,
+        seed,
+        room_bytes=parameters.room_bytes,
+        least_rows=parameters.sample_rows,
+        skipped=0 if found is None else found.descent.n_batches,
+    ) as batches:
+        if batches.notice:
+            publish(callbacks, Notice(batches.notice))
+        read = 0 if found is None else found.bytes_read
+        keep = _keeping(commits, number, batches, read)
+        if found is None:
+            begin = _seeded(batches, parameters, seed)
+            method, seconds = parameters.method, time.perf_counter() - began
+            publish(callbacks, SeedingEnded(method, 0, seconds))
+            keep(begin)
+        else:
+            begin = found.descent
+        seconds = time.perf_counter() - began
+        result = backward_euler(
+            batches,
+            BatchAssigner(compute_dtype(dataset.dtype), unit=parameters.unit, n_threads=n_threads),
+            begin,
+            parameters.steps,
+            max_iter=parameters.max_iter,
+            max_time=None if max_time is None else max(0.0, max_time - seconds),
+            callbacks=callbacks,
+            keep=keep,
+        )
+    return Start.of(number, result, read + batches.bytes_read, begin.seconds)
+
+
+def _seeded(batches: Batches, parameters: StartParameters, seed: int) -> DescentState:
+    """Choose first centres among the rows of a sample."""
+    sample = batches.sample(parameters.sample_rows, Key(seed, "sample"))
+    refuse_bad_batch(sample, batches.row_of, " of those seen so far")
+    centres = centres_of_sample(sample, parameters, seed)
+    return DescentState.first(centres, parameters.steps)
+
+
+def _found(
+    dataset: Dataset, parameters: StartParameters, number: int, commits: StartCommits | None
+) -> StartState | None:
+    if commits is None:
+        return None
+    return commits.latest(number, parameters.n_clusters, dataset.n_features)
+
+
+def _ended(
+    found: StartState, dataset: Dataset, parameters: StartParameters, max_time: float | None
+) -> Start | None:
+    """Return a start that has ended before, if that was its end."""
+    descent, n_iter = found.descent, len(found.descent.history)
+    left = None if max_time is None else max(0.0, max_time - descent.seconds)
+    if descent.reason is None or not is_final(descent.reason, n_iter, parameters.max_iter, left):
+        return None
+    centres = descent.centres.astype(compute_dtype(dataset.dtype))
+    result = FitResult(centres, n_iter, descent.reason, list(descent.history))
+    return Start.of(found.number, result, found.bytes_read, descent.seconds)
+
+
+def _keeping(
+    commits: StartCommits | None, number: int, batches: Batches, read_before: int
+) -> Callable[[DescentState], None]:
+    """Return what commits the state of a start when it is time to: at both ends in any case."""
+    if commits is None:
+        return lambda state: None
+    own = commits.of(number)
+
+    def keep(state: DescentState) -> None:
+        ends = not state.history or state.reason is not None
+        own.keep(
+            lambda: commits.document(number, state, read_before + batches.bytes_read), now=ends
+        )
+
+    return keep
+
+
+def run_starts(
+    dataset: Dataset,
+    parameters: StartParameters,
+    numbers: Sequence[int],
+    max_time: float | None = None,
+    commits: StartCommits | None = None,
+) -> list[Start]:
+    """Run some starts one after the other; those whose turn comes after `max_time` are left out."""
+    began = time.perf_counter()
+    rows, read = held(dataset, parameters.room_bytes)
+    done: list[Start] = []
+    for number in numbers:
+        left = None if max_time is None else max_time - (time.perf_counter() - began)
+        if done and left is not None and left <= 0.0:
+            break
+        start = run_start(rows, parameters, number, max_time=left, commits=commits)
+        began -= start.seconds_before
+        done.append(start)
+    if read:
+        done[0] = replace(done[0], bytes_read=done[0].bytes_read + read)
+    return done
+
+
+def spread(
+    engine: Engine,
+    dataset: Dataset,
+    parameters: StartParameters,
+    n_starts: int,
+    width: int,
+    max_time: float | None = None,
+    commits: StartCommits | None = None,
+) -> list[Start]:
+    """Run starts 0 to `n_starts` on an engine, `width` at a time, and return them in order.
+
+    One call on the engine for each of the `width` shares, which share nothing: no message is sent
+    while they run.
+    """
+    shares = [range(first, n_starts, width) for first in range(min(width, n_starts))]
+    found = engine.run(
+        [partial(run_starts, dataset, parameters, share, max_time, commits) for share in shares]
+    )
+    return sorted((start for share in found for start in share), key=lambda start: start.number)

@@ -1,0 +1,91 @@
+"""What independent starts commit: each for itself, wherever it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from daskcluster.errors import ModelFormatError
+from daskcluster.estimators.checkpoints import Commits
+from daskcluster.estimators.frame import unfit
+from daskcluster.methods.backward_euler.algorithm import DescentState
+from daskcluster.models.document import Document
+from daskcluster.models.state import document_of, state_of
+
+
+@dataclass(frozen=True)
+class StartsState:
+    """What the fit itself commits, once: the name under which its starts do.
+
+    Attributes
+    ----------
+    token : str
+        Drawn by the fit: what starts of an earlier one have left is not gone on from.
+    """
+
+    token: str
+
+
+@dataclass(frozen=True)
+class StartState:
+    """Where a start is, between two outer steps.
+
+    Attributes
+    ----------
+    token : str
+        Of the fit.
+    number : int
+    descent : DescentState
+    bytes_read : int
+        Decoded bytes fetched from the store so far.
+    """
+
+    token: str
+    number: int
+    descent: DescentState
+    bytes_read: int
+
+
+@dataclass(frozen=True)
+class StartCommits:
+    """Where starts commit their state. It travels to workers.
+
+    Attributes
+    ----------
+    commits : Commits
+        Of the fit; a start has a part of it.
+    token : str
+    """
+
+    commits: Commits
+    token: str
+
+    def of(self, number: int) -> Commits:
+        """Return the commits of one start, with a clock of their own."""
+        return self.commits.part(f"start-{number:05d}")
+
+    def latest(self, number: int, n_clusters: int, n_features: int) -> StartState | None:
+        """Return where a start was when it was interrupted; None if it begins.
+
+        Raises
+        ------
+        CheckpointError
+            What is there is no such state, or damaged.
+        """
+        folder = self.of(number).folder
+        document = folder.latest()
+        if document is None:
+            return None
+        centres = (n_clusters, n_features)
+        shapes: dict[str, tuple[int, ...]] = {"centres": centres, "first_centres": centres}
+        shapes |= {"start_means": centres, "start_weights": (n_clusters,)}
+        try:
+            found = state_of(
+                StartState, document, {f"descent_{name}": shape for name, shape in shapes.items()}
+            )
+        except ModelFormatError as error:
+            raise unfit(folder.url, error) from error
+        return found if (found.token, found.number) == (self.token, number) else None
+
+    def document(self, number: int, descent: DescentState, bytes_read: int) -> Document:
+        """Return what a start commits."""
+        return document_of(StartState(self.token, number, descent, bytes_read))

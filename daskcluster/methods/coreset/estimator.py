@@ -1,0 +1,329 @@
+"""LightweightCoreset: a small weighted sample that stands for all rows, for any k and any model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Self
+
+from sklearn.utils.validation import check_is_fitted
+
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.open import open_dataset
+from daskcluster.data.weighted_store import write_weighted
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.by_reference import SharesEngine
+from daskcluster.estimators.inputs import check_whole, fit_dataset
+from daskcluster.events import Notice, publish
+from daskcluster.methods.coreset.fit import CoresetDraw
+from daskcluster.methods.coreset.merge_reduce import united
+from daskcluster.methods.coreset.merged import (
+    MergedCoreset,
+    MergedSparseCoreset,
+    merged,
+    part_provenance,
+    rows_and_weights,
+    source_of,
+)
+from daskcluster.models.versions import created_with
+from daskcluster.typing import Dataset
+
+
+class LightweightCoreset(SharesEngine):
+    """A lightweight coreset (Bachem, Lucic, Krause, KDD 2018): m weighted rows in place of n.
+
+    Rows are drawn independently and with replacement, half by weight and half by squared distance to
+    the mean, and weighted such that any weighted sum over the coreset has the sum over all rows as
+    its expectation. So it serves every k, and mixtures as well. The draws are the same on any engine,
+    for any chunking and any number of workers.
+
+    Parameters
+    ----------
+    size : int
+        m, rows to draw. With at least as many as there are rows, the rows themselves are the coreset.
+    random_state : int, RandomState, Generator or None
+    engine : see `daskcluster.KMeans`
+    callbacks : sequence of callables
+        Hear the events of `daskcluster.events`.
+    checkpoint : str or path, optional
+        Folder or URL under which the state of the draw is kept, so that ``fit(..., resume=True)`` can go on
+        where a killed one was: at its beginning, between the passes, at the end, and each half a minute
+        within a pass over data that is not in memory. A commit takes what was found so far, at the most
+        the bytes of the coreset; the last two stay.
+
+    Attributes
+    ----------
+    coreset_ : Dataset
+        The rows, in the dtype of the source, with their weights: any estimator takes it. A row that
+        was drawn twice is there twice.
+    indices_ : ndarray of shape (m,), int64
+        Rows of the source, in the order of the draws: the first m' of them are a coreset of that size,
+        once their weights are multiplied by m / m'.
+    mean_ : ndarray of shape (d,), float64
+        Weighted mean of the source.
+    total_weight_, spread_ : float
+        Of the source: its weight (number of rows, where they have no weights), and the weighted sum
+        of squared distances to the mean.
+    n_rows_, passes_, bytes_read_, seed_ : int
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Notes
+    -----
+    Cost: two passes, one distance a row in each. Memory: two copies of the coreset beside what any pass
+    takes; no state for rows.
+
+    With probability 1 - delta a coreset of O((d k log k + log 1/delta) / eps^2) rows has the cost of any
+    k centres up to eps / 2 of that cost plus eps / 2 of the spread about the mean. Whether m is
+    enough for data at hand: `daskcluster.coreset_quality`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> X = np.random.default_rng(0).normal(size=(5000, 2)).astype(np.float32)
+    >>> coreset = dc.LightweightCoreset(size=200, random_state=0).fit(X)
+    >>> coreset.coreset_.n_rows, bool((X[coreset.indices_] == coreset.coreset_.to_numpy()).all())
+    (200, True)
+    >>> bool(0.9 < coreset.coreset_.weights.sum() / 5000 < 1.1)
+    True
+    """
+
+    def __init__(
+        self,
+        size: int = 10_000,
+        *,
+        random_state: Any = None,
+        engine: Any = None,
+        callbacks: Any = (),
+        checkpoint: Any = None,
+    ) -> None:
+        self.size = size
+        self.random_state = random_state
+        self.engine = engine
+        self.callbacks = callbacks
+        self.checkpoint = checkpoint
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
+        """Draw the coreset of `X`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+            Not together with a dataset that has weights of its own.
+        resume : bool
+            Go on from the last state under `checkpoint`, to the same bits as if the draw had never been
+            interrupted. Without one it begins at its beginning.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        CheckpointError
+            What is under `checkpoint` is of other data or parameters, or damaged.
+        InvalidParameterError, InvalidDataError, MemoryLimitError
+        """
+        check_whole(type(self).__name__, "size", self.size, 1)
+        dataset = fit_dataset(self, X, sample_weight)
+        return self.draw(dataset, resume=resume)
+
+    def draw(self, dataset: Dataset, *, unit: bool = False, resume: bool = False) -> Self:
+        """Draw the coreset of a dataset; see `fit`.
+
+        Parameters
+        ----------
+        dataset : Dataset
+        unit : bool
+            Measure rows of length one (cosine metric); drawn rows stay as they are.
+        resume : bool
+            As of `fit`.
+        """
+        began = time.perf_counter()
+        draw = CoresetDraw(self, dataset, unit=unit, resume=resume)
+        found = draw.run()
+        self.seed_ = draw.seed
+        self.coreset_ = _on_scale_of(dataset, open_dataset(found.rows, weights=found.weights))
+        self.indices_ = found.indices
+        self.mean_ = found.moments.mean
+        self.total_weight_ = found.moments.weight
+        self.spread_ = found.moments.spread
+        self.n_rows_ = dataset.n_rows
+        self.passes_, self.bytes_read_ = draw.passes, draw.bytes_read
+        self._source = source_of(dataset)
+        publish(self.callbacks, self._drawn(time.perf_counter() - began))
+        return self
+
+    def _drawn(self, seconds: float) -> Notice:
+        facts = {"size": self.coreset_.n_rows, "passes": self.passes_, "seconds": seconds}
+        return Notice(
+            f"coreset of {self.coreset_.n_rows:,} rows for {self.n_rows_:,}: {self.passes_} passes, "
+            f"{seconds:.3g} s",
+            facts,
+        )
+
+    def save(
+        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
+    ) -> None:
+        """Write the coreset to `url`: a Zarr group of ``X``, ``weights`` and ``indices``, whole or absent.
+
+        `daskcluster.open_dataset` and every estimator take the URL, and find the weights by themselves.
+        The group's attributes say what it was drawn from: source, rows, weight, seed, versions.
+
+        Raises
+        ------
+        OutputExistsError
+            There is something at `url` and `overwrite` is False.
+        """
+        check_is_fitted(self)
+        rows, weights = rows_and_weights(self.coreset_)
+        write_weighted(
+            url,
+            rows,
+            weights,
+            self.indices_,
+            facts={"coreset": self.provenance()},
+            overwrite=overwrite,
+            storage_options=storage_options,
+        )
+
+    def provenance(self) -> dict[str, Any]:
+        """Return what the coreset was drawn from and how, as plain JSON values."""
+        check_is_fitted(self)
+        return {
+            "kind": "lightweight",
+            "source": self._source,
+            "n_rows": self.n_rows_,
+            "total_weight": self.total_weight_,
+            "size": self.coreset_.n_rows,
+            "seed": self.seed_,
+            "versions": created_with(),
+        }
+
+
+def lightweight_coreset(
+    X: Any, size: int, random_state: Any = None, sample_weight: Any = None, engine: Any = None
+) -> Dataset:
+    """Draw a lightweight coreset of rows; see `daskcluster.LightweightCoreset`.
+
+    Parameters
+    ----------
+    X : anything `open_dataset` takes, of shape (n, d)
+    size : int
+    random_state : int, RandomState, Generator or None
+    sample_weight : array-like of shape (n,), optional
+    engine : see `daskcluster.KMeans`
+
+    Returns
+    -------
+    Dataset
+        `size` rows with weights, in memory.
+
+    Notes
+    -----
+    Cost: two passes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> X = np.random.default_rng(0).normal(size=(5000, 2))
+    >>> few = dc.lightweight_coreset(X, 500, random_state=0)
+    >>> dc.KMeans(3, random_state=0).fit(few).cluster_centers_.shape
+    (3, 2)
+    """
+    estimator = LightweightCoreset(size, random_state=random_state, engine=engine)
+    return estimator.fit(X, sample_weight=sample_weight).coreset_
+
+
+def merge_coresets(
+    *coresets: Any, size: int | None = None, random_state: Any = None, engine: Any = None
+) -> MergedCoreset | MergedSparseCoreset:
+    """Return one coreset in place of several of disjoint parts.
+
+    Parameters
+    ----------
+    *coresets : Dataset, LightweightCoreset, or URL of a saved one
+        Of different rows: of the same rows they would count twice.
+    size : int, optional
+        Draw so many rows from the union, if it has more. Expectations stay what they are, but each
+        level of such reductions adds its own error.
+    random_state : int, RandomState, Generator or None
+        For the draws.
+    engine : see `daskcluster.KMeans`
+
+    Returns
+    -------
+    MergedCoreset or MergedSparseCoreset
+        A dataset with weights, in memory. ``save(url)`` writes it as `LightweightCoreset.save` does,
+        ``provenance()`` says what it was made of: the provenance of all parts is in it.
+
+    Raises
+    ------
+    InvalidParameterError
+        None given, or different numbers of features.
+
+    Notes
+    -----
+    Cost: all coresets in memory; with `size` two passes over them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> X = np.random.default_rng(0).normal(size=(6000, 2))
+    >>> halves = [dc.lightweight_coreset(part, 300, random_state=0) for part in (X[:3000], X[3000:])]
+    >>> dc.merge_coresets(*halves).n_rows, dc.merge_coresets(*halves, size=200, random_state=0).n_rows
+    (600, 200)
+    >>> dc.merge_coresets(*halves).save("memory://merged-coreset", overwrite=True)
+    >>> dc.open_dataset("memory://merged-coreset").n_rows
+    600
+    """
+    if not coresets:
+        raise InvalidParameterError("no coreset was given; give at least one to merge.")
+    parts = [dataset_of(coreset) for coreset in coresets]
+    _refuse_scales(parts)
+    accounts = [_account(*pair) for pair in zip(coresets, parts, strict=True)]
+    rows, weights = united([rows_and_weights(part) for part in parts])
+    if size is None or size >= len(rows):
+        return merged(rows, weights, accounts, None)
+    union = open_dataset(rows, weights=weights)
+    drawn = LightweightCoreset(size, random_state=random_state, engine=engine).draw(union)
+    return merged(*rows_and_weights(drawn.coreset_), accounts, drawn.seed_)
+
+
+def _on_scale_of(dataset: Dataset, drawn: Dataset) -> Dataset:
+    """Return rows that were drawn from a dataset, as rows on its scale if it has one."""
+    scaling = getattr(dataset, "scaling", None)
+    return drawn.on_scale(scaling) if isinstance(drawn, RowDataset) else drawn
+
+
+def _refuse_scales(parts: Sequence[Dataset]) -> None:
+    if any(getattr(part, "scaling", None) is not None for part in parts):
+        raise InvalidParameterError(
+            "a coreset of scaled rows cannot be merged: others may be on other scales; merge coresets of "
+            "rows as they are, and fit on the result of dc.open_dataset(merged, scale=...)."
+        )
+
+
+def _account(given: Any, dataset: Dataset) -> dict[str, Any]:
+    """Return what a coreset that a caller gave was drawn from."""
+    return given.provenance() if isinstance(given, LightweightCoreset) else part_provenance(dataset)
+
+
+def dataset_of(coreset: Any) -> Dataset:
+    """Return the dataset of a coreset that a caller gave: fitted estimator, dataset or URL."""
+    if isinstance(coreset, LightweightCoreset):
+        check_is_fitted(coreset)
+        return coreset.coreset_
+    return open_dataset(coreset)

@@ -1,0 +1,148 @@
+"""One call of ``LightweightCoreset.draw``: its two passes, and what is committed on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Placement, Traffic
+from daskcluster.engine.legs import Leg, Legs
+from daskcluster.engine.memory import Footprint
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.checkpoints import Checkpoints
+from daskcluster.estimators.frame import Frame, Framed, Spent
+from daskcluster.methods.coreset.algorithm import Coreset, lightweight_coreset
+from daskcluster.methods.coreset.state import (
+    CoresetState,
+    KeptCoreset,
+    KeptLeg,
+    KeptRows,
+    coreset_shapes,
+)
+from daskcluster.models.document import Document
+from daskcluster.randomness import as_seed
+from daskcluster.sampling.moments import Moments
+from daskcluster.typing import Dataset
+
+if TYPE_CHECKING:
+    from daskcluster.methods.coreset.estimator import LightweightCoreset
+
+_STATE = "state_"
+
+
+class CoresetDraw:
+    """One call of draw.
+
+    Parameters
+    ----------
+    estimator : LightweightCoreset
+    dataset : Dataset
+    unit : bool
+        Rows are measured at length one.
+    resume : bool
+        Go on from the last commit of an earlier call.
+
+    Attributes
+    ----------
+    seed : int
+    passes, bytes_read : int
+        What the draw took, also before it was interrupted.
+    """
+
+    def __init__(
+        self, estimator: LightweightCoreset, dataset: Dataset, *, unit: bool, resume: bool
+    ) -> None:
+        self.estimator, self.dataset, self.unit = estimator, dataset, unit
+        self.checkpoints = Checkpoints(estimator, dataset, estimator.callbacks, resume=resume)
+        self._frame: Frame | None = None
+        self._state = CoresetState()
+        if self.checkpoints.found is not None:
+            self._frame, self._state = self._read(self.checkpoints.found)
+        spent = None if self._frame is None else self._frame.spent
+        self.seed = as_seed(estimator.random_state) if spent is None else spent.seed
+        self.passes, self.bytes_read = (0, 0) if spent is None else (spent.passes, spent.bytes_read)
+        self._rows: ScaledPlacement | None = None
+
+    def run(self) -> Coreset:
+        """Return the coreset."""
+        drawn = self._state.coreset(self.dataset.n_features)
+        if drawn is not None:
+            return drawn
+        estimator, dataset = self.estimator, self.dataset
+        engine = choose_engine(estimator.engine, dataset)
+        footprint = coreset_footprint(dataset, estimator.size)
+        if self.checkpoints.commits is not None and self._frame is None:
+            self._keep(now=True)
+        with engine.place(dataset, footprint=footprint, callbacks=estimator.callbacks) as placement:
+            found = self._draw(placement)
+            self.passes += placement.traffic.passes
+            self.bytes_read += placement.traffic.bytes_read
+        self._rows = None
+        whole = estimator.size >= dataset.n_rows  # then the rows themselves are the coreset
+        kept = None if whole else KeptRows.of(found.rows)
+        if kept is not None:
+            drawn_rows = KeptCoreset(kept, found.weights, found.indices)
+            self._state = CoresetState(found.moments, drawn=drawn_rows)
+            self._keep(now=True)
+        return found
+
+    def _draw(self, placement: Placement) -> Coreset:
+        self._rows = rows = ScaledPlacement(placement, unit=self.unit)
+        if self._frame is not None and self._frame.survey is not None:
+            rows.remember(self._frame.survey)
+        if self.checkpoints.commits is not None:
+            leg = self._state.leg
+            rows.legs = Legs(self._leg_ended, None if leg is None else leg.leg(rows.origin.size))
+        return lightweight_coreset(
+            rows,
+            self.estimator.size,
+            self.seed,
+            moments=self._state.moments,
+            measured=self._measured,
+        )
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    def _measured(self, moments: Moments) -> None:
+        """Commit what lies between the passes; the next one is the first that another call makes."""
+        self._state = CoresetState(moments)
+        assert self._rows is not None
+        if self.checkpoints.commits is not None:
+            self._rows.legs = Legs(self._leg_ended)
+        self._keep(now=True)
+
+    def _leg_ended(self, leg: Leg) -> None:
+        def state() -> CoresetState:
+            return replace(self._state, leg=KeptLeg.of(leg))
+
+        self._keep(state)
+
+    def _keep(self, state: Callable[[], CoresetState] | None = None, *, now: bool = False) -> None:
+        took = Traffic() if self._rows is None else self._rows.placement.traffic
+
+        def document() -> Document:
+            passes, bytes_read = self.passes + took.passes, self.bytes_read + took.bytes_read
+            spent = Spent(self.seed, "", passes, bytes_read, 0.0)  # there is no limit of time
+            survey = None if self._rows is None else self._rows.survey
+            return Frame(spent, survey).around(self._state if state is None else state())
+
+        self.checkpoints.keep(document, now=now, counts=False)
+
+    def _read(self, found: Document) -> tuple[Frame, CoresetState]:
+        d = self.dataset.n_features
+        commits = self.checkpoints.commits
+        framed = Framed(found, "" if commits is None else commits.folder.url)
+        shapes = {
+            name.removeprefix(_STATE): values.shape
+            for name, values in found.arrays.items()
+            if name.startswith(_STATE)
+        }
+        return framed.frame(d), framed.state(CoresetState, coreset_shapes(shapes, d))
+
+
+def coreset_footprint(dataset: Dataset, size: int) -> Footprint:
+    """Return what drawing a coreset takes: its rows are held where they are found, and joined once."""
+    row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
+    return Footprint(thread_bytes=2 * min(size, dataset.n_rows) * (row_bytes + 48))

@@ -1,0 +1,250 @@
+"""CoresetKMeans: k-means on a lightweight coreset, two passes over the rows whatever k is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from sklearn.utils.validation import check_is_fitted
+
+from daskcluster.data.stores import Location
+from daskcluster.engine.engine import Traffic
+from daskcluster.engine.local import home_engine
+from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.inputs import check_kept_rows
+from daskcluster.estimators.labels import Labels
+from daskcluster.events import (
+    Event,
+    FitEnded,
+    FitStarted,
+    PassEnded,
+    PassProgress,
+    PassStarted,
+    publish,
+)
+from daskcluster.methods.coreset.estimator import LightweightCoreset
+from daskcluster.methods.coreset.from_coreset import LabelsLater, check_coreset_size
+from daskcluster.methods.coreset.quality import coreset_quality
+from daskcluster.methods.coreset.relative_error import CoresetQuality
+from daskcluster.methods.kmeans.base import KMeansEstimator
+from daskcluster.methods.kmeans.estimator import KMeans
+from daskcluster.randomness import Key
+
+_OF_THE_CORESET = (FitStarted, PassStarted, PassProgress, PassEnded)
+"""Events of the fit within the fit: passes are those over the rows."""
+_OWN = frozenset({"coreset_size", "random_state", "engine", "callbacks", "checkpoint"})
+
+
+@dataclass(frozen=True)
+class _Attached:
+    """Folders beside the commits: that in which the coreset and its k-means have theirs."""
+
+    inner: str
+
+
+@dataclass(frozen=True)
+class _State:
+    """All that a fit keeps itself."""
+
+    attached: _Attached
+
+
+class CoresetKMeans(LabelsLater, KMeansEstimator):
+    """K-means of a lightweight coreset of the rows, for data that is too large for passes.
+
+    A coreset is drawn in two passes (`daskcluster.LightweightCoreset`), then clustered in memory by
+    weighted `daskcluster.KMeans`. Centres are the same to the bit on any engine and for any chunking.
+
+    Parameters
+    ----------
+    n_clusters : int
+    coreset_size : int
+        Rows of the coreset, at least `n_clusters`; a few hundred for each cluster are a good start. With
+        as many as there are rows, all of them are clustered.
+    init, n_init, max_iter, tol, metric, verbose, max_time, chain_length
+        Of the fit on the coreset, see `daskcluster.KMeans`.
+    random_state : int, RandomState, Generator or None
+    engine : see `daskcluster.KMeans`
+        Draws the coreset; it is clustered in this process.
+    callbacks : sequence of callables
+        Hear the events of `daskcluster.events`.
+    checkpoint, checkpoint_every
+        As of `daskcluster.KMeans`, for the fit on the coreset; see `daskcluster.LightweightCoreset` for
+        what is kept before.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (k, d)
+    inertia_ : float
+        Weighted sum of squared distances on the coreset: the estimate of that of all rows, which `score`
+        and `quality` measure.
+    labels_ : ndarray of shape (n,), int32, or Labels
+        Computed from the rows when asked for, one pass: an array for rows given in memory, else a handle.
+    coreset_ : Dataset
+        Rows and weights that were clustered, on the scale of the fit, if it had one; left out of pickles.
+    cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
+        Rows of the coreset, and the estimated weight and inertia of each cluster.
+    n_iter_, passes_, bytes_read_ : int
+        Centre updates on the coreset; passes over the rows; decoded bytes fetched from the store.
+    stop_reason_, seeding_, history_, n_features_in_, feature_names_in_
+        As in `daskcluster.KMeans`.
+
+    Notes
+    -----
+    Cost: two passes over the rows, one distance a row in each; everything else in memory on `coreset_size`
+    rows. No labelling pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(9000, 2)) + 20 * rng.integers(0, 3, (9000, 1))
+    >>> model = dc.CoresetKMeans(3, coreset_size=600, random_state=0).fit(X)
+    >>> sorted(int(round(c / 10)) for c in model.cluster_centers_[:, 0]), model.passes_
+    ([0, 2, 4], 2)
+    >>> bool(0.8 < model.inertia_ / -model.score(X) < 1.2)
+    True
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        coreset_size: int = 10_000,
+        init: Any = "auto",
+        n_init: int | str = "auto",
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        metric: str = "euclidean",
+        random_state: Any = None,
+        engine: Any = None,
+        callbacks: Any = (),
+        verbose: int = 0,
+        max_time: float | None = None,
+        chain_length: int = 10,
+        checkpoint: Any = None,
+        checkpoint_every: int = 10,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.coreset_size = coreset_size
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.metric = metric
+        self.random_state = random_state
+        self.engine = engine
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.max_time = max_time
+        self.chain_length = chain_length
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
+        """Draw a coreset of `X` and find its centres; see `daskcluster.KMeans.fit`."""
+        kmeans = self._kmeans()
+        owner = type(self).__name__
+        check_coreset_size(owner, self.coreset_size, "cluster", self.n_clusters)
+        fit = self._begin_fit(Fit, X, sample_weight, resume=resume)
+        fit.started("coreset")
+        place, seed, left = _folder(fit), fit.seed, None
+        drawn = self._draw(fit, place)
+        check_kept_rows(drawn.coreset_.n_rows, fit.dataset.n_rows, self.n_clusters)
+        if self.max_time is not None:
+            left = max(1e-9, fit.time_left() or 0.0)  # without time there is still one iteration
+        kmeans.set_params(
+            random_state=int(Key(seed, "k-means of a coreset").generator().integers(2**31)),
+            engine=home_engine(fit.engine),
+            callbacks=(_Within(fit, drawn),),
+            max_time=left,
+            checkpoint=None if place is None else place.child("kmeans"),
+        )
+        self._take_over(kmeans.fit(drawn.coreset_, resume=fit.goes_on), drawn)
+        labels = Labels(fit.dataset, self._centres, fit.engine, unit=self._unit)
+        self._label_later(labels, in_memory=fit.labelled)
+        return self
+
+    def quality(
+        self, X: Any = None, sample_weight: Any = None, *, random_state: Any = 0
+    ) -> CoresetQuality:
+        """Compare estimated with true costs, of these centres and others; see `coreset_quality`.
+
+        Without `X` there are no true costs, only the standard errors of the estimates.
+        """
+        check_is_fitted(self)
+        return coreset_quality(
+            self.coreset_,
+            X,
+            centres={"fitted": self.cluster_centers_},
+            n_clusters=self.n_clusters,
+            sample_weight=sample_weight,
+            metric=self.metric,
+            random_state=random_state,
+            engine=self.engine,
+        )
+
+    # -- one fit ----------------------------------------------------------------------------------
+
+    def _kmeans(self) -> KMeans:
+        values = {k: v for k, v in self.get_params(deep=False).items() if k not in _OWN}
+        kmeans = KMeans(**values)
+        kmeans.check_parameters(type(self).__name__)
+        return kmeans.set_params(verbose=0)
+
+    def _draw(self, fit: Fit, place: Location | None) -> LightweightCoreset:
+        estimator = LightweightCoreset(
+            self.coreset_size,
+            random_state=fit.seed,
+            engine=fit.engine,
+            callbacks=fit.callbacks,
+            checkpoint=None if place is None else place.child("coreset"),
+        )
+        return estimator.draw(fit.dataset, unit=self._unit, resume=fit.goes_on)
+
+    def _take_over(self, kmeans: KMeans, drawn: LightweightCoreset) -> None:
+        for name in ("_centres", "inertia_", "n_iter_", "stop_reason_", "history_"):
+            setattr(self, name, getattr(kmeans, name))
+        for name in ("seeding_", "cluster_sizes_", "cluster_weights_", "cluster_costs_"):
+            setattr(self, name, getattr(kmeans, name))
+        self.coreset_ = drawn.coreset_
+        self.n_rows_, self.passes_, self.bytes_read_ = (
+            drawn.n_rows_,
+            drawn.passes_,
+            drawn.bytes_read_,
+        )
+
+
+def _folder(fit: Fit) -> Location | None:
+    """Return where the coreset and its k-means keep their commits; None if nothing is kept."""
+    commits = fit.checkpoints.commits
+    if commits is None:
+        return None
+    state = fit.begun(_State, {})
+    if state is None:
+        state = _State(_Attached(commits.folder.new_attachment("inner")))
+        kept = state
+        fit.keep(lambda: kept, Traffic(), now=True)
+    return commits.folder.attachment(state.attached.inner)
+
+
+class _Within:
+    """Hands on what the fit on the coreset says, as part of the fit on the rows."""
+
+    def __init__(self, fit: Fit, drawn: LightweightCoreset) -> None:
+        self._fit, self._drawn = fit, drawn
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, _OF_THE_CORESET):
+            return
+        if isinstance(event, FitEnded):
+            event = replace(
+                event,
+                passes=self._drawn.passes_,
+                bytes_read=self._drawn.bytes_read_,
+                seconds=self._fit.seconds,
+            )
+        publish(self._fit.callbacks, event)

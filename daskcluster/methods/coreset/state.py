@@ -1,0 +1,220 @@
+"""The state of a coreset that is being drawn, as plain values and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunkwise.draws import Candidates
+from daskcluster.chunkwise.statistics import ExactScalar, KMeansStatistics, SurveyStatistics
+from daskcluster.engine.legs import Leg
+from daskcluster.errors import ModelFormatError
+from daskcluster.methods.coreset.algorithm import Coreset
+from daskcluster.models.state import Shapes
+from daskcluster.sampling.moments import Moments
+from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
+
+_STORED = {"f2": "f4", "f4": "f4", "f8": "f8"}
+"""Dtypes in which values are stored that documents have no room for; small whole numbers become int64."""
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """Rows of any dtype, dense or sparse, at least one stored value in them.
+
+    Attributes
+    ----------
+    dtype : str
+        Of the rows.
+    values : ndarray of shape (m, d), or (z,) of sparse rows
+    columns : ndarray of shape (z,), int64, or None
+        Of sparse rows.
+    starts : ndarray of shape (m + 1,), int64, or None
+        Of sparse rows.
+    """
+
+    dtype: str
+    values: np.ndarray
+    columns: np.ndarray | None = None
+    starts: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, rows: Rows) -> KeptRows | None:
+        """Return what is kept of rows; None if there is nothing in them."""
+        values = rows.data if isinstance(rows, SparseRows) else np.ascontiguousarray(rows)
+        if not values.size:
+            return None
+        name = values.dtype.newbyteorder("=").str[1:]
+        kept = values.view(np.int64) if name == "u8" else values.astype(_STORED.get(name, "i8"))
+        if not isinstance(rows, SparseRows):
+            return cls(name, kept)
+        return cls(name, kept, rows.indices.astype(np.int64), np.array(rows.offsets))
+
+    def rows(self, d: int) -> Rows:
+        """Return the rows, of d features.
+
+        Raises
+        ------
+        ModelFormatError
+            They are none.
+        """
+        try:
+            dtype = np.dtype(self.dtype)
+        except TypeError as error:
+            raise ModelFormatError(f"its rows have no dtype {self.dtype[:20]!r}.") from error
+        if dtype.kind not in "biuf":
+            raise ModelFormatError(f"its rows have no dtype {self.dtype[:20]!r}.")
+        values = self.values.view(dtype) if self.dtype == "u8" else self.values.astype(dtype)
+        if self.columns is None or self.starts is None:
+            return values
+        found = SparseRows(values, self.columns.astype(INDEX_DTYPE), self.starts, d)
+        if not _is_csr(found):
+            raise ModelFormatError("its sparse rows do not fit together.")
+        return found
+
+
+def _is_csr(rows: SparseRows) -> bool:
+    starts, columns = rows.indptr, rows.indices
+    fit = starts[0] == 0 and starts[-1] == len(columns) and bool((np.diff(starts) >= 0).all())
+    return (
+        fit
+        and len(columns) == len(rows.data)
+        and 0 <= columns.min() <= columns.max() < rows.n_features
+    )
+
+
+@dataclass(frozen=True)
+class KeptCandidates:
+    """`Candidates` of a pass that is under way."""
+
+    spread: ExactScalar
+    indices: np.ndarray
+    ranks: np.ndarray
+    sqdist: np.ndarray
+    weights: np.ndarray
+    rows: KeptRows
+
+    @classmethod
+    def of(cls, found: Candidates) -> KeptCandidates | None:
+        """Return what is kept of candidates; None if there are none."""
+        if not found.parts:
+            return None
+        indices, ranks, sqdist, weights, rows = found.joined()
+        kept = KeptRows.of(rows)
+        if kept is None:
+            return None
+        return cls(found.spread, indices, ranks.astype(np.int64), sqdist, weights, kept)
+
+    def candidates(self, d: int) -> Candidates:
+        """Return the candidates."""
+        ranks = self.ranks.astype(np.uint16)
+        part = self.indices, ranks, self.sqdist, self.weights, self.rows.rows(d)
+        return Candidates(self.spread, [part])
+
+
+@dataclass(frozen=True)
+class KeptLeg:
+    """A `Leg` of one of the passes of a coreset, with what its total consists of.
+
+    Attributes
+    ----------
+    number, n_legs, n_units, done : int
+    survey : SurveyStatistics or None
+    sums : KMeansStatistics or None
+    candidates : KeptCandidates or None
+    """
+
+    number: int
+    n_legs: int
+    n_units: int
+    done: int
+    survey: SurveyStatistics | None = None
+    sums: KMeansStatistics | None = None
+    candidates: KeptCandidates | None = None
+
+    @classmethod
+    def of(cls, leg: Leg) -> KeptLeg | None:
+        """Return what is kept of a leg; None if nothing has been found that could be."""
+        own = leg.number, leg.n_legs, leg.n_units, leg.done
+        if isinstance(leg.total, Candidates):
+            candidates = KeptCandidates.of(leg.total)
+            return None if candidates is None else cls(*own, candidates=candidates)
+        parts = leg.total if isinstance(leg.total, tuple) else (leg.total,)
+        kinds: dict[type, str] = {SurveyStatistics: "survey", KMeansStatistics: "sums"}
+        named: dict[str, Any] = {kinds[type(part)]: part for part in parts}
+        return cls(*own, **named)
+
+    def leg(self, d: int) -> Leg:
+        """Return the leg, of rows with d features."""
+        total: Any = self.survey if self.sums is None else (self.survey, self.sums)
+        if self.survey is None and self.sums is not None:
+            total = self.sums
+        if self.candidates is not None:
+            total = self.candidates.candidates(d)
+        if total is None or not 0 < self.done < self.n_legs <= self.n_units:
+            raise ModelFormatError("its pass is at no possible leg.")
+        return Leg(self.number, self.n_legs, self.n_units, self.done, total)
+
+
+@dataclass(frozen=True)
+class KeptCoreset:
+    """A coreset that was drawn, but for its moments."""
+
+    rows: KeptRows
+    weights: np.ndarray
+    indices: np.ndarray
+
+
+@dataclass(frozen=True)
+class CoresetState:
+    """Where a draw is: before, within or after its second pass, or within its first.
+
+    Attributes
+    ----------
+    moments : Moments or None
+        Of all rows, once the first pass was made.
+    leg : KeptLeg or None
+        Within a pass: where it is.
+    drawn : KeptCoreset or None
+        Once the second one was.
+    """
+
+    moments: Moments | None = None
+    leg: KeptLeg | None = None
+    drawn: KeptCoreset | None = None
+
+    def coreset(self, d: int) -> Coreset | None:
+        """Return the coreset of rows with d features, if it was drawn."""
+        if self.drawn is None or self.moments is None:
+            return None
+        drawn = self.drawn
+        return Coreset(drawn.rows.rows(d), drawn.weights, drawn.indices, self.moments)
+
+
+def coreset_shapes(found: Mapping[str, tuple[int, ...]], d: int) -> Shapes:
+    """Return the shapes that the arrays of a `CoresetState` should have, by those that they have.
+
+    How many rows were found follows from nothing else: all arrays of rows should be as long as the first.
+    """
+    shapes: dict[str, tuple[int, ...]] = {"moments_mean": (d,)}
+    for name in ("max_abs", "sums", "origin"):
+        shapes[f"leg_survey_{name}"] = (d,)
+    for name in ("sums", "sums_low"):
+        shapes[f"leg_sums_{name}"] = (1, d)
+    for name in ("counts", "counts_low"):
+        shapes[f"leg_sums_{name}"] = (1,)
+    for prefix, plain in (
+        ("leg_candidates", ("indices", "ranks", "sqdist", "weights")),
+        ("drawn", ("indices", "weights")),
+    ):
+        m = next(iter(found.get(f"{prefix}_indices", (0,))))
+        shapes |= {f"{prefix}_{name}": (m,) for name in plain}
+        shapes[f"{prefix}_rows_values"] = (m, d)
+        if f"{prefix}_rows_columns" in found:
+            z = found[f"{prefix}_rows_columns"]
+            shapes |= {f"{prefix}_rows_columns": z, f"{prefix}_rows_values": z}
+            shapes[f"{prefix}_rows_starts"] = (m + 1,)
+    return shapes

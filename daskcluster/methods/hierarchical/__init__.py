@@ -1,0 +1,1 @@
+"""Two levels of k-means: coarse cells, and clusters within each."""

@@ -1,0 +1,206 @@
+"""HierarchicalKMeans: very many clusters, found cell by cell and then moved together."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from sklearn.utils.validation import check_is_fitted
+
+from daskcluster.chunkwise.feature_scaling import undone
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.inputs import check_choice, check_number, check_whole
+from daskcluster.methods.hierarchical.fit import HierarchicalFit
+from daskcluster.methods.kmeans.base import KMeansEstimator
+from daskcluster.models.balance import Balance
+from daskcluster.parameters.shared import METHODS, METRICS
+
+
+class HierarchicalKMeans(KMeansEstimator):
+    """K-means with very many clusters, in two levels.
+
+    Rows are divided into about sqrt(k) cells by k-means of a coreset. Each cell gets clusters in
+    proportion to its weight, its rows are clustered by weighted k-means on their own, and at last all
+    centres are moved together by a few iterations of Lloyd's algorithm over all rows. Labels are exact:
+    the nearest of all k centres. The result is the same to the bit on any engine, for any chunking and
+    any number of workers.
+
+    Parameters
+    ----------
+    n_clusters : int
+    n_coarse : int or "auto"
+        Cells, at most `n_clusters`. ``"auto"``: the square root of `n_clusters`, which balances the work of
+        both levels.
+    refine : bool
+        Move all centres together once the cells are clustered. Without, no row has looked beyond its cell
+        until it is labelled.
+    refine_iter : int
+        Iterations of that.
+    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}
+        Of the cells, and within each. ``"auto"``: k-means++ for the cells, AFK-MC2 within.
+    max_iter : int
+        Iterations at most, of the cells and within each.
+    tol : float
+        As in `daskcluster.KMeans`, for every stage with the variance of its own rows.
+    metric : {"euclidean", "cosine"}
+    random_state : int, RandomState, Generator or None
+    engine : see `daskcluster.KMeans`
+        Cells are independent tasks on it.
+    callbacks : sequence of callables
+        Hear the events of `daskcluster.events`.
+    verbose : int
+    max_time : float, optional
+        Seconds; the refinement does not begin after them, and its iteration that exceeds them is the last.
+    bounds_memory : int or "auto"
+        Bytes that the bounds of the refinement may take; up to five iterations do without.
+    chain_length : int
+        Of ``"afk-mc2"``.
+    checkpoint, checkpoint_every
+        As of `daskcluster.KMeans`: commits follow the division into cells, every half a minute of groups of
+        cells, all cells, and iterations of the refinement.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (k, d)
+        Those of a cell are consecutive.
+    coarse_centers_ : ndarray of shape (c, d)
+        Of the cells; not part of a saved model, as the two below.
+    coarse_sizes_, quotas_ : ndarray of shape (c,), int64
+        Rows of each cell, and how many clusters it got.
+    labels_ : ndarray of shape (n,), int32, or Labels
+    inertia_ : float
+        Weighted sum of squared distances of the rows to the nearest of all centres.
+    n_iter_ : int
+        Iterations of the refinement.
+    cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
+    passes_, bytes_read_, stop_reason_, seeding_, history_, n_features_in_, feature_names_in_
+        As in `daskcluster.KMeans`; the history is that of the refinement.
+
+    Notes
+    -----
+    Cost: two passes for the coreset, one for the sizes of cells, one for their different rows (another one
+    where cells with few of those leave their quota to others), one for each group of cells, `refine_iter`
+    and one more for inertia and labels. Only the last two look at all k centres: with c = sqrt(k) all
+    others together take O(n d sqrt(k)) operations a pass or iteration. A group is a sixteenth of the
+    rows, but at least 64 MB and at most 4 GB; rows in memory are gathered once. Memory: for each thread one
+    group of cells and its statistics (8 k (d + 1) bytes, twice that for float64 or weighted rows), and the
+    bounds of the refinement, if it has more than five iterations.
+
+    Two-level clustering for large vocabularies: Nister and Stewenius, "Scalable Recognition with a
+    Vocabulary Tree" (CVPR 2006), with equal branching. What differs: quotas in proportion to weight by
+    Webster's method, at least one and at most the different rows of the cell; the refinement; full
+    search for labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> X = np.random.default_rng(0).normal(size=(5000, 2)).astype(np.float32)
+    >>> model = dc.HierarchicalKMeans(400, random_state=0).fit(X)
+    >>> len(model.quotas_), int(model.quotas_.sum()), model.n_iter_
+    (20, 400, 2)
+    >>> bool((model.labels_ == model.predict(X)).all()), model.balance().empty
+    (True, 0)
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_coarse: int | str = "auto",
+        refine: bool = True,
+        refine_iter: int = 2,
+        init: str = "auto",
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        metric: str = "euclidean",
+        random_state: Any = None,
+        engine: Any = None,
+        callbacks: Any = (),
+        verbose: int = 0,
+        max_time: float | None = None,
+        bounds_memory: int | str = "auto",
+        chain_length: int = 10,
+        checkpoint: Any = None,
+        checkpoint_every: int = 10,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_coarse = n_coarse
+        self.refine = refine
+        self.refine_iter = refine_iter
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.metric = metric
+        self.random_state = random_state
+        self.engine = engine
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.max_time = max_time
+        self.bounds_memory = bounds_memory
+        self.chain_length = chain_length
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
+        """Find centres.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+            Not together with a dataset that has weights of its own.
+        resume : bool
+            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        CheckpointError
+            What is under `checkpoint` is of other data or parameters, or damaged.
+        InvalidParameterError, InvalidDataError
+            Which say what, the value, the rule and the remedy.
+        MemoryLimitError
+            The engine's memory does not suffice.
+        """
+        self._check_parameters()
+        fit = self._begin_fit(HierarchicalFit, X, sample_weight, resume=resume)
+        run = fit.run()
+        self.coarse_centers_ = undone(self.scaling_, fit.cells.coarse)
+        self.coarse_sizes_, self.quotas_ = fit.cells.sizes, fit.cells.quotas
+        self._learn(run, fit)
+        return self
+
+    def balance(self) -> Balance:
+        """Return how evenly the rows of the fit are spread over the clusters."""
+        check_is_fitted(self)
+        return Balance.of(self.cluster_sizes_)
+
+    def _check_parameters(self) -> None:
+        owner = type(self).__name__
+        least = {"n_clusters": 1, "refine_iter": 0, "max_iter": 0, "chain_length": 1}
+        least |= {"checkpoint_every": 1}
+        for name, value in least.items():
+            check_whole(owner, name, getattr(self, name), value)
+        if self.n_coarse != "auto":
+            check_whole(owner, "n_coarse", self.n_coarse, 1)
+            self._check_cells()
+        if self.bounds_memory != "auto":
+            check_whole(owner, "bounds_memory", self.bounds_memory, 0)
+        check_number(owner, "tol", self.tol)
+        check_choice(owner, "init", self.init, METHODS)
+        check_choice(owner, "metric", self.metric, METRICS)
+        if self.max_time is not None:
+            check_number(owner, "max_time", self.max_time, positive=True)
+
+    def _check_cells(self) -> None:
+        if int(self.n_coarse) > self.n_clusters:
+            raise InvalidParameterError(
+                f"n_coarse={self.n_coarse} should be <= n_clusters={self.n_clusters}: every cell gets at "
+                "least one cluster; lower it, or leave it 'auto'."
+            )

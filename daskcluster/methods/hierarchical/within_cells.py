@@ -1,0 +1,162 @@
+"""K-means within each cell: independent tasks that travel to wherever there is a thread for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.data.open import open_dataset
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.methods.hierarchical.apportionment import apportion
+from daskcluster.methods.hierarchical.cells import gather_cells
+from daskcluster.methods.hierarchical.chunkwise import DISTINCT, DistinctParams, DistinctRows
+from daskcluster.methods.kmeans.algorithm import lloyd
+from daskcluster.methods.kmeans.initial import initial_centres
+from daskcluster.randomness import Key
+from daskcluster.typing import Dataset, Range
+
+_SLACK = 4
+"""Rows of a cell are told apart up to its quota and a quarter more, which it may yet get."""
+
+
+@dataclass(frozen=True)
+class CellParameters:
+    """What the fits in cells depend on beside the rows: plain values that travel to a worker.
+
+    Attributes
+    ----------
+    coarse : ndarray of shape (c, d)
+        Centres of the cells.
+    sizes, quotas : ndarray of shape (c,), int64
+        Rows of each, and how many clusters it gets.
+    init, unit, chain_length, max_iter, tol
+        Of the fits; ``unit`` is the cosine metric.
+    seed : int
+        From which that of each cell is derived.
+    """
+
+    coarse: np.ndarray
+    sizes: np.ndarray
+    quotas: np.ndarray
+    init: str
+    unit: bool
+    chain_length: int
+    max_iter: int
+    tol: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class CellCentres:
+    """Centres of some consecutive cells, (m, d), one cell after the other; bytes read for them."""
+
+    centres: np.ndarray
+    bytes_read: int
+
+
+def fit_cells(
+    dataset: Dataset, parameters: CellParameters, span: Range, labels: np.ndarray | None = None
+) -> CellCentres:
+    """Gather the rows of cells, and cluster each: on one thread, in the cells' order."""
+    read: list[int] = []
+    cells = gather_cells(
+        dataset,
+        parameters.coarse,
+        parameters.sizes,
+        span,
+        unit=parameters.unit,
+        labels=labels,
+        on_read=read.append,
+    )
+    empty = np.empty((0, dataset.n_features), compute_dtype(dataset.dtype))
+    found = [
+        fit_cell(cell, parameters, number)
+        for number, cell in zip(range(*span), cells, strict=True)
+        if parameters.quotas[number] > 0
+    ]
+    return CellCentres(np.concatenate([empty, *found]), sum(read))
+
+
+def fit_cell(cell: Chunk, parameters: CellParameters, number: int) -> np.ndarray:
+    """Return the centres (quota, d) of the rows of one cell."""
+    return fit_centres(
+        LocalEngine(n_threads=1),
+        cell,
+        int(parameters.quotas[number]),
+        Key(parameters.seed, "cell", number),
+        parameters,
+    )
+
+
+def fit_centres(
+    engine: Engine, rows: Chunk, n_clusters: int, key: Key, parameters: CellParameters
+) -> np.ndarray:
+    """Return the centres (k, d) of weighted k-means of rows in memory."""
+    few = open_dataset(rows.rows, weights=rows.weights)
+    with engine.place(few) as placement:
+        scaled = ScaledPlacement(placement, unit=parameters.unit)
+        centres = initial_centres(
+            parameters.init,
+            scaled,
+            n_clusters,
+            key.derived_seed(),
+            source=None,
+            chain_length=parameters.chain_length,
+        )
+        return lloyd(scaled, centres, max_iter=parameters.max_iter, tol=parameters.tol).centres
+
+
+def find_quotas(
+    weights: np.ndarray,
+    sizes: np.ndarray,
+    n_clusters: int,
+    count: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """Return how many clusters each cell gets, at most as many as it has different rows.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (c,)
+    sizes : ndarray of shape (c,), int64
+        Rows of each cell.
+    n_clusters : int
+    count : callable
+        (most (c,)) -> different rows of each cell, counted up to so many. It is called once, and again
+        only where cells with few of them leave their share to cells whose rows were not counted so far.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> distinct = np.array([2, 500])
+    >>> count = lambda most: np.minimum(distinct, most)
+    >>> find_quotas(np.array([500.0, 500.0]), np.array([500, 500]), 10, count).tolist()
+    [2, 8]
+    """
+    most, counted = sizes.astype(np.int64).copy(), np.zeros(len(sizes), np.int64)
+    quotas = apportion(weights, n_clusters, most)
+    while (wanting := quotas > counted).any():
+        asked = np.where(wanting, np.minimum(quotas + quotas // _SLACK + _SLACK, most), 0)
+        found = count(asked)
+        counted = np.maximum(counted, asked)
+        few = wanting & (found < asked)
+        most[few] = found[few]
+        quotas = apportion(weights, n_clusters, most)
+    return quotas
+
+
+def counter(
+    rows: ScaledPlacement, coarse: np.ndarray, labels: np.ndarray | None
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what counts the different rows of cells, a pass each time."""
+
+    def count(most: np.ndarray) -> np.ndarray:
+        params = DistinctParams(coarse, most, rows.unit, labels)
+        found: DistinctRows = rows.placement.reduce(DISTINCT, params)
+        return found.counts
+
+    return count

@@ -1,0 +1,282 @@
+"""Full-batch kernel k-means: Lloyd's algorithm in the space of a Gram function, without the matrix.
+
+``|phi(x) - C_j|^2 = K(x, x) - 2 P_xj + Q_j`` with P_xj the mean of K(x, y) over the cluster's rows y,
+and Q_j the mean of P_yj over them. All that is asked of K is its weighted sums over clusters for all
+rows; blocks of rows stream past blocks of rows for that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.assign import prepare_rows
+from daskcluster.chunkwise.gram import GramFunction, GramSums, Points
+from daskcluster.chunkwise.gram_centres import (
+    GramRowParams,
+    gram_diagonal_rows,
+    gram_sum_rows,
+)
+from daskcluster.data.sink import ArraySink
+from daskcluster.engine.engine import Placement
+from daskcluster.estimators.stopping import Stopping, is_final
+from daskcluster.events import Callback, IterationEnded, StopReason
+from daskcluster.methods.kernel.moving import Meter
+from daskcluster.methods.kernel.state import FullState, Gone, Members
+from daskcluster.sparse_rows import join_rows
+from daskcluster.typing import Dataset
+
+_BLOCK_BYTES = 64 << 20
+_LEAST_BLOCK = 1024
+
+
+class GramMatrix(Protocol):
+    """K of all rows and all rows, as far as kernel k-means has to know it."""
+
+    meter: Meter
+
+    @property
+    def n_rows(self) -> int: ...
+
+    def diagonal(self) -> np.ndarray:
+        """Return K(x, x), float64 (n,); computed once."""
+        ...
+
+    def columns(self, which: np.ndarray) -> np.ndarray:
+        """Return K(x, y) for all rows x and some rows y, float64 (n, m)."""
+        ...
+
+    def sums(self, factors: np.ndarray, groups: np.ndarray, n_groups: int) -> np.ndarray:
+        """Return sums over rows y of ``factors[y] K(x, y)``, y in group ``groups[y]``, (n, n_groups)."""
+        ...
+
+
+@dataclass
+class StreamedGram:
+    """K of rows wherever they are: a pass for each 64 MB of rows that all rows are compared with.
+
+    Parameters
+    ----------
+    placement : Placement
+    gram : GramFunction
+    """
+
+    placement: Placement
+    gram: GramFunction
+    meter: Meter = field(default_factory=Meter)
+    _own: np.ndarray | None = field(default=None, init=False, repr=False)
+
+    @property
+    def n_rows(self) -> int:
+        return self.placement.dataset.n_rows
+
+    def diagonal(self) -> np.ndarray:
+        if self._own is None:
+            nothing = GramSums(self.gram, _none(), np.empty(0), np.empty(0, np.int64), 1)
+            self._own = self._map(gram_diagonal_rows, nothing, np.empty(self.n_rows))
+        return self._own
+
+    def columns(self, which: np.ndarray) -> np.ndarray:
+        rows = None
+        if not self.gram.is_precomputed:
+            parts = [self._points(int(at), int(at) + 1).rows for at in which]
+            rows = join_rows([part for part in parts if part is not None])
+        m = len(which)
+        sums = GramSums(self.gram, Points(rows, which), np.ones(m), np.arange(m), m)
+        return self._map(gram_sum_rows, sums, np.empty((self.n_rows, m)))
+
+    def sums(self, factors: np.ndarray, groups: np.ndarray, n_groups: int) -> np.ndarray:
+        total = np.zeros((self.n_rows, n_groups))
+        for first, last in self.blocks():
+            kept = first + np.flatnonzero(factors[first:last])
+            if not len(kept):
+                continue
+            points = self._points(first, last).take(kept - first)
+            sums = GramSums(self.gram, points, factors[kept], groups[kept], n_groups)
+            total += self._map(gram_sum_rows, sums, np.empty_like(total))
+        return total
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """Return ranges of rows that are compared with all rows at a time: a fact of the dataset."""
+        n = self.n_rows
+        step = n if self.gram.is_precomputed else _block_rows(self.placement.dataset)
+        return [(first, min(first + step, n)) for first in range(0, n, step)]
+
+    def points(self) -> Points:
+        """Return all rows as points, of which a model is made; mind the memory."""
+        return self._points(0, self.n_rows)
+
+    def _points(self, first: int, last: int) -> Points:
+        indices = np.arange(first, last)
+        if self.gram.is_precomputed:
+            return Points(None, indices)
+        chunk = Chunk(self.placement.dataset.load((first, last)).rows)
+        blocks = [block.rows for block in chunk.blocks(unit=self.gram.unit)]
+        return Points(join_rows(blocks), indices)
+
+    def _map(self, fn: object, sums: GramSums, out: np.ndarray) -> np.ndarray:
+        began = time.perf_counter()
+        self.placement.map_rows(
+            fn,  # type: ignore[arg-type]
+            ArraySink(out),
+            GramRowParams.of(sums),
+            prepare=prepare_rows,
+            name="inner products",
+        )
+        self.meter.seconds += time.perf_counter() - began
+        self.meter.n_values += self.n_rows * max(1, len(sums.points))
+        return out
+
+
+def n_blocks(dataset: Dataset) -> int:
+    """Return how many blocks of rows all rows are compared with, one after the other."""
+    return -(-dataset.n_rows // _block_rows(dataset))
+
+
+def _block_rows(dataset: Dataset) -> int:
+    row_bytes = max(1, dataset.bytes_of((0, dataset.n_rows)) // dataset.n_rows)
+    return max(_LEAST_BLOCK, _BLOCK_BYTES // row_bytes)
+
+
+def _none() -> Points:
+    return Points(None, np.empty(0, np.int64))
+
+
+@dataclass
+class FullResult:
+    """Centres, labels under them, and how the loop came to them.
+
+    Attributes
+    ----------
+    members : Members
+    labels : ndarray of shape (n,), int64
+    costs : ndarray of shape (n,)
+        Squared distances to the nearest centres.
+    state : FullState
+        From which all others follow.
+    """
+
+    members: Members
+    labels: np.ndarray
+    costs: np.ndarray
+    state: FullState
+
+    @property
+    def n_iter(self) -> int:
+        return len(self.state.history)
+
+
+def members_of(
+    gram: GramMatrix, labels: np.ndarray, weights: np.ndarray, before: Members
+) -> Members:
+    """Return the means of clusters; a cluster without weight keeps the centre that it had `before`."""
+    k = len(before.norms)
+    totals = np.bincount(labels, weights, minlength=k)
+    there = totals[labels] > 0.0
+    factors = np.where(there, weights / np.where(there, totals[labels], 1.0), 0.0)
+    products = gram.sums(factors, labels, k)
+    norms = np.bincount(labels, factors * products[np.arange(len(labels)), labels], minlength=k)
+    gone = totals <= 0.0
+    products[:, gone], norms[gone] = before.products[:, gone], before.norms[gone]
+    rows = [np.flatnonzero((labels == j) & (factors > 0.0)) for j in range(k)]
+    terms = [before.terms[j] if gone[j] else (rows[j], factors[rows[j]]) for j in range(k)]
+    return Members(terms, products, norms)
+
+
+def restored(gram: GramMatrix, state: FullState, weights: np.ndarray) -> FullResult:
+    """Return what a state says. Cost: the n^2 Gram values of an iteration, or n k of seeds."""
+    diagonal, seeds = gram.diagonal(), state.seeds
+    if state.assigned is None:
+        terms = [(seeds[j : j + 1], np.ones(1)) for j in range(len(seeds))]
+        members = Members(terms, gram.columns(seeds), diagonal[seeds])
+    else:
+        before = Members.nowhere(gram.n_rows, len(seeds))
+        if state.gone is not None:
+            state.gone.put(before)
+        members = members_of(gram, state.assigned, weights, before)
+    return FullResult(members, *members.nearest(diagonal), state)
+
+
+def full_batch(
+    gram: GramMatrix,
+    begun: FullState,
+    weights: np.ndarray,
+    *,
+    max_iter: int,
+    tol: float = 0.0,
+    max_time: float | None = None,
+    callbacks: Sequence[Callback] = (),
+    keep: Callable[[FullState], None] = lambda state: None,
+) -> FullResult:
+    """Run Lloyd's algorithm in the space of K.
+
+    Parameters
+    ----------
+    gram : GramMatrix
+    begun : FullState
+        Where to start, or to go on: ``FullState(seeds)`` has rows as centres.
+    weights : ndarray of shape (n,)
+    max_iter : int
+    tol : float
+        Stop when an iteration lowers the inertia by at most this times itself; 0: when no label changes.
+    max_time : float or None
+    callbacks : sequence of callables
+        Hear `IterationEnded`.
+    keep : callable (state) -> None
+        Is given the state after each iteration.
+
+    Notes
+    -----
+    Cost: an iteration computes n^2 Gram values in as many passes as there are 64 MB of rows; going on
+    takes one of them more. Memory: 16 n k bytes.
+    """
+    found = restored(gram, begun, weights)
+    if begun.reason is not None and is_final(begun.reason, found.n_iter, max_iter, max_time):
+        return found
+    stopping = Stopping(max_iter, max_time, callbacks)
+    reason = StopReason.MAX_ITER if found.n_iter >= max_iter else None
+    found.state = replace(begun, reason=reason)
+    while found.state.reason is None:
+        found = _iterated(gram, found, weights, stopping, tol)
+        keep(found.state)
+    return found
+
+
+def _iterated(
+    gram: GramMatrix, before: FullResult, weights: np.ndarray, stopping: Stopping, tol: float
+) -> FullResult:
+    """Return what follows from an iteration."""
+    began, values, k = time.perf_counter(), gram.meter.n_values, len(before.state.seeds)
+    inertia = float((weights * before.costs).sum())
+    members = members_of(gram, before.labels, weights, before.members)
+    labels, costs = members.nearest(gram.diagonal())
+    event = IterationEnded(
+        before.n_iter + 1,
+        inertia,
+        0.0,
+        time.perf_counter() - began,
+        n_empty=int((np.bincount(before.labels, minlength=k) == 0).sum()),
+        n_touched=gram.n_rows,
+        n_distances=gram.meter.n_values - values,
+    )
+    stopping.tell(event)
+    fall = inertia - float((weights * costs).sum())
+    reason = stopping.reason(
+        before.n_iter + 1,
+        moved=bool((labels != before.labels).any()),
+        shift=fall if tol > 0.0 else 1.0,
+        threshold=tol * inertia,
+    )
+    state = FullState(
+        before.state.seeds,
+        before.labels,
+        Gone.of(members, np.bincount(before.labels, weights, minlength=k)),
+        [*before.state.history, vars(event).copy()],
+        reason,
+    )
+    return FullResult(members, labels, costs, state)

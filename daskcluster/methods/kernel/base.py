@@ -1,0 +1,279 @@
+"""What the kernel k-means estimators share: predict, transform, score, and what a fit leaves on them."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.chunkwise.gram import CALLABLE
+from daskcluster.chunkwise.gram_centres import (
+    GramCentres,
+    GramRowParams,
+    gram_distance_rows,
+    label_by_gram,
+)
+from daskcluster.engine.choose import choose_engine
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.cluster_base import ClusterEstimator
+from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.inputs import (
+    check_enough_rows,
+    check_number,
+    check_whole,
+    fit_dataset,
+)
+from daskcluster.estimators.labels import Labels, save_rows
+from daskcluster.estimators.lazy import map_blocks, scaled_blocks
+from daskcluster.estimators.provenance import from_provenance, provenance
+from daskcluster.estimators.row_results import results_of_rows
+from daskcluster.methods.kernel.initial import (
+    check_gram_parameters,
+    check_square,
+    measure_by_gram,
+    refuse_distances,
+)
+from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
+from daskcluster.models.kernel_kmeans import KernelKMeansModel, support_arrays
+from daskcluster.typing import Dataset
+
+
+class KernelEstimator(ClusterEstimator):
+    """Base of estimators whose centres are weighted sums of images of rows.
+
+    Subclasses have the parameters ``n_clusters``, ``kernel`` and what belongs to it, ``n_init``,
+    ``max_iter``, ``tol``, ``engine``, ``callbacks``, ``verbose``, ``max_time``, ``checkpoint`` and
+    ``checkpoint_every``.
+    """
+
+    n_clusters: int
+    n_init: int | str
+    kernel: Any
+    engine: Any
+    callbacks: Any
+    verbose: int
+    max_iter: int
+    tol: float
+    max_time: float | None
+    checkpoint: Any
+    checkpoint_every: int
+    model_kinds: tuple[str, ...] = (KernelKMeansModel.kind,)
+    scaling_: FeatureScaling | None = None
+    _centres: GramCentres
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_centres")
+
+    # -- results for rows -------------------------------------------------------------------------
+
+    def predict(
+        self,
+        X: Any,
+        *,
+        output: str | None = None,
+        overwrite: bool = False,
+        storage_options: dict[str, Any] | None = None,
+        resume: bool = False,
+    ) -> Any:
+        """Return the nearest centre of every row, in the space of the kernel.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array or frame, Dataset, or URL
+            With ``kernel="precomputed"``, K of the rows and of all rows of the fit, (n, n_fit).
+        output : str, optional
+            URL of a Zarr array to which labels are streamed chunk by chunk; whole or absent.
+        overwrite : bool
+            Replace an existing output.
+        storage_options : dict, optional
+            For the output's file system.
+        resume : bool
+            Go on with an `output` where an interrupted call was: chunks that it has finished are not
+            computed again. What is finished stays, should this call be interrupted, too.
+
+        Returns
+        -------
+        ndarray of int32, shape (n,)
+            A lazy dask array for dask input; the output's URL with `output`.
+
+        Notes
+        -----
+        Cost: one pass, as many Gram values a row as there are supports.
+        """
+        params = self._params()
+        if output is None:
+            return self._map(X, label_by_gram, np.dtype(np.int32))
+        dataset = fit_dataset(self, X, None, reset=False)
+        save_rows(
+            dataset,
+            choose_engine(self.engine, dataset),
+            params,
+            output,
+            overwrite=overwrite,
+            storage_options=storage_options,
+            resume=resume,
+            fn=label_by_gram,
+        )
+        return output
+
+    def transform(self, X: Any) -> Any:
+        """Return distances of every row to every centre in the space of the kernel, float64 (n, k).
+
+        Precomputed values must be those of the fit: K(x, x) of other rows is not known. The kernels of
+        graphs have no distances of other rows at all.
+
+        Notes
+        -----
+        Cost: one pass; the result takes n k numbers.
+        """
+        refuse_distances(self._params().model)
+        if self._centres.gram.is_precomputed:
+            check_square(self, fit_dataset(self, X, None, reset=False))
+        return self._map(X, gram_distance_rows, np.dtype(np.float64), len(self._centres.norms))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return minus the weighted sum of squared distances of the rows to their nearest centres.
+
+        Notes
+        -----
+        Cost: one pass.
+        """
+        centres = self._params().model
+        refuse_distances(centres)
+        dataset = fit_dataset(self, X, sample_weight, reset=False)
+        if centres.gram.is_precomputed:
+            check_square(self, dataset)
+        with choose_engine(self.engine, dataset).place(dataset) as placement:
+            return -float(measure_by_gram(placement, centres).inertia)
+
+    def _params(self) -> GramRowParams:
+        """Return what rows are compared with."""
+        check_is_fitted(self)
+        gram = self._centres.gram
+        if gram.name == CALLABLE and gram.function is None:
+            if not callable(self.kernel):
+                raise InvalidParameterError(
+                    "the model was fitted with a callable kernel, which is not saved with it; give it back "
+                    "by set_params(kernel=function) before predict."
+                )
+            sums = replace(self._centres.sums, gram=replace(gram, function=self.kernel))
+            self._centres = replace(self._centres, sums=sums)
+        return GramRowParams.of(self._centres)
+
+    def _map(self, X: Any, fn: Any, dtype: np.dtype[Any], width: int = 0) -> Any:
+        params = self._params()
+        dataset = fit_dataset(self, X, None, reset=False)
+        if hasattr(X, "__dask_graph__"):
+            X = X if self.scaling_ is None else scaled_blocks(X, self.scaling_)
+            return map_blocks(X, fn, params, dtype, width)
+        with choose_engine(self.engine, dataset).place(dataset) as placement:
+            return results_of_rows(placement, fn, params, dtype, width)
+
+    # -- scikit-learn's ways ------------------------------------------------------------------------
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self._centres.norms)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = not callable(self.kernel)
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+    def _rows_of(self, X: Any, sample_weight: Any) -> Dataset:
+        """Return the rows of a fit; K itself, where it is precomputed, has no features to scale."""
+        precomputed = self.kernel == "precomputed"
+        dataset = fit_dataset(self, X, sample_weight, scalable=not precomputed)
+        check_enough_rows(dataset, self.n_clusters)
+        if precomputed:
+            check_square(self, dataset)
+        return dataset
+
+    def _check_common(self) -> None:
+        owner = type(self).__name__
+        check_whole(owner, "n_clusters", self.n_clusters, 1)
+        check_whole(owner, "max_iter", self.max_iter, 0)
+        check_whole(owner, "checkpoint_every", self.checkpoint_every, 1)
+        if self.n_init != "auto":
+            check_whole(owner, "n_init", self.n_init, 1)
+        check_number(owner, "tol", self.tol)
+        self._check_gram()
+        if self.max_time is not None:
+            check_number(owner, "max_time", self.max_time, positive=True)
+
+    def _check_gram(self) -> None:
+        check_gram_parameters(self)
+
+    # -- what was learnt ----------------------------------------------------------------------------
+
+    def _learn(
+        self,
+        result: KernelResult,
+        found: Any,
+        labels: np.ndarray | None,
+        fit: Fit,
+    ) -> None:
+        dataset = fit.dataset
+        self._centres = result.centres
+        self.n_iter_, self.stop_reason_ = result.n_iter, str(result.stop_reason)
+        self.history_ = result.history
+        self.seeding_, self.passes_, self.bytes_read_ = fit.method, fit.passes, fit.bytes_read
+        self.inertia_, self.cluster_sizes_ = found.inertia, found.sizes
+        self.cluster_weights_ = found.cluster_weights(weighted=dataset.weights is not None)
+        self.cluster_costs_ = found.costs.sum(axis=0)
+        self.n_rows_ = dataset.n_rows
+        self._show_centres()
+        self.labels_: Any = labels
+        if labels is None:
+            params = GramRowParams.of(self._centres)
+            self.labels_ = Labels(
+                dataset, params.centres, fit.engine, params=params, fn=label_by_gram
+            )
+        distinct = int((found.sizes > 0).sum())
+        if distinct < self.n_clusters:
+            warnings.warn(
+                f"Number of distinct clusters ({distinct}) found smaller than n_clusters "
+                f"({self.n_clusters}). Possibly due to duplicate points in X, or to a kernel in which "
+                "they are alike: look at gamma.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _show_centres(self) -> None:
+        sums = self._centres.sums
+        self.gamma_ = sums.gram.gamma
+        self.support_ = sums.points.indices
+        self.support_clusters_ = sums.groups.astype(np.int32)
+        self.support_coefficients_ = sums.factors
+
+    def to_model(self) -> KernelKMeansModel:
+        """Return what was learnt as a plain value; a callable kernel is left out."""
+        return KernelKMeansModel(
+            **support_arrays(self._centres, self.n_features_in_), **self._facts()
+        )
+
+    def _facts(self) -> dict[str, Any]:
+        """Return the fields of a model beside its centres."""
+        return {
+            "weights": self.cluster_weights_,
+            "sizes": self.cluster_sizes_,
+            "costs": self.cluster_costs_,
+            "inertia": self.inertia_,
+            **provenance(self),
+        }
+
+    @classmethod
+    def from_model(cls, model: KernelKMeansModel) -> Self:
+        """Return the fitted estimator that a model describes (without ``labels_``)."""
+        self = from_provenance(cls, model, n_clusters=model.n_clusters)
+        self.scaling_, self._centres = model.scaling, model.gram_centres()
+        self._show_centres()
+        self.cluster_weights_, self.cluster_sizes_ = model.weights, model.sizes
+        self.cluster_costs_, self.inertia_ = model.costs, model.inertia
+        return self

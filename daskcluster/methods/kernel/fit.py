@@ -1,0 +1,248 @@
+"""One call of ``KernelKMeans.fit``: Gram matrix, starts of which the best counts, figures of clusters."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskcluster.chunkwise.assign import ScoreStatistics
+from daskcluster.chunkwise.gram import GramFunction, GramSums, Points
+from daskcluster.chunkwise.gram_centres import GramCentres
+from daskcluster.chunkwise.graph_centres import GraphCentres
+from daskcluster.engine.engine import Engine, Placement
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.fit import Fit
+from daskcluster.events import Callback, Notice, SeedingEnded, StartEnded, publish
+from daskcluster.methods.kernel.algorithm import (
+    FullResult,
+    GramMatrix,
+    StreamedGram,
+    full_batch,
+    restored,
+)
+from daskcluster.methods.kernel.graph import GraphGram
+from daskcluster.methods.kernel.initial import (
+    gram_of,
+    kernel_restarts,
+    measure_by_gram,
+    seed_of_start,
+)
+from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
+from daskcluster.methods.kernel.minibatch.fit import Judged, kernel_footprint
+from daskcluster.methods.kernel.neighbour_graph import NeighbourGraph, neighbour_graph
+from daskcluster.methods.kernel.seeding import kernel_kmeans_plusplus
+from daskcluster.methods.kernel.state import FullState
+from daskcluster.methods.kernel.window import joined
+from daskcluster.models.state import within
+from daskcluster.parameters.kernel import GRAPHS
+from daskcluster.randomness import Key
+from daskcluster.typing import Dataset
+
+if TYPE_CHECKING:
+    from daskcluster.methods.kernel.estimator import KernelKMeans
+
+
+@dataclass(frozen=True)
+class KernelState:
+    """Where a fit is, between two iterations.
+
+    Attributes
+    ----------
+    start : int
+        Which start is under way.
+    loop : FullState
+    best : FullState or None
+        The end of the best of the starts before.
+    """
+
+    start: int
+    loop: FullState
+    best: FullState | None = None
+
+    def check(self, n_rows: int) -> None:
+        """Refuse numbers of rows and clusters that there are not."""
+        self.loop.check(n_rows)
+        if self.best is not None:
+            self.best.check(n_rows)
+
+
+class KernelFit(Fit):
+    """One call of fit."""
+
+    estimator: KernelKMeans
+
+    def __init__(
+        self,
+        estimator: KernelKMeans,
+        source: Any,
+        dataset: Dataset,
+        engine: Engine,
+        callbacks: tuple[Callback, ...],
+        *,
+        labelled: bool,
+        resume: bool = False,
+    ) -> None:
+        super().__init__(
+            estimator, source, dataset, engine, callbacks, labelled=labelled, resume=resume
+        )
+        self.method = str(estimator.init) if isinstance(estimator.init, str) else "array"
+        self.restarts = kernel_restarts(estimator, self.method)
+
+    def run(self) -> Judged:
+        """Return the result of the best start."""
+        estimator, dataset = self.estimator, self.dataset
+        self.started("kernel")
+        footprint = kernel_footprint(dataset, estimator.n_clusters, dataset.n_rows)
+        with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
+            weights = dataset.weights
+            weights = np.ones(dataset.n_rows) if weights is None else np.asarray(weights, float)
+            if estimator.kernel in GRAPHS:
+                judged = self._of_graph(placement, weights)
+            else:
+                judged = self._of_rows(placement, weights)
+            self.passes += placement.traffic.passes
+            self.bytes_read += placement.traffic.bytes_read
+        result, scores, _ = judged
+        self.ended(result.stop_reason, scores.inertia, result.n_iter)
+        return judged
+
+    def _of_rows(self, placement: Placement, weights: np.ndarray) -> Judged:
+        """Return the result for a kernel of two rows, as a last pass judges it."""
+        estimator, rows = self.estimator, ScaledPlacement(placement)
+        self.recall(rows)
+        if estimator.kernel == "precomputed" or callable(estimator.kernel):
+            rows.known()  # looks for NaN
+        gram = StreamedGram(placement, gram_of(estimator, rows))
+        found, points = self._best(gram, weights, rows), gram.points()
+        terms = [(points.take(which), factors) for which, factors in found.members.terms]
+        centres = GramCentres(joined(gram.gram, terms), found.members.norms)
+        shared = placement.shares_memory and self.labelled
+        room = np.empty(gram.n_rows, np.int32) if shared else None
+        bound = float(found.costs.max(initial=0.0))
+        scores = measure_by_gram(placement, centres, labels=room, bound=bound)
+        return _result(found, centres), scores, room
+
+    def _of_graph(self, placement: Placement, weights: np.ndarray) -> Judged:
+        """Return the result for a graph's kernel; its figures are those of the loop.
+
+        Labels are those that `predict` gives, which knows rows by their neighbours alone: rows at no
+        distance of each other are labelled alike.
+        """
+        estimator, rows = self.estimator, ScaledPlacement(placement)
+        self.recall(rows)
+        rows.known()  # looks for NaN
+        graph = neighbour_graph(self.dataset, int(estimator.n_neighbors))
+        heat = float(estimator.heat_time) if estimator.kernel == "heat" else None
+        gram = GraphGram(graph.adjacency, heat, self.seed)
+        if gram.is_estimated:
+            text = (
+                f"K(x, x) of the heat kernel of {gram.n_rows:,} rows is an estimate, which seeding and "
+                "inertia follow; labels do not depend on it."
+            )
+            publish(self.callbacks, Notice(text))
+        found = self._best(gram, weights, rows)
+        centres = _graph_centres(found, gram, graph, estimator.kernel)
+        relative = centres.relative_to(graph.adjacency, graph.twins)
+        labels = relative.argmin(axis=1).astype(np.int32)
+        return _result(found, centres), _scores(found, labels, weights, self.n_clusters), labels
+
+    # -- starts ---------------------------------------------------------------------------------------
+
+    def _best(self, gram: GramMatrix, weights: np.ndarray, rows: ScaledPlacement) -> FullResult:
+        """Return the start with the lowest inertia."""
+        begun = self._begun()
+        best = None if begun is None or begun.best is None else restored(gram, begun.best, weights)
+        for start in range(0 if begun is None else begun.start, self.restarts):
+            if begun is None:
+                seeds = self._seeds(gram, weights, seed_of_start(self.seed, start))
+                begun = KernelState(start, FullState(seeds), None if best is None else best.state)
+                self._keep(begun, rows)
+            found = self._loop(gram, weights, rows, begun)
+            inertia = _inertia(found, weights)
+            if self.restarts > 1:
+                publish(self.callbacks, StartEnded(start, self.restarts, inertia))
+            if best is None or inertia < _inertia(best, weights):
+                best = found
+            if self.time_left() == 0.0:
+                break
+            begun = None
+        assert best is not None
+        return best
+
+    def _loop(
+        self, gram: GramMatrix, weights: np.ndarray, rows: ScaledPlacement, begun: KernelState
+    ) -> FullResult:
+        return full_batch(
+            gram,
+            begun.loop,
+            weights,
+            max_iter=self.estimator.max_iter,
+            tol=self.estimator.tol,
+            max_time=self.time_left(),
+            callbacks=self.callbacks,
+            keep=lambda loop: self._keep(replace(begun, loop=loop), rows),
+        )
+
+    def _seeds(self, gram: GramMatrix, weights: np.ndarray, seed: int) -> np.ndarray:
+        estimator, k, began = self.estimator, self.n_clusters, time.perf_counter()
+        if self.method == "array":
+            chosen = np.asarray(estimator.init)
+            inside = chosen.dtype.kind in "iu" and bool(
+                ((chosen >= 0) & (chosen < gram.n_rows)).all()
+            )
+            if not inside:
+                raise InvalidParameterError(
+                    f"init={estimator.init!r} should be row numbers in 0 to {gram.n_rows - 1}."
+                )
+        elif self.method == "random":
+            heavy = np.flatnonzero(weights > 0.0)
+            pool = heavy if len(heavy) >= k else np.arange(gram.n_rows)
+            chosen = Key(seed, "random rows").generator().choice(pool, k, replace=False)
+        else:
+            chosen = kernel_kmeans_plusplus(gram.columns, gram.diagonal(), weights, k, seed)
+        publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
+        return np.asarray(chosen, np.int64)
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def _begun(self) -> KernelState | None:
+        n, shapes = self.dataset.n_rows, FullState.shapes(self.dataset.n_rows, self.n_clusters)
+        both = {**within("loop", shapes), **within("best", shapes)}
+        return self.begun(KernelState, both, lambda state: state.check(n))
+
+    def _keep(self, state: KernelState, rows: ScaledPlacement) -> None:
+        ends = not state.loop.history or state.loop.reason is not None
+        self.keep(lambda: state, rows.placement.traffic, rows, now=ends)
+
+
+def _inertia(found: FullResult, weights: np.ndarray) -> float:
+    return float((weights * found.costs).sum())
+
+
+def _result(found: FullResult, centres: GramCentres) -> KernelResult:
+    reason = found.state.reason
+    assert reason is not None
+    return KernelResult(centres, found.n_iter, reason, list(found.state.history))
+
+
+def _graph_centres(
+    found: FullResult, gram: GraphGram, graph: NeighbourGraph, kernel: str
+) -> GraphCentres:
+    members, n = found.members, gram.n_rows
+    function, numbers = GramFunction(kernel), Points(None, np.arange(n))
+    terms = [(numbers.take(rows), factors) for rows, factors in members.terms]
+    sums: GramSums = joined(function, terms)
+    coefficients = np.zeros((n, sums.n_groups))
+    coefficients[sums.points.indices, sums.groups] = sums.factors
+    spread = gram.spread(coefficients)
+    return GraphCentres(sums, members.norms, graph.neighbourhoods, spread, gram.heat_time)
+
+
+def _scores(found: FullResult, labels: np.ndarray, weights: np.ndarray, k: int) -> ScoreStatistics:
+    totals = [np.bincount(labels, each, minlength=k) for each in (weights, weights * found.costs)]
+    high = [np.stack([total, np.zeros(k)]) for total in totals]
+    return ScoreStatistics(np.bincount(labels, minlength=k), *high)

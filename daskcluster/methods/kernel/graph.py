@@ -1,0 +1,146 @@
+"""Gram matrices of a graph of neighbours: the k-nn kernel and the heat kernel, by sparse products alone.
+
+With A the adjacency matrix (symmetric, with loops) and D its row sums, the k-nn kernel is D^-1 A D^-1,
+and the heat kernel exp(-t L) of L = I - D^-1/2 A D^-1/2 (Chung 1997; the paper prints it without its
+minus sign). The heat kernel is a dense matrix, but kernel k-means only asks for products with it:
+exp(-t) times the Taylor series of exp(t D^-1/2 A D^-1/2), whose terms fall below 10^-13 of the sum
+after some twenty for t = 1. Of long times, for which exp(-t) vanishes, it is a product of shorter ones.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from daskcluster.elementary import exp
+from daskcluster.methods.kernel.moving import Meter
+from daskcluster.randomness import Key
+
+EXACT_ROWS = 12_000
+"""Up to so many rows K(x, x) of the heat kernel is computed; above it is estimated."""
+_PROBES = 64
+_COLUMNS = 512
+_LEFT_OUT = 1e-13
+_LONGEST = 64.0
+"""Heat of longer times is made of several pieces."""
+
+
+@dataclass
+class GraphGram:
+    """The k-nn kernel, or with `heat_time` the heat kernel, of a graph.
+
+    Parameters
+    ----------
+    adjacency : scipy.sparse array of shape (n, n), float64, CSR
+        Ones where rows are neighbours: symmetric, with loops. Products with ones alone are the same bits on
+        every machine; whether SciPy rounds a product before it adds it is up to its compiler.
+    heat_time : float or None
+    seed : int
+        Of the probes that estimate the diagonal of a large heat kernel: signs z at random, of whose
+        z * Kz the mean is K(x, x), with a standard error of ``sqrt(2 / 64)`` times the length of the
+        rest of the row. Labels do not depend on it, only seeding and inertia do.
+    """
+
+    adjacency: Any
+    heat_time: float | None = None
+    seed: int = 0
+    meter: Meter = field(default_factory=Meter)
+    _own: np.ndarray | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        degrees = np.asarray(self.adjacency.sum(axis=1)).ravel()
+        self._scale = 1.0 / (degrees if self.heat_time is None else np.sqrt(degrees))
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.adjacency.shape[0])
+
+    @property
+    def is_estimated(self) -> bool:
+        """K(x, x) is estimated."""
+        return self.heat_time is not None and self.n_rows > EXACT_ROWS
+
+    def apply(self, vectors: np.ndarray) -> np.ndarray:
+        """Return K times vectors (n, m)."""
+        began = time.perf_counter()
+        found = self._step(vectors) if self.heat_time is None else self._heat(vectors)[0]
+        self.meter.seconds += time.perf_counter() - began
+        return np.asarray(found)
+
+    def spread(self, vectors: np.ndarray) -> np.ndarray:
+        """Return what the edges of a row from elsewhere bring of vectors (n, m).
+
+        See `daskcluster.chunkwise.graph_centres`.
+        """
+        beyond = vectors if self.heat_time is None else self._heat(vectors)[1]
+        return np.asarray(self._scale[:, None] * beyond)
+
+    def _step(self, vectors: np.ndarray, factor: float = 1.0) -> np.ndarray:
+        """Return S times vectors (n, m) times a factor, of S = D^-1 A D^-1 or D^-1/2 A D^-1/2."""
+        scale = self._scale[:, None]
+        found = self.adjacency @ (scale * vectors)
+        found *= factor * scale
+        return np.asarray(found)
+
+    def _heat(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return K V and U V, of K = exp(-t) + S U."""
+        t = float(self.heat_time or 0.0)
+        n_pieces = max(1, math.ceil(t / _LONGEST))
+        piece, beyond = t / n_pieces, np.zeros_like(vectors)
+        for _ in range(n_pieces):
+            step = self._beyond(vectors, piece)
+            rest = float(exp(-piece))
+            beyond = rest * beyond + step
+            vectors = rest * vectors + self._step(step)
+        return vectors, beyond
+
+    def _beyond(self, vectors: np.ndarray, t: float) -> np.ndarray:
+        """Return sum over m >= 1 of e^-t t^m / m! S^(m-1) V."""
+        rest, order = float(exp(-t)), 1
+        weight = t * rest
+        left = 1.0 - rest - weight
+        term = weight * vectors
+        total = term.copy()
+        while left > _LEFT_OUT and (order < t or weight > _LEFT_OUT):
+            order += 1
+            term = self._step(term, t / order)
+            weight *= t / order
+            left -= weight
+            total += term
+        return np.asarray(total)
+
+    def diagonal(self) -> np.ndarray:
+        if self._own is None:
+            self._own = self._diagonal()
+        return self._own
+
+    def _diagonal(self) -> np.ndarray:
+        if self.heat_time is None:
+            return np.asarray(self.adjacency.diagonal() * self._scale**2)
+        n = self.n_rows
+        if self.is_estimated:
+            words = Key(self.seed, "heat kernel").words(0, n)
+            signs = (
+                (words[:, None] >> np.arange(_PROBES, dtype=np.uint64)) & np.uint64(1)
+            ) * 2.0 - 1.0
+            return np.asarray(np.maximum((signs * self.apply(signs)).mean(axis=1), 0.0))
+        found = np.empty(n)
+        for first in range(0, n, _COLUMNS):
+            which = np.arange(first, min(first + _COLUMNS, n))
+            found[which] = self.columns(which)[which, np.arange(len(which))]
+        return found
+
+    def columns(self, which: np.ndarray) -> np.ndarray:
+        vectors = np.zeros((self.n_rows, len(which)))
+        vectors[which, np.arange(len(which))] = 1.0
+        return self.apply(vectors)
+
+    def sums(self, factors: np.ndarray, groups: np.ndarray, n_groups: int) -> np.ndarray:
+        vectors = np.zeros((self.n_rows, n_groups))
+        vectors[np.arange(self.n_rows), groups] = factors
+        self.meter.n_values += self.adjacency.nnz
+        return self.apply(vectors)

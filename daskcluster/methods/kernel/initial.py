@@ -1,0 +1,162 @@
+"""From the parameters of kernel k-means to a Gram function, first centres, and the final figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.chunkwise.assign import ScoreStatistics
+from daskcluster.chunkwise.exact_sum import HEADROOM
+from daskcluster.chunkwise.gram import (
+    CALLABLE,
+    PRECOMPUTED,
+    VECTOR_GRAMS,
+    GramFunction,
+    Points,
+)
+from daskcluster.chunkwise.gram_centres import GRAM_SCORE, GramCentres, GramScore, GramScoreParams
+from daskcluster.chunkwise.graph_centres import GraphCentres
+from daskcluster.data.sparse import SparseDataset
+from daskcluster.engine.engine import Placement
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
+from daskcluster.estimators.given_centres import checked_centres
+from daskcluster.estimators.inputs import check_number, check_whole
+from daskcluster.methods.kmeans.initial import GIVEN, warn_of_one_start
+from daskcluster.randomness import Key
+from daskcluster.sparse_rows import Rows, SparseRows, join_rows
+from daskcluster.typing import Dataset
+
+_HAVE_GAMMA = ("rbf", "laplacian", "polynomial")
+
+
+def check_gram_parameters(estimator: Any, others: tuple[str, ...] = ()) -> None:
+    """Refuse parameters that make no Gram function; `others` are further names of `kernel`."""
+    owner, kernel = type(estimator).__name__, estimator.kernel
+    known = (*VECTOR_GRAMS, PRECOMPUTED, *others)
+    if not callable(kernel) and (not isinstance(kernel, str) or kernel not in known):
+        raise InvalidParameterError(
+            f"The 'kernel' parameter of {owner} must be a str among {{{', '.join(map(repr, known))}}} "
+            f"or a callable. Got {kernel!r} instead."
+        )
+    if estimator.gamma != "auto":
+        check_number(owner, "gamma", estimator.gamma)
+    check_whole(owner, "degree", estimator.degree, 1)
+    coef0 = estimator.coef0
+    if isinstance(coef0, bool) or not isinstance(coef0, (int, float, np.number)):
+        raise WrongTypeError(
+            f"The 'coef0' parameter of {owner} must be a float. Got {coef0!r} instead."
+        )
+    if estimator.kernel_params and not callable(kernel):
+        raise InvalidParameterError(
+            f"kernel_params={estimator.kernel_params!r} are arguments of a callable kernel; for "
+            f"kernel={kernel!r} give gamma, degree and coef0."
+        )
+
+
+def gram_of(estimator: Any, rows: ScaledPlacement) -> GramFunction:
+    """Return the Gram function that the parameters name; ``gamma="auto"`` takes a pass over the rows.
+
+    gamma is 1 / kappa with kappa = 4 (sum of the features' variances), twice the mean squared distance of
+    two rows (the rule of Wang, Gittens and Mahoney 2019 for exp(-d^2 / kappa)); for the Laplacian
+    kernel, whose distances are sums of absolute differences, 1 / sqrt(d kappa).
+    """
+    kernel = estimator.kernel
+    if callable(kernel):
+        return GramFunction(CALLABLE, function=kernel, parameters=estimator.kernel_params or {})
+    gamma = 1.0
+    if kernel in _HAVE_GAMMA:
+        gamma = automatic_gamma(kernel, rows) if estimator.gamma == "auto" else estimator.gamma
+    if kernel == "polynomial":
+        return GramFunction(kernel, float(gamma), int(estimator.degree), float(estimator.coef0))
+    return GramFunction(kernel, float(gamma))
+
+
+def automatic_gamma(kernel: str, rows: ScaledPlacement) -> float:
+    """Return gamma from the variances of the features; 1 for rows that are all the same."""
+    d = rows.placement.dataset.n_features
+    kappa = 4.0 * d * rows.known().mean_variance
+    if not kappa > 0.0:
+        return 1.0
+    return float(1.0 / np.sqrt(d * kappa) if kernel == "laplacian" else 1.0 / kappa)
+
+
+def check_square(estimator: Any, dataset: Dataset) -> None:
+    """Refuse precomputed values that are not those of all rows and all rows."""
+    if dataset.n_rows != dataset.n_features:
+        raise InvalidDataError(
+            f"X of shape ({dataset.n_rows}, {dataset.n_features}) should be square for "
+            f"kernel='precomputed' of {type(estimator).__name__}: the matrix K of all rows and all rows."
+        )
+
+
+def kernel_restarts(estimator: Any, method: str) -> int:
+    """Return how many fits are made, of which the one with the lowest inertia is kept.
+
+    ``n_init="auto"`` is one: a fit takes n^2 values, or a pass of its own to be judged.
+    """
+    warn_of_one_start(estimator, method, stacklevel=4)
+    return 1 if estimator.n_init == "auto" or method in GIVEN else int(estimator.n_init)
+
+
+def seed_of_start(seed: int, start: int) -> int:
+    """Return the seed of one of several starts: the first has that of the fit."""
+    return Key(seed, "restart", start).derived_seed() if start else seed
+
+
+def refuse_distances(centres: GramCentres) -> None:
+    """Refuse to measure rows by centres in the space of a graph's kernel."""
+    if isinstance(centres, GraphCentres):
+        raise InvalidParameterError(
+            f"kernel={centres.gram.name!r} is that of the graph of the fit's rows: it can label other rows "
+            "(predict), but K(x, x) of theirs is not known, so there are no distances of rows; use "
+            "inertia_ and summary() of the fit, or a kernel of two rows, such as 'rbf'."
+        )
+
+
+def given_centres(init: Any, dataset: Dataset, gram: GramFunction, k: int) -> list[Points]:
+    """Return centres that a caller gave: rows (k, d), or with precomputed values row numbers (k,)."""
+    if gram.is_precomputed:
+        numbers = np.asarray(init)
+        inside = numbers.dtype.kind in "iu" and numbers.shape == (k,)
+        if not inside or not ((numbers >= 0) & (numbers < dataset.n_rows)).all():
+            raise InvalidParameterError(
+                f"init={init!r} should be the numbers of {k} rows, in 0 to {dataset.n_rows - 1}, "
+                "where the kernel is precomputed."
+            )
+        return [Points(None, numbers[j : j + 1].astype(np.int64)) for j in range(k)]
+    centres = checked_centres(init, k, dataset, compute_dtype(dataset.dtype))
+    rows = ready_rows(
+        SparseRows.of(centres) if isinstance(dataset, SparseDataset) else centres, gram
+    )
+    # Rows of no dataset have numbers that no row has.
+    return [Points(rows[j : j + 1], np.array([-1 - j])) for j in range(k)]
+
+
+def ready_rows(rows: Rows, gram: GramFunction) -> Rows:
+    """Return rows as the kernels take them."""
+    return join_rows([block.rows for block in Chunk(rows).blocks(unit=gram.unit)])
+
+
+def measure_by_gram(
+    placement: Placement,
+    centres: GramCentres,
+    *,
+    labels: np.ndarray | None = None,
+    bound: float = 1.0,
+) -> ScoreStatistics:
+    """Return size, weight and cost of every cluster; OUT: labels, where there is room for them.
+
+    One pass; a second one if a weighted squared distance is larger than `bound` with 2^8 headroom.
+    """
+    weights = placement.dataset.weights
+    heaviest = 1.0 if weights is None else float(weights.max())
+    bound = max(bound, np.finfo(np.float64).tiny) * HEADROOM * max(heaviest, 1.0)
+    while True:
+        params = GramScoreParams(centres, placement.dataset.n_rows, bound, heaviest, labels)
+        found: GramScore = placement.reduce(GRAM_SCORE, params)
+        if found.largest <= bound:
+            return found.clusters
+        bound = found.largest

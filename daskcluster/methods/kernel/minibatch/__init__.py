@@ -1,0 +1,1 @@
+"""Kernel k-means by mini-batches."""

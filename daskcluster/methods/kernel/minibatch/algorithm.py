@@ -1,0 +1,208 @@
+"""Mini-batch kernel k-means (B. Jourdan and G. Schwartzman, "Mini-batch kernel k-means", 2024).
+
+A step labels a batch of rows with their nearest centres in the space of the Gram function, and each
+centre goes towards the mean of its rows: C <- (1 - alpha) C + alpha cm(B). Centres are either windows of
+the last batches (Algorithm 2, `daskcluster.methods.kernel.moving`), at a cost that does not depend on n,
+or inner products with all rows (Algorithm 1, `daskcluster.methods.kernel.minibatch.recursion`).
+
+What differs from the paper: batches are drawn without replacement, pass after pass; a fit stops early when
+a step improves its own batch by *less* than tol (the paper's test has the other sign).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunkwise.gram_centres import GramCentres, clamped
+from daskcluster.events import Callback, KernelStepEnded, StopFit, StopReason, publish
+from daskcluster.methods.kernel.moving import GramBatch, Meter, MovingGramCentres
+from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
+from daskcluster.methods.minibatch.batches import Batches
+
+
+@dataclass(frozen=True)
+class KernelStopping:
+    """When the loop ends.
+
+    Attributes
+    ----------
+    max_iter : int
+        Batches at most.
+    tol : float
+        Stop when a step lowers the mean cost of its batch by less than this; 0 never does.
+    max_time : float or None
+        Seconds; the step that exceeds them is the last.
+    """
+
+    max_iter: int
+    tol: float = 0.0
+    max_time: float | None = None
+
+
+@dataclass(frozen=True)
+class KernelSteps:
+    """The steps that a loop has made.
+
+    Attributes
+    ----------
+    seen : ndarray of shape (k,), float64
+        Weight of the rows that each cluster has had.
+    history : sequence of dict
+        A record for each.
+    reason : StopReason or None
+        Why the last step was the last one, if it was.
+    """
+
+    seen: np.ndarray
+    history: Sequence[dict[str, Any]] = ()
+    reason: StopReason | None = None
+
+
+@dataclass
+class KernelResult:
+    """Centres in the space of a Gram function, and how the loop came to them."""
+
+    centres: GramCentres
+    n_iter: int
+    stop_reason: StopReason
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def learning_rates(rate: str, counts: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Return alpha of every cluster: sqrt(b_j / b), or b_j / (v_j + b_j); 0 without rows.
+
+    Parameters
+    ----------
+    rate : {"sqrt", "count"}
+    counts : ndarray of shape (k,)
+        b_j, the weight of each cluster's rows in the batch.
+    seen : ndarray of shape (k,)
+        v_j, their weight in the batches before.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> learning_rates("sqrt", np.array([1.0, 3.0, 0.0]), np.zeros(3)).round(3)
+    array([0.5  , 0.866, 0.   ])
+    """
+    alphas = np.zeros(len(counts))
+    there = counts > 0.0
+    below = counts.sum() if rate == "sqrt" else (seen + counts)[there]
+    alphas[there] = counts[there] / below
+    return np.sqrt(alphas) if rate == "sqrt" else alphas
+
+
+def minibatch_kernel(
+    batches: Batches,
+    moving: MovingGramCentres,
+    *,
+    rate: str,
+    stopping: KernelStopping,
+    dtype: Any,
+    callbacks: Sequence[Callback] = (),
+    begun: KernelSteps | None = None,
+    keep: Callable[[KernelSteps], None] = lambda steps: None,
+) -> KernelSteps:
+    """Move centres by one batch after the other.
+
+    Parameters
+    ----------
+    batches : Batches
+    moving : MovingGramCentres
+    rate : {"sqrt", "count"}
+    stopping : KernelStopping
+    dtype : dtype
+        In which rows are computed.
+    callbacks : sequence of callables
+        Hear `KernelStepEnded`.
+    begun : KernelSteps, optional
+        Made before: `moving` is where they have led to, `batches` are those that follow.
+    keep : callable (steps) -> None
+        Is given all steps so far, after each of them; they may be changed once it has returned.
+
+    Returns
+    -------
+    KernelSteps
+        All of them; `moving` is where they have led to.
+
+    Raises
+    ------
+    InvalidDataError
+        A row that was met is not finite.
+    """
+    began = time.perf_counter()
+    begun = begun or KernelSteps(np.zeros(moving.k))
+    seen, history = begun.seen.copy(), list(begun.history)
+    reason = StopReason.MAX_ITER if stopping.max_iter <= len(history) else None
+    while reason is None:
+        started, before = time.perf_counter(), Meter(moving.meter.n_values, moving.meter.seconds)
+        drawn = batches.next()
+        refuse_bad_batch(drawn, batches.row_of, " of those seen so far")
+        batch = GramBatch.of(drawn, batches.rows_of_last(), moving.gram, dtype)
+        labels, costs = _nearest(moving, batch)
+        counts = np.bincount(labels, batch.weights, minlength=moving.k)
+        moving.move(batch, labels, learning_rates(rate, counts, seen))
+        seen += counts
+        step = len(history) + 1
+        if stopping.tol > 0.0:
+            improvement = _mean(costs, batch) - _mean(_nearest(moving, batch)[1], batch)
+            reason = StopReason.TOLERANCE if improvement < stopping.tol else None
+        event = _event(step, batch, costs, moving, before, time.perf_counter() - started)
+        history.append(dict(vars(event)))
+        elapsed = time.perf_counter() - began
+        reason = reason or _spent(step, elapsed, stopping) or _tell(callbacks, event)
+        keep(KernelSteps(seen, history, reason))
+    return KernelSteps(seen, history, reason)
+
+
+def _nearest(moving: MovingGramCentres, batch: GramBatch) -> tuple[np.ndarray, np.ndarray]:
+    relative = moving.relative(batch)
+    labels = relative.argmin(axis=1)
+    return labels, clamped(batch.diagonal + relative[np.arange(len(labels)), labels])
+
+
+def _mean(costs: np.ndarray, batch: GramBatch) -> float:
+    weight = batch.weights.sum()
+    return float((batch.weights * costs).sum() / weight) if weight > 0.0 else 0.0
+
+
+def _event(
+    step: int,
+    batch: GramBatch,
+    costs: np.ndarray,
+    moving: MovingGramCentres,
+    before: Meter,
+    seconds: float,
+) -> KernelStepEnded:
+    return KernelStepEnded(
+        step,
+        float((batch.weights * costs).sum()),
+        0.0,
+        seconds,
+        n_touched=len(batch),
+        n_distances=moving.meter.n_values - before.n_values,
+        batch_size=len(batch),
+        n_points=moving.n_points,
+        gram_seconds=moving.meter.seconds - before.seconds,
+    )
+
+
+def _spent(step: int, elapsed: float, stopping: KernelStopping) -> StopReason | None:
+    if step >= stopping.max_iter:
+        return StopReason.MAX_ITER
+    out_of_time = elapsed >= (math.inf if stopping.max_time is None else stopping.max_time)
+    return StopReason.MAX_TIME if out_of_time else None
+
+
+def _tell(callbacks: Sequence[Callback], event: KernelStepEnded) -> StopReason | None:
+    try:
+        publish(callbacks, event)
+    except StopFit:
+        return StopReason.CALLBACK
+    return None

@@ -1,0 +1,219 @@
+"""MiniBatchKernelKMeans: kernel k-means by mini-batches, at a cost that does not depend on n."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from daskcluster.engine.choose import choose_engine
+from daskcluster.errors import InvalidParameterError, WrongTypeError
+from daskcluster.estimators.inputs import (
+    check_choice,
+    check_whole,
+    is_out_of_core,
+)
+from daskcluster.estimators.verbose import all_callbacks
+from daskcluster.methods.kernel.base import KernelEstimator
+from daskcluster.methods.kernel.minibatch.fit import MiniBatchKernelFit
+from daskcluster.parameters.kernel import KERNEL_INITS
+from daskcluster.parameters.minibatch import LEARNING_RATES
+
+
+class MiniBatchKernelKMeans(KernelEstimator):
+    """K-means in the space of a Mercer kernel, by mini-batches, on rows of any number.
+
+    A step compares a batch of rows with the centres, which are weighted sums of images of a few rows, and
+    moves each centre towards the mean of its rows. Clusters need not be convex. The n x n matrix is never
+    formed. The result is the same to the bit on any engine and any number of threads and workers.
+
+    Parameters
+    ----------
+    n_clusters : int
+    kernel : {"rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed"} or callable
+        exp(-gamma |x - y|^2), exp(-gamma |x - y|_1), (gamma x.y + coef0)^degree, x.y, x.y of rows scaled to
+        length one. ``"precomputed"``: X is the symmetric matrix (n, n), in memory or not. A callable
+        takes two blocks of rows and returns the matrix of their values.
+    gamma : float or "auto"
+        ``"auto"`` is 1 / (4 times the sum of the features' variances), from one pass.
+    degree, coef0 : int, float
+        Of the polynomial kernel.
+    kernel_params : dict, optional
+        Further arguments of a callable.
+    batch_size : int
+        Rows of a step.
+    truncation : int or None
+        tau: a centre consists of the latest batches that have at least so many of its rows, so of at most
+        tau + batch_size. None keeps everything (Algorithm 1): a pass over all rows a step.
+    normalize_truncated : bool
+        Scale the coefficients of a truncated centre so that they add up to one. False leaves them as
+        the paper's equation (1) has them: centres then shrink towards the origin.
+    learning_rate : {"sqrt", "count"}
+        As of `daskcluster.MiniBatchKMeans`.
+    init : {"k-means++", "random"} or array
+        First centres, images of rows of a random sample; or rows (k, d) (row numbers (k,) where the
+        kernel is precomputed).
+    n_init : int or "auto"
+        Starts, with batches of their own, of which the one with the lowest inertia on all rows is kept;
+        "auto" is one. Each takes as long as the first.
+    init_size : int, optional
+        Rows of the sample: three batches, at least 3 k, by default.
+    max_iter : int
+        Batches at most; 0 keeps the first centres.
+    tol : float
+        Stop when a step lowers the mean squared distance of its batch by less than this; 0 never does.
+    random_state : int, RandomState, Generator or None
+    engine : Engine, dask.distributed.Client, "local", address, or None
+        Where passes run, see `daskcluster.KMeans`. Steps run in this process.
+    callbacks : sequence of callables
+        Hear the events of `daskcluster.events`.
+    verbose : int
+    max_time : float, optional
+        Seconds, without the last pass; the step that exceeds them is the last.
+    checkpoint, checkpoint_every
+        As of `daskcluster.KMeans`; every step counts.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n,), int32, or Labels
+    inertia_ : float
+        Weighted sum of squared distances to the centres, in the space of the kernel.
+    gamma_ : float
+    support_ : ndarray of shape (m,), int64
+        Numbers of the rows that make up the centres; below 0 for a centre that was given.
+    support_clusters_, support_coefficients_ : ndarrays of shape (m,)
+        Which centre each belongs to, and its coefficient.
+    history_ : list of dict
+        A record for each step: see `daskcluster.events.KernelStepEnded`.
+    n_iter_, stop_reason_, seeding_, passes_, bytes_read_, n_features_in_, feature_names_in_
+        As in `daskcluster.KMeans`.
+    cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
+
+    Notes
+    -----
+    Cost of a step: at most (b + b / k) k (tau + b) + b^2 Gram values, whatever n is; with
+    ``truncation=None`` n b. At the end one pass for inertia and labels, with at most k (tau + b) Gram
+    values a row; before the first step one for ``gamma="auto"``. Memory: k (tau + b) rows twice, and the
+    batches of `daskcluster.MiniBatchKMeans`; with ``truncation=None`` all batches, and 16 n k bytes.
+
+    B. Jourdan and G. Schwartzman, "Mini-batch kernel k-means" (2024), Algorithms 1 and 2. Batches are
+    drawn without replacement, pass after pass, as in `daskcluster.MiniBatchKMeans`; printed signs and
+    indices that disagree with the derivation are corrected. Squared distances below zero, which rounding
+    or a matrix that is no Mercer kernel give, count as zero. A cluster without rows in a batch stays.
+
+    Examples
+    --------
+    Two rings, which no k-means can tell apart:
+
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> rng = np.random.default_rng(0)
+    >>> angle, ring = rng.uniform(0, 2 * np.pi, 2000), rng.integers(0, 2, 2000)
+    >>> X = np.stack([np.cos(angle), np.sin(angle)], axis=1) * (1 + 4 * ring[:, None])
+    >>> model = dc.MiniBatchKernelKMeans(2, gamma=0.5, batch_size=256, random_state=0).fit(X)
+    >>> len(model.support_) <= 2 * (200 + 256)
+    True
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        kernel: Any = "rbf",
+        gamma: float | str = "auto",
+        degree: int = 3,
+        coef0: float = 1.0,
+        kernel_params: dict[str, Any] | None = None,
+        batch_size: int = 1024,
+        truncation: int | None = 200,
+        normalize_truncated: bool = True,
+        learning_rate: str = "sqrt",
+        init: Any = "k-means++",
+        n_init: int | str = "auto",
+        init_size: int | None = None,
+        max_iter: int = 200,
+        tol: float = 0.0,
+        random_state: Any = None,
+        engine: Any = None,
+        callbacks: Any = (),
+        verbose: int = 0,
+        max_time: float | None = None,
+        checkpoint: Any = None,
+        checkpoint_every: int = 10,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.batch_size = batch_size
+        self.truncation = truncation
+        self.normalize_truncated = normalize_truncated
+        self.learning_rate = learning_rate
+        self.init = init
+        self.n_init = n_init
+        self.init_size = init_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.engine = engine
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.max_time = max_time
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
+        """Find centres.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
+            With ``kernel="precomputed"`` of shape (n, n).
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+            Not together with a dataset that has weights of its own.
+        resume : bool
+            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
+
+        Raises
+        ------
+        CheckpointError
+            What is under `checkpoint` is of other data or parameters, or damaged.
+        InvalidParameterError, InvalidDataError
+            Which say what, the value, the rule and the remedy.
+        MemoryLimitError
+            The engine's memory does not suffice.
+        """
+        self._check_parameters()
+        dataset = self._rows_of(X, sample_weight)
+        engine = choose_engine(self.engine, dataset)
+        callbacks, labelled = all_callbacks(self), not is_out_of_core(X)
+        fit = MiniBatchKernelFit(
+            self, X, dataset, engine, callbacks, labelled=labelled, resume=resume
+        )
+        self._learn(*fit.run(), fit)
+        return self
+
+    def _check_parameters(self) -> None:
+        owner = type(self).__name__
+        self._check_common()
+        check_whole(owner, "batch_size", self.batch_size, 1)
+        check_choice(owner, "learning_rate", self.learning_rate, LEARNING_RATES)
+        if self.truncation is not None and self.truncation is not False:
+            check_whole(owner, "truncation", self.truncation, 1)
+        if self.init_size is not None:
+            check_whole(owner, "init_size", self.init_size, 1)
+        if isinstance(self.init, str):
+            check_choice(owner, "init", self.init, KERNEL_INITS)
+        if not isinstance(self.normalize_truncated, (bool, int)):
+            raise WrongTypeError(
+                f"The 'normalize_truncated' parameter of {owner} must be a bool. "
+                f"Got {self.normalize_truncated!r} instead."
+            )
+        if self.init_size is not None and self.init_size < self.n_clusters:
+            raise InvalidParameterError(
+                f"init_size={self.init_size} should be >= n_clusters={self.n_clusters}: first centres are "
+                "distinct rows of the sample."
+            )

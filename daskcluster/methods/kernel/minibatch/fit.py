@@ -1,0 +1,352 @@
+"""One call of ``MiniBatchKernelKMeans.fit``: seeds, the loop in this process, the last pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskcluster.chunk import compute_dtype
+from daskcluster.chunkwise.assign import ScoreStatistics
+from daskcluster.chunkwise.gram import GramFunction, GramSums, Points, join_points
+from daskcluster.chunkwise.gram_centres import GramCentres, nearest_by_gram
+from daskcluster.engine.engine import Engine, Placement, Traffic
+from daskcluster.engine.memory import Footprint
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.stopping import is_final
+from daskcluster.events import Callback, Notice, SeedingEnded, StartEnded, publish
+from daskcluster.methods.kernel.initial import (
+    given_centres,
+    gram_of,
+    kernel_restarts,
+    measure_by_gram,
+    seed_of_start,
+)
+from daskcluster.methods.kernel.minibatch.algorithm import (
+    KernelResult,
+    KernelSteps,
+    KernelStopping,
+    minibatch_kernel,
+)
+from daskcluster.methods.kernel.minibatch.numbered_rows import NumberedRows
+from daskcluster.methods.kernel.minibatch.recursion import MovingProducts
+from daskcluster.methods.kernel.minibatch.state import BatchKernelState, StartState
+from daskcluster.methods.kernel.moving import GramBatch, MovingGramCentres, MovingWindows
+from daskcluster.methods.kernel.seeding import kernel_kmeans_plusplus
+from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
+from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
+from daskcluster.methods.minibatch.sample import batch_room, threads_of
+from daskcluster.randomness import Key
+from daskcluster.seeding.uniform import draw_rows
+from daskcluster.typing import Dataset
+
+if TYPE_CHECKING:
+    from daskcluster.methods.kernel.minibatch.estimator import MiniBatchKernelKMeans
+
+_SAMPLE_BYTES = 256 << 20
+
+Judged = tuple[KernelResult, ScoreStatistics, np.ndarray | None]
+"""The loop's result, the figures of clusters, and labels where there was room for them."""
+
+
+@dataclass(frozen=True)
+class _End:
+    """A start that has made its steps, and the rows that it was seeded from."""
+
+    state: StartState
+    centres: GramCentres
+    sample: GramBatch
+
+    def result(self) -> KernelResult:
+        steps = self.state.steps
+        assert steps.reason is not None
+        return KernelResult(self.centres, self.state.n_steps, steps.reason, list(steps.history))
+
+
+class MiniBatchKernelFit(Fit):
+    """One call of fit."""
+
+    estimator: MiniBatchKernelKMeans
+
+    def __init__(
+        self,
+        estimator: MiniBatchKernelKMeans,
+        source: Any,
+        dataset: Dataset,
+        engine: Engine,
+        callbacks: tuple[Callback, ...],
+        *,
+        labelled: bool,
+        resume: bool = False,
+    ) -> None:
+        self.room_bytes = batch_room(engine, dataset, callbacks, ROOM_BYTES)
+        super().__init__(
+            estimator, source, dataset, engine, callbacks, labelled=labelled, resume=resume
+        )
+        self.method = str(estimator.init) if isinstance(estimator.init, str) else "array"
+        self.dtype = compute_dtype(dataset.dtype)
+        self.restarts = kernel_restarts(estimator, self.method)
+
+    @property
+    def truncation(self) -> int | None:
+        given = self.estimator.truncation
+        return None if given is None or given is False else int(given)
+
+    def circumstances(self) -> Mapping[str, Any]:
+        """Return what batches depend on, where rows are read ahead."""
+        return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
+
+    def run(self) -> Judged:
+        """Return the result of the best start."""
+        estimator, dataset = self.estimator, self.dataset
+        self.started("mini-batch-kernel")
+        footprint = minibatch_footprint(
+            dataset,
+            estimator.n_clusters,
+            self._most_points(),
+            self.room_bytes,
+            truncated=self.truncation is not None,
+        )
+        with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
+            rows = ScaledPlacement(placement)
+            self.recall(rows)
+            best = self._best(rows, gram_of(estimator, rows))
+            self.passes += placement.traffic.passes
+            self.bytes_read += placement.traffic.bytes_read
+        result, found, _ = best
+        self.ended(result.stop_reason, found.inertia, result.n_iter)
+        return best
+
+    def _best(self, rows: ScaledPlacement, gram: GramFunction) -> Judged:
+        begun, kept, best = self._begun(), None, None
+        if begun is not None and begun.best is not None:
+            kept = begun.best
+            best = self._judged(rows, self._ended(rows, gram, kept))
+        for start in range(0 if begun is None else begun.start, self.restarts):
+            end = self._made(rows, gram, begun or BatchKernelState(start, best=kept))
+            size = min(self.estimator.batch_size, self.dataset.n_rows)
+            self.passes += -(-end.state.n_steps * size // self.dataset.n_rows)
+            judged = self._judged(rows, end)
+            if self.restarts > 1:
+                publish(self.callbacks, StartEnded(start, self.restarts, judged[1].inertia))
+            if best is None or judged[1].inertia < best[1].inertia:
+                best, kept = judged, end.state.ended()
+            if self.time_left() == 0.0:
+                break
+            begun = None
+        assert best is not None
+        return best
+
+    def _judged(self, rows: ScaledPlacement, end: _End) -> Judged:
+        """Return one start, judged on all rows."""
+        placement, centres = rows.placement, end.centres
+        costs = nearest_by_gram(centres, end.sample.rows, end.sample.diagonal)[1]
+        room = placement.shares_memory and self.labelled
+        labels = np.empty(self.dataset.n_rows, np.int32) if room else None
+        bound = float(costs.max(initial=0.0))
+        found = measure_by_gram(placement, centres, labels=labels, bound=bound)
+        return end.result(), found, labels
+
+    def _made(self, rows: ScaledPlacement, gram: GramFunction, state: BatchKernelState) -> _End:
+        """Make all steps of a start that are left."""
+        estimator, begun = self.estimator, state.made
+        if begun is not None and self._has_ended(begun.steps):
+            return self._ended(rows, gram, begun)
+        seed = seed_of_start(self.seed, state.start)
+        with self._batches(seed, 0 if begun is None else begun.n_steps) as batches:
+            if batches.notice:
+                publish(self.callbacks, Notice(batches.notice))
+            sample, moving = self._set_out(rows, gram, batches, state)
+
+            def keep(steps: KernelSteps, *, now: bool = False) -> None:
+                self._keep(state, sample, steps, moving, rows, batches, now=now)
+
+            steps = KernelSteps(np.zeros(moving.k)) if begun is None else begun.steps
+            if begun is None:
+                keep(steps, now=True)
+            steps = minibatch_kernel(
+                batches,
+                moving,
+                rate=estimator.learning_rate,
+                stopping=KernelStopping(estimator.max_iter, estimator.tol, self.time_left()),
+                dtype=self.dtype,
+                callbacks=self.callbacks,
+                begun=steps,
+                keep=keep,
+            )
+        self.bytes_read += batches.bytes_read
+        return _End(StartState.of(sample.indices, steps, moving), moving.centres(), sample)
+
+    def _set_out(
+        self, rows: ScaledPlacement, gram: GramFunction, batches: Batches, state: BatchKernelState
+    ) -> tuple[GramBatch, MovingGramCentres]:
+        """Return the sample of a start, and its centres: the first ones, or where they were."""
+        if state.made is not None:
+            return self._rows_of(gram).batch(state.made.sample), self._moving(
+                rows, gram, state.made
+            )
+        seed = seed_of_start(self.seed, state.start)
+        sample = self._sample(batches, gram, Key(seed, "sample"))
+        return sample, self._start(sample, gram, rows.placement, seed)
+
+    def _batches(self, seed: int, skipped: int) -> Batches:
+        return Batches(
+            self.dataset,
+            self.estimator.batch_size,
+            seed,
+            room_bytes=self.room_bytes,
+            least_rows=self._sample_rows(),
+            skipped=skipped,
+        )
+
+    def _sample(self, batches: Batches, gram: GramFunction, key: Key) -> GramBatch:
+        """Return the rows that seeding looks at, of which at least k have a weight."""
+        drawn, k = batches.sample(self._sample_rows(), key), self.n_clusters
+        refuse_bad_batch(drawn, batches.row_of, " of those seen so far")
+        if self.method != "array" and np.count_nonzero(drawn.listed_weights()) < k:
+            # Weights are rare: only they are read to find them.
+            return self._rows_of(gram).batch(draw_rows(self.dataset, k, key))
+        return GramBatch.of(drawn, batches.rows_of_last(), gram, self.dtype)
+
+    def _start(
+        self, sample: GramBatch, gram: GramFunction, placement: Placement, seed: int
+    ) -> MovingGramCentres:
+        estimator, began = self.estimator, time.perf_counter()
+        if self.method == "array":
+            first = given_centres(estimator.init, self.dataset, gram, self.n_clusters)
+            norms = norms_of(first, gram, self.dataset)
+        else:
+            chosen = self._chosen(sample, gram, seed)
+            first = [sample.points(chosen[j : j + 1], gram) for j in range(len(chosen))]
+            norms = sample.diagonal[chosen]
+        publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
+        if self.truncation is None:
+            return MovingProducts.start(gram, first, norms, placement)
+        normalize, n_threads = self._window_options()
+        return MovingWindows.start(
+            gram, first, norms, self.truncation, normalize=normalize, n_threads=n_threads
+        )
+
+    def _window_options(self) -> tuple[bool, int]:
+        return bool(self.estimator.normalize_truncated), threads_of(self.engine)
+
+    def _chosen(self, sample: GramBatch, gram: GramFunction, seed: int) -> np.ndarray:
+        """Return which rows of the sample are the first centres."""
+        k = self.estimator.n_clusters
+        if self.method == "random":
+            heavy = np.flatnonzero(sample.weights > 0.0)
+            pool = heavy if len(heavy) >= k else np.arange(len(sample))
+            return Key(seed, "random rows").generator().choice(pool, k, replace=False)
+
+        def columns(which: np.ndarray) -> np.ndarray:
+            points, m = sample.points(which, gram), len(which)
+            return GramSums(gram, points, np.ones(m), np.arange(m), m)(sample.rows)
+
+        return kernel_kmeans_plusplus(columns, sample.diagonal, sample.weights, k, seed)
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def _begun(self) -> BatchKernelState | None:
+        n, truncated = self.dataset.n_rows, self.truncation is not None
+        shapes = BatchKernelState.shapes(n, self.n_clusters)
+        return self.begun(
+            BatchKernelState, shapes, lambda state: state.check(n, truncated=truncated)
+        )
+
+    def _has_ended(self, steps: KernelSteps) -> bool:
+        most, made = self.estimator.max_iter, len(steps.history)
+        return steps.reason is not None and is_final(steps.reason, made, most, self.time_left())
+
+    def _ended(self, rows: ScaledPlacement, gram: GramFunction, state: StartState) -> _End:
+        """Return what a start has left that has ended before."""
+        centres = self._moving(rows, gram, state).centres()
+        return _End(state, centres, self._rows_of(gram).batch(state.sample))
+
+    def _rows_of(self, gram: GramFunction) -> NumberedRows:
+        return NumberedRows(self.dataset, gram, self.dtype, self.estimator.init, self.n_clusters)
+
+    def _moving(
+        self, rows: ScaledPlacement, gram: GramFunction, state: StartState
+    ) -> MovingGramCentres:
+        """Return the centres of a start that goes on."""
+        at = self._rows_of(gram).points
+        if state.products is not None:
+            return state.products.restored(gram, at, rows.placement)
+        assert state.windows is not None
+        assert self.truncation is not None
+        normalize, n_threads = self._window_options()
+        return state.windows.restored(
+            gram, at, self.truncation, normalize=normalize, n_threads=n_threads
+        )
+
+    def _keep(
+        self,
+        state: BatchKernelState,
+        sample: GramBatch,
+        steps: KernelSteps,
+        moving: MovingGramCentres,
+        rows: ScaledPlacement,
+        batches: Batches,
+        *,
+        now: bool,
+    ) -> None:
+        """Commit where a start is, if it is time to."""
+        traffic = rows.placement.traffic
+        self.keep(
+            lambda: replace(state, made=StartState.of(sample.indices, steps, moving)),
+            Traffic(traffic.passes, traffic.bytes_read + batches.bytes_read),
+            rows,
+            now=now or steps.reason is not None,
+        )
+
+    def _sample_rows(self) -> int:
+        """Return how many rows the seeding looks at."""
+        estimator, n = self.estimator, self.dataset.n_rows
+        size = estimator.init_size or max(3 * estimator.batch_size, 3 * estimator.n_clusters)
+        row_bytes = max(1, self.dataset.bytes_of((0, n)) // n)
+        fitting = max(3 * estimator.n_clusters, _SAMPLE_BYTES // row_bytes)
+        return min(size, fitting, n)
+
+    def _most_points(self) -> int:
+        """Return how many rows the centres may consist of."""
+        estimator, n = self.estimator, self.dataset.n_rows
+        if self.truncation is None:
+            return min(n, max(1, estimator.max_iter) * estimator.batch_size)
+        return min(n, estimator.n_clusters * (self.truncation + estimator.batch_size))
+
+
+def norms_of(first: list[Points], gram: GramFunction, dataset: Dataset) -> np.ndarray:
+    """Return K of points with themselves, (k,)."""
+    points = join_points(first)
+    if points.rows is not None:
+        return gram.diagonal(points.rows, points.indices)
+    rows: Any = dataset.take(points.indices)
+    return np.array([float(row[at]) for row, at in zip(rows, points.indices, strict=True)])
+
+
+def minibatch_footprint(
+    dataset: Dataset,
+    n_clusters: int,
+    n_points: int,
+    room_bytes: int = ROOM_BYTES,
+    *,
+    truncated: bool,
+) -> Footprint:
+    """Return what mini-batch kernel k-means needs: without windows every step is a pass."""
+    found = kernel_footprint(dataset, n_clusters, n_points)
+    rows = held_bytes(dataset, room_bytes)
+    if truncated:
+        return replace(found, ahead_bytes=rows)
+    return replace(found, home_bytes=rows + 16 * dataset.n_rows * n_clusters)
+
+
+def kernel_footprint(dataset: Dataset, n_clusters: int, n_points: int) -> Footprint:
+    """Return what kernel k-means needs per thread, for the memory projection: points and their panels."""
+    row_bytes = (
+        8 if n_points == 0 else max(8, dataset.bytes_of((0, dataset.n_rows)) // dataset.n_rows)
+    )
+    return Footprint(thread_bytes=2 * n_points * row_bytes + 16 * (n_points + 1024 * n_clusters))

@@ -1,0 +1,129 @@
+"""Centres of mini-batch kernel k-means by their inner products with all rows (Algorithm 1).
+
+With P_xj = <phi(x), C_j> and Q_j = <C_j, C_j>, a step of C <- (1 - a) C + a cm(B) is, for every row x of
+the data, ``P <- (1 - a) P + a M`` with M_xj the mean of K(x, y) over the cluster's rows y of the batch, and
+``Q <- (1 - a)^2 Q + 2 a (1 - a) mean P_yj + a^2 mean M_yj``, the means over those rows, P before the step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from daskcluster.chunkwise.assign import prepare_rows
+from daskcluster.chunkwise.gram import GramFunction, GramSums, Points, join_points
+from daskcluster.chunkwise.gram_centres import GramCentres, GramRowParams, gram_sum_rows
+from daskcluster.data.sink import ArraySink
+from daskcluster.engine.engine import Placement
+from daskcluster.methods.kernel.moving import GramBatch, Meter
+from daskcluster.methods.kernel.window import Mean, joined
+
+
+@dataclass
+class MovingProducts:
+    """Centres known by their inner products with all rows; nothing is ever forgotten.
+
+    Parameters
+    ----------
+    gram : GramFunction
+    terms : list of k lists of pairs
+        The points of each centre and their coefficients: one to start from, then those of each batch.
+    squares : ndarray of shape (k,)
+        Q.
+    products : ndarray of shape (n, k)
+        P.
+    placement : Placement
+        All rows.
+
+    Notes
+    -----
+    Cost of a step: a pass with n b Gram values. Memory: 16 n k bytes, and the rows of all batches so far,
+    of which the model is made.
+    """
+
+    gram: GramFunction
+    terms: list[list[tuple[Points, np.ndarray]]]
+    squares: np.ndarray
+    products: np.ndarray
+    placement: Placement
+    meter: Meter = field(default_factory=Meter)
+
+    @classmethod
+    def start(
+        cls, gram: GramFunction, first: Sequence[Points], norms: np.ndarray, placement: Placement
+    ) -> MovingProducts:
+        """Return centres at one point each, `norms` (k,) K of these with themselves. One pass."""
+        starts = [(point, np.ones(1)) for point in first]
+        squares = np.array(norms, np.float64)
+        self = cls(gram, [[start] for start in starts], squares, np.empty((0, 0)), placement)
+        self.products = self._over_all_rows(joined(gram, starts))
+        return self
+
+    @property
+    def k(self) -> int:
+        return len(self.squares)
+
+    @property
+    def n_points(self) -> int:
+        return sum(len(points) for terms in self.terms for points, _ in terms[1:])
+
+    def relative(self, batch: GramBatch) -> np.ndarray:
+        return np.asarray(self.squares - 2.0 * self.products[batch.indices])
+
+    def move(self, batch: GramBatch, labels: np.ndarray, alphas: np.ndarray) -> None:
+        means = batch.means(labels, self.k, self.gram)
+        if not means:
+            return
+        fresh = self._over_all_rows(_sums_of(means, self.k, self.gram))
+        for j, mean in means.items():
+            a, old, rows = float(alphas[j]), self.products[:, j], mean.points.indices
+            inside = float((mean.shares * fresh[rows, j]).sum())
+            across = float((mean.shares * old[rows]).sum())
+            self.squares[j] = (
+                (1.0 - a) ** 2 * self.squares[j] + 2.0 * a * (1.0 - a) * across + a * a * inside
+            )
+            old *= 1.0 - a
+            old += a * fresh[:, j]
+            for _, factors in self.terms[j]:
+                factors *= 1.0 - a
+            self.terms[j].append((mean.points, a * mean.shares))
+
+    def centres(self) -> GramCentres:
+        return GramCentres(
+            joined(self.gram, [_merged(terms) for terms in self.terms]), self.squares.copy()
+        )
+
+    def _over_all_rows(self, sums: GramSums) -> np.ndarray:
+        began = time.perf_counter()
+        found = np.empty((self.placement.dataset.n_rows, self.k))
+        params = GramRowParams.of(sums)
+        self.placement.map_rows(
+            gram_sum_rows, ArraySink(found), params, prepare=prepare_rows, name="inner products"
+        )
+        self.meter.seconds += time.perf_counter() - began
+        self.meter.n_values += len(found) * len(sums.points)
+        return found
+
+
+def _sums_of(means: dict[int, Mean], k: int, gram: GramFunction) -> GramSums:
+    """Return the sums over the means of clusters, of which some may have none."""
+    return GramSums(
+        gram,
+        join_points([mean.points for mean in means.values()]),
+        np.concatenate([mean.shares for mean in means.values()]),
+        np.repeat(list(means), [len(mean) for mean in means.values()]),
+        k,
+    )
+
+
+def _merged(terms: list[tuple[Points, np.ndarray]]) -> tuple[Points, np.ndarray]:
+    """Return the points of a centre, each row once, and what its coefficients add up to."""
+    points = join_points([points for points, _ in terms])
+    factors = np.concatenate([factors for _, factors in terms])
+    _, first, home = np.unique(points.indices, return_index=True, return_inverse=True)
+    totals = np.bincount(home, factors, minlength=len(first))
+    kept = totals > 0.0
+    return points.take(first[kept]), totals[kept]

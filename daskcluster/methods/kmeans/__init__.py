@@ -1,0 +1,1 @@
+"""K-means: Lloyd's algorithm, with bounds that save distances."""

@@ -1,0 +1,180 @@
+"""Lloyd's algorithm (S. P. Lloyd, "Least squares quantization in PCM", 1982), one pass an iteration.
+
+What differs from the textbook: sums are exact, so a fixed point is recognised by centres that
+did not change a bit, without remembering a label; the inertia of an iteration comes from the
+statistics (no distance is computed for it) and is for the history only. How a pass finds the
+statistics is left to an `Assignment`: all of them give the same bits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskcluster.chunkwise.statistics import KMeansStatistics
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.stopping import Stopping
+from daskcluster.events import Callback, IterationEnded, StopReason
+from daskcluster.kernels.distance import sqdist_to_assigned
+from daskcluster.kernels.inertia import inertia_terms
+from daskcluster.methods.kmeans.assignment import Assignment, FullAssignment
+from daskcluster.methods.kmeans.empty import relocate_empty
+from daskcluster.models.result import FitResult
+
+Keep = Callable[[np.ndarray, Sequence[dict[str, float]], StopReason | None], None]
+"""(centres, history, why the last iteration was the last one) -> None."""
+
+
+def lloyd(
+    rows: ScaledPlacement,
+    centres: np.ndarray,
+    *,
+    assign: Assignment | None = None,
+    max_iter: int = 300,
+    tol: float = 1e-4,
+    max_time: float | None = None,
+    callbacks: Sequence[Callback] = (),
+    labels: np.ndarray | None = None,
+    history: Sequence[dict[str, float]] = (),
+    keep: Keep | None = None,
+) -> FitResult:
+    """Move centres to the means of their rows until nothing moves.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    centres : ndarray of shape (k, d)
+        Where to start; not changed.
+    assign : Assignment, optional
+        How rows are assigned; by default all of them to the nearest of all centres, each time.
+    max_iter : int
+        Centre updates at most; 0 returns the start.
+    tol : float
+        Stop when the squared movement of all centres together is at most `tol` times the mean variance of
+        the features; 0 waits for the fixed point.
+    max_time : float, optional
+        Seconds; the iteration that exceeds them is the last.
+    callbacks : sequence of callables
+        Hear an `IterationEnded` each iteration.
+    labels : ndarray of shape (n,), int32, optional
+        OUT. Where `assign` keeps the labels under the centres of the last pass, in this process.
+    history : sequence of dict
+        Iterations made before, of which `centres` are the end.
+    keep : callable (centres, history, reason) -> None, optional
+        Is given the state after each iteration, and why it was the last one, or None. To go on from it,
+        `rows` must know what its first pass learnt.
+
+    Returns
+    -------
+    FitResult
+
+    Notes
+    -----
+    Cost: one pass an iteration (of which bounds may leave most unread), and one more in an iteration
+    that has an empty cluster. A task returns 8 k (d + 1) bytes, twice that for float64 or weighted rows.
+    """
+    centres = np.ascontiguousarray(centres, dtype=rows.dtype)
+    assign = assign or FullAssignment(rows, labels)
+    stopping = Stopping(max_iter, max_time, callbacks)
+    history = list(history)
+    before = len(history)
+    reason: StopReason | None = StopReason.MAX_ITER if max_iter <= before else None
+    while reason is None:
+        began, bytes_before = time.perf_counter(), rows.placement.traffic.bytes_read
+        step = lloyd_step(rows, centres, assign, labels)
+        event = IterationEnded(
+            iteration=len(history) + 1,
+            inertia=step.inertia,
+            shift=step.shift,
+            seconds=time.perf_counter() - began,
+            n_empty=step.n_empty,
+            bytes_read=rows.placement.traffic.bytes_read - bytes_before,
+            n_touched=step.n_touched,
+            n_distances=step.n_distances,
+        )
+        history.append(vars(event).copy())
+        stopping.tell(event)
+        moved = not np.array_equal(step.centres, centres)
+        centres = step.centres
+        threshold = tol * rows.known().mean_variance if tol > 0 else 0.0
+        reason = stopping.reason(len(history), moved=moved, shift=step.shift, threshold=threshold)
+        if keep is not None:
+            keep(centres, history, reason)
+    assigned = labels is not None and len(history) > before
+    labelled = assigned and reason is StopReason.CONVERGED
+    return FitResult(centres, len(history), reason, history, labelled)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One update of the centres, and what it took.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+        Where they have moved to.
+    inertia : float
+        Under the centres before.
+    shift : float
+        Squared movement of all centres together.
+    n_empty, n_touched, n_distances : int
+        Clusters that were empty, rows that were looked at, distances that were computed.
+    """
+
+    centres: np.ndarray
+    inertia: float
+    shift: float
+    n_empty: int
+    n_touched: int
+    n_distances: int
+
+
+def lloyd_step(
+    rows: ScaledPlacement,
+    centres: np.ndarray,
+    assign: Assignment,
+    labels: np.ndarray | None = None,
+) -> Step:
+    """Assign all rows, relocate empty clusters, and move the centres; arguments as of `lloyd`."""
+    assigned = assign(centres)
+    statistics, used = assigned.statistics, rows.used
+    inertia = inertia_from(statistics, centres, rows)
+    n_empty = relocate_empty(rows, centres, statistics, used, labels)
+    moved_to = updated(statistics, centres, unit=rows.unit)
+    shift = squared_movement(centres, moved_to)
+    return Step(moved_to, inertia, shift, n_empty, assigned.n_touched, assigned.n_distances)
+
+
+def squared_movement(before: np.ndarray, after: np.ndarray) -> float:
+    """Return the sum of squares of what all centres moved, in float64."""
+    k = len(before)
+    squared = np.empty(k)
+    sqdist_to_assigned(after, before, np.arange(k, dtype=np.int32), squared)
+    return float(squared.sum())
+
+
+def updated(statistics: KMeansStatistics, centres: np.ndarray, *, unit: bool) -> np.ndarray:
+    """Return the means of the clusters in the centres' dtype; an empty cluster keeps its centre.
+
+    With `unit` they are scaled to length one (spherical k-means: Dhillon and Modha 2001).
+    """
+    means = statistics.means(centres)
+    if unit:
+        length = np.sqrt((means * means).sum(axis=1, keepdims=True))
+        means = np.where(length > 0.0, means / np.where(length > 0.0, length, 1.0), centres)
+    return means.astype(centres.dtype)
+
+
+def inertia_from(statistics: KMeansStatistics, centres: np.ndarray, rows: ScaledPlacement) -> float:
+    """Return the weighted sum of squared distances to `centres` from the statistics alone.
+
+    With y = x - origin: sum w |y|^2 - 2 sum_j S_y(j).c(j) + sum_j v(j) |c(j)|^2, in float64. Good to
+    about 1e-12 of the rows' total spread; final figures are computed row by row instead.
+    """
+    origin = rows.origin.astype(np.float64)
+    found, weights = statistics, statistics.weights
+    inner, outer = inertia_terms(found.sums, found.sums_low, weights, centres, origin)
+    return max(0.0, rows.known().total_spread - 2.0 * inner + outer)

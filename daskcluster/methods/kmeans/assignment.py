@@ -1,0 +1,284 @@
+"""How a loop learns the statistics of the nearest centres: by looking at all rows, or within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from daskcluster.chunkwise.assign import ASSIGN, AssignParams
+from daskcluster.chunkwise.exact_sum import Scale
+from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.chunkwise.statistics import KMeansStatistics
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.methods.kmeans.chunkwise.bounded import (
+    BoundedParams,
+    BoundState,
+    Changes,
+    KnownBounds,
+    unproven,
+)
+from daskcluster.methods.kmeans.chunkwise.copied_bounds import CopyParams, copying
+from daskcluster.methods.kmeans.chunkwise.elkan import ElkanParams, elkan
+from daskcluster.methods.kmeans.chunkwise.grouped import GroupedParams, yinyang
+from daskcluster.methods.kmeans.chunkwise.hamerly import hamerly
+from daskcluster.methods.kmeans.drift import Drift, Gaps
+from daskcluster.methods.kmeans.kinds import Bounds
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """Statistics under the nearest centres, and the work that they took.
+
+    Attributes
+    ----------
+    statistics : KMeansStatistics
+        The caller's to change.
+    n_touched, n_distances : int
+        Rows that were looked at, distances that were computed.
+    """
+
+    statistics: KMeansStatistics
+    n_touched: int
+    n_distances: int
+
+
+class Carried(Protocol):
+    """What one assignment leaves to another that has its rows among others.
+
+    Attributes
+    ----------
+    placed : bool
+        It is of use only to who knows where the rows stood.
+    """
+
+    @property
+    def placed(self) -> bool: ...
+
+
+class Assignment(Protocol):
+    """Assigns all rows to given centres, call after call."""
+
+    def __call__(self, centres: np.ndarray) -> Assigned: ...
+
+    def carry(self) -> Carried | None:
+        """Return what is known of the rows, for another assignment that has them among others; or None."""
+        ...
+
+    def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
+        """Begin with what another has carried, as far as it is of use here.
+
+        Parameters
+        ----------
+        carried : Carried
+        places : ndarray of shape (n,), int64, or None
+            Where each row stood there; -1 for rows that are new. None where nobody knows.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free what is kept between calls."""
+        ...
+
+
+class FullAssignment:
+    """Looks at every row and every centre each time.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    labels : ndarray of shape (n,), int32, optional
+        OUT. Labels under the centres of the last call, kept in this process.
+    by_changes : bool
+        Rows are dense, and nobody else writes to `labels` unless `resume` is called. Totals are kept,
+        8 k (d + 1) bytes, and only rows that moved change them. Sums are exact, so the bits are
+        those of totals made anew.
+    """
+
+    def __init__(
+        self, rows: ScaledPlacement, labels: np.ndarray | None = None, *, by_changes: bool = False
+    ) -> None:
+        self._rows = rows
+        self._labels = labels
+        self._by_changes = by_changes and labels is not None
+        self._totals: KMeansStatistics | None = None
+        self._scale: Scale | None = None
+
+    def __call__(self, centres: np.ndarray) -> Assigned:
+        statistics = self._statistics(centres)
+        n = self._rows.placement.dataset.n_rows
+        return Assigned(statistics, n, n * len(centres))
+
+    def _statistics(self, centres: np.ndarray) -> KMeansStatistics:
+        rows, before = self._rows, self._totals
+        # The first pass guesses the grids: its totals are on others than those of later passes.
+        changes = before is not None and self._scale is rows.scale
+        self._totals = None  # a pass that fails leaves labels of two kinds
+        found: KMeansStatistics = rows.reduce(
+            ASSIGN,
+            lambda scale: AssignParams(centres, scale, rows.unit, self._labels, changes=changes),
+        )
+        if changes and before is not None:
+            found = before.combine(found)
+        if self._by_changes:
+            self._totals, self._scale = found.copy(), rows.used
+        return found
+
+    def resume(self) -> None:
+        """Go on after others have assigned the rows: their labels are no longer those of the last call."""
+        self._totals = None
+
+    def carry(self) -> None:
+        """Return None: nothing is known of single rows."""
+
+    def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
+        """Do nothing: all rows will be looked at."""
+
+    def close(self) -> None:
+        """Forget the totals."""
+        self._totals = None
+
+
+@dataclass(frozen=True)
+class CarriedBounds:
+    """Bounds of rows, and the drift under which they were kept."""
+
+    bounds: Bounds
+    state: BoundState
+    drift: Drift
+    placed: bool = True
+
+
+class BoundedAssignment:
+    """Looks only at rows whose bounds do not prove that their label stays.
+
+    The totals are kept here and brought up to date by what a pass changed. A change is a function of
+    the rows and of the centres before and after, so a lost bound or label alters the time
+    that a pass takes and nothing else.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    bounds : Bounds
+        How many bounds a row has.
+    labels : ndarray of shape (n,), int32, optional
+        OUT. As for `FullAssignment`.
+    recent_bytes : int
+        Bytes to spend per row for copies of rows whose bounds will fail soon, so that their chunks need
+        not be read again; see `daskcluster.methods.kmeans.chunkwise.recent`.
+    run : callable (reduction, params) -> Changes, optional
+        Makes the passes, in place of the placement's `map_state`.
+    scouting : bool
+        Only counts are of interest, so the first pass need not find the grid of the sums.
+    gaps : Gaps, optional
+        Shared with others that are called with the same centres.
+
+    Attributes
+    ----------
+    rows : ScaledPlacement
+        Scouts go on when others of the same width take their place.
+    bounds : Bounds
+    """
+
+    def __init__(
+        self,
+        rows: ScaledPlacement,
+        bounds: Bounds,
+        labels: np.ndarray | None = None,
+        *,
+        recent_bytes: int = 0,
+        run: Callable[[StatefulReduction, Any], Changes] | None = None,
+        scouting: bool = False,
+        gaps: Gaps | None = None,
+    ) -> None:
+        self.bounds = bounds
+        self.rows = rows
+        self._run = run or rows.placement.map_state
+        self._scouting = scouting
+        self._labels = labels
+        self._recent_bytes = recent_bytes
+        self._gaps = gaps or Gaps()
+        self._kept: StatefulReduction | None = None
+        self._known: KnownBounds | None = None
+        self._relabel = False
+        self._full = FullAssignment(rows, labels)
+        self._totals: KMeansStatistics | None = None
+        self._drift: Drift | None = None
+
+    def __call__(self, centres: np.ndarray) -> Assigned:
+        if self.rows.survey is None and not self._scouting:
+            # The grids of the sums are known after the first pass only, and stay from then on.
+            return self._full(centres)
+        reduction, params = self._next(centres)
+        self._kept = reduction
+        changes = self._run(reduction, params)
+        if not self._scouting:
+            self.rows.used = self.rows.scale
+        self._totals = (
+            changes.moved if self._totals is None else self._totals.combine(changes.moved)
+        )
+        return Assigned(self._totals.copy(), changes.n_touched, changes.n_distances)
+
+    def resume(self) -> None:
+        """Go on after others have assigned the rows: their labels are no longer those of the last call."""
+        self._relabel = True
+
+    def carry(self) -> CarriedBounds | None:
+        """Return a copy of the bounds, of rows in this process's memory."""
+        placement = self.rows.placement
+        if self._kept is None or self._drift is None or not is_at_hand(self.rows):
+            return None
+        lower = self.bounds.n_lower(self._drift.groups, len(self._drift.centres))
+        out = unproven(placement.dataset.n_rows, lower)
+        placement.map_state(copying(self._kept), CopyParams(out))
+        return CarriedBounds(self.bounds, out, self._drift)
+
+    def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
+        """Begin with bounds of the same kind that another has kept."""
+        if (
+            isinstance(carried, CarriedBounds)
+            and places is not None
+            and carried.bounds is self.bounds
+            and self.rows.placement.shares_memory
+        ):
+            self._drift, self._known = carried.drift, KnownBounds(carried.state, places)
+
+    def close(self) -> None:
+        """Free the bounds."""
+        if self._kept is not None:
+            self.rows.placement.drop_state(self._kept.name)
+
+    def _next(self, centres: np.ndarray) -> tuple[StatefulReduction, Any]:
+        previous = None
+        if self._drift is None:
+            self._drift = Drift(centres, self.bounds.groups(centres))
+        else:
+            previous = self._drift.centres
+            self._drift.move(centres)
+        drift, rows, recent = self._drift, self.rows, self._recent_bytes
+        halves = self._gaps.between(centres) if self.bounds is Bounds.ELKAN else None
+        params = BoundedParams(
+            centres,
+            previous,
+            drift.table(self._gaps),
+            rows.scale,
+            rows.unit,
+            self._labels,
+            recent,
+            relabel=self._relabel or self._known is not None,
+            known=self._known,
+        )
+        self._relabel, self._known = False, None
+        if self.bounds is Bounds.HAMERLY:
+            return hamerly(recent), params
+        if halves is not None:
+            return elkan(len(centres), recent), ElkanParams(params, halves)
+        grouped = GroupedParams(params, drift.groups, drift.of_groups.copy())
+        return yinyang(len(drift.groups), recent), grouped
+
+
+def is_at_hand(rows: ScaledPlacement) -> bool:
+    """Whether all rows are in the memory of this process."""
+    return rows.placement.shares_memory and rows.placement.dataset.in_memory

@@ -1,0 +1,283 @@
+"""The choice between looking at all rows and keeping bounds, made anew in every pass.
+
+Early on most bounds fail and cost more than they save; late they save almost everything; and how
+soon it turns depends on the data. A few thousand rows, taken here and there and kept in the
+driver, go ahead with every kind of bounds: their counts say what a pass over all rows would cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.kernels.jit import tile_name
+from daskcluster.kernels.tile import group_size
+from daskcluster.methods.kmeans.assignment import (
+    Assigned,
+    BoundedAssignment,
+    Carried,
+    CarriedBounds,
+    FullAssignment,
+)
+from daskcluster.methods.kmeans.chunkwise.bounded import Changes
+from daskcluster.methods.kmeans.costs import Counts, Shape, tile_slowness
+from daskcluster.methods.kmeans.drift import Gaps
+from daskcluster.methods.kmeans.kinds import Bounds
+
+_RUNS = 16
+_LEAST_RUN, _MOST_RUN, _LONGEST_RUN = 16, 64, 256
+"""The longest one where rows are read in each pass: it stands for a chunk."""
+_SAMPLED = 1 / 128
+"""The share of the rows that is sampled, within the limits above."""
+_OPENING, _EVERY, _SELDOM = 8, 8, 4
+"""Scouts go ahead in the first passes, later in a few running ones of every eight; and while bounds are
+kept, of the more the later it is: two or three times while the number of passes doubles."""
+_SMALL = 3e6
+"""A pass that takes less (in nanoseconds of one thread) is over before anything could be saved."""
+_WORTH, _WORTH_MORE = 0.75, 0.6
+"""To begin with bounds costs a pass or two, so they have to promise this much; and more where bounds
+that do well are given up for it."""
+_LOST = 1.2
+"""Bounds that cost this much more than they save are left alone for a while."""
+
+
+def _none(kind: Bounds) -> int:
+    return 0
+
+
+class AutoAssignment:
+    """Looks at all rows, or keeps bounds, whichever costs less by the counts of a sample.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    allowed : sequence of Bounds
+        Kinds whose state fits the memory.
+    labels : ndarray of shape (n,), int32, optional
+        OUT. As for `FullAssignment`.
+    recent_bytes : callable (Bounds) -> int
+        As for `BoundedAssignment`, for each kind.
+    reads : bool
+        Rows do not fit the memory and are read in each pass.
+
+    Notes
+    -----
+    Cost: that of the kind in use, and about two hundredths of a pass for the sample, in the first eight
+    passes, and later in two or three out of eight, or of the more the longer bounds are kept.
+    """
+
+    def __init__(
+        self,
+        rows: ScaledPlacement,
+        allowed: Sequence[Bounds],
+        labels: np.ndarray | None = None,
+        *,
+        recent_bytes: Callable[[Bounds], int] = _none,
+        reads: bool = False,
+    ) -> None:
+        self._rows = rows
+        self._labels = labels
+        self._full = FullAssignment(rows, labels, by_changes=True)
+        self._bounded: BoundedAssignment | None = None
+        self._scouts: list[_Scout] | None = None
+        self._allowed = tuple(allowed)
+        self._recent_bytes = recent_bytes
+        self._reads = reads
+        self._gaps = Gaps()
+        self._pass = self._kept_for = self._in_a_row = 0
+        self._idle = False
+
+    def __call__(self, centres: np.ndarray) -> Assigned:
+        shape = self._shape(centres)
+        if not self._allowed or self._rows.placement.dataset.n_rows * shape.plain() < _SMALL:
+            return self._full(centres)
+        self._pass += 1
+        first = self._rows.survey is None
+        if self._scouting():
+            costs = self._scouted(centres, shape)
+            self._in_a_row += 1
+            if not first and self._telling():
+                self._choose(costs, shape)
+        else:
+            self._in_a_row = 0
+        if first or self._bounded is None or self._idle:
+            return self._full(centres)
+        self._full.resume()
+        return self._watched(self._bounded(centres), shape)
+
+    def carry(self) -> _Carried:
+        """Return the scouts, and the bounds in use."""
+        bounded = None if self._idle else self._bounded
+        return _Carried(
+            None if bounded is None else bounded.bounds,
+            None if bounded is None else bounded.carry(),
+            self._reads,
+            self._pass,
+            self._scouts,
+            self._gaps,
+        )
+
+    def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
+        """Go on with the scouts and the bounds of another."""
+        if not isinstance(carried, _Carried) or carried.reads is not self._reads:
+            return
+        self._pass, self._gaps = carried.passes, carried.gaps
+        if carried.scouts is not None:
+            self._scouts = [scout for scout in carried.scouts if scout.kind in self._allowed]
+            for scout in self._scouts:
+                scout.go_on(self._rows)
+        if carried.kind in self._allowed:
+            bounded = self._use(carried.kind)
+            if carried.bounds is not None:
+                bounded.take_over(carried.bounds, places)
+
+    def close(self) -> None:
+        """Free the bounds."""
+        if self._bounded is not None:
+            self._bounded.close()
+
+    def _scouting(self) -> bool:
+        """Whether scouts go ahead in this pass."""
+        keeping = self._bounded is not None and not self._idle
+        every = max(_EVERY, 1 << (self._pass // _SELDOM).bit_length()) if keeping else _EVERY
+        return self._pass <= _OPENING or self._pass % every <= self._aged()
+
+    def _telling(self) -> bool:
+        """Whether scouts know enough by now, after passes in which their new bounds have aged."""
+        return self._in_a_row > (1 if self._pass <= _OPENING else self._aged())
+
+    def _aged(self) -> int:
+        # New bounds hold better than older ones, which tells against some kinds more than against others.
+        return len(self._scouts or ())
+
+    def _choose(self, costs: dict[Bounds, float], shape: Shape) -> None:
+        current = None if self._bounded is None or self._idle else self._bounded.bounds
+        now = shape.plain() if current is None else min(shape.plain(), costs[current])
+        best = min(costs, key=costs.__getitem__)
+        worth = _WORTH if current is None else _WORTH_MORE
+        if best is not current and costs[best] < worth * now:
+            self._use(best)
+
+    def _use(self, kind: Bounds) -> BoundedAssignment:
+        self._kept_for, self._idle = 0, False
+        if self._bounded is None or self._bounded.bounds is not kind:
+            self.close()
+            self._bounded = BoundedAssignment(
+                self._rows,
+                kind,
+                self._labels,
+                recent_bytes=self._recent_bytes(kind),
+                gaps=self._gaps,
+            )
+        else:
+            self._bounded.resume()
+        return self._bounded
+
+    def _watched(self, found: Assigned, shape: Shape) -> Assigned:
+        """Go back to looking at all rows if that would have been cheaper; bounds stay, and age."""
+        assert self._bounded is not None
+        n = self._rows.placement.dataset.n_rows
+        # What it has read is not known by rows: at most all of them.
+        counts = Counts(found.n_touched / n, found.n_distances / n)
+        self._kept_for += 1
+        # The first pass sets bounds, or makes old ones tight again.
+        if self._kept_for > 1:
+            self._idle = _cost(self._bounded.bounds, shape, counts) > _LOST * shape.plain()
+        return found
+
+    def _scouted(self, centres: np.ndarray, shape: Shape) -> dict[Bounds, float]:
+        if self._scouts is None:
+            runs = _sample(self._rows, _LONGEST_RUN if self._reads else _MOST_RUN)
+            runs = runs if self._reads else [np.concatenate(runs)]
+            self._scouts = [
+                _Scout(self._rows, kind, runs, self._gaps) for kind in self._hopeful(shape)
+            ]
+        return {scout.kind: _cost(scout.kind, shape, scout(centres)) for scout in self._scouts}
+
+    def _hopeful(self, shape: Shape) -> list[Bounds]:
+        """Return the kinds that may win: where single centres may have bounds, these."""
+        if Bounds.ELKAN in self._allowed:
+            return [Bounds.ELKAN]
+        groups = shape.may_gain_by_groups()
+        return [kind for kind in self._allowed if kind is not Bounds.YINYANG or groups]
+
+    def _shape(self, centres: np.ndarray) -> Shape:
+        k, d = centres.shape
+        slowness = tile_slowness(centres.dtype, tile_name())
+        group = group_size(k, centres.dtype)
+        return Shape(d, k, d * centres.itemsize, group, self._reads, slowness)
+
+
+def _cost(kind: Bounds, shape: Shape, counts: Counts) -> float:
+    costs = {
+        Bounds.HAMERLY: shape.hamerly,
+        Bounds.YINYANG: shape.yinyang,
+        Bounds.ELKAN: shape.elkan,
+    }
+    return costs[kind](counts)
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """What is known after some passes: the kind in use, its bounds, and the scouts."""
+
+    kind: Bounds | None
+    bounds: CarriedBounds | None
+    reads: bool
+    passes: int
+    scouts: Sequence[_Scout] | None
+    gaps: Gaps
+
+    @property
+    def placed(self) -> bool:
+        return self.bounds is not None
+
+
+class _Scout:
+    """Goes ahead with one kind of bounds over runs of sampled rows, in this process."""
+
+    def __init__(
+        self, rows: ScaledPlacement, kind: Bounds, runs: Sequence[np.ndarray], gaps: Gaps
+    ) -> None:
+        self.kind = kind
+        self._assign = BoundedAssignment(rows, kind, run=self._run, scouting=True, gaps=gaps)
+        self._runs = [Chunk(run) for run in runs]
+        self._states: list[Any] = []
+        self._n_read = 0
+
+    def go_on(self, rows: ScaledPlacement) -> None:
+        """Stand for other rows, of which the sampled ones are some."""
+        self._assign.rows = rows
+
+    def __call__(self, centres: np.ndarray) -> Counts:
+        found, n = self._assign(centres), sum(run.n_rows for run in self._runs)
+        return Counts(found.n_touched / n, found.n_distances / n, self._n_read / n)
+
+    def _run(self, reduction: StatefulReduction, params: Any) -> Changes:
+        prepared = reduction.prepare(params)
+        if not self._states:
+            self._states = [reduction.fresh(run.n_rows, prepared) for run in self._runs]
+        changes: Changes = reduction.zero(prepared)
+        self._n_read = 0
+        for run, state in zip(self._runs, self._states, strict=True):
+            before = changes.n_touched
+            reduction.chunk(run, prepared, changes, state)
+            self._n_read += run.n_rows if changes.n_touched > before else 0
+        return changes
+
+
+def _sample(rows: ScaledPlacement, most: int) -> list[np.ndarray]:
+    """Return short runs of rows from all over the dataset: few chunks have to be read for them."""
+    n = rows.placement.dataset.n_rows
+    run = min(max(int(n * _SAMPLED) // _RUNS, _LEAST_RUN), most)
+    if n <= _RUNS * run:
+        return [rows.placement.take(np.arange(n))]
+    starts = np.linspace(0, n - run, _RUNS).astype(np.int64)
+    found = rows.placement.take((starts[:, None] + np.arange(run)).ravel())
+    return np.split(found, _RUNS)

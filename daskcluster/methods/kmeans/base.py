@@ -1,0 +1,168 @@
+"""What all k-means estimators share: checks of rows, what a fit leaves on them, and their model."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.base import CentreEstimator
+from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.inputs import check_enough_rows, fit_dataset, is_out_of_core
+from daskcluster.estimators.labels import Labels
+from daskcluster.estimators.provenance import from_provenance, provenance
+from daskcluster.estimators.row_results import results_of_rows
+from daskcluster.estimators.scoring import score_rows
+from daskcluster.estimators.to_faiss import faiss_index
+from daskcluster.estimators.verbose import all_callbacks
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.result import FitResult
+from daskcluster.typing import Dataset
+
+OneFit = TypeVar("OneFit", bound=Fit)
+
+
+@dataclass
+class KMeansRun:
+    """One restart: its loop's result, the final figures, and labels where they were wanted."""
+
+    result: FitResult
+    found: ScoreStatistics
+    labels: np.ndarray | None
+
+
+def judge(
+    rows: ScaledPlacement,
+    result: FitResult,
+    labels: np.ndarray | None = None,
+    *,
+    labelled: bool,
+) -> KMeansRun:
+    """Compute the final inertia and cluster figures, and labels, row by row: one pass.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    result : FitResult
+    labels : ndarray of shape (n,), int32, optional
+        OUT. Room for labels in this process, or those of ``result.centres`` already
+        (``result.labelled``).
+    labelled : bool
+        Labels are wanted; without room for them that is one more pass.
+    """
+    centres = result.centres
+    found = score_rows(rows, centres, labels, labelled=result.labelled)
+    if labelled and labels is None:
+        params = RowParams(centres, rows.unit)
+        labels = results_of_rows(rows.placement, label_rows, params, np.int32, name="labels")
+    return KMeansRun(result, found, labels if labelled else None)
+
+
+class KMeansEstimator(CentreEstimator):
+    """Base of the k-means estimators.
+
+    Subclasses have the parameters ``n_clusters``, ``verbose`` and those of `CentreEstimator`.
+    """
+
+    n_clusters: int
+    verbose: int
+    model_kinds: tuple[str, ...] = (KMeansModel.kind,)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        # Features are known before a fit may fail.
+        return hasattr(self, "cluster_centers_")
+
+    def _check_rows(self, dataset: Dataset) -> None:
+        check_enough_rows(dataset, self.n_clusters)
+
+    def _begin_fit(self, kind: type[OneFit], X: Any, sample_weight: Any, **options: Any) -> OneFit:
+        """Return one call of fit on `X`, whose parameters have been checked, ready to run."""
+        dataset = fit_dataset(self, X, sample_weight, scalable=True)
+        self._check_rows(dataset)
+        engine = choose_engine(self.engine, dataset)
+        callbacks = all_callbacks(self)
+        labelled = not is_out_of_core(X)
+        return kind(self, X, dataset, engine, callbacks, labelled=labelled, **options)
+
+    # -- what was learnt --------------------------------------------------------------------------
+
+    def _learn(self, best: KMeansRun, fit: Fit) -> None:
+        dataset = fit.dataset
+        self._centres = best.result.centres
+        self.inertia_ = best.found.inertia
+        self.n_iter_ = best.result.n_iter
+        self.stop_reason_ = str(best.result.stop_reason)
+        self.history_ = best.result.history
+        self.seeding_ = fit.method
+        self.passes_ = fit.passes
+        self.bytes_read_ = fit.bytes_read
+        self.cluster_sizes_ = best.found.sizes
+        self.cluster_weights_ = best.found.cluster_weights(weighted=dataset.weights is not None)
+        self.cluster_costs_ = best.found.costs.sum(axis=0)
+        self.n_rows_ = dataset.n_rows
+        self._n_init = fit.restarts
+        self.labels_: Any = best.labels
+        if best.labels is None:
+            self.labels_ = Labels(dataset, self._centres, fit.engine, unit=self._unit)
+        distinct = int((best.found.sizes > 0).sum())
+        if distinct < self.n_clusters:
+            warnings.warn(
+                f"Number of distinct clusters ({distinct}) found smaller than n_clusters "
+                f"({self.n_clusters}). Possibly due to duplicate points in X.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def to_model(self) -> KMeansModel:
+        """Return what was learnt as a plain, data-free value."""
+        return KMeansModel(
+            centres=self._centres,
+            weights=self.cluster_weights_,
+            sizes=self.cluster_sizes_,
+            costs=self.cluster_costs_,
+            metric=self.metric,
+            inertia=self.inertia_,
+            **provenance(self),
+        )
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted `sklearn.cluster.KMeans` with these centres, which predicts the same labels.
+
+        For the cosine metric it stands behind a `sklearn.preprocessing.Normalizer` in a pipeline. It has
+        ``labels_`` where they are in memory. Rows that are as near to two centres, up to rounding, may get
+        the other label.
+        """
+        # Imports half of scikit-learn, which nobody else needs.
+        from daskcluster.estimators.to_sklearn import sklearn_kmeans
+
+        return sklearn_kmeans(self)
+
+    def to_faiss(self) -> Any:
+        """Return a flat Faiss index of the centres, in float32 (``pip install "daskcluster[faiss]"``).
+
+        Of inner products for the cosine metric, else of squared distances.
+
+        Raises
+        ------
+        MissingExtraError
+            Faiss is not installed.
+        """
+        return faiss_index(self)
+
+    @classmethod
+    def from_model(cls, model: KMeansModel) -> Self:
+        """Return the fitted estimator that a model describes (without ``labels_``)."""
+        known = {"n_clusters": model.n_clusters, "metric": model.metric}
+        self = from_provenance(cls, model, **known)
+        self.scaling_, self._centres = model.scaling, model.centres
+        self.cluster_weights_ = model.weights
+        self.cluster_sizes_ = model.sizes
+        self.cluster_costs_ = model.costs
+        self.inertia_ = model.inertia
+        return self

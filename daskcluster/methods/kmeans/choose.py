@@ -1,0 +1,102 @@
+"""From the name of an algorithm, and the memory there is, to how rows are assigned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.events import Callback, Notice, publish
+from daskcluster.host import format_bytes
+from daskcluster.methods.kmeans.assignment import Assignment, BoundedAssignment, FullAssignment
+from daskcluster.methods.kmeans.auto import AutoAssignment
+from daskcluster.methods.kmeans.kinds import Bounds, automatic, fallbacks, recent_bytes, within
+
+
+@dataclass(frozen=True)
+class AssignmentChoice:
+    """Chooses how rows are assigned: within bounds, as far as memory allows.
+
+    Parameters
+    ----------
+    algorithm : {"auto", "lloyd", "elkan", "hamerly", "yinyang"}
+    n_clusters : int
+    bounds_memory : int or "auto"
+        Bytes that bounds may take.
+    callbacks : sequence of callables
+        Hear a `Notice` where another kind takes the place of the one that was asked for.
+    sparse : bool
+        Rows are CSR.
+    parameter : str
+        What the caller's parameter is called, for notices.
+    """
+
+    algorithm: str
+    n_clusters: int
+    bounds_memory: int | str
+    callbacks: Sequence[Callback] = ()
+    sparse: bool = False
+    parameter: str = "algorithm"
+
+    def __call__(self, rows: ScaledPlacement, labels: np.ndarray | None = None) -> Assignment:
+        """Return the assignment of `rows`; `labels` as for `FullAssignment`."""
+        name = self.algorithm
+        if name == "lloyd":
+            return FullAssignment(rows, labels, by_changes=not self.sparse)
+        if self.sparse:
+            if name != "auto":
+                self._notice(
+                    f"{self.parameter}={name!r} is for dense rows; sparse rows take lloyd."
+                )
+            return FullAssignment(rows, labels)
+        if name == "auto":
+            d = rows.placement.dataset.n_features
+            kinds = self._within(automatic(d, self.n_clusters, rows.dtype), rows)
+            return AutoAssignment(
+                rows,
+                kinds,
+                labels,
+                recent_bytes=lambda kind: self._recent_bytes(kind, rows),
+                reads=_is_read_again(rows),
+            )
+        return self._bounded(Bounds(name), rows, labels)
+
+    def _bounded(
+        self, wanted: Bounds, rows: ScaledPlacement, labels: np.ndarray | None
+    ) -> Assignment:
+        kinds = self._within(fallbacks(wanted), rows)
+        if not kinds or kinds[0] is not wanted:
+            n_rows = rows.placement.dataset.n_rows
+            needed = n_rows * wanted.row_bytes(self.n_clusters, rows.dtype)
+            self._notice(
+                f"{self.parameter}={wanted.value!r} needs {format_bytes(needed)} for its bounds, of which "
+                f"{format_bytes(self._room(rows))} are there; {kinds[0] if kinds else 'lloyd'} "
+                "takes its place, with the same result. Raise bounds_memory or the memory limit."
+            )
+        if not kinds:
+            return FullAssignment(rows, labels, by_changes=True)
+        recent = self._recent_bytes(kinds[0], rows)
+        return BoundedAssignment(rows, kinds[0], labels, recent_bytes=recent)
+
+    def _recent_bytes(self, kind: Bounds, rows: ScaledPlacement) -> int:
+        room, k = self._room(rows), self.n_clusters
+        return recent_bytes(kind, room, rows.placement.dataset, k, rows.dtype)
+
+    def _within(self, kinds: Sequence[Bounds], rows: ScaledPlacement) -> tuple[Bounds, ...]:
+        n_rows = rows.placement.dataset.n_rows
+        return within(kinds, self._room(rows), n_rows, self.n_clusters, rows.dtype)
+
+    def _room(self, rows: ScaledPlacement) -> int:
+        room = rows.placement.state_room()
+        return room if self.bounds_memory == "auto" else min(room, int(self.bounds_memory))
+
+    def _notice(self, text: str) -> None:
+        publish(self.callbacks, Notice(text))
+
+
+def _is_read_again(rows: ScaledPlacement) -> bool:
+    dataset = rows.placement.dataset
+    size = dataset.bytes_of((0, dataset.n_rows))
+    return not dataset.in_memory and size > rows.placement.state_room()

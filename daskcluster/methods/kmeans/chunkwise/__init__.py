@@ -1,0 +1,1 @@
+"""Passes of k-means over a chunk, with each kind of bounds."""

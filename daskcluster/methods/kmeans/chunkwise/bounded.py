@@ -1,0 +1,235 @@
+"""Assignment that bounds make cheap: what goes into a pass, what stays between passes, what comes out.
+
+The same for all kinds of bounds. How a pass goes: `daskcluster.methods.kmeans.chunkwise.bounded_pass`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from daskcluster.chunkwise.exact_sum import Scale
+from daskcluster.chunkwise.grids import Grids
+from daskcluster.chunkwise.statistics import KMeansStatistics
+from daskcluster.kernels.distance import sqdist_to_one
+from daskcluster.kernels.tile import Panels, pack
+from daskcluster.methods.kmeans.chunkwise.recent import RecentRows
+
+_MOST_SCORE = 1e36
+
+
+@dataclass(frozen=True)
+class BoundedParams:
+    """Where centres are, where they were, and how far they have gone.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+    previous : ndarray of shape (k, d), or None
+        Those of the call before, which lost labels are made from; None in the first call.
+    drift : ndarray of shape (3, k), float64
+        See `daskcluster.methods.kmeans.kernels.bounds.screen`.
+    scale : Scale
+    unit : bool
+        Cosine metric: rows are scaled to length one first.
+    labels : ndarray of shape (n,), int32, or None
+        OUT. Where labels are kept as well, by global row index (only within one process).
+    relabel : bool
+        Others have written to `labels` since the last call: write those of all rows, not only of rows that
+        moved.
+    recent_bytes : int
+        Bytes for each row of a unit that may be spent on copies of some of its rows, which are not read
+        again (only where rows would have to be read); see `daskcluster.methods.kmeans.chunkwise.recent`.
+        To be the same in all calls, and in the reduction.
+    known : KnownBounds, optional
+        In a first call only, and within one process: of rows that others have kept bounds of. Changes are
+        then the totals of all rows.
+    """
+
+    centres: np.ndarray
+    previous: np.ndarray | None
+    drift: np.ndarray
+    scale: Scale
+    unit: bool = False
+    labels: np.ndarray | None = None
+    recent_bytes: int = 0
+    relabel: bool = False
+    known: KnownBounds | None = None
+
+
+@dataclass(frozen=True)
+class BoundState:
+    """Labels and bounds of a run of rows.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n,), int32
+    upper : ndarray of shape (n,), float32
+    lower : ndarray of shape (n,), or of shape (n, g), float32
+    recent : RecentRows or None
+        Of the whole unit.
+    first : int
+        Where the run begins in the unit.
+    """
+
+    labels: np.ndarray
+    upper: np.ndarray
+    lower: np.ndarray
+    recent: RecentRows | None = None
+    first: int = 0
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Labels, upper and lower bounds, as kernels take them."""
+        return self.labels, self.upper, self.lower
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.labels)
+
+    @property
+    def nbytes(self) -> int:
+        kept = 0 if self.recent is None else self.recent.nbytes
+        return sum(part.nbytes for part in self.arrays) + kept
+
+    def rows(self, first: int, last: int) -> BoundState:
+        """Return a view of rows `first` to `last`."""
+        if first == 0 and last == self.n_rows:
+            return self
+        part = slice(first, last)
+        bounds = self.upper[part], self.lower[part]
+        return BoundState(self.labels[part], *bounds, self.recent, self.first + first)
+
+    def every(self, step: int) -> BoundState:
+        """Return a copy of every `step`-th row."""
+        part = slice(None, None, step)
+        return BoundState(
+            self.labels[part].copy(), self.upper[part].copy(), self.lower[part].copy()
+        )
+
+    def screened(self, turn: object) -> RecentRows | None:
+        """Return the kept rows, if those that failed were looked at in this turn already."""
+        return self.recent if self.recent is not None and self.recent.turn is turn else None
+
+
+def fresh_state(n_rows: int, params: BoundedParams, *bounds: int) -> BoundState:
+    """Return state that proves nothing, with one lower bound a row, or with so many."""
+    spent = params.recent_bytes
+    return unproven(n_rows, bounds, RecentRows(n_rows, spent) if spent else None)
+
+
+def unproven(
+    n_rows: int, bounds: tuple[int, ...] = (), recent: RecentRows | None = None
+) -> BoundState:
+    """Return the state of rows of which nothing is known; `bounds` is the shape of a row's lower ones."""
+    return BoundState(
+        np.full(n_rows, -1, np.int32),
+        np.full(n_rows, np.inf, np.float32),
+        np.full((n_rows, *bounds), -np.inf, np.float32),
+        recent,
+    )
+
+
+@dataclass(frozen=True)
+class KnownBounds:
+    """Labels and bounds of some rows, kept under the same drift by a pass over other rows.
+
+    Attributes
+    ----------
+    state : BoundState
+    places : ndarray of shape (n,), int64
+        Where in `state` each row of the dataset stands; -1 for rows of which nothing is known.
+    """
+
+    state: BoundState
+    places: np.ndarray
+
+    def write(self, first: int, into: BoundState) -> None:
+        """Write what is known of the rows from `first` on into their state."""
+        places = self.places[first : first + into.n_rows]
+        here = np.flatnonzero(places >= 0)
+        for mine, theirs in zip(self.state.arrays, into.arrays, strict=True):
+            theirs[here] = mine[places[here]]
+
+
+@dataclass
+class Changes:
+    """What a pass changed.
+
+    Attributes
+    ----------
+    moved : KMeansStatistics
+        Sums and weights that clusters gained, less those they lost.
+    n_moved, n_touched, n_distances : int
+        Rows that changed their label, rows that were looked at, distances that were computed.
+    """
+
+    moved: KMeansStatistics
+    n_moved: int = 0
+    n_touched: int = 0
+    n_distances: int = 0
+
+    def combine(self, other: Changes) -> Changes:
+        self.moved.combine(other.moved)
+        self.n_moved += other.n_moved
+        self.n_touched += other.n_touched
+        self.n_distances += other.n_distances
+        return self
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """`BoundedParams`, prepared for the rows of a task; kinds of bounds may add to it.
+
+    `turn` tells this preparation from all others, those of earlier passes among them.
+    """
+
+    params: BoundedParams
+    panels: Panels
+    grids: Grids
+    margin: np.ndarray
+    turn: object
+
+    @cached_property
+    def previous(self) -> Panels | None:
+        """The centres of the call before, packed when labels were lost and not otherwise."""
+        return None if self.params.previous is None else pack(self.params.previous)
+
+
+def prepare(params: BoundedParams, panels: Panels | None = None) -> Bounded:
+    """Pack centres, if nobody has, and set up grids, once per task."""
+    panels = pack(params.centres) if panels is None else panels
+    margin = score_margin(params.centres, panels.offset, params.scale)
+    return Bounded(params, panels, Grids.of(params.scale), margin, object())
+
+
+def score_margin(centres: np.ndarray, offset: np.ndarray, scale: Scale) -> np.ndarray:
+    """Return by how much squared distances must differ for scores to tell them apart.
+
+    A score is a chain of d + 1 roundings of terms that sum to at most |x'||c'| + |c'|^2, and x' and
+    c' are rounded themselves. With C the largest |c'| and |x'| <= u + C for a row at distance u from
+    some centre, the squared distances of two centres are in the order of their scores if they differ by
+    more than ``slope * u + constant``.
+
+    Returns
+    -------
+    ndarray of shape (2,), float64
+        Slope and constant; infinite where scores might overflow.
+    """
+    squared = np.empty(len(centres))
+    sqdist_to_one(centres, offset, squared)
+    far = float(np.sqrt(squared.max()))
+    unit = float(np.finfo(centres.dtype).eps) / 2
+    slope = 4.04 * (centres.shape[1] + 4) * unit * far
+    largest = far + sum(float(np.sqrt((v * v).sum())) for v in (scale.max_abs, offset))
+    if centres.dtype == np.float32 and not far * largest < _MOST_SCORE:
+        return np.array([np.inf, np.inf])
+    return np.array([slope, 2.0 * slope * far])
+
+
+def zero(prepared: Bounded) -> Changes:
+    """Return no change."""
+    scale, (k, d) = prepared.params.scale, prepared.params.centres.shape
+    return Changes(KMeansStatistics.zero(k, d, weighted=scale.weighted, two_grids=scale.two_grids))

@@ -1,0 +1,121 @@
+"""Assignment within one lower bound for each group of centres, for many centres in many dimensions.
+
+As in `hamerly`, but a row that fails meets only the groups whose bounds fail, so
+the tile computes a part of the distances. (Ding et al., "Yinyang K-means", ICML 2015. Its groups come
+from k-means on the initial centres; ours are of one size, whole panels of the tile.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.kernels.arrays import read_only
+from daskcluster.kernels.panels import PORTABLE
+from daskcluster.kernels.tile import pack, pack_groups
+from daskcluster.methods.kmeans.chunkwise.bounded import (
+    Bounded,
+    BoundedParams,
+    BoundState,
+    Changes,
+    fresh_state,
+    prepare,
+)
+from daskcluster.methods.kmeans.chunkwise.bounded_pass import BoundedPass
+from daskcluster.methods.kmeans.chunkwise.gathered import Gathered
+from daskcluster.methods.kmeans.kernels.groups import revise_groups_kernel, screen_groups
+
+_WAITING_BYTES = 1 << 20
+_LEAST_WAITING, _MOST_WAITING = 64, 1024
+
+
+@dataclass(frozen=True)
+class GroupedParams:
+    """`BoundedParams`, and the groups.
+
+    Attributes
+    ----------
+    bounded : BoundedParams
+    groups : tuple of ndarray of int32
+        Centres of each group, ascending; all groups but the last have the same size.
+    drift : ndarray of shape (g,), float64
+        Accumulated drift of each group: the sum over steps of its longest one.
+    """
+
+    bounded: BoundedParams
+    groups: tuple[np.ndarray, ...]
+    drift: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Grouped(Bounded):
+    """Centres stand in the panels group by group: `order` has the centre of each lane.
+
+    `most` rows are held back until the groups are searched: they should stay in the cache.
+    """
+
+    order: np.ndarray
+    per_group: int
+    group_of: np.ndarray
+    drift: np.ndarray
+    most: int
+
+
+def _prepare(params: GroupedParams) -> _Grouped:
+    centres = params.bounded.centres
+    panels, order, per_group = pack_groups(centres, params.groups)
+    if panels.tile == PORTABLE:
+        panels = pack(centres, tile=PORTABLE)  # it looks at all centres, in their own order
+    common = prepare(params.bounded, panels)
+    group_of = np.empty(len(centres), np.int64)
+    for number, group in enumerate(params.groups):
+        group_of[group] = number
+    row_bytes = centres.shape[1] * centres.itemsize + 13 * len(params.groups)
+    most = min(max(_WAITING_BYTES // row_bytes, _LEAST_WAITING), _MOST_WAITING)
+    return _Grouped(
+        **vars(common),
+        order=order,
+        per_group=per_group,
+        group_of=group_of,
+        drift=params.drift,
+        most=most,
+    )
+
+
+def _fresh(n_rows: int, prepared: _Grouped) -> BoundState:
+    return fresh_state(n_rows, prepared.params, len(prepared.drift))
+
+
+def _failing(prepared: _Grouped, state: BoundState, margin: np.ndarray) -> np.ndarray:
+    failing = np.empty(state.n_rows, np.int64)
+    drift = prepared.params.drift
+    return failing[: screen_groups(*state.arrays, drift, prepared.drift, margin, failing)]
+
+
+def _revise(
+    some: Gathered, prepared: _Grouped, into: Changes, state: BoundState
+) -> tuple[np.ndarray, np.ndarray]:
+    params, panels = prepared.params, prepared.panels
+    revise = revise_groups_kernel(panels.tile, panels.dtype)
+    moved, old = np.empty(len(some.which), np.int64), np.empty(len(some.which), np.int32)
+    computed, n_moved = revise(
+        read_only(some.rows), some.at, some.which, params.centres, panels.data, prepared.per_group,
+        prepared.order, prepared.group_of, panels.offset, *state.arrays, params.drift,
+        prepared.drift, prepared.margin, prepared.most, moved, old,
+    )  # fmt: skip
+    into.n_distances += computed
+    return moved[:n_moved], old[:n_moved]
+
+
+_PASS = BoundedPass(_failing, _revise)
+
+
+def yinyang(n_groups: int, recent_bytes: int = 0) -> StatefulReduction:
+    """Return the reduction ``GroupedParams -> Changes`` for so many groups.
+
+    `recent_bytes` as in `BoundedParams`.
+    """
+    row_bytes = 8 + 4 * n_groups + recent_bytes
+    return _PASS.reduction("assign within bounds of groups", row_bytes, _fresh, _prepare)

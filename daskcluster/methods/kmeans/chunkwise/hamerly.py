@@ -1,0 +1,50 @@
+"""Assignment within one lower bound a row (Hamerly, "Making k-means even faster", SDM 2010)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.kernels.arrays import read_only
+from daskcluster.methods.kmeans.chunkwise.bounded import (
+    Bounded,
+    BoundState,
+    Changes,
+    fresh_state,
+    prepare,
+)
+from daskcluster.methods.kmeans.chunkwise.bounded_pass import BoundedPass
+from daskcluster.methods.kmeans.chunkwise.gathered import Gathered
+from daskcluster.methods.kmeans.kernels.bounds import revise_kernel, screen
+
+
+def _fresh(n_rows: int, prepared: Bounded) -> BoundState:
+    return fresh_state(n_rows, prepared.params)
+
+
+def _failing(prepared: Bounded, state: BoundState, margin: np.ndarray) -> np.ndarray:
+    failing = np.empty(state.n_rows, np.int64)
+    return failing[: screen(*state.arrays, prepared.params.drift, margin, failing)]
+
+
+def _revise(
+    some: Gathered, prepared: Bounded, into: Changes, state: BoundState
+) -> tuple[np.ndarray, np.ndarray]:
+    params, panels = prepared.params, prepared.panels
+    revise = revise_kernel(panels.tile, panels.dtype)
+    moved, old = np.empty(len(some.which), np.int64), np.empty(len(some.which), np.int32)
+    n_kept, n_moved = revise(
+        read_only(some.rows), some.at, some.which, params.centres, panels.data, panels.offset,
+        *state.arrays, params.drift, prepared.margin, moved, old,
+    )  # fmt: skip
+    into.n_distances += len(some.which) + n_kept * panels.k
+    return moved[:n_moved], old[:n_moved]
+
+
+_PASS = BoundedPass(_failing, _revise)
+
+
+def hamerly(recent_bytes: int = 0) -> StatefulReduction:
+    """Return the reduction ``BoundedParams -> Changes``; `recent_bytes` as in `BoundedParams`."""
+    row_bytes = 12 + recent_bytes
+    return _PASS.reduction("assign within bounds", row_bytes, _fresh, prepare)

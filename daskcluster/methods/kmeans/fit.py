@@ -1,0 +1,183 @@
+"""One call of ``KMeans.fit``: places the rows, restarts, keeps the best."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskcluster.data.sparse import SparseDataset
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.stopping import is_final
+from daskcluster.events import Callback, StopReason
+from daskcluster.methods.kmeans.algorithm import lloyd
+from daskcluster.methods.kmeans.base import KMeansRun, judge
+from daskcluster.methods.kmeans.choose import AssignmentChoice
+from daskcluster.methods.kmeans.footprint import fit_footprint
+from daskcluster.methods.kmeans.initial import method_for, restarts_for, warn_of_one_start
+from daskcluster.methods.kmeans.seeded_fit import SeededFit
+from daskcluster.models.result import FitResult
+from daskcluster.randomness import Key
+from daskcluster.typing import Dataset
+
+if TYPE_CHECKING:
+    from daskcluster.methods.kmeans.estimator import KMeans
+
+
+_NO_BOUNDS = (
+    "algorithm='elkan' doesn't make sense for a single cluster: there is no other centre to bound the "
+    "distance to. Its result is that of 'lloyd'."
+)
+
+
+@dataclass(frozen=True)
+class KMeansState:
+    """Where a fit is, between two iterations.
+
+    Attributes
+    ----------
+    restart : int
+        Which restart is under way.
+    centres : ndarray of shape (k, d)
+    history : sequence of dict
+        The restart's iterations so far.
+    reason : StopReason or None
+        Why the last iteration was the restart's last, if it was.
+    best : FitResult or None
+        Of the restarts before.
+    """
+
+    restart: int
+    centres: np.ndarray
+    history: Sequence[dict[str, Any]] = ()
+    reason: StopReason | None = None
+    best: FitResult | None = None
+
+
+class KMeansFit(SeededFit):
+    """One call of fit: places the rows, restarts, keeps the best."""
+
+    estimator: KMeans
+
+    def __init__(
+        self,
+        estimator: KMeans,
+        source: Any,
+        dataset: Dataset,
+        engine: Engine,
+        callbacks: tuple[Callback, ...],
+        *,
+        labelled: bool,
+        resume: bool = False,
+    ) -> None:
+        super().__init__(
+            estimator, source, dataset, engine, callbacks, labelled=labelled, resume=resume
+        )
+        self.method = method_for(estimator.init, in_memory=dataset.in_memory)
+        self.restarts = restarts_for(self.method, estimator.n_init, in_memory=dataset.in_memory)
+        warn_of_one_start(estimator, self.method, stacklevel=4)
+        if estimator.algorithm == "elkan" and estimator.n_clusters == 1:
+            warnings.warn(_NO_BOUNDS, RuntimeWarning, stacklevel=4)
+        self.choice = AssignmentChoice(
+            estimator.algorithm,
+            estimator.n_clusters,
+            estimator.bounds_memory,
+            callbacks,
+            sparse=isinstance(dataset, SparseDataset),
+        )
+
+    def run(self) -> KMeansRun:
+        estimator, dataset = self.estimator, self.dataset
+        self.started(estimator.algorithm)
+        footprint = fit_footprint(
+            dataset, estimator.n_clusters, self.method, estimator.chain_length
+        )
+        with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
+            rows = ScaledPlacement(placement, unit=self.unit)
+            self.recall(rows)
+            begun = self._begun()
+            best = self._best_of(begun, rows)
+            for restart in range(0 if begun is None else begun.restart, self.restarts):
+                run = self._restart(rows, restart, best, begun)
+                if best is None or run.found.inertia < best.found.inertia:
+                    best = run
+                if self.time_left() == 0.0:
+                    break
+                begun = None
+            assert best is not None
+            self.passes += placement.traffic.passes
+            self.bytes_read += placement.traffic.bytes_read
+        self.ended(best.result.stop_reason, best.found.inertia, best.result.n_iter)
+        return best
+
+    def _restart(
+        self,
+        rows: ScaledPlacement,
+        restart: int,
+        best: KMeansRun | None,
+        begun: KMeansState | None,
+    ) -> KMeansRun:
+        """Make one restart, or the rest of the one that was begun."""
+        if begun is None:
+            centres = self.seeded(rows, Key(self.seed, "restart", restart))
+            begun = KMeansState(restart, centres, best=None if best is None else best.result)
+            self._keep(begun, rows)
+        labels = self.kept_labels(rows.placement)
+        result = self._loop(rows, begun, labels)
+        return judge(rows, result, labels, labelled=self.labelled)
+
+    def _loop(
+        self, rows: ScaledPlacement, begun: KMeansState, labels: np.ndarray | None
+    ) -> FitResult:
+        history, most = list(begun.history), self.estimator.max_iter
+        ended = begun.reason
+        if ended is not None and is_final(ended, len(history), most, self.time_left()):
+            return FitResult(begun.centres, len(history), ended, history)
+
+        def keep(centres: np.ndarray, history: Any, reason: StopReason | None) -> None:
+            self._keep(replace(begun, centres=centres, history=history, reason=reason), rows)
+
+        assign = self.choice(rows, labels)
+        try:
+            return lloyd(
+                rows,
+                begun.centres,
+                assign=assign,
+                max_iter=most,
+                tol=self.estimator.tol,
+                max_time=self.time_left(),
+                callbacks=self.callbacks,
+                labels=labels,
+                history=begun.history,
+                keep=keep,
+            )
+        finally:
+            assign.close()
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def _begun(self) -> KMeansState | None:
+        """Return the state that the fit goes on from, if it does."""
+        shape = (self.n_clusters, self.dataset.n_features)
+        return self.begun(KMeansState, {"centres": shape, "best_centres": shape})
+
+    def _best_of(self, begun: KMeansState | None, rows: ScaledPlacement) -> KMeansRun | None:
+        """Return the best of the restarts before the one that was begun: one pass."""
+        if begun is None or begun.best is None:
+            return None
+        labels = self.kept_labels(rows.placement)
+        return judge(rows, begun.best, labels, labelled=self.labelled)
+
+    def _keep(self, state: KMeansState, rows: ScaledPlacement) -> None:
+        ends = not state.history or state.reason is not None
+        self.keep(lambda: _as_kept(state), rows.placement.traffic, rows, now=ends)
+
+
+def _as_kept(state: KMeansState) -> KMeansState:
+    # The labels of the best restart stay behind.
+    best = None if state.best is None else replace(state.best, labelled=False)
+    return replace(state, best=best)

@@ -1,0 +1,131 @@
+"""From the public parameter ``init=`` to centres."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.open import open_dataset
+from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.given_centres import checked_centres, model_centres
+from daskcluster.methods.kmeans.algorithm import lloyd
+from daskcluster.parameters.shared import METHODS
+from daskcluster.seeding.afkmc2 import afk_mc2
+from daskcluster.seeding.kmeans_parallel import kmeans_parallel
+from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus
+from daskcluster.seeding.uniform import random_rows
+from daskcluster.sparse_rows import Rows
+
+CHAIN_LENGTH = 10
+GIVEN = ("array", "model")
+"""Methods that draw nothing: a second start would be the first again."""
+_REFINEMENTS = 30
+_RANDOM_RESTARTS = 10
+
+
+def is_method(init: Any) -> bool:
+    """Return True if `init` is the name of a seeding method (and not a URL of a model)."""
+    return isinstance(init, str) and init in METHODS
+
+
+def method_for(init: Any, *, in_memory: bool) -> str:
+    """Return the name of what will be done: ``auto`` is decided by where the rows are.
+
+    k-means++ takes a pass per centre, which is cheap in memory; elsewhere k-means|| takes six.
+    """
+    if is_method(init):
+        if init == "auto":
+            return "k-means++" if in_memory else "k-means||"
+        return str(init)
+    if isinstance(init, str):
+        return "model"
+    if hasattr(init, "cluster_centers_"):
+        return "model"
+    return "callable" if callable(init) else "array"
+
+
+def restarts_for(method: str, n_init: int | str, *, in_memory: bool) -> int:
+    """Return how many fits `KMeans` makes: more than one, unless told, only of random rows in memory."""
+    if n_init == "auto":
+        return _RANDOM_RESTARTS if method == "random" and in_memory else 1
+    return 1 if method in GIVEN else int(n_init)
+
+
+def warn_of_one_start(estimator: Any, method: str, stacklevel: int) -> None:
+    """Warn of an ``n_init`` that has no effect, for centres are given."""
+    n_init = estimator.n_init
+    if method in GIVEN and n_init not in ("auto", 1):
+        warnings.warn(
+            "Explicit initial center position passed: performing only one init in "
+            f"{type(estimator).__name__} instead of n_init={n_init}.",
+            RuntimeWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def initial_centres(
+    init: Any,
+    rows: ScaledPlacement,
+    n_clusters: int,
+    seed: int,
+    *,
+    source: Any,
+    chain_length: int = CHAIN_LENGTH,
+) -> np.ndarray:
+    """Return centres (k, d) in the compute dtype.
+
+    Parameters
+    ----------
+    init : str, array-like, callable, fitted estimator, or URL of a saved model
+    rows : ScaledPlacement
+    n_clusters : int
+    seed : int
+    source : object
+        What a callable is given as X; its ``random_state`` is a RandomState of `seed`.
+    chain_length : int
+        Proposals for each centre of AFK-MC2.
+    """
+    dataset = rows.placement.dataset
+    method = method_for(init, in_memory=dataset.in_memory)
+    if method == "random":
+        return random_rows(rows, n_clusters, seed)[0]
+    if method == "k-means++":
+        return kmeans_plusplus(rows, n_clusters, seed)[0]
+    if method == "afk-mc2":
+        return afk_mc2(rows, n_clusters, seed, chain_length=chain_length)[0]
+    if method == "k-means||":
+        return kmeans_parallel(
+            rows, n_clusters, seed, reduce_candidates=candidate_reducer(seed, rows)
+        )
+    if method == "callable":
+        random_state = np.random.RandomState(seed % 2**32)
+        init = init(source, n_clusters, random_state=random_state)
+    elif method == "model":
+        init = model_centres(init)
+    centres = checked_centres(init, n_clusters, dataset, rows.dtype)
+    return unit_rows(centres) if rows.unit else centres
+
+
+def unit_rows(centres: np.ndarray) -> np.ndarray:
+    """Return `centres` scaled to length one; a zero row stays zero."""
+    length = np.sqrt((centres.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+    return (centres / np.where(length > 0.0, length, 1.0)).astype(centres.dtype)
+
+
+def candidate_reducer(
+    seed: int, rows: ScaledPlacement
+) -> Callable[[Rows, np.ndarray, int], np.ndarray]:
+    """Return the reduction of k-means|| candidates: weighted k-means++, then Lloyd, in memory."""
+
+    def reduce_candidates(candidates: Rows, weights: np.ndarray, n_clusters: int) -> np.ndarray:
+        dataset = open_dataset(candidates, weights=weights)
+        with LocalEngine().place(dataset) as placement:
+            few = ScaledPlacement(placement, unit=rows.unit)
+            centres, _ = kmeans_plusplus(few, n_clusters, seed)
+            return lloyd(few, centres, max_iter=_REFINEMENTS, tol=0.0).centres
+
+    return reduce_candidates

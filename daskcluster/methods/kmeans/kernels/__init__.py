@@ -1,0 +1,1 @@
+"""Compiled loops of bounds on distances."""

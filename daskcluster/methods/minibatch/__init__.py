@@ -1,0 +1,1 @@
+"""K-means by random mini-batches."""

@@ -1,0 +1,202 @@
+"""Mini-batch k-means (D. Sculley, "Web-scale k-means clustering", WWW 2010).
+
+What differs from the paper: the rows of a batch move their centre together, by their mean, as in
+scikit-learn, and the learning rate is either the running mean's, alpha_j = b_j / (v_j + b_j), or
+alpha_j = sqrt(b_j / b) (G. Schwartzman, "Mini-batch k-means terminates within O(d / eps) iterations",
+ICLR 2023). Batches are drawn without replacement, pass after pass. A step is one call into compiled code
+in this process: no task is sent for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from daskcluster.chunkwise.survey import RANGES, refuse_rows
+from daskcluster.events import StopReason
+from daskcluster.methods.minibatch.batches import Batches
+from daskcluster.methods.minibatch.chunkwise.batch import Batch, MovingCentres, StepOutcome
+from daskcluster.methods.minibatch.journal import Journal
+from daskcluster.methods.minibatch.reassign import Reassignment
+from daskcluster.models.result import FitResult
+
+
+@dataclass
+class Improvement:
+    """The smoothed inertia of batches, and for how many steps it has not fallen (scikit-learn's rule).
+
+    The first batch does not count: its inertia is that of the seeding.
+
+    Parameters
+    ----------
+    decay : float
+        Weight of a new batch, in (0, 1].
+    patience : int or None
+        Steps without improvement after which to stop; None never stops.
+
+    Examples
+    --------
+    >>> improvement = Improvement(decay=0.5, patience=2)
+    >>> [improvement.ends(cost) for cost in (9.0, 4.0, 4.0, 6.0)]
+    [False, False, False, True]
+    """
+
+    decay: float
+    patience: int | None = None
+    smoothed: float | None = None
+    _least: float = math.inf
+    _n_steps: int = 0
+    _waited: int = 0
+
+    @classmethod
+    def over(cls, batch_size: int, n_rows: int, patience: int | None = None) -> Improvement:
+        """Return the rule for batches of `n_rows` rows: two passes' worth of memory, about."""
+        return cls(min(1.0, 2.0 * batch_size / (n_rows + 1)), patience)
+
+    def ends(self, cost: float) -> bool:
+        """Take in the mean squared distance of a batch; return True if it is time to stop."""
+        self._n_steps += 1
+        if self._n_steps == 1:
+            return False
+        before = cost if self.smoothed is None else self.smoothed
+        self.smoothed = before * (1.0 - self.decay) + cost * self.decay
+        if self.smoothed < self._least:
+            self._least, self._waited = self.smoothed, 0
+        else:
+            self._waited += 1
+        return self.patience is not None and self._waited >= self.patience
+
+
+@dataclass(frozen=True)
+class MiniBatchStopping:
+    """When the loop ends.
+
+    Attributes
+    ----------
+    n_steps : int
+        At most.
+    threshold : float
+        Squared movement of all centres in a step that ends the loop; 0 for none.
+    max_time : float or None
+        Seconds, validation not counted; the step that exceeds them is the last.
+    least_steps : int
+        Before which centres that stand still or do not improve end nothing: batches from pools may not
+        have met all clusters.
+    """
+
+    n_steps: int
+    threshold: float = 0.0
+    max_time: float | None = None
+    least_steps: int = 0
+
+    def reason(
+        self, step: int, outcome: StepOutcome, *, stalled: bool, seconds: float
+    ) -> StopReason | None:
+        """Return why to stop after `step` steps, or None to go on."""
+        if step >= self.least_steps:
+            if step > 1 and self.threshold > 0.0 and outcome.shift <= self.threshold:
+                return StopReason.TOLERANCE
+            if stalled:
+                return StopReason.NO_IMPROVEMENT
+        if step >= self.n_steps:
+            return StopReason.MAX_ITER
+        if self.max_time is not None and seconds >= self.max_time:
+            return StopReason.MAX_TIME
+        return None
+
+
+Keep = Callable[[int, StopReason | None], None]
+"""(steps made, why the last one was the last one) -> None."""
+
+
+class Stepper(Protocol):
+    """Moves centres by the rows of a batch."""
+
+    state: MovingCentres
+
+    def step(self, batch: Batch) -> StepOutcome: ...
+    def threads(self) -> AbstractContextManager[Any]: ...
+
+
+def minibatch(
+    batches: Batches,
+    stepper: Stepper,
+    *,
+    stopping: MiniBatchStopping,
+    reassignment: Reassignment,
+    improvement: Improvement,
+    journal: Journal,
+    step: int = 0,
+    keep: Keep | None = None,
+) -> FitResult:
+    """Move centres by one batch after the other.
+
+    Parameters
+    ----------
+    batches : Batches
+    stepper : Stepper
+        Holds the centres, which are moved.
+    stopping : MiniBatchStopping
+    reassignment : Reassignment
+        Sets centres that see too few rows to random rows.
+    improvement : Improvement
+        Says when steps do not pay any more.
+    journal : Journal
+        Keeps the history, and tells callbacks of it.
+    step : int
+        Steps that were made before, of which all the others are the end.
+    keep : callable (step, reason) -> None, optional
+        Called after each step, when all of them are at the state to go on from.
+
+    Returns
+    -------
+    FitResult
+        ``n_iter`` counts steps.
+
+    Raises
+    ------
+    InvalidDataError
+        A row that was met is not finite.
+
+    Notes
+    -----
+    Cost: b k distances a step.
+    """
+    state = stepper.state
+    reason = StopReason.MAX_ITER if stopping.n_steps <= step else None
+    with stepper.threads(), journal:
+        while reason is None:
+            batch = batches.next()
+            outcome = stepper.step(batch)
+            if is_suspect(outcome.cost, state.centres.dtype):
+                _refuse_bad(batch, batches)
+            step += 1
+            n_reassigned = reassignment(step, batch, state)
+            stalled = improvement.ends(outcome.cost / len(batch))
+            journal.add(len(batch), n_reassigned)
+            reason = stopping.reason(step, outcome, stalled=stalled, seconds=journal.seconds)
+            if journal.due(step) or reason is not None:
+                asked = journal.tell(step, outcome, improvement.smoothed, batches.bytes_read)
+                reason = reason or (StopReason.CALLBACK if asked else None)
+            if keep is not None:
+                keep(step, reason)
+    return FitResult(state.centres, step, reason, journal.records)
+
+
+def is_suspect(cost: float, dtype: np.dtype[Any]) -> bool:
+    """Return whether a batch that costs so much may hold a row that is not finite, or out of range."""
+    return not cost < RANGES[dtype][1] ** 2
+
+
+def refuse_bad_batch(batch: Batch, row_of: Callable[[int], int], where: str) -> None:
+    """Raise `InvalidDataError` if a row of `batch` is not finite, naming it, or out of range."""
+    refuse_rows(batch.taken(), row_of, where)
+
+
+def _refuse_bad(batch: Batch, batches: Batches) -> None:
+    refuse_bad_batch(batch, batches.row_of, " of those seen so far")

@@ -1,0 +1,229 @@
+"""Mini-batches: every row once a pass, in an order that depends on the seed and the pass alone.
+
+The passes' orders follow each other, cut into batches of one size: a batch may hold the last rows of
+a pass and the first ones of the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import count
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.methods.minibatch.chunkwise.batch import Batch
+from daskcluster.methods.minibatch.kernels.draw import shuffle_next
+from daskcluster.methods.minibatch.pool import Pools, Segment
+from daskcluster.methods.nested.gathered import GatheredCohorts
+from daskcluster.methods.nested.order import NestedOrder
+from daskcluster.randomness import Key
+from daskcluster.sparse_rows import join_rows
+from daskcluster.typing import Dataset
+
+ROOM_BYTES = 256 << 20
+"""Rows up to this size are read once and kept; of larger data, pools of this size all together."""
+
+
+def whole(dataset: Dataset, on_read: Callable[[int], None] | None = None) -> Chunk:
+    """Return all rows as one chunk: views of what is in memory, anything else is read."""
+    span = (0, dataset.n_rows)
+    if dataset.in_memory:
+        return next(iter(dataset.chunks([span])))
+    return dataset.load(span, on_read=on_read)
+
+
+def fits(dataset: Dataset, room_bytes: int = ROOM_BYTES) -> bool:
+    """Whether all rows are kept, so that batches are uniform draws; else they come from pools."""
+    return dataset.in_memory or dataset.bytes_of((0, dataset.n_rows)) <= room_bytes
+
+
+def order_bytes(dataset: Dataset) -> int:
+    """Return what a row takes beside its values where batches are drawn: its weight, and two places.
+
+    One is that in the order of batches, the other that in the order of a sample.
+    """
+    return 16 + (0 if dataset.weights is None else 8)
+
+
+def held_bytes(dataset: Dataset, room_bytes: int = ROOM_BYTES) -> int:
+    """Return what `Batches` hold at most, in the process that draws them.
+
+    Rows in memory are there anyway, but for the orders that they are drawn in. Others are read into
+    memory of their own: all of them, or those of three pools.
+    """
+    n, orders = dataset.n_rows, order_bytes(dataset)
+    if dataset.in_memory:
+        return orders * n
+    size = dataset.bytes_of((0, n))
+    reading = 2 * max((dataset.bytes_of(span) for span in dataset.partitions), default=0)
+    if fits(dataset, room_bytes):
+        return size + max(orders * n, reading)
+    return min(size, room_bytes) + max(orders * n * room_bytes // size, reading)
+
+
+class Batches:
+    """Draws batches of a dataset, without end. A context manager: leaving it stops reading.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    batch_size : int
+        Rows of every batch; all rows, if there are fewer.
+    seed : int
+    room_bytes : int
+        Memory for rows that are read ahead, where they are not in memory already.
+    least_rows : int
+        Rows that a pool should hold, if it can.
+    skipped : int
+        Batches that were drawn before: the next one is that which follows them.
+
+    Attributes
+    ----------
+    passes : int
+        Passes over all rows that `sample` took.
+    is_pooled : bool
+        They come from pools, not from all rows.
+    notice : str
+        How the draw differs from a uniform one; empty where it does not.
+    bytes_read : int
+        Decoded bytes fetched from the store so far.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int,
+        seed: int,
+        *,
+        room_bytes: int = ROOM_BYTES,
+        least_rows: int = 0,
+        skipped: int = 0,
+    ) -> None:
+        self.dataset = dataset
+        self.batch_size = min(batch_size, dataset.n_rows)
+        self.bytes_read = self.passes = 0
+        self.notice = ""
+        self.is_pooled = not fits(dataset, room_bytes)
+        self._seed = seed
+        self._last: list[tuple[Segment, np.ndarray]] = []
+        position = skipped * self.batch_size
+        if not self.is_pooled:
+            epoch, gone = divmod(position, dataset.n_rows)
+            self._segments = self._whole(epoch)
+        else:
+            wanted = max(8 * self.batch_size, least_rows)
+            pools = Pools.plan(dataset, seed, wanted, room_bytes, on_read=self._count)
+            self.notice = pools.notice()
+            place, gone = pools.find(position)
+            self._segments = pools.read(place)
+        self._drawn = _Drawn(next(self._segments))
+        self._drawn.take(gone)
+
+    def _count(self, n_bytes: int) -> None:
+        self.bytes_read += n_bytes
+
+    def _whole(self, first: int) -> Iterator[Segment]:
+        chunk, span = whole(self.dataset, self._count), (0, self.dataset.n_rows)
+        for epoch in count(first):
+            yield Segment(chunk.rows, chunk.weights, (span,), Key(self._seed, "batches", epoch))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with closing(self._segments):  # type: ignore[type-var]
+            self._last = []
+
+    def next(self) -> Batch:
+        """Return the next batch. Rows that lie in memory are not copied."""
+        self._last = []
+        wanted = self.batch_size
+        while wanted:
+            if not self._drawn.left:
+                self._drawn = _Drawn(next(self._segments))
+            listed = self._drawn.take(min(wanted, self._drawn.left))
+            self._last.append((self._drawn.segment, listed))
+            wanted -= len(listed)
+        return _joined(self._last)
+
+    def row_of(self, position: int) -> int:
+        """Return which row of the dataset stands at a position of the last batch."""
+        for segment, listed in self._last:
+            if position < len(listed):
+                return segment.row_of(int(listed[position]))
+            position -= len(listed)
+        raise IndexError(position)
+
+    def rows_of_last(self) -> np.ndarray:
+        """Return which rows of the dataset the last batch or sample has, int64 (b,)."""
+        return np.concatenate([segment.rows_of(listed) for segment, listed in self._last])
+
+    def sample(self, m: int, key: Key, *, uniform: bool = False) -> Batch:
+        """Return `m` distinct rows (or all there are) at random, of those that batches come from first.
+
+        Batches are not changed by it.
+
+        Parameters
+        ----------
+        m : int
+        key : Key
+        uniform : bool
+            Draw them from all rows, however these are ordered. Where batches come from pools that takes
+            a pass: a few random rows are in nearly every chunk.
+        """
+        if uniform and self.is_pooled:
+            segment = self._gathered(min(m, self.dataset.n_rows), key)
+            self._last = [(segment, np.arange(len(segment.rows)))]
+            return _joined(self._last)
+        segment = self._drawn.segment
+        order = np.arange(len(segment.rows))
+        m = min(m, len(order))
+        shuffle_next(order, 0, key.uniforms(0, m))
+        self._last = [(segment, np.sort(order[:m]))]
+        return _joined(self._last)
+
+    def _gathered(self, m: int, key: Key) -> Segment:
+        cohorts = GatheredCohorts(self.dataset, NestedOrder(self.dataset.n_rows, key), [m])
+        cohorts.gather(1, on_read=self._count)
+        self.passes += 1
+        chunk = whole(cohorts.batch(1))
+        spans = tuple((row, row + 1) for row in cohorts.index(1).tolist())
+        return Segment(chunk.rows, chunk.weights, spans, key)
+
+
+class _Drawn:
+    """A segment whose rows are drawn one after the other."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self._order = np.arange(len(segment.rows))
+        self._random = segment.key.generator()
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._order) - self._at
+
+    def take(self, m: int) -> np.ndarray:
+        first, self._at = self._at, self._at + m
+        shuffle_next(self._order, first, self._random.random(m))
+        return self._order[first : self._at]
+
+
+def _joined(parts: list[tuple[Segment, np.ndarray]]) -> Batch:
+    first = parts[0][0]
+    if all(segment.rows is first.rows for segment, _ in parts):
+        listed = parts[0][1] if len(parts) == 1 else np.concatenate([part for _, part in parts])
+        return Batch(first.rows, listed, first.weights)
+    rows = join_rows([segment.rows[listed] for segment, listed in parts])
+    weights = [s.weights[listed] for s, listed in parts if s.weights is not None]
+    return Batch(rows, np.arange(len(rows)), np.concatenate(weights) if weights else None)

@@ -1,0 +1,1 @@
+"""Steps of a mini-batch, of many rows or of one."""

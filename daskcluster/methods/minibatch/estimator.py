@@ -1,0 +1,330 @@
+"""MiniBatchKMeans: centres moved by small random batches of rows, with scikit-learn's interface."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.engine.choose import choose_engine
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.inputs import (
+    check_choice,
+    check_number,
+    check_whole,
+    fit_dataset,
+)
+from daskcluster.events import StopReason
+from daskcluster.methods.kmeans.base import KMeansEstimator
+from daskcluster.methods.kmeans.initial import GIVEN
+from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
+from daskcluster.methods.minibatch.batches import whole
+from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
+from daskcluster.methods.minibatch.fit import MiniBatchFit, Seeding
+from daskcluster.methods.minibatch.reassign import Reassignment
+from daskcluster.methods.minibatch.sample import threads_of
+from daskcluster.parameters.minibatch import LEARNING_RATES
+from daskcluster.parameters.shared import METRICS
+from daskcluster.randomness import as_seed
+
+
+class MiniBatchKMeans(KMeansEstimator):
+    """K-means by mini-batches: fast, and near enough for most uses, on rows of any size.
+
+    Every step assigns a batch of random rows to the centres and moves each centre towards the mean of its
+    rows. The result is the same to the bit on any engine and any number of threads and workers.
+
+    Parameters
+    ----------
+    n_clusters : int
+    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, or array, callable, estimator, URL
+        First centres, chosen among the rows of a random sample (`init_size`); ``"auto"`` is k-means++.
+    n_init : int or "auto"
+        Starts that are tried on the sample; the best one is used. ``"auto"``: 1, but 3 for random rows.
+    batch_size : int
+        Rows of a step. 1 is stochastic k-means: every row moves its centre at once. Steps are then taken in
+        runs of 1,024 rows; after each run `history_`, `max_no_improvement`, `tol`, `max_time` and
+        reassignment look (with ``learning_rate="count"`` and the Euclidean metric).
+    learning_rate : {"count", "sqrt"}
+        How far a centre goes to the mean of its rows in the batch: alpha = b_j / (v_j + b_j) makes it the
+        mean of all rows it has ever had (Sculley 2010, scikit-learn), alpha = sqrt(b_j / b) forgets old
+        rows and often ends better (Schwartzman 2023). b_j is the weight of the centre's rows in the
+        batch, b that of the batch, v_j that of the centre's rows in batches before.
+    max_iter : int
+        Passes over the rows at most; 0 keeps the first centres.
+    max_no_improvement : int, None or False
+        Stop after this many steps in which the smoothed inertia of the batches did not fall; None and False
+        never do.
+    reassignment_ratio : float
+        Centres that have seen less than this share of the rows of the centre that has seen the most start
+        anew from random rows of the batch, in proportion to their weights; looked at every 10 k rows,
+        and in each step while a centre has seen nothing. 0 turns it off.
+    tol : float
+        Stop when the squared movement of all centres in a step is at most this times the mean feature
+        variance (of the sample); 0 never does.
+    init_size : int, optional
+        Rows of the sample: three batches, at least 3 k, by default.
+    metric : {"euclidean", "cosine"}
+    random_state : int, RandomState, Generator or None
+    engine : Engine, dask.distributed.Client, "local", address, or None
+        Where the last pass runs, see `daskcluster.KMeans`. Steps run in this process.
+    callbacks : sequence of callables
+        Hear the events of `daskcluster.events`.
+    verbose : int
+    max_time : float, optional
+        Seconds, without the last pass and without validation; the step that exceeds them is the last.
+    validation : array-like of shape (m, d), Dataset or URL, optional
+        Rows whose mean squared distance to the centres goes into `history_`. Computing it takes no part in
+        the times there.
+    chain_length : int
+        Rows that ``"afk-mc2"`` proposes for each centre.
+    checkpoint : str or path, optional
+        As of `daskcluster.KMeans`; a commit takes 8 k (d + 1) bytes.
+    checkpoint_every : int
+        Passes between two commits.
+
+    Attributes
+    ----------
+    cluster_centers_, labels_, inertia_, seeding_, n_features_in_, feature_names_in_
+        As in `daskcluster.KMeans`; labels and inertia are those of all rows under the last centres
+        (after `partial_fit`: of the batch).
+    counts_ : ndarray of shape (k,), float64
+        Weight of the rows that each centre has seen, v_j.
+    n_steps_, n_iter_ : int
+        Steps, and passes begun.
+    stop_reason_ : str
+        max_iter, no_improvement, tolerance, max_time or callback.
+    history_ : list of dict
+        A record for the first steps, and then whenever there are a tenth more of them: see
+        `daskcluster.events.StepsEnded`.
+    passes_, bytes_read_, cluster_sizes_, cluster_weights_, cluster_costs_
+        As in `daskcluster.KMeans`.
+
+    Notes
+    -----
+    Cost: b k distances a step, ``max_iter`` passes at most and one for inertia and labels, and one for
+    the sample of the seeding where rows do not fit 256 MB. Memory: 12 k d bytes of centres,
+    16 bytes a row for the orders that rows are drawn in; of rows elsewhere up to 256 MB are held (less, if
+    the memory limit is small), and only these are in such orders.
+
+    Sampling: rows in memory, or of at most 256 MB, are drawn uniformly without replacement, each once a
+    pass. Of larger data, pools of at least 64 row groups (chunks, or the inner chunks of shards) from all
+    over the dataset are read ahead and shuffled; each serves several steps. Every row still comes once a
+    pass, but rows of a group come in the same pool: sorted rows do harm where a pool has hardly more groups
+    than there are clusters. A `Notice` says how many it has. Data that was shuffled on disk
+    (`daskcluster.shuffle`) has no such bias.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> X = np.repeat([[0.0, 0.0], [10.0, 10.0]], 500, axis=0)
+    >>> model = dc.MiniBatchKMeans(n_clusters=2, batch_size=100, random_state=0).fit(X)
+    >>> sorted(model.cluster_centers_.tolist()), model.inertia_
+    ([[0.0, 0.0], [10.0, 10.0]], 0.0)
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        init: Any = "auto",
+        n_init: int | str = "auto",
+        batch_size: int = 1024,
+        learning_rate: str = "count",
+        max_iter: int = 100,
+        max_no_improvement: int | bool | None = 10,
+        reassignment_ratio: float = 0.01,
+        tol: float = 0.0,
+        init_size: int | None = None,
+        metric: str = "euclidean",
+        random_state: Any = None,
+        engine: Any = None,
+        callbacks: Any = (),
+        verbose: int = 0,
+        max_time: float | None = None,
+        validation: Any = None,
+        chain_length: int = 10,
+        checkpoint: Any = None,
+        checkpoint_every: int = 10,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.init = init
+        self.n_init = n_init
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.max_iter = max_iter
+        self.max_no_improvement = max_no_improvement
+        self.reassignment_ratio = reassignment_ratio
+        self.tol = tol
+        self.init_size = init_size
+        self.metric = metric
+        self.random_state = random_state
+        self.engine = engine
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.max_time = max_time
+        self.validation = validation
+        self.chain_length = chain_length
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
+        """Find centres.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+            Not together with a dataset that has weights of its own.
+        resume : bool
+            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        CheckpointError
+            What is under `checkpoint` is of other data or parameters, or damaged.
+        InvalidParameterError, InvalidDataError
+            Which say what, the value, the rule and the remedy.
+        MemoryLimitError
+            The engine's memory does not suffice.
+        """
+        self.check_parameters()
+        fit = self._begin_fit(MiniBatchFit, X, sample_weight, resume=resume)
+        run, self._state = fit.run()
+        self._seed = fit.seed
+        n_rows = run.result.n_iter * fit.batch_size
+        self.n_steps_ = n_rows if fit.is_sequential else run.result.n_iter
+        self.counts_ = self._state.seen
+        self._learn(run, fit)
+        self.n_iter_ = -(-n_rows // fit.dataset.n_rows)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Make one step with the rows of `X` as the batch.
+
+        The first call chooses the first centres among its rows. Later ones, and calls after `fit`, go on
+        from where the centres are: centres, counts and random numbers are carried along.
+
+        Parameters
+        ----------
+        X : array-like of shape (b, d), or anything `fit` takes that fits in memory
+        y : ignored
+        sample_weight : array-like of shape (b,), optional
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InvalidParameterError
+            The first call has fewer rows than there are clusters.
+        """
+        self.check_parameters()
+        fresh = not hasattr(self, "cluster_centers_")
+        dataset = fit_dataset(self, X, sample_weight, reset=fresh)
+        chunk = whole(dataset)
+        batch = Batch(chunk.rows, np.arange(chunk.n_rows), chunk.weights)
+        refuse_bad_batch(batch, int, "")
+        if fresh:
+            self._begin(batch)
+        elif not hasattr(self, "_state"):
+            self._go_on()
+        unit = self._unit
+        with MiniBatchStepper(
+            self._state, self.learning_rate, unit, threads_of(choose_engine(self.engine, dataset))
+        ).threads() as stepper:
+            outcome = stepper.step(batch)
+        self.n_steps_ += 1
+        self._reassign(self.n_steps_, batch, self._state)
+        self._look_back(batch, outcome.shift)
+        return self
+
+    def _begin(self, batch: Batch) -> None:
+        """Choose the first centres among the rows of the first batch."""
+        seeding = Seeding(self, len(batch))
+        if len(batch) < self.n_clusters and seeding.method not in GIVEN:
+            raise InvalidParameterError(
+                f"n_samples={len(batch)} should be >= n_clusters={self.n_clusters} in the first call of "
+                "partial_fit, which chooses the first centres among its rows; gather at least "
+                f"{self.n_clusters} rows for it (later calls may have any number), or give centres as init."
+            )
+        self._seed = as_seed(self.random_state)
+        self._state = MovingCentres.start(seeding.choose(batch, self._seed, seeding.restarts))
+        self.seeding_ = seeding.method
+        self._n_init = seeding.restarts
+        self._remember_nothing()
+
+    def _go_on(self) -> None:
+        """Go on from a model that was loaded: its clusters' weights stand for what they have seen."""
+        self._seed = as_seed(self.random_state)
+        self._state = MovingCentres.start(self._centres)
+        self._state.seen[:] = self.cluster_weights_
+        self._remember_nothing()
+
+    def _remember_nothing(self) -> None:
+        self.n_steps_ = self.passes_ = self.bytes_read_ = self.n_rows_ = 0
+        self.history_ = []
+
+    def _reassign(self, step: int, batch: Batch, state: MovingCentres) -> None:
+        if not hasattr(self, "_reassignment"):
+            unit = self._unit
+            self._reassignment = Reassignment(self.reassignment_ratio, self._seed, unit)
+        self._reassignment(step, batch, state)
+
+    def _look_back(self, batch: Batch, shift: float) -> None:
+        """Learn labels and figures of the batch, under the centres after the step."""
+        state, k = self._state, self.n_clusters
+        ready = batch.ready(state.centres.dtype, unit=self._unit)
+        rows, centres = ready.rows[ready.listed], PreparedCentres(state.centres.copy())
+        labels, distances = np.empty(len(batch), np.int32), np.empty(len(batch))
+        centres.nearest(rows, labels)
+        centres.sqdist_to_assigned(rows, labels, distances)
+        weights = batch.listed_weights()
+        self._centres = centres.array
+        self.counts_ = state.seen.copy()
+        self.labels_ = labels
+        self.cluster_sizes_ = np.bincount(labels, minlength=k)
+        self.cluster_weights_ = np.bincount(labels, weights, minlength=k)
+        self.cluster_costs_ = np.bincount(labels, weights * distances, minlength=k)
+        self.inertia_ = float(self.cluster_costs_.sum())
+        self.n_rows_ += len(batch)
+        self.n_iter_ = self.n_steps_
+        self.stop_reason_ = str(StopReason.MAX_ITER)
+
+    # -- checks -----------------------------------------------------------------------------------
+
+    @property
+    def steps_by_single_rows(self) -> bool:
+        """Whether steps are those of stochastic k-means, which are taken in runs."""
+        return self.batch_size == 1 and self.learning_rate == "count" and not self._unit
+
+    def check_parameters(self) -> None:
+        """Refuse parameters that `fit` would refuse."""
+        owner = type(self).__name__
+        check_whole(owner, "n_clusters", self.n_clusters, 1)
+        check_whole(owner, "batch_size", self.batch_size, 1)
+        check_whole(owner, "max_iter", self.max_iter, 0)
+        check_choice(owner, "learning_rate", self.learning_rate, LEARNING_RATES)
+        check_choice(owner, "metric", self.metric, METRICS)
+        check_number(owner, "tol", self.tol)
+        check_whole(owner, "chain_length", self.chain_length, 1)
+        check_whole(owner, "checkpoint_every", self.checkpoint_every, 1)
+        check_number(owner, "reassignment_ratio", self.reassignment_ratio)
+        if self.max_no_improvement is not None and self.max_no_improvement is not False:
+            check_whole(owner, "max_no_improvement", self.max_no_improvement, 0)
+        if self.init_size is not None:
+            check_whole(owner, "init_size", self.init_size, 1)
+        if self.n_init != "auto":
+            check_whole(owner, "n_init", self.n_init, 1)
+        if self.max_time is not None:
+            check_number(owner, "max_time", self.max_time, positive=True)

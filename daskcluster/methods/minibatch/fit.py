@@ -1,0 +1,281 @@
+"""One call of ``MiniBatchKMeans.fit``: seeds from a sample, runs the loop in this process, judges."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskcluster.chunk import compute_dtype
+from daskcluster.engine.engine import Engine, Traffic
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.stopping import is_final
+from daskcluster.events import Callback, Notice, SeedingEnded, StopReason, publish
+from daskcluster.methods.kmeans.base import KMeansRun, judge
+from daskcluster.methods.kmeans.initial import GIVEN, method_for, warn_of_one_start
+from daskcluster.methods.minibatch.algorithm import (
+    Improvement,
+    MiniBatchStopping,
+    Stepper,
+    minibatch,
+    refuse_bad_batch,
+)
+from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches
+from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
+from daskcluster.methods.minibatch.chunkwise.single_rows import RUN_ROWS, SingleRowStepper
+from daskcluster.methods.minibatch.journal import Journal
+from daskcluster.methods.minibatch.projection import batches_footprint
+from daskcluster.methods.minibatch.reassign import Reassignment
+from daskcluster.methods.minibatch.sample import batch_room, centres_of_sample, placed, threads_of
+from daskcluster.methods.minibatch.state import MiniBatchState
+from daskcluster.models.result import FitResult
+from daskcluster.randomness import Key
+from daskcluster.typing import Dataset
+
+if TYPE_CHECKING:
+    from daskcluster.methods.minibatch.estimator import MiniBatchKMeans
+
+_RANDOM_INITS = 3
+
+
+@dataclass
+class Seeding:
+    """Chooses first centres among the rows of a sample.
+
+    Parameters
+    ----------
+    estimator : MiniBatchKMeans
+    n_rows : int
+        Of the dataset.
+    """
+
+    estimator: MiniBatchKMeans
+    n_rows: int
+
+    @property
+    def method(self) -> str:
+        return method_for(self.estimator.init, in_memory=True)
+
+    @property
+    def restarts(self) -> int:
+        """How many starts are made, of which one is chosen."""
+        n_init = self.estimator.n_init
+        if n_init == "auto":
+            return _RANDOM_INITS if self.method in ("random", "callable") else 1
+        warn_of_one_start(self.estimator, self.method, stacklevel=5)
+        return 1 if self.method in GIVEN else int(n_init)
+
+    @property
+    def sample_rows(self) -> int:
+        """How many rows the seeding looks at: three batches, at least 3 k, unless `init_size` says so."""
+        estimator = self.estimator
+        size, k = estimator.init_size, estimator.n_clusters
+        if size is None:
+            size = 3 * estimator.batch_size
+            return min(max(size, 3 * k), self.n_rows)
+        if size < k:
+            warnings.warn(
+                f"init_size={size} should be larger than n_clusters={k}. Setting it to "
+                "min(3*n_clusters, n_samples)",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+            size = 3 * k
+        return min(int(size), self.n_rows)
+
+    def choose(self, sample: Batch, seed: int, restarts: int) -> np.ndarray:
+        """Return centres (k, d) in the compute dtype: of all starts, the best on the sample."""
+        return centres_of_sample(sample, self.estimator, seed, restarts)
+
+
+class MiniBatchFit(Fit):
+    """One call of fit."""
+
+    estimator: MiniBatchKMeans
+
+    def __init__(
+        self,
+        estimator: MiniBatchKMeans,
+        source: Any,
+        dataset: Dataset,
+        engine: Engine,
+        callbacks: tuple[Callback, ...],
+        *,
+        labelled: bool,
+        resume: bool = False,
+    ) -> None:
+        self.room_bytes = batch_room(engine, dataset, callbacks, ROOM_BYTES)
+        super().__init__(
+            estimator, source, dataset, engine, callbacks, labelled=labelled, resume=resume
+        )
+        # A batch of one row is too little to look at anything: rows step in runs.
+        self.is_sequential = estimator.steps_by_single_rows
+        size = RUN_ROWS if self.is_sequential else estimator.batch_size
+        self.batch_size = min(size, dataset.n_rows)
+        self.seeding = Seeding(estimator, dataset.n_rows)
+        self.method = self.seeding.method
+        self.restarts = self.seeding.restarts
+        self.sample_rows = self.seeding.sample_rows
+
+    @property
+    def patience(self) -> int | None:
+        """Steps without improvement after which to stop."""
+        given = self.estimator.max_no_improvement
+        return None if given is None or given is False else int(given)
+
+    @property
+    def n_steps(self) -> int:
+        """Steps at most: as many as `max_iter` passes hold."""
+        passes = self.estimator.max_iter
+        return max(1, passes * self.dataset.n_rows // self.batch_size) if passes else 0
+
+    def circumstances(self) -> Mapping[str, Any]:
+        """Return what batches depend on, where rows are read ahead."""
+        return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
+
+    def run(self) -> tuple[KMeansRun, MovingCentres]:
+        """Return the run, whose ``n_iter`` counts steps, and the centres with what they have seen."""
+        estimator, dataset = self.estimator, self.dataset
+        self.started("mini-batch", self.n_steps)
+        footprint = batches_footprint(dataset, estimator.n_clusters, self.room_bytes)
+        with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
+            result, state = self._loop()
+            rows = ScaledPlacement(placement, unit=self.unit)
+            labels = self.kept_labels(placement) if self.labelled else None
+            run = judge(rows, result, labels, labelled=self.labelled)
+            self.passes += placement.traffic.passes
+            self.bytes_read += placement.traffic.bytes_read
+        self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
+        return run, state
+
+    def _loop(self) -> tuple[FitResult, MovingCentres]:
+        shape = self.n_clusters, self.dataset.n_features
+        begun = self.begun(MiniBatchState, MiniBatchState.shapes(*shape))
+        ended = None if begun is None else self._ended(begun)
+        if ended is not None:
+            return ended
+        with ExitStack() as stack:
+            batches = stack.enter_context(self._batches(0 if begun is None else begun.step))
+            if batches.notice:
+                publish(self.callbacks, Notice(batches.notice))
+            validate = self.validator(stack)
+            if begun is None:
+                begun = self._start(batches)
+                self._keep(begun, batches)
+            result, state = self._steps(batches, begun, validate)
+        self.bytes_read += batches.bytes_read
+        self.passes += batches.passes - (-result.n_iter * self.batch_size // self.dataset.n_rows)
+        return result, state
+
+    def _batches(self, skipped: int) -> Batches:
+        return Batches(
+            self.dataset,
+            self.batch_size,
+            self.seed,
+            room_bytes=self.room_bytes,
+            least_rows=self.sample_rows,
+            skipped=skipped,
+        )
+
+    def _steps(
+        self, batches: Batches, begun: MiniBatchState, validate: Any
+    ) -> tuple[FitResult, MovingCentres]:
+        """Make all steps that follow, and return what they leave."""
+        state = begun.centres(compute_dtype(self.dataset.dtype))
+        journal = Journal(state, self.dataset.n_rows, self.callbacks, validate, begun.journal)
+        left, before = self.time_left(), begun.journal
+        if left is not None and before is not None:
+            left += before.seconds
+
+        def keep(step: int, reason: StopReason | None) -> None:
+            def now() -> MiniBatchState:
+                return replace(
+                    begun,
+                    step=step,
+                    exact=state.exact,
+                    seen=state.seen,
+                    journal=journal.state(batches.bytes_read),
+                    reason=reason,
+                )
+
+            ended = self._passes_of(step) > self._passes_of(step - 1)
+            self.keep(now, _taken(batches), now=reason is not None, counts=ended)
+
+        result = minibatch(
+            batches,
+            self._stepper(state),
+            stopping=MiniBatchStopping(
+                self.n_steps, begun.threshold, left, self._first_pass(batches) // self.batch_size
+            ),
+            reassignment=begun.reassignment,
+            improvement=begun.improvement,
+            journal=journal,
+            step=begun.step,
+            keep=None if self.checkpoints.commits is None else keep,
+        )
+        return result, state
+
+    def _stepper(self, state: MovingCentres) -> Stepper:
+        if self.is_sequential:
+            return SingleRowStepper(state)
+        threads = threads_of(self.engine)
+        return MiniBatchStepper(state, self.estimator.learning_rate, self.unit, threads)
+
+    def _first_pass(self, batches: Batches) -> int:
+        """Return the rows after which batches have met all rows: those from pools only after a pass."""
+        return self.dataset.n_rows if batches.is_pooled else 0
+
+    def _passes_of(self, step: int) -> int:
+        return step * self.batch_size // self.dataset.n_rows
+
+    def _start(self, batches: Batches) -> MiniBatchState:
+        """Choose the first centres."""
+        estimator, began = self.estimator, time.perf_counter()
+        size = self.sample_rows
+        needed = self.method not in GIVEN or estimator.tol > 0
+        sample = batches.sample(size if needed else 1, Key(self.seed, "sample"), uniform=needed)
+        refuse_bad_batch(sample, batches.row_of, " of those seen so far")
+        centres = self.seeding.choose(sample, self.seed, self.restarts)
+        threshold = 0.0
+        if estimator.tol > 0:
+            with placed(sample.rows[sample.listed], None, unit=self.unit) as few:
+                threshold = estimator.tol * few.known().mean_variance
+        seconds = time.perf_counter() - began
+        publish(self.callbacks, SeedingEnded(self.method, batches.passes, seconds))
+        first = MovingCentres.start(centres)
+        return MiniBatchState(
+            0,
+            first.exact,
+            first.seen,
+            threshold,
+            Reassignment(
+                estimator.reassignment_ratio, self.seed, self.unit, self._first_pass(batches)
+            ),
+            Improvement.over(self.batch_size, self.dataset.n_rows, self.patience),
+        )
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def _keep(self, begun: MiniBatchState, batches: Batches) -> None:
+        self.keep(lambda: begun, _taken(batches), now=True)
+
+    def _ended(self, begun: MiniBatchState) -> tuple[FitResult, MovingCentres] | None:
+        """Return what a loop left that has ended before, if that was its end."""
+        step, reason = begun.step, begun.reason
+        if reason is None or not is_final(reason, step, self.n_steps, self.time_left()):
+            return None
+        state = begun.centres(compute_dtype(self.dataset.dtype))
+        records = [] if begun.journal is None else list(begun.journal.records)
+        self.passes += -(-step * self.batch_size // self.dataset.n_rows)
+        return FitResult(state.centres, step, reason, records), state
+
+
+def _taken(batches: Batches) -> Traffic:
+    """Return what batches have taken, but for the passes of steps, which follow from their number."""
+    return Traffic(batches.passes, batches.bytes_read)

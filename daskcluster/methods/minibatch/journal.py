@@ -1,0 +1,250 @@
+"""The history of a mini-batch fit: a record for few of its many steps, and its clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from daskcluster.events import (
+    Callback,
+    PassEnded,
+    PassProgress,
+    PassStarted,
+    StepsEnded,
+    StopFit,
+    publish,
+)
+from daskcluster.methods.minibatch.chunkwise.batch import MovingCentres, StepOutcome
+
+_GROWTH = 1.1
+_PROGRESS_SECONDS = 0.1
+_PASS = "mini-batches"
+
+
+@dataclass(frozen=True)
+class JournalState:
+    """A journal between two steps.
+
+    Attributes
+    ----------
+    records : sequence of dict
+    seconds : float
+        As of `Journal`.
+    n_rows, n_reassigned : int
+        Rows that were seen so far, and centres that were reassigned since the last record but a forced one.
+    next_step : float
+        From which on there is to be a record.
+    recorded_seconds, recorded_rows, recorded_bytes : float and int
+        At that record.
+    bytes_read : int
+    forced : bool
+        The last record is there only because the loop has ended.
+    """
+
+    records: Sequence[dict[str, Any]]
+    seconds: float
+    n_rows: int
+    n_reassigned: int
+    next_step: float
+    recorded_seconds: float
+    recorded_rows: int
+    recorded_bytes: int
+    bytes_read: int
+    forced: bool
+
+
+class Journal:
+    """Keeps records, tells callbacks of steps and passes, and stops the clock for validation.
+
+    The first steps and the last one have a record each, others when there are a tenth more of them:
+    a hundred records tell of 100,000 steps.
+
+    Parameters
+    ----------
+    state : MovingCentres
+    n_rows : int
+        Of the dataset.
+    callbacks : sequence of callables
+        Hear a `StepsEnded` for each record, and the passes.
+    validate : callable (centres) -> float, optional
+        Called for each record; its time does not count.
+    begun : JournalState, optional
+        Of steps made before.
+
+    Attributes
+    ----------
+    records : list of dict
+    """
+
+    def __init__(
+        self,
+        state: MovingCentres,
+        n_rows: int,
+        callbacks: Sequence[Callback] = (),
+        validate: Callable[[np.ndarray], float] | None = None,
+        begun: JournalState | None = None,
+    ) -> None:
+        self.records: list[dict[str, Any]] = []
+        self._state = state
+        self._n_rows = n_rows
+        self._callbacks = callbacks
+        self._validate = validate
+        self._seen = self._reassigned = 0
+        self._next = 1.0
+        self._recorded = (0.0, 0, 0)
+        self._forced = False
+        self._seconds_before, self._bytes_before = 0.0, 0
+        self._passes = _PassEvents(n_rows, callbacks)
+        if begun is not None:
+            self._go_on(begun)
+
+    def _go_on(self, begun: JournalState) -> None:
+        # A record that was forced would not be there, had the loop not ended.
+        self.records = list(begun.records[:-1] if begun.forced else begun.records)
+        self._seen, self._reassigned, self._next = begun.n_rows, begun.n_reassigned, begun.next_step
+        self._recorded = begun.recorded_seconds, begun.recorded_rows, begun.recorded_bytes
+        self._seconds_before, self._bytes_before = begun.seconds, begun.bytes_read
+        self._passes.go_on(begun.n_rows, begun.bytes_read)
+
+    def __enter__(self) -> Self:
+        self._began, self._paused = time.perf_counter(), 0.0
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self._passes.end()
+
+    @property
+    def seconds(self) -> float:
+        """Time since the loop began, without validation and without interruptions."""
+        return self._seconds_before + time.perf_counter() - self._began - self._paused
+
+    def add(self, n_rows: int, n_reassigned: int) -> None:
+        """Take in one step."""
+        self._seen += n_rows
+        self._reassigned += n_reassigned
+        if self._callbacks:
+            self._passes.add(n_rows)
+
+    def due(self, step: int) -> bool:
+        """Return True if `step` should have a record."""
+        return step >= self._next
+
+    def tell(
+        self, step: int, outcome: StepOutcome, smoothed: float | None, bytes_read: int
+    ) -> bool:
+        """Make a record, which is forced if none is due; return True if a callback asks to stop."""
+        seconds, bytes_read = self.seconds, self._bytes_before + bytes_read
+        event = StepsEnded(
+            **self._since(step, seconds, bytes_read),
+            inertia=outcome.cost,
+            shift=outcome.shift,
+            n_empty=int((self._state.seen <= 0.0).sum()),
+            n_rows=self._seen,
+            smoothed_inertia=smoothed,
+            n_reassigned=self._reassigned,
+            validation=self._validated(),
+        )
+        self._forced = not self.due(step)
+        if not self._forced:
+            self._reassigned = 0
+            self._recorded = (seconds, self._seen, bytes_read)
+            self._next = max(step + 1, step * _GROWTH)
+        self._passes.bytes_read = bytes_read
+        self.records.append(vars(event).copy())
+        try:
+            publish(self._callbacks, event)
+        except StopFit:
+            return True
+        return False
+
+    def state(self, bytes_read: int) -> JournalState:
+        """Return what another journal can go on from; `bytes_read` as for `tell`."""
+        return JournalState(
+            self.records,
+            self.seconds,
+            self._seen,
+            self._reassigned,
+            self._next,
+            *self._recorded,
+            self._bytes_before + bytes_read,
+            self._forced,
+        )
+
+    def _since(self, step: int, seconds: float, bytes_read: int) -> dict[str, Any]:
+        began, seen, read = self._recorded
+        n_touched = self._seen - seen
+        return {
+            "iteration": step,
+            "seconds": seconds - began,
+            "bytes_read": bytes_read - read,
+            "n_touched": n_touched,
+            "n_distances": n_touched * len(self._state.seen),
+            "batch_size": self._seen // step,
+        }
+
+    def _validated(self) -> float | None:
+        if self._validate is None:
+            return None
+        began = time.perf_counter()
+        found = self._validate(self._state.centres)
+        self._paused += time.perf_counter() - began
+        return found
+
+
+class _PassEvents:
+    """Tells callbacks of passes, whose bounds batches do not keep."""
+
+    def __init__(self, n_rows: int, callbacks: Sequence[Callback]) -> None:
+        self._n_rows = n_rows
+        self._callbacks = callbacks
+        self._open = False
+        self._done = self._told = 0
+        self._began = self._spoke = 0.0
+        self._ended_bytes = self.bytes_read = 0
+
+    def go_on(self, n_rows: int, n_bytes: int) -> None:
+        """Begin within the pass in which so many rows were seen, and bytes read."""
+        self._done = n_rows % self._n_rows
+        self._ended_bytes = self.bytes_read = n_bytes
+
+    def add(self, n_rows: int) -> None:
+        if not self._open:
+            self._begin()
+        self._done += n_rows
+        now = time.perf_counter()
+        if now - self._spoke > _PROGRESS_SECONDS:
+            done = min(self._done, self._n_rows)
+            publish(self._callbacks, PassProgress(done - self._told))
+            self._told, self._spoke = done, now
+        if self._done >= self._n_rows:
+            self.end()
+            if self._done:  # the batch holds rows of the next pass
+                self._begin()
+
+    def _begin(self) -> None:
+        publish(self._callbacks, PassStarted(_PASS, self._n_rows))
+        self._open, self._told = True, 0
+        self._began = self._spoke = time.perf_counter()
+
+    def end(self) -> None:
+        if not self._open:
+            return
+        done = min(self._done, self._n_rows)
+        if done > self._told:
+            publish(self._callbacks, PassProgress(done - self._told))
+        seconds = time.perf_counter() - self._began
+        publish(self._callbacks, PassEnded(_PASS, seconds, self.bytes_read - self._ended_bytes))
+        self._ended_bytes = self.bytes_read
+        self._done -= min(self._done, self._n_rows)
+        self._open = False

@@ -1,0 +1,1 @@
+"""Compiled loops of mini-batch steps."""

@@ -1,0 +1,235 @@
+"""One mini-batch step: label the rows of a batch where they lie, then move centre after centre.
+
+A batch is a list of rows of an array, which are never copied: they are packed for the tile straight
+from where they lie, and visited again, cluster by cluster in the batch's order, while they are still in
+the cache. Labels do not depend on how a batch is cut, and a centre's sum is added up by one thread in
+a fixed order: any number of threads gives the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from daskcluster.kernels.arrays import read_only, weights_or_none
+from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.panels import PORTABLE, Panels, Tile
+from daskcluster.kernels.register_tile import score_tile_ahead
+from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
+from daskcluster.kernels.row_ops import fetch_row, squared_distance
+from daskcluster.kernels.tile import nearest
+from daskcluster.methods.kmeans.kernels.bounds import list_lines
+
+COUNT, SQRT = 0, 1
+"""Learning rates: alpha = b_j / (v_j + b_j), the running mean, and alpha = sqrt(b_j / b)."""
+
+_FUSED_BYTES = 4 << 20
+"""Panels up to this size meet a block of rows one after the other; larger ones are met in groups."""
+
+
+@cache
+def _listed_search(tile: Tile, lanes: int) -> Any:
+    return _build_search(tile.height, tile.vectors, tile.width, lanes, STAMP)
+
+
+def _build_search(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:
+    block, line = vectors * width, 4 * lanes
+
+    def search(rows, listed, panels, offset, labels):  # type: ignore[no-untyped-def]
+        # OUT: labels (b,).
+        _ = stamp
+        n, d = rows.shape
+        b = listed.shape[0]
+        flat, panel = rows.reshape(n * d), panels.reshape(panels.size)
+        packed, best = aligned(d * block, offset), aligned(block, offset)
+        index, taken = aligned(block, labels), np.empty(block, np.int64)
+        places = np.empty(panels.shape[0] * d, np.int64)
+        fetched = 0
+        for start in range(0, b, block):
+            for r in range(block):
+                taken[r] = listed[min(start + r, b - 1)]
+            if d < lanes:
+                pack_listed_few(rows, taken, 0, offset, packed, block)
+            else:
+                pack_listed(flat, taken, 0, d, offset, packed, 0, vectors, width)
+            fetched = list_lines(
+                listed, max(start + block, fetched), start + 3 * block, d, line, places
+            )
+            best[:] = -np.inf
+            index[:] = 0
+            for p in range(panels.shape[0]):
+                at, number = p * (d + 1) * height, np.int32(p * height)
+                score_tile_ahead(
+                    packed, 0, panel, at, d, number, best, index, 0,
+                    height, vectors, width, 1, flat, places, p * d,
+                )  # fmt: skip
+            for r in range(min(block, b - start)):
+                labels[start + r] = index[r]
+
+    return kernel(search)
+
+
+@kernel
+def learning_rate(weight, batch_weight, rule, seen):  # type: ignore[no-untyped-def]
+    """Return alpha of a cluster with so much weight in the batch; IN/OUT: seen (1,)."""
+    before = seen[0]
+    seen[0] += weight
+    if rule == COUNT:
+        return weight / (before + weight)
+    return math.sqrt(min(1.0, weight / batch_weight))
+
+
+@kernel
+def scale_to_one(centre):  # type: ignore[no-untyped-def]
+    """Scale a centre to length one, unless it is the origin."""
+    length = 0.0
+    for t in range(centre.shape[0]):
+        length += centre[t] * centre[t]
+    if length > 0.0:
+        length = 1.0 / math.sqrt(length)
+        for t in range(centre.shape[0]):
+            centre[t] *= length
+
+
+def _build_blend(stamp: int) -> Any:
+    def blend(total, weight, batch_weight, rule, unit, exact, centre, seen, before):  # type: ignore[no-untyped-def]
+        """Move one centre towards the mean of its rows; return the squared length of the way.
+
+        IN/OUT: exact (d,) float64, centre (d,) in the rows' dtype, seen (1,): weight of all rows so far.
+        OUT: before (d,), the centre as it was.
+        """
+        _ = stamp
+        d, alpha = exact.shape[0], learning_rate(weight, batch_weight, rule, seen)
+        keep = 1.0 - alpha
+        for t in range(d):
+            exact[t] = keep * exact[t] + alpha * (total[t] / weight)
+        if unit:
+            scale_to_one(exact)
+        for t in range(d):
+            before[t], centre[t] = centre[t], exact[t]
+        return squared_distance(centre, 0, before, 0, d)
+
+    return kernel(blend)
+
+
+blend = _build_blend(STAMP)
+
+
+def _build_move(stamp: int) -> Any:
+    def move(  # type: ignore[no-untyped-def]
+        rows, listed, weights, order, starts, batch_weight, rule, unit, first, last,
+        exact, centres, seen, costs, shifts,
+    ):  # fmt: skip
+        # IN/OUT: exact, centres (k, d), seen (k,). OUT: costs, shifts (k,), of clusters first to last.
+        _ = stamp
+        n, d = rows.shape
+        x, c = rows.reshape(n * d), centres.reshape(centres.size)
+        total, before = np.empty(d), np.empty(d, centres.dtype)
+        for j in range(first, last):
+            costs[j], shifts[j] = 0.0, 0.0
+            if starts[j] == starts[j + 1]:
+                continue
+            total[:] = 0.0
+            weight, cost = 0.0, 0.0
+            for s in range(starts[j], starts[j + 1]):
+                fetch_row(x, listed[order[min(s + 2, order.shape[0] - 1)]] * d, d)
+                i = listed[order[s]]
+                w = weights[i] if weights.size else 1.0
+                row = rows[i]
+                for t in range(d):
+                    total[t] += w * row[t]
+                weight += w
+                cost += w * squared_distance(x, i * d, c, j * d, d)
+            costs[j] = cost
+            if weight > 0.0:
+                shifts[j] = blend(
+                    total, weight, batch_weight, rule, unit,
+                    exact[j], centres[j], seen[j : j + 1], before,
+                )  # fmt: skip
+
+    return kernel(move)
+
+
+_move = _build_move(STAMP)
+
+
+def nearest_listed(
+    rows: np.ndarray, listed: np.ndarray, panels: Panels, labels: np.ndarray
+) -> None:
+    """Label listed rows with their nearest centres, where they lie.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d), C-contiguous, dtype of the panels
+    listed : ndarray of shape (b,), int64
+        In ``[0, n)``: not checked.
+    panels : Panels
+    labels : ndarray of shape (b,), int32
+        OUT. What `daskcluster.kernels.tile.nearest` gives for ``rows[listed]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster.kernels.tile import pack
+    >>> labels, rows = np.empty(2, np.int32), np.array([[0.1], [2.9], [5.0]])
+    >>> nearest_listed(rows, np.array([2, 0]), pack(np.array([[0.0], [3.0]])), labels)
+    >>> labels
+    array([1, 0], dtype=int32)
+    """
+    if panels.tile == PORTABLE or panels.data.nbytes > _FUSED_BYTES:
+        nearest(rows[listed], panels, labels)
+        return
+    search = _listed_search(panels.tile, lanes_of(panels.dtype))
+    search(read_only(rows), listed, panels.data, panels.offset, labels)
+
+
+def move_centres(
+    rows: np.ndarray,
+    listed: np.ndarray,
+    weights: np.ndarray | None,
+    grouped: tuple[np.ndarray, np.ndarray],
+    batch_weight: float,
+    rule: int,
+    clusters: tuple[int, int],
+    state: tuple[np.ndarray, np.ndarray, np.ndarray],
+    costs: np.ndarray,
+    shifts: np.ndarray,
+    *,
+    unit: bool = False,
+) -> None:
+    """Move some centres towards the means of their rows in a batch.
+
+    c_j becomes (1 - alpha) c_j + alpha m_j, with m_j the weighted mean of its b_j (weighted) rows. A
+    cluster without weight in the batch stays where it is.
+
+    Parameters
+    ----------
+    rows, listed
+        As in `nearest_listed`.
+    weights : ndarray of shape (n,), float64, or None
+        Of the rows, listed or not.
+    grouped : (order, starts)
+        Of `group_by_label`.
+    batch_weight : float
+        b, of the whole batch.
+    rule : int
+        `COUNT` or `SQRT`.
+    clusters : (first, last)
+        Which centres; threads take disjoint ranges.
+    state : (exact, centres, seen)
+        IN/OUT. Centres (k, d) in float64, and rounded to the rows' dtype; v_j, the weight that each
+        cluster has seen so far, float64 (k,).
+    costs : ndarray of shape (k,), float64
+        OUT. Weighted sum of squared distances of each cluster's rows to its centre before it moves.
+    shifts : ndarray of shape (k,), float64
+        OUT. Squared length of each centre's way.
+    unit : bool
+        Scale centres to length one (cosine metric).
+    """
+    _move(
+        read_only(rows), listed, weights_or_none(weights), *grouped, batch_weight, rule, unit,
+        *clusters, *state, costs, shifts,
+    )  # fmt: skip

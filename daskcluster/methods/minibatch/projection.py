@@ -1,0 +1,39 @@
+"""What `MiniBatchKMeans.fit` will take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from daskcluster.engine.memory import Footprint
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.plan import Plan, centres_bytes
+from daskcluster.methods.kmeans.footprint import fit_footprint
+from daskcluster.methods.kmeans.initial import GIVEN, method_for
+from daskcluster.methods.kmeans.projection import pass_flop
+from daskcluster.methods.minibatch.batches import ROOM_BYTES, fits, held_bytes
+from daskcluster.typing import Dataset
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return what a fit with `parameters` takes on `dataset`: starts are tried on a sample alone."""
+    n_clusters = int(parameters["n_clusters"])
+    check_enough_rows(dataset, n_clusters)
+    method = method_for(parameters["init"], in_memory=True)
+    # A uniform sample of rows that do not fit is a pass.
+    return Plan(
+        seeding=method,
+        passes_seeding=int(not fits(dataset) and method not in GIVEN),
+        restarts=1,
+        passes_at_most=int(parameters["max_iter"]) + 1,
+        footprint=batches_footprint(dataset, n_clusters),
+        flop=pass_flop(dataset, n_clusters),
+        commit_bytes=centres_bytes(dataset, n_clusters, wide=True) + 8 * n_clusters,
+    )
+
+
+def batches_footprint(dataset: Dataset, n_clusters: int, room_bytes: int = ROOM_BYTES) -> Footprint:
+    """Return what k-means by mini-batches needs, steps in one process and passes before and after them."""
+    found = fit_footprint(dataset, n_clusters, "sample")
+    return replace(found, ahead_bytes=held_bytes(dataset, room_bytes))

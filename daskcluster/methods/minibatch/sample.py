@@ -1,0 +1,97 @@
+"""Fits whose steps are made in this process: first centres from a sample, threads, room for rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+
+from daskcluster.data.open import open_dataset
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.local import LocalEngine, default_threads
+from daskcluster.engine.memory import BASELINE_BYTES
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.scoring import score_rows
+from daskcluster.events import Callback, Notice, publish
+from daskcluster.host import format_bytes, host_memory
+from daskcluster.methods.kmeans.initial import GIVEN, initial_centres, method_for
+from daskcluster.methods.minibatch.batches import order_bytes
+from daskcluster.methods.minibatch.chunkwise.batch import Batch
+from daskcluster.randomness import Key
+from daskcluster.typing import Dataset
+
+_LEAST_ROOM = 16 << 20
+
+
+class SeedingParameters(Protocol):
+    """What says how first centres are chosen: an estimator, or what a task is given of it."""
+
+    @property
+    def init(self) -> Any: ...
+    @property
+    def n_clusters(self) -> int: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def chain_length(self) -> int: ...
+
+
+def centres_of_sample(
+    sample: Batch, parameters: SeedingParameters, seed: int, restarts: int = 1
+) -> np.ndarray:
+    """Return first centres (k, d) in the compute dtype: of all restarts, the best on the sample."""
+    rows = sample.rows[sample.listed]
+    given = method_for(parameters.init, in_memory=True) in GIVEN
+    weights = None if given or sample.weights is None else sample.listed_weights()
+    with placed(rows, weights, unit=parameters.metric == "cosine") as few:
+        best: tuple[float, np.ndarray] | None = None
+        for number in range(restarts):
+            centres = initial_centres(
+                parameters.init,
+                few,
+                parameters.n_clusters,
+                Key(seed, "start", number).derived_seed(),
+                source=rows if isinstance(rows, np.ndarray) else few.placement.dataset,
+                chain_length=parameters.chain_length,
+            )
+            cost = 0.0 if restarts == 1 else score_rows(few, centres).inertia
+            if best is None or cost < best[0]:
+                best = cost, centres
+    assert best is not None
+    return best[1]
+
+
+@contextmanager
+def placed(rows: Any, weights: Any, *, unit: bool) -> Iterator[ScaledPlacement]:
+    """Yield some rows placed on the threads of this process."""
+    with LocalEngine().place(open_dataset(rows, weights=weights)) as placement:
+        yield ScaledPlacement(placement, unit=unit)
+
+
+def threads_of(engine: Engine) -> int:
+    """Return the threads of this process that a step may take; a cluster leaves it all of them."""
+    return engine.n_threads if isinstance(engine, LocalEngine) else default_threads()
+
+
+def batch_room(engine: Engine, dataset: Dataset, callbacks: Sequence[Callback], most: int) -> int:
+    """Return how much memory rows that are read ahead may take in this process, at most `most` bytes.
+
+    The same everywhere, for the draw depends on it, unless the memory limit leaves less: for the rows, and
+    for the orders that they are drawn in.
+    """
+    limit = engine.memory_limit if isinstance(engine, LocalEngine) else host_memory()
+    size = dataset.bytes_of((0, dataset.n_rows)) / max(1, dataset.n_rows)
+    values = size / (size + order_bytes(dataset)) if size else 1.0
+    room = min(most, max(int((limit - BASELINE_BYTES) * values), _LEAST_ROOM))
+    if room < most and not dataset.in_memory:
+        publish(
+            callbacks,
+            Notice(
+                f"memory_limit={format_bytes(limit)} leaves {format_bytes(room)} for rows read "
+                f"ahead instead of {format_bytes(most)}: batches, and so the result of a seed, "
+                "are others than with a higher limit."
+            ),
+        )
+    return room

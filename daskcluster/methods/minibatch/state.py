@@ -1,0 +1,54 @@
+"""What a mini-batch fit commits: all that its loop carries from one step to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskcluster.events import StopReason
+from daskcluster.methods.minibatch.algorithm import Improvement
+from daskcluster.methods.minibatch.chunkwise.batch import MovingCentres
+from daskcluster.methods.minibatch.journal import JournalState
+from daskcluster.methods.minibatch.reassign import Reassignment
+from daskcluster.models.state import Shapes
+
+
+@dataclass(frozen=True)
+class MiniBatchState:
+    """Where a fit is, between two steps. Batches and draws follow from the seed and the step's number.
+
+    Attributes
+    ----------
+    step : int
+        Steps made.
+    exact : ndarray of shape (k, d), float64
+    seen : ndarray of shape (k,), float64
+        As of `daskcluster.methods.minibatch.chunkwise.batch.MovingCentres`.
+    threshold : float
+        Movement that `tol` allows; it comes from the sample of the seeding.
+    reassignment : Reassignment
+    improvement : Improvement
+    journal : JournalState or None
+        None before the first step.
+    reason : StopReason or None
+        Why the last step was the last one, if it was.
+    """
+
+    step: int
+    exact: np.ndarray
+    seen: np.ndarray
+    threshold: float
+    reassignment: Reassignment
+    improvement: Improvement
+    journal: JournalState | None = None
+    reason: StopReason | None = None
+
+    @staticmethod
+    def shapes(n_clusters: int, n_features: int) -> Shapes:
+        """Return the shapes of the arrays."""
+        return {"exact": (n_clusters, n_features), "seen": (n_clusters,)}
+
+    def centres(self, dtype: np.dtype) -> MovingCentres:
+        """Return the centres, rounded to the dtype that rows are computed in."""
+        return MovingCentres(self.exact.copy(), self.exact.astype(dtype), self.seen.copy())

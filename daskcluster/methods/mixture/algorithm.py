@@ -1,0 +1,303 @@
+"""Variational EM for Gaussian mixtures with truncated posteriors (var-GMM-S), in one pass an iteration.
+
+Forster and Luecke, "Can clustering scale sublinearly with its clusters?" (AISTATS 2018); Hirschberger,
+Forster and Luecke (arXiv 1810.00803), whose numbers of equations are used here. Each row n keeps the set
+K(n) of the C' clusters that are nearest among those it has looked at, each cluster c the G clusters G_c
+that were nearest on average to the rows that c is nearest to (eq. 31).
+
+What differs from the paper: with ``rule="tile"`` a row looks at its set K(n) and at the neighbours'
+neighbours of its nearest cluster, which are as many candidates as the neighbours of all members of K(n),
+but the same for all rows of that cluster. K(n) is part of either search space, so the free energy never
+falls. Eq. 31 then takes, of rows that stayed with their cluster, what all of them have looked at, and, of
+rows that came from another one, the clusters that they keep (or all that they have looked at, where they
+keep fewer than a neighbourhood has).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from daskcluster.data.state_files import StateFiles
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.stopping import Stopping
+from daskcluster.events import Callback, EMStepEnded, StopReason
+from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
+from daskcluster.methods.mixture.chunkwise.statistics import MixtureStatistics
+from daskcluster.methods.mixture.m_step import as_kind, updated, variances_by_feature
+from daskcluster.methods.mixture.passes import Carried, ExactPasses, TruncatedPasses
+from daskcluster.methods.mixture.settings import EMSettings
+
+_LEAST_VARIANCE = 1e-30
+"""Of the mean variance of the features, if that is below one."""
+_LEAST_OF_SINGLE = 1e-36
+
+_SETTLED = (StopReason.CONVERGED, StopReason.TOLERANCE)
+
+
+@dataclass
+class MixtureResult:
+    """The mixture, and how the loop came to it.
+
+    Attributes
+    ----------
+    gaussians : Gaussians
+    free_energy : float
+        At these parameters; -inf without iterations.
+    weight : float
+        Total row weight: the free energy is a sum over rows.
+    masses : ndarray of shape (k,)
+        Posterior row weight of each cluster, at these parameters.
+    n_iter : int
+    stop_reason : StopReason
+    history : list of dict
+        One record an iteration: ``iteration, free_energy, inertia, variance, seconds, n_distances,
+        n_moved``; the inertia is weighted by posteriors, and the first record has the distances of the
+        passes before it, too.
+    """
+
+    gaussians: Gaussians
+    free_energy: float
+    weight: float
+    masses: np.ndarray
+    n_iter: int
+    stop_reason: StopReason
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class EMState:
+    """Where EM is between two iterations, or after its last one.
+
+    Attributes
+    ----------
+    gaussians : Gaussians
+        That the next iteration starts from. After an iteration that changed nothing to speak of, those
+        that it started from: it is the last one, and has judged these.
+    masses : ndarray of shape (k,)
+    history : sequence of dict
+        As of `MixtureResult`; there is at least one iteration.
+    reason : StopReason or None
+        Why the last iteration was the last one, if it was.
+    carried : Carried
+        Between the passes.
+    """
+
+    gaussians: Gaussians
+    masses: np.ndarray
+    history: Sequence[dict[str, Any]]
+    reason: StopReason | None
+    carried: Carried
+
+
+class Keeper(Protocol):
+    """Keeps states of EM, for a fit that goes on from one."""
+
+    def begin(self, *, is_last: bool) -> StateFiles | None:
+        """Return where the sets of all rows go in the iteration that begins, if its end is to be kept.
+
+        Parameters
+        ----------
+        is_last : bool
+            It is the last one that `max_iter` allows.
+        """
+        ...
+
+    def end(self, state: EMState) -> None:
+        """Take the state after the iteration."""
+        ...
+
+
+def variational_em(
+    rows: ScaledPlacement,
+    centres: np.ndarray,
+    settings: EMSettings,
+    *,
+    callbacks: Sequence[Callback] = (),
+    variances: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
+    begun: EMState | None = None,
+    keeper: Keeper | None = None,
+) -> MixtureResult:
+    """Learn a mixture from initial means.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    centres : ndarray of shape (k, d)
+        Not changed.
+    settings : EMSettings
+    callbacks : sequence of callables
+        Hear an `EMStepEnded` each iteration.
+    variances : ndarray of shape (), (k,) or (k, d), optional
+        First ones, of the shape that `settings.covariance_type` has; None: one for all, by eq. 8.
+    weights : ndarray of shape (k,), optional
+        First mixing weights, where they are learnt; None: all the same.
+    begun : EMState, optional
+        Go on from there, to the same bits; `rows` must know what its first pass learnt.
+    keeper : Keeper, optional
+
+    Notes
+    -----
+    Cost: ``warmup_steps`` + 1 passes before the first iteration, then one pass each, and one more if
+    the end is not that of `tol`. At most C' + G^2 + `n_random` distances a row and pass. State: 4 C'
+    bytes a row.
+    """
+    rows.known()
+    centres = np.ascontiguousarray(centres, dtype=rows.dtype)
+    passes: ExactPasses | TruncatedPasses = ExactPasses(rows, settings)
+    if settings.truncation < len(centres):
+        carried = None if begun is None else begun.carried
+        passes = TruncatedPasses(rows, len(centres), settings, carried)
+    run = _Run(rows, settings, passes)
+    try:
+        state = begun or run.first(centres, variances, weights)
+        return run.result(run.loop(state, callbacks, keeper))
+    finally:
+        run.passes.close()
+
+
+class _Run:
+    """The loop of one fit."""
+
+    def __init__(
+        self, rows: ScaledPlacement, settings: EMSettings, passes: ExactPasses | TruncatedPasses
+    ) -> None:
+        self.settings, self.passes = settings, passes
+        survey = rows.known()
+        self.weight = survey.weight.value or float(survey.n_rows)
+        # A feature that varies by no more than the rounding of its numbers is constant.
+        resolution = float(np.finfo(rows.dtype).eps) * survey.max_abs.astype(np.float64)
+        self._constant = resolution * resolution
+        self._least = _least_variance(survey.mean_variance, rows.dtype)
+        self._floor = max(settings.floor, self._least)
+
+    def first(
+        self, centres: np.ndarray, variances: np.ndarray | None, weights: np.ndarray | None
+    ) -> EMState:
+        """Return the state before the first iteration; makes the passes that the variance needs."""
+        kind, gaussians = self.settings.covariance_type, Gaussians(centres, np.asarray(1.0))
+        if variances is not None:
+            gaussians = Gaussians(centres, np.asarray(np.maximum(variances, self._least)))
+            gaussians = as_kind(gaussians, kind, weights)
+            self.passes.search(gaussians)
+        else:
+            cost = self.passes.first_cost(gaussians) / (gaussians.d * self.weight)
+            gaussians = Gaussians(centres, np.asarray(max(cost, self._floor)))
+            if weights is not None:
+                gaussians = as_kind(gaussians, kind, weights)
+        masses = np.full(gaussians.k, self.weight / gaussians.k)
+        return EMState(gaussians, masses, [], None, self.passes.carried())
+
+    def loop(self, state: EMState, callbacks: Sequence[Callback], keeper: Keeper | None) -> EMState:
+        """Return the state after the last iteration."""
+        settings = self.settings
+        stopping = Stopping(settings.max_iter, settings.max_time, callbacks)
+        if state.reason is None and settings.max_iter <= len(state.history):
+            state = replace(state, reason=StopReason.MAX_ITER)
+        while state.reason is None:
+            is_last = len(state.history) + 1 >= settings.max_iter
+            save_to = None if keeper is None else keeper.begin(is_last=is_last)
+            state = self._iteration(state, stopping, save_to)
+            if keeper is not None:
+                keeper.end(state)
+        return state
+
+    def _iteration(self, state: EMState, stopping: Stopping, save_to: StateFiles | None) -> EMState:
+        began, iteration, weight = time.perf_counter(), len(state.history) + 1, self.weight
+        old, tol = state.gaussians, self.settings.tol
+        found = self.passes.step(old, save_to)
+        free_energy = found.bound.value + weight * old.log_constant
+        gaussians = self._learnt(found, old, iteration)
+        seconds = time.perf_counter() - began
+        record = _record(iteration, free_energy, gaussians, found, seconds)
+        stopping.tell(_event(record))
+        judged = tol > 0.0 and iteration >= self.settings.first_judged
+        change = abs(free_energy - _free_energy(state)) if judged else np.inf
+        reason = stopping.reason(
+            iteration,
+            moved=change > 0.0,
+            shift=change,
+            threshold=tol * old.d * weight,
+        )
+        kept = old if reason in _SETTLED else gaussians
+        history = [*state.history, record]
+        return EMState(kept, found.masses, history, reason, self.passes.carried())
+
+    def result(self, state: EMState) -> MixtureResult:
+        """Return what was learnt; makes the pass that judges it, if no iteration has."""
+        assert state.reason is not None
+        gaussians = as_kind(state.gaussians, self.settings.covariance_type)
+        free_energy, masses = _free_energy(state), state.masses
+        if state.history and state.reason not in _SETTLED:
+            found = self.passes.step(gaussians)
+            free_energy = found.bound.value + self.weight * gaussians.log_constant
+            masses = found.masses
+        return MixtureResult(
+            gaussians,
+            free_energy,
+            self.weight,
+            masses,
+            len(state.history),
+            state.reason,
+            list(state.history),
+        )
+
+    def _learnt(self, found: MixtureStatistics, gaussians: Gaussians, iteration: int) -> Gaussians:
+        kind, last_shared = self.settings.covariance_type, self.settings.shared_steps
+        if kind == "isotropic" or iteration <= last_shared:
+            learnt = updated(found, gaussians, kind="isotropic", floor=self._floor)
+            return as_kind(learnt, kind) if iteration == last_shared else learnt
+        floor = self._floors(found, gaussians) if kind == "diag" else self._floor
+        return updated(found, gaussians, kind=kind, floor=floor)
+
+    def _floors(self, found: MixtureStatistics, gaussians: Gaussians) -> np.ndarray:
+        """Return the least variance of each feature, (d,)."""
+        share = self.settings.floor_share
+        if share == 0.0:
+            return np.full(gaussians.d, self._floor)
+        whole = variances_by_feature(found, gaussians)
+        floors = np.where(whole > self._constant, share * whole, self._floor)
+        return np.maximum(floors, self._least)
+
+
+def _least_variance(mean: float, dtype: np.dtype[Any]) -> float:
+    least = _LEAST_VARIANCE * (min(mean, 1.0) if mean > 0.0 else 1.0)
+    return max(least, _LEAST_OF_SINGLE) if dtype == np.float32 else least
+
+
+def _free_energy(state: EMState) -> float:
+    return float(state.history[-1]["free_energy"]) if state.history else -np.inf
+
+
+def _record(
+    iteration: int,
+    free_energy: float,
+    gaussians: Gaussians,
+    found: MixtureStatistics,
+    seconds: float,
+) -> dict[str, Any]:
+    return {
+        "iteration": iteration,
+        "free_energy": free_energy,
+        "inertia": float(found.seconds.sum()),
+        "variance": float(np.mean(gaussians.variances)),
+        "seconds": seconds,
+        "n_distances": found.n_distances,
+        "n_moved": found.n_moved,
+    }
+
+
+def _event(record: dict[str, Any]) -> EMStepEnded:
+    return EMStepEnded(
+        iteration=record["iteration"],
+        inertia=record["inertia"],
+        shift=0.0,
+        seconds=record["seconds"],
+        n_distances=record["n_distances"],
+        free_energy=record["free_energy"],
+    )

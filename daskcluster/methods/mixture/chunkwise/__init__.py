@@ -1,0 +1,1 @@
+"""Truncated E-steps of a chunk, and what they bring back."""

@@ -1,0 +1,171 @@
+"""What a fitted mixture says of rows: labels, posteriors, log-densities, all by full search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.assign import RowParams
+from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.exact_sum import Scale, grid_shift
+from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.chunkwise.statistics import ExactScalar
+from daskcluster.chunkwise.survey import refuse_bad
+from daskcluster.kernels.accumulate import sum_on_grid
+from daskcluster.kernels.arrays import NO_WEIGHTS, read_only
+from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
+from daskcluster.methods.mixture.chunkwise.statistics import MixtureGrids
+from daskcluster.methods.mixture.kernels.all import all_kernel
+from daskcluster.methods.mixture.kernels.sums import MomentGrids, Moments
+
+POSTERIOR = np.dtype([("components", np.int32), ("probabilities", np.float64)])
+STORED_POSTERIOR = np.dtype([("components", np.int32), ("probabilities", np.float32)])
+"""As they are written: float32 has more digits than distances of float32 rows give a posterior."""
+_NONE, _NO_SECONDS = np.empty(0), np.empty((2, 0))
+
+
+@dataclass(frozen=True)
+class MixtureRowParams(RowParams):
+    """A mixture for per-row results; `centres` are its means, `most` the posteriors of a row.
+
+    Attributes
+    ----------
+    gaussians : Gaussians
+    """
+
+    gaussians: Gaussians | None = None
+
+    @classmethod
+    def of(cls, gaussians: Gaussians, most: int = 1) -> MixtureRowParams:
+        return cls(gaussians.means, most=most, gaussians=gaussians)
+
+
+_Prepared = tuple[Any, PreparedCentres]
+
+
+def label_by_density(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+    """Return the cluster with the largest posterior of every row, int32 (n,)."""
+    params, centres = prepared
+    gaussians: Gaussians = params.gaussians
+    labels = np.empty(chunk.n_rows, np.int32)
+    for block in chunk.cache_blocks(least=gaussians.means.dtype):
+        refuse_bad(block)
+        out = labels[block.start - chunk.start : block.stop - chunk.start]
+        if gaussians.shared:
+            centres.nearest(block.rows, out)
+        else:
+            out[:] = _visit(block.rows, gaussians, 1, every=False)[0][:, 0]
+    return labels
+
+
+def posterior_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+    """Return the `most` clusters with the largest posteriors of every row, (n, most) of `POSTERIOR`.
+
+    Largest first; the posteriors of a row add up to one.
+    """
+    params, _ = prepared
+    found = np.empty((chunk.n_rows, params.most), POSTERIOR)
+    for block in chunk.cache_blocks(least=params.gaussians.means.dtype):
+        refuse_bad(block)
+        index, posteriors, _ = _visit(block.rows, params.gaussians, params.most, every=False)
+        out = found[block.start - chunk.start : block.stop - chunk.start]
+        out["components"], out["probabilities"] = index, posteriors
+    return found
+
+
+def stored_posteriors(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+    """Return `posterior_rows` as they are written, (n, most) of `STORED_POSTERIOR`."""
+    return posterior_rows(chunk, prepared).astype(STORED_POSTERIOR)
+
+
+def density_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+    """Return the log-density of every row under the whole mixture, float64 (n,)."""
+    params, _ = prepared
+    found = np.empty(chunk.n_rows)
+    for block in chunk.cache_blocks(least=params.gaussians.means.dtype):
+        refuse_bad(block)
+        bounds = _visit(block.rows, params.gaussians, 1, every=True)[2]
+        out = found[block.start - chunk.start : block.stop - chunk.start]
+        out[:] = bounds + params.gaussians.log_constant
+    return found
+
+
+def _visit(
+    rows: np.ndarray, gaussians: Gaussians, most: int, *, every: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    n = len(rows)
+    index, bounds = np.empty((n, most), np.int32), np.empty(n)
+    posteriors = np.empty((n, 0 if every else most))
+    grids, moments = MomentGrids(_NONE, _NONE, _NONE), Moments(_NONE, _NONE, _NO_SECONDS, _NONE)
+    visit = all_kernel(gaussians.means.dtype, scaled=gaussians.by_feature)
+    visit(
+        read_only(rows),
+        read_only(NO_WEIGHTS),
+        gaussians.costs,
+        gaussians.sharpness,
+        0.0,
+        every,
+        grids,
+        moments,
+        index,
+        posteriors,
+        bounds,
+    )
+    return index, posteriors, bounds
+
+
+# -- the log-likelihood of a dataset --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LikelihoodParams:
+    """A mixture, and the scale of the rows."""
+
+    gaussians: Gaussians
+    scale: Scale
+
+
+@dataclass
+class Likelihood:
+    """Weighted sum of log-densities, less the constant that all rows have in common; and the weight."""
+
+    bounds: ExactScalar
+    weight: ExactScalar
+
+    def combine(self, other: Likelihood) -> Likelihood:
+        self.bounds.combine(other.bounds)
+        self.weight.combine(other.weight)
+        return self
+
+
+class _Ready:
+    def __init__(self, params: LikelihoodParams) -> None:
+        self.gaussians = params.gaussians
+        self.bounds = MixtureGrids.of(params.scale, params.gaussians, rooted=False).bounds
+        shift = float(grid_shift(params.scale.max_weight, params.scale.n_rows))
+        self.weights = shift, shift * 2.0**-50
+
+
+def _zero(prepared: _Ready) -> Likelihood:
+    return Likelihood(ExactScalar(), ExactScalar())
+
+
+def _likelihood_chunk(chunk: Chunk, prepared: _Ready, into: Likelihood) -> None:
+    for block in chunk.cache_blocks(least=prepared.gaussians.means.dtype):
+        bounds = _visit(block.rows, prepared.gaussians, 1, every=True)[2]
+        weights = np.ones(block.n_rows) if block.weights is None else block.weights
+        into.weight.add(*sum_on_grid(weights, *prepared.weights))
+        into.bounds.add(*sum_on_grid(bounds * weights, *prepared.bounds))
+
+
+LIKELIHOOD = Reduction(
+    name="log-likelihood",
+    prepare=_Ready,
+    zero=_zero,
+    chunk=_likelihood_chunk,
+    combine=Likelihood.combine,
+)
+"""`LikelihoodParams` -> `Likelihood`, under the whole mixture."""

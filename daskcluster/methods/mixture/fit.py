@@ -1,0 +1,306 @@
+"""One call of ``VariationalGaussianMixture.fit``: coreset, seeding, EM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskcluster.data.state_files import StateFiles
+from daskcluster.data.stores import Location
+from daskcluster.engine.engine import Engine, Placement, Traffic
+from daskcluster.engine.local import home_engine
+from daskcluster.engine.memory import Footprint
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.checkpoints import Commits
+from daskcluster.estimators.frame import Framed
+from daskcluster.estimators.stopping import is_final
+from daskcluster.events import (
+    Callback,
+    Event,
+    PassEnded,
+    PassProgress,
+    PassStarted,
+    StopReason,
+    publish,
+)
+from daskcluster.methods.coreset.estimator import LightweightCoreset
+from daskcluster.methods.kmeans.footprint import seeding_bytes
+from daskcluster.methods.kmeans.initial import method_for, restarts_for, warn_of_one_start
+from daskcluster.methods.kmeans.seeded_fit import SeededFit
+from daskcluster.methods.mixture.algorithm import EMState, MixtureResult, variational_em
+from daskcluster.methods.mixture.settings import SHARED_STEPS, EMSettings
+from daskcluster.methods.mixture.start import start_of
+from daskcluster.methods.mixture.state import (
+    Attached,
+    KeptEM,
+    KeptMixture,
+    MixtureState,
+    mixture_shapes,
+)
+from daskcluster.models.document import Document
+from daskcluster.models.state import Shapes
+from daskcluster.randomness import Key
+from daskcluster.typing import Dataset
+
+if TYPE_CHECKING:
+    from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
+
+_PASSES = (PassStarted, PassProgress, PassEnded)
+_FIXED = (StopReason.CONVERGED, StopReason.TOLERANCE)
+_FLOOR = 1e-6
+"""Least variance, in variances of the feature, or in their mean where features share one."""
+
+
+@dataclass
+class MixtureRun:
+    """What a fit learnt, and what it took; passes and bytes are those over the rows."""
+
+    result: MixtureResult
+    seeding: str
+    passes: int
+    bytes_read: int
+    coreset: LightweightCoreset | None
+
+
+class MixtureFit(SeededFit):
+    """One call of fit.
+
+    Attributes
+    ----------
+    state : MixtureState
+        Where it is.
+    """
+
+    estimator: VariationalGaussianMixture
+
+    def __init__(
+        self,
+        estimator: VariationalGaussianMixture,
+        source: Any,
+        dataset: Dataset,
+        engine: Engine,
+        callbacks: tuple[Callback, ...],
+        *,
+        resume: bool = False,
+    ) -> None:
+        k = estimator.n_components
+        super().__init__(estimator, source, dataset, engine, callbacks, n_clusters=k, resume=resume)
+        self.init = getattr(estimator.init, "means_", estimator.init)  # of another mixture
+        self.start = start_of(estimator, dataset.n_features)
+        self.state = self.begun(MixtureState, self._shapes) or MixtureState()
+
+    def run(self) -> MixtureRun:
+        estimator, dataset, coreset = self.estimator, self.dataset, None
+        self.started("var-gmm" if estimator.coreset_size is None else "vc-gmm")
+        engine, callbacks = self.engine, self.callbacks
+        if estimator.coreset_size is not None:
+            coreset = self._coreset(estimator.coreset_size)
+            dataset, callbacks = coreset.coreset_, (_Quiet(callbacks),)
+            engine = home_engine(engine)
+        self.method = method_for(self.init, in_memory=dataset.in_memory)
+        self.restarts = restarts_for(self.method, estimator.n_init, in_memory=True)
+        warn_of_one_start(estimator, self.method, stacklevel=4)
+        footprint = mixture_footprint(
+            dataset,
+            estimator.n_components,
+            estimator.truncation,
+            estimator.covariance_type,
+            self.method,
+            estimator.chain_length,
+        )
+        with engine.place(dataset, footprint=footprint, callbacks=callbacks) as placement:
+            result = self._learn(placement)
+            self.passes += placement.traffic.passes
+            self.bytes_read += placement.traffic.bytes_read
+        if coreset is not None:
+            self.passes, self.bytes_read = coreset.passes_, coreset.bytes_read_
+        inertia = result.history[-1]["inertia"] if result.history else 0.0
+        self.ended(result.stop_reason, inertia, result.n_iter)
+        return MixtureRun(result, self.method, self.passes, self.bytes_read, coreset)
+
+    def _coreset(self, size: int) -> LightweightCoreset:
+        """Return the coreset that is learnt from; its own commits stand in a folder beside ours."""
+        place = None
+        commits = self.checkpoints.commits
+        if commits is not None:
+            if self.state.attached.coreset is None:
+                name = commits.folder.new_attachment("coreset")
+                self.state = replace(self.state, attached=Attached(name))
+                self.keep(lambda: self.state, Traffic(), now=True)
+            place = commits.folder.attachment(str(self.state.attached.coreset))
+        drawn = LightweightCoreset(
+            size,
+            random_state=self.seed,
+            engine=self.engine,
+            callbacks=self.callbacks,
+            checkpoint=place,
+        )
+        return drawn.draw(self.dataset, resume=self.goes_on)
+
+    def _learn(self, placement: Placement) -> MixtureResult:
+        """Return the restart with the highest free energy, the first of equal ones."""
+        rows = ScaledPlacement(placement)
+        self.recall(rows)
+        best = None if self.state.best is None else self.state.best.result()
+        while True:
+            result, number = self._restart(rows), self.state.restart + 1
+            if best is None or result.free_energy > best.free_energy:
+                best = result
+            stopped = result.stop_reason == StopReason.CALLBACK or self.time_left() == 0.0
+            if stopped or number >= self.restarts:
+                return best
+            attached = Attached(self.state.attached.coreset)
+            self.state = MixtureState(attached, restart=number, best=KeptMixture.of(best))
+            self.keep(lambda: self.state, placement.traffic, rows, now=True)
+
+    def _restart(self, rows: ScaledPlacement) -> MixtureResult:
+        """Make one restart, or the rest of the one that was begun."""
+        centres, commits = self._centres(rows), self.checkpoints.commits
+        return variational_em(
+            rows,
+            centres,
+            self._settings(rows),
+            callbacks=self.callbacks,
+            variances=self.start.variances,
+            weights=self.start.weights,
+            begun=self._begun_em(),
+            keeper=None if commits is None else _Keeper(self, rows, commits),
+        )
+
+    def _centres(self, rows: ScaledPlacement) -> np.ndarray:
+        """Return the first means, chosen now or before; or the means that EM has come to."""
+        if self.state.em is not None:
+            return self.state.em.means
+        if self.state.centres is None:
+            centres = self.seeded(rows, Key(self.seed, "mixture seeding", *self._number))
+            self.state = replace(self.state, centres=np.ascontiguousarray(centres, rows.dtype))
+            self.keep(lambda: self.state, rows.placement.traffic, rows, now=True)
+        assert self.state.centres is not None
+        return self.state.centres
+
+    @property
+    def _number(self) -> tuple[int, ...]:
+        """What tells the draws of a restart from those of the first one, which a single start has, too."""
+        return (self.state.restart,) if self.state.restart else ()
+
+    def _settings(self, rows: ScaledPlacement) -> EMSettings:
+        estimator = self.estimator
+        floor, share = estimator.reg_covar, 0.0
+        if floor == "auto":
+            variance, share = rows.known().mean_variance, _FLOOR
+            floor = _FLOOR * (variance if variance > 0.0 else 1.0)
+        return EMSettings(
+            covariance_type=estimator.covariance_type,
+            truncation=self.width,
+            n_neighbors=estimator.n_neighbors,
+            n_random=estimator.n_random,
+            warmup_steps=estimator.warmup_steps,
+            rule=estimator.search,
+            floor=float(floor),
+            floor_share=share,
+            tol=estimator.tol,
+            max_iter=estimator.max_iter,
+            seed=Key(self.seed, "mixture restart", *self._number).derived_seed()
+            if self._number
+            else self.seed,
+            max_time=self.time_left(),
+            shared_steps=0 if self.start.is_given else SHARED_STEPS,
+        )
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    @property
+    def width(self) -> int:
+        """Clusters in the set of a row."""
+        return min(self.estimator.truncation, self.n_clusters)
+
+    @property
+    def has_sets(self) -> bool:
+        """Rows have sets; exact EM looks at all clusters."""
+        return self.width < self.n_clusters
+
+    def sets_at(self, place: Location) -> StateFiles:
+        """Return the sets of rows that stand, or will, in a folder beside the commits."""
+        return StateFiles(place, self.width, kept=True)
+
+    @property
+    def _shapes(self) -> Shapes:
+        k, kind = self.n_clusters, self.estimator.covariance_type
+        g = min(self.estimator.n_neighbors, k)
+        return mixture_shapes(k, self.dataset.n_features, g, kind)
+
+    def check_attached(self, found: Document, place: Callable[[str], Location]) -> None:
+        """Refuse a commit whose sets of rows are damaged: reads them all."""
+        framed = Framed(found, place("").url)
+        sets = framed.state(MixtureState, self._shapes).attached.sets
+        survey = framed.frame(self.dataset.n_features).survey
+        if sets is not None and survey is not None:
+            self.sets_at(place(sets)).check(survey.n_rows)
+
+    def _begun_em(self) -> EMState | None:
+        """Return the state of EM that the fit goes on from, if EM had begun."""
+        kept, sets, commits = self.state.em, self.state.attached.sets, self.checkpoints.commits
+        if kept is None or commits is None:
+            return None
+        files = None if sets is None else self.sets_at(commits.folder.attachment(sets))
+        state = kept.state(files)
+        ended, n_iter = state.reason, len(state.history)
+        stays = ended is None or is_final(ended, n_iter, self.estimator.max_iter, self.time_left())
+        return state if stays else replace(state, reason=None)
+
+
+class _Keeper:
+    """Commits states of EM; the tasks write the sets of their rows in the pass before."""
+
+    def __init__(self, fit: MixtureFit, rows: ScaledPlacement, commits: Commits) -> None:
+        self._fit, self._rows, self._commits = fit, rows, commits
+        self._is_due, self._sets = False, ""
+
+    def begin(self, *, is_last: bool) -> StateFiles | None:
+        self._is_due, self._sets = is_last or self._commits.is_due(), ""
+        if not (self._is_due and self._fit.has_sets):
+            return None
+        self._sets = self._commits.folder.new_attachment("sets")
+        return self._fit.sets_at(self._commits.folder.attachment(self._sets))
+
+    def end(self, state: EMState) -> None:
+        fit, traffic = self._fit, self._rows.placement.traffic
+        # A fixed point needs no sets: nobody goes on from it.
+        due = self._is_due or state.reason in _FIXED
+
+        def kept() -> MixtureState:
+            attached = replace(fit.state.attached, sets=self._sets or None)
+            return replace(fit.state, attached=attached, centres=None, em=KeptEM.of(state))
+
+        fit.keep(kept, traffic, self._rows, due=due)
+
+
+class _Quiet:
+    """Keeps passes over the coreset to itself: those that are counted are over the rows."""
+
+    def __init__(self, callbacks: tuple[Callback, ...]) -> None:
+        self._callbacks = callbacks
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, _PASSES):
+            publish(self._callbacks, event)
+
+
+def mixture_footprint(
+    dataset: Dataset,
+    n_components: int,
+    truncation: int,
+    covariance_type: str,
+    method: str,
+    chain_length: int,
+) -> Footprint:
+    """Return what a fit needs per thread, per row and per process, seeded by `method`."""
+    d, k = dataset.n_features, n_components
+    grids = 2 if dataset.weights is not None or dataset.dtype.itemsize == 8 else 1
+    seconds = 2 * d if covariance_type == "diag" else 2
+    statistics = 8 * k * (d * grids + seconds + 2 + 25)
+    row_bytes = max(8, 4 * min(truncation, k))
+    return Footprint(2 * statistics, row_bytes, seeding_bytes(dataset, k, method, chain_length))

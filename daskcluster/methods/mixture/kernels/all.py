@@ -1,0 +1,101 @@
+"""Rows against all clusters: exact EM, and what a fitted mixture says of rows.
+
+Nothing is truncated here: each block of rows meets every cluster, so the cost is n k d.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_block, pack_few
+from daskcluster.methods.mixture.kernels.keep import keep_least
+from daskcluster.methods.mixture.kernels.posteriors import weigh
+from daskcluster.methods.mixture.kernels.sums import add_block, add_scratch
+from daskcluster.methods.mixture.kernels.tile import BLOCK, listed_distances, listed_tile_for
+
+
+@cache
+def all_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
+    """Build the visit of rows by all clusters.
+
+    ``visit(rows, weights, costs, sharpness, least, every, grids, moments, index, posteriors, bounds)``.
+    With `every` the posteriors are those of all clusters: `bounds` (n,) are exact, and, unless
+    `moments` has no totals, rows are added to the sums. Else they are those of the ``index.shape[1]`` best.
+    OUT: index (n, q) int32 and posteriors (n, q), which may be (n, 0), of the q best; bounds.
+    """
+    return _build(*listed_tile_for(dtype), lanes_of(dtype), int(scaled), STAMP)
+
+
+def _build(height: int, vectors: int, width: int, lanes: int, scaled: int, stamp: int) -> Any:  # noqa: C901
+    # One long loop: an intrinsic takes the tile's shape as literals, which no helper could pass on.
+    block = BLOCK
+
+    def visit(  # type: ignore[no-untyped-def]  # noqa: C901
+        rows, weights, costs, sharpness, least, every, grids, moments, index, posteriors, bounds,
+    ):  # fmt: skip
+        _ = stamp
+        n, d = rows.shape
+        k, q = costs.add.shape[0], index.shape[1]
+        means, inverse, scale, add = costs.means, costs.inverse, costs.scale, costs.add
+        x, whole = rows.reshape(n * d), -(-k // height) * height
+        listed = np.minimum(np.arange(whole), k - 1).astype(np.int32)
+        packed, near = aligned(d * block, rows), aligned(whole * block, rows)
+        number, taken = np.empty(k * block, np.int32), np.empty(block, np.int64)
+        best, held = aligned(q * block, rows), np.zeros(q * block, np.int32)
+        n_terms = k if every else q
+        posterior, bound = np.empty(n_terms * block), np.empty(block)
+        zero, infinity = np.zeros(d, rows.dtype), near.dtype.type(np.inf)
+        learns, scratch = every and moments.totals.shape[0] > 0, add_scratch(block, k)
+        for c in range(k):
+            number[c * block : (c + 1) * block] = c
+        for start in range(0, n, block):
+            first, here = first_row(start, block, n), min(block, n - start)
+            if d < lanes or n < block:
+                pack_few(rows, first, zero, packed, block)
+            else:
+                pack_block(x, first, d, zero, packed, 0, vectors, width)
+            listed_distances(
+                packed, means, inverse, listed, 0, k, d, near, height, vectors, width, scaled
+            )
+            best[:] = infinity
+            held[:] = 0
+            for j in range(k):
+                if scale[j] != 1.0 or add[j] != 0.0:
+                    for r in range(block):
+                        near[j * block + r] = near[j * block + r] * scale[j] + add[j]
+            keep_least(near, number, 0, k, best, held, q, vectors, width)
+            if every:
+                weigh(best, near, k, sharpness, least, posterior, bound, vectors, width)
+            else:
+                weigh(best, best, q, sharpness, least, posterior, bound, vectors, width)
+            skip = start - first if n >= block else 0
+            if learns:
+                for r in range(here):
+                    taken[r] = start + r
+                if skip:  # rows of the last block that were seen before do not count again
+                    _drop_first(near, posterior, k, skip, block)
+                add_block(
+                    x, d, taken, here, weights, number, near, posterior, costs, grids, moments,
+                    scratch,
+                )  # fmt: skip
+            for r in range(here):
+                bounds[start + r] = bound[skip + r]
+                for a in range(q):
+                    index[start + r, a] = held[a * block + skip + r]
+                for a in range(posteriors.shape[1]):
+                    posteriors[start + r, a] = posterior[a * block + skip + r]
+
+    return kernel(visit)
+
+
+@kernel
+def _drop_first(near, posterior, k, skip, block):  # type: ignore[no-untyped-def]
+    """Move the lanes from `skip` on to the front."""
+    for c in range(k):
+        for r in range(skip, block):
+            near[c * block + r - skip] = near[c * block + r]
+            posterior[c * block + r - skip] = posterior[c * block + r]

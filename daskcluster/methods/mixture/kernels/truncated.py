@@ -1,0 +1,288 @@
+"""Truncated EM on rows in memory: search, posteriors and sums in one visit.
+
+Rows are visited by the cluster that is nearest so far. All rows of one cluster share the candidates
+that stand in its list, and meet them as tiles; what else a row looks at (the rest of its own set K(n),
+clusters drawn at random) is computed one by one. The best q are kept by a network of comparisons with
+rows in the lanes, and the row goes to the sums of its clusters while it is still in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskcluster.kernels.by_label import group_by_label
+from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
+from daskcluster.kernels.row_ops import fetch_row
+from daskcluster.methods.mixture.kernels.add import add_rows
+from daskcluster.methods.mixture.kernels.apart import SLOT_BITS, pair_distances
+from daskcluster.methods.mixture.kernels.aside import list_all, list_own
+from daskcluster.methods.mixture.kernels.keep import keep_least
+from daskcluster.methods.mixture.kernels.lanes import add_keys
+from daskcluster.methods.mixture.kernels.pairs import SLOT, pair_key, slot_of, with_room
+from daskcluster.methods.mixture.kernels.posteriors import weigh
+from daskcluster.methods.mixture.kernels.sums import add_block, add_scratch
+from daskcluster.methods.mixture.kernels.tile import BLOCK, listed_distances, listed_tile_for
+
+
+class Told(NamedTuple):
+    """What the neighbourhoods are learnt from: sums of keys of pairs (nearest cluster, other).
+
+    `sums` (k, width) and `counts` (k,): of rows that stayed with their cluster, over its list. `shift`
+    (1,): M of the grid of keys. `rooted` (1,): keys are square roots of costs. `kept` (1,): rows that came
+    from another cluster tell of those they keep alone, not of all that they have looked at.
+    """
+
+    sums: np.ndarray
+    counts: np.ndarray
+    shift: np.ndarray
+    rooted: np.ndarray
+    kept: np.ndarray
+
+
+STEPS = 1.5 * 2.0**52
+"""M in steps of its grid."""
+
+
+@kernel
+def draw_sets(words, k, sets):  # type: ignore[no-untyped-def]
+    """Draw q distinct clusters of k for every row, uniformly; OUT: sets (n, q), from words (n, q)."""
+    n, q = sets.shape
+    for i in range(n):
+        for a in range(q):  # R. W. Floyd's sample
+            top = k - q + a
+            pick = np.int32(words[i, a] % np.uint64(top + 1))
+            for b in range(a):
+                if sets[i, b] == pick:
+                    pick = np.int32(top)
+                    break
+            sets[i, a] = pick
+
+
+@kernel
+def _steps(key, shift, unit, rooted):  # type: ignore[no-untyped-def]
+    """Return a key in whole steps of the grid."""
+    value = np.float64(math.sqrt(key)) if rooted else np.float64(key)
+    return np.int64(((value + shift) - shift) * unit)
+
+
+def _build_tell_pairs(block: int, stamp: int) -> Any:
+    def tell_pairs(  # type: ignore[no-untyped-def]
+        costs, number, counts, here, home, stays, shift, rooted, table, used, keys,
+    ):  # fmt: skip
+        """Tell of the first `counts` costs of those of the first `here` rows that did not stay.
+
+        Not of their own clusters. `keys` is scratch for as many pairs: their slots are asked for before
+        the first is needed. What `add_pair` does stands here once more: numba counts references at
+        every call of a function that has a loop.
+        """
+        _ = stamp
+        unit, n_pairs, n_used = STEPS / shift, 0, used[0]
+        mask, flat = np.uint64(table.shape[0] - 1), table.reshape(table.size).view(np.float64)
+        for r in range(here):
+            if stays[r] > 0.0:
+                continue
+            own = np.int64(home[r])
+            for j in range(counts[r]):
+                at = j * block + r
+                if number[at] != own:
+                    keys[0, n_pairs], keys[1, n_pairs] = pair_key(own, number[at]), at
+                    n_pairs += 1
+        for p in range(n_pairs):
+            fetch_row(flat, np.int64(slot_of(keys[0, p], mask)) * SLOT, 1)
+        for p in range(n_pairs):
+            key, value = keys[0, p], _steps(costs[keys[1, p]], shift, unit, rooted)
+            at = slot_of(key, mask)
+            while table[at, 0] != key:
+                if table[at, 0] < 0:
+                    table[at, 0] = key
+                    n_used += 1
+                    break
+                at = (at + np.uint64(1)) & mask
+            table[at, 1] += value
+            table[at, 2] += 1
+        used[0] = n_used
+
+    return kernel(tell_pairs)
+
+
+_tell_pairs = _build_tell_pairs(BLOCK, STAMP)
+
+
+@cache
+def step_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
+    """Build the E- and M-step; `scaled` for costs with inverse deviations by feature.
+
+    ``step(rows, weights, sets, costs, sharpness, least, space, told, pairs, grids, moments, bounds,
+    learn)`` gives the table of pairs, which may be a larger one than was given (there with `used`), the
+    number of distances, and that of rows with another nearest cluster than before. `bounds` (n,) are what
+    the rows add to the free energy, their weights in it, in the order of the visits. With ``learn = 0``
+    nothing goes to the sums, and `bounds` are the least costs instead: what the first variance is made of.
+    """
+    return _build_step(*listed_tile_for(dtype), lanes_of(dtype), int(scaled), STAMP)
+
+
+def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, stamp: int) -> Any:  # noqa: C901
+    # One long loop: an intrinsic takes the tile's shape as literals, which no helper could pass on.
+    block = BLOCK
+
+    def step(  # type: ignore[no-untyped-def]  # noqa: C901
+        rows, weights, sets, costs, sharpness, least, space, told, pairs, grids, moments, bounds, learn,
+    ):  # fmt: skip
+        # IN/OUT: sets (n, q), told, pairs, moments. OUT: bounds (n,).
+        _ = stamp
+        n, d = rows.shape
+        k, q = space.lists.shape[0], sets.shape[1]
+        x, lists = rows.reshape(n * d), space.lists.reshape(space.lists.size)
+        wide, flat_sets = space.lists.shape[1], sets.reshape(n * q)
+        most = wide + q * (1 + space.neighbours.shape[1]) + space.drawn.shape[1]
+        packed, near = aligned(d * block, rows), aligned((most + 1) * block, rows)
+        zero, infinity = np.zeros(d, rows.dtype), near.dtype.type(np.inf)
+        number, aside = np.empty((most + 1) * block, np.int32), np.empty(block, np.int64)
+        best, index = aligned(q * block, rows), np.empty(q * block, np.int32)
+        posterior, bound = np.empty(q * block), np.empty(block)
+        centres, inverse, scales, adds = costs.means, costs.inverse, costs.scale, costs.add
+        neighbours, drawn = space.neighbours, space.drawn
+        alone = neighbours.shape[1] + drawn.shape[1] == 0
+        plain = not (scales != 1.0).any() and not (adds != 0.0).any()
+        listed, sizes, tells = space.lists, space.sizes, told.counts.shape[0] > 0
+        stays, kept_sums = np.empty(block), np.zeros(wide * block)
+        told_sums, told_counts = told.sums, told.counts
+        mark, seen = np.zeros(k, np.int32), np.full(k, -1, np.int64)
+        taken, computed, n_moved = np.empty(block, np.int64), 0, np.int64(0)
+        pairs_aside = np.empty((most - wide) * block + 8, np.int64)
+        keys, scratch = np.empty((2, most * block), np.int64), add_scratch(block, q)
+        factors, shares, places = scratch
+        factors[:] = 1.0
+        shifts, both, firsts = grids.firsts, grids.totals, moments.firsts
+        low_firsts, totals = moments.low_firsts, moments.totals
+        weighted, two, tells_kept = weights.shape[0] > 0, low_firsts.shape[0] > 0, told.kept[0]
+        table, used = pairs
+        shift, rooted = told.shift[0], told.rooted[0]
+        order, starts = np.empty(sets.shape[0], np.int64), np.empty(k + 1, np.int64)
+        group_by_label(sets[:, 0], order, starts)
+        for g in range(k):
+            if starts[g] == starts[g + 1]:
+                continue
+            m = sizes[g]
+            for j in range(m):
+                mark[listed[g, j]] = g + 1
+                for r in range(block):
+                    number[j * block + r] = listed[g, j]
+            staying = 0
+            kept_sums[: m * block] = 0.0
+            for first in range(starts[g], starts[g + 1], block):
+                here = min(block, starts[g + 1] - first)
+                for r in range(block):
+                    taken[r] = order[first + min(r, here - 1)]
+                for r in range(first + here, min(first + here + block, n)):
+                    fetch_row(x, order[r] * d, d)
+                    fetch_row(flat_sets, order[r] * q, q)
+                for r in range(block):  # kept where all costs overflow
+                    at = taken[r] * q
+                    for rank in range(q):
+                        index[rank * block + r] = flat_sets[np.uint64(at + rank)]
+                if m:
+                    if d < lanes:
+                        pack_listed_few(rows, taken, 0, zero, packed, block)
+                    else:
+                        pack_listed(x, taken, 0, d, zero, packed, 0, vectors, width)
+                listed_distances(
+                    packed, centres, inverse, lists, g * wide, m, d, near,
+                    height, vectors, width, scaled,
+                )  # fmt: skip
+                if not plain:
+                    for j in range(m):
+                        scale, add = scales[listed[g, j]], adds[listed[g, j]]
+                        for r in range(block):
+                            near[j * block + r] = near[j * block + r] * scale + add
+                near[m * block :] = infinity
+                if alone:
+                    n_pairs = list_own(index, here, g, m, mark, number, aside, pairs_aside)
+                else:
+                    n_pairs = list_all(
+                        taken, here, g, m, sets, neighbours, drawn, mark, seen, number, aside,
+                        pairs_aside,
+                    )  # fmt: skip
+                for at in range(n_pairs, n_pairs + 4):  # the last four may go beyond the pairs
+                    pairs_aside[at] = (near.shape[0] - block) << SLOT_BITS
+                pair_distances(
+                    x, taken, d, centres, inverse, pairs_aside, n_pairs, near, block, scaled
+                )
+                if not plain:
+                    for at in range(n_pairs):
+                        slot = pairs_aside[at] >> SLOT_BITS
+                        c = number[slot]
+                        near[slot] = near[slot] * scales[c] + adds[c]
+                beside, computed = 0, computed + here * m + n_pairs
+                for r in range(here):
+                    beside = max(beside, aside[r])
+                best[:] = infinity
+                # A row's own first, then the nearest of the list: the others then seldom enter.
+                keep_least(near, number, m, beside, best, index, q, vectors, width)
+                keep_least(near, number, 0, m, best, index, q, vectors, width)
+                weigh(best, best, q, sharpness, least, posterior, bound, vectors, width)
+                if weighted:
+                    for r in range(here):
+                        factors[r] = weights[taken[r]]
+                if not learn:
+                    for r in range(block):
+                        bound[r] = best[r]
+                elif scaled:
+                    add_block(
+                        x, d, taken, here, weights, index, best, posterior, costs, grids, moments,
+                        scratch,
+                    )  # fmt: skip
+                else:
+                    # As `add_block` does, without a call that counts references.
+                    if two:
+                        add_rows(
+                            x, taken, here, d, factors, posterior, best, index, q, scales, adds, 1.0, plain,
+                            shifts, both, firsts, low_firsts, totals, shares, places, block, 1,
+                        )  # fmt: skip
+                    else:
+                        add_rows(
+                            x, taken, here, d, factors, posterior, best, index, q, scales, adds, 1.0, plain,
+                            shifts, both, firsts, low_firsts, totals, shares, places, block, 0,
+                        )  # fmt: skip
+                for r in range(here):
+                    bounds[np.uint64(first + r)] = bound[r] * factors[r]
+                    n_moved += np.int64(index[r] != g)
+                    at = taken[r] * q
+                    for rank in range(q):
+                        flat_sets[np.uint64(at + rank)] = index[rank * block + r]
+                if not tells:
+                    continue
+                left = here
+                for r in range(block):
+                    stays[r] = 1.0 if m and r < here and index[r] == g else 0.0
+                    left -= np.int64(stays[r])
+                add_keys(near, m, kept_sums, stays, shift, rooted, vectors, width)
+                staying += here - left
+                if left:
+                    table = with_room(table, used, left * most)
+                    if tells_kept:
+                        aside[:] = q
+                        _tell_pairs(
+                            best, index, aside, here, index, stays, shift, rooted, table, used, keys,
+                        )  # fmt: skip
+                    else:
+                        aside += m
+                        _tell_pairs(
+                            near, number, aside, here, index, stays, shift, rooted, table, used, keys,
+                        )  # fmt: skip
+            if tells:
+                told_counts[g] += staying
+                for j in range(m):
+                    one, other = 0.0, 0.0  # exact on their grid, so in any order
+                    for r in range(0, block, 2):
+                        one += kept_sums[j * block + r]
+                        other += kept_sums[j * block + r + 1]
+                    told_sums[g, j] += one + other
+        return table, computed, n_moved
+
+    return kernel(step)

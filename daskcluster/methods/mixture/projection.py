@@ -1,0 +1,90 @@
+"""What `VariationalGaussianMixture.fit` will take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.plan import Plan, Stage, centres_bytes
+from daskcluster.methods.coreset.fit import coreset_footprint
+from daskcluster.methods.coreset.projection import CORESET_PASSES, coreset_bytes, coreset_travel
+from daskcluster.methods.kmeans.initial import method_for, restarts_for
+from daskcluster.methods.kmeans.projection import pass_flop, seeding_passes, travel
+from daskcluster.methods.mixture.fit import mixture_footprint
+from daskcluster.typing import Dataset
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return what a fit with `parameters` takes on `dataset`: passes over a coreset do not count.
+
+    The sets of rows, 4 C' bytes a row, always fit or the fit is refused: they are part of the footprint.
+    """
+    k = int(parameters["n_components"])
+    check_enough_rows(dataset, k)
+    size = parameters["coreset_size"]
+    if size is not None:
+        return _plan_on_coreset(dataset, parameters, int(size))
+    truncation, max_iter = min(int(parameters["truncation"]), k), int(parameters["max_iter"])
+    method = method_for(parameters["init"], in_memory=dataset.in_memory)
+    seeding = seeding_passes(method, k)
+    restarts = restarts_for(method, int(parameters["n_init"]), in_memory=True)
+    before = 1 if truncation == k else int(parameters["warmup_steps"]) + 1
+    return Plan(
+        seeding=method,
+        passes_seeding=seeding,
+        restarts=restarts,
+        passes_at_most=restarts * (seeding + before + max_iter + 1),  # the last one judges
+        footprint=mixture_footprint(
+            dataset,
+            k,
+            truncation,
+            parameters["covariance_type"],
+            method,
+            int(parameters["chain_length"]),
+        ),
+        flop=pass_flop(dataset, _components_met(parameters)),
+        commit_bytes=commit_bytes(dataset, parameters, dataset.n_rows),
+        travel=travel(dataset, k, bounded=False),
+        kernel="truncated",
+    )
+
+
+def _plan_on_coreset(dataset: Dataset, parameters: Mapping[str, Any], size: int) -> Plan:
+    drawn, d = min(size, dataset.n_rows), dataset.n_features
+    iteration_flop = 2.0 * drawn * d * _components_met(parameters)
+    max_iter = int(parameters["max_iter"])
+    return Plan(
+        seeding=method_for(parameters["init"], in_memory=True),
+        passes_seeding=0,
+        restarts=1,
+        passes_at_most=CORESET_PASSES,
+        footprint=coreset_footprint(dataset, size),
+        flop=pass_flop(dataset, 1),
+        commit_bytes=coreset_bytes(dataset, size) + commit_bytes(dataset, parameters, drawn),
+        travel=coreset_travel(dataset, drawn),
+        kernel="scan",
+        afterwards=Stage("truncated", drawn, d, iteration_flop, max_iter),
+    )
+
+
+def _components_met(parameters: Mapping[str, Any]) -> int:
+    """Return how many components a row is compared with in an iteration, at most."""
+    k, q = int(parameters["n_components"]), int(parameters["truncation"])
+    if q >= k:
+        return k
+    return min(k, q + int(parameters["n_neighbors"]) ** 2 + int(parameters["n_random"]))
+
+
+def commit_bytes(dataset: Dataset, parameters: Mapping[str, Any], n_rows: int) -> int:
+    """Return the bytes of a commit of EM on `n_rows` rows: mixture, neighbourhoods, sets of rows."""
+    k, q = int(parameters["n_components"]), int(parameters["truncation"])
+    own = {"isotropic": 0, "spherical": 2}.get(
+        parameters["covariance_type"], 1 + dataset.n_features
+    )
+    mixture = centres_bytes(dataset, k) + 8 * k * (1 + own)
+    if int(parameters["n_init"]) > 1:
+        mixture *= 2  # the best one, too
+    if q >= k:
+        return mixture
+    return mixture + 8 * k * min(k, int(parameters["n_neighbors"])) + 4 * q * n_rows

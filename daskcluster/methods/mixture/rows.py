@@ -1,0 +1,292 @@
+"""What a fitted mixture says of rows: labels, posteriors, densities, criteria, and new rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClusterMixin, DensityMixin
+from sklearn.utils.validation import check_is_fitted
+
+from daskcluster.chunk import Chunk, for_rows
+from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
+from daskcluster.data.sparse import SparseDataset
+from daskcluster.elementary import log
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.estimators.by_reference import SharesEngine
+from daskcluster.estimators.inputs import check_whole, fit_dataset
+from daskcluster.estimators.labels import save_rows
+from daskcluster.estimators.lazy import map_blocks, scaled_blocks
+from daskcluster.estimators.on_scale import OnScale
+from daskcluster.estimators.row_results import results_of_rows
+from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
+from daskcluster.methods.mixture.chunkwise.rows import (
+    LIKELIHOOD,
+    POSTERIOR,
+    LikelihoodParams,
+    MixtureRowParams,
+    density_rows,
+    label_by_density,
+    posterior_rows,
+)
+from daskcluster.methods.mixture.posteriors import as_csr, save_posteriors
+from daskcluster.randomness import Key, as_seed
+from daskcluster.typing import Dataset
+
+
+def dense_dataset(estimator: Any, X: Any, sample_weight: Any, *, reset: bool = True) -> Dataset:
+    """Return `X` as a dataset of dense rows; see `fit_dataset`."""
+    dataset = fit_dataset(estimator, X, sample_weight, reset=reset, scalable=True)
+    if isinstance(dataset, SparseDataset):
+        raise InvalidDataError(
+            f"{type(estimator).__name__} takes dense rows, X is sparse; project the rows "
+            "to fewer features first, or pass X.toarray() where that fits."
+        )
+    return dataset
+
+
+def gaussians_for(
+    dtype: Any, means: np.ndarray, variances: Any, mixing: np.ndarray, covariance_type: str
+) -> Gaussians:
+    """Return a fitted mixture, ready for rows of `dtype`; isotropic ones all weigh the same."""
+    shared = covariance_type == "isotropic"
+    return Gaussians(
+        for_rows(means, dtype),
+        np.asarray(np.squeeze(variances) if shared else variances, np.float64),
+        None if shared else np.asarray(mixing, np.float64),
+    )
+
+
+def log_likelihood(rows: ScaledPlacement, gaussians: Gaussians) -> tuple[float, float]:
+    """Return the weighted sum of the rows' log-densities, and their weight. One pass.
+
+    Raises
+    ------
+    InvalidParameterError
+        No row has a weight.
+    """
+    found = rows.reduce(LIKELIHOOD, lambda scale: LikelihoodParams(gaussians, scale))
+    weight = float(found.weight.value)
+    if not weight > 0.0:
+        raise InvalidParameterError(
+            f"total weight of the rows={weight} should be > 0; give some row a weight."
+        )
+    return found.bounds.value + weight * gaussians.log_constant, weight
+
+
+class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
+    """Base of estimators that learn a Gaussian mixture.
+
+    Subclasses have the parameters ``engine``, ``callbacks``, ``truncation`` and ``random_state``, and learn
+    ``means_``, ``covariances_`` and ``weights_``: rows are compared with ``_means``, the same on the scale
+    of the fit, if it had one.
+    """
+
+    engine: Any
+    truncation: int
+    random_state: Any
+    covariance_type: str
+    covariances_: Any
+    weights_: np.ndarray
+    scaling_: FeatureScaling | None = None
+    means_: np.ndarray
+    _means = OnScale("means_")
+
+    @property
+    def precisions_(self) -> Any:
+        """Inverses of the variances, of the shape of ``covariances_``."""
+        return 1.0 / self.covariances_
+
+    # -- results for rows ----------------------------------------------------------------------
+
+    def predict(
+        self,
+        X: Any,
+        *,
+        output: str | None = None,
+        overwrite: bool = False,
+        storage_options: dict[str, Any] | None = None,
+        resume: bool = False,
+    ) -> Any:
+        """Return the component with the largest posterior for every row, by full search.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array, zarr.Array, Dataset, or URL
+        output : str, optional
+            URL of a Zarr array to which labels are streamed chunk by chunk; whole or absent.
+        overwrite : bool
+            Replace an existing output.
+        storage_options : dict, optional
+            For the output's file system.
+        resume : bool
+            Go on with an `output` where an interrupted call was: chunks that it has finished are not
+            computed again. What is finished stays, should this call be interrupted, too.
+
+        Returns
+        -------
+        ndarray of int32, shape (n,)
+            A lazy dask array with X's row chunks for dask input; the output's URL with `output`.
+
+        Notes
+        -----
+        Cost: one pass.
+        """
+        check_is_fitted(self)
+        if output is not None:
+            dataset = dense_dataset(self, X, None, reset=False)
+            params = MixtureRowParams.of(self._gaussians(dataset.dtype))
+            save_rows(
+                dataset,
+                choose_engine(self.engine, dataset),
+                params,
+                output,
+                overwrite=overwrite,
+                storage_options=storage_options,
+                resume=resume,
+                fn=label_by_density,
+            )
+            return output
+        return self._map(X, label_by_density, np.dtype(np.int32))
+
+    def predict_proba(
+        self,
+        X: Any,
+        *,
+        output: str | None = None,
+        overwrite: bool = False,
+        storage_options: dict[str, Any] | None = None,
+        resume: bool = False,
+    ) -> Any:
+        """Return the posteriors of the `truncation` most probable components of every row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array, zarr.Array, Dataset, or URL
+        output : str, optional
+            URL of a Zarr group to which they are streamed chunk by chunk, whole or absent: arrays
+            ``components`` (int32) and ``probabilities`` (float32) of shape (n, C'), largest first.
+        overwrite : bool
+            Replace an existing output.
+        storage_options : dict, optional
+            For the output's file system.
+        resume : bool
+            Go on with an `output` where an interrupted call was: chunks that it has finished are not
+            computed again. What is finished stays, should this call be interrupted, too.
+
+        Returns
+        -------
+        scipy.sparse.csr_array of shape (n, k), float64
+            `truncation` entries a row, which add up to one; the components are found by full search.
+            With `output` its URL.
+
+        Notes
+        -----
+        Cost: one pass; 12 bytes for each of the n C' entries, in this process, unless there is an `output`.
+        """
+        check_is_fitted(self)
+        k = len(self._means)
+        q = min(int(self.truncation), k)
+        if output is None:
+            return as_csr(self._map(X, posterior_rows, POSTERIOR, q), k)
+        dataset = dense_dataset(self, X, None, reset=False)
+        save_posteriors(
+            dataset,
+            choose_engine(self.engine, dataset),
+            self._gaussians(dataset.dtype),
+            q,
+            output,
+            overwrite=overwrite,
+            storage_options=storage_options,
+            resume=resume,
+        )
+        return output
+
+    def score_samples(self, X: Any) -> Any:
+        """Return the log-density of every row under the whole mixture, float64 (n,).
+
+        Lazy for dask input.
+
+        Notes
+        -----
+        Cost: one pass.
+        """
+        check_is_fitted(self)
+        return self._map(X, density_rows, np.dtype(np.float64))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the mean log-density of the rows, weighted where they have weights.
+
+        Notes
+        -----
+        Cost: one pass.
+        """
+        total, weight, _ = self._likelihood(X, sample_weight)
+        return total / weight
+
+    def aic(self, X: Any) -> float:
+        """Return Akaike's information criterion on the rows; the lower the better. One pass."""
+        return 2.0 * self.n_parameters() - 2.0 * self._likelihood(X, None)[0]
+
+    def bic(self, X: Any) -> float:
+        """Return the Bayesian information criterion on the rows; the lower the better. One pass."""
+        total, weight, _ = self._likelihood(X, None)
+        return self.n_parameters() * float(log(weight)) - 2.0 * total
+
+    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Draw rows from the mixture.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, d), dtype of the means
+        y : ndarray of shape (n_samples,), int32
+            The components that they were drawn from.
+        """
+        check_is_fitted(self)
+        n = check_whole(type(self).__name__, "n_samples", n_samples, 1)
+        generator = Key(as_seed(self.random_state), "mixture rows").generator()
+        k, d = self._means.shape
+        drawn = generator.choice(k, size=n, p=self.weights_ / self.weights_.sum()).astype(np.int32)
+        variances = np.asarray(self.covariances_, np.float64)
+        if variances.ndim:
+            variances = variances[drawn] if variances.ndim == 2 else variances[drawn][:, None]
+        X = self._means[drawn] + np.sqrt(variances) * generator.standard_normal((n, d))
+        return undone(self.scaling_, X).astype(self._means.dtype), drawn
+
+    # -- how they are computed --------------------------------------------------------------------
+
+    def _gaussians(self, dtype: Any) -> Gaussians:
+        return gaussians_for(
+            dtype, self._means, self.covariances_, self.weights_, self.covariance_type
+        )
+
+    def _map(
+        self, X: Any, fn: Callable[[Chunk, Any], np.ndarray], dtype: np.dtype[Any], width: int = 0
+    ) -> Any:
+        if hasattr(X, "__dask_graph__") and hasattr(X, "dtype") and not width:
+            # Compares the features; nothing is read.
+            fit_dataset(self, X, None, reset=False)
+            X = X if self.scaling_ is None else scaled_blocks(X, self.scaling_)
+            return map_blocks(X, fn, MixtureRowParams.of(self._gaussians(X.dtype)), dtype)
+        dataset = dense_dataset(self, X, None, reset=False)
+        params = MixtureRowParams.of(self._gaussians(dataset.dtype), max(1, width))
+        with choose_engine(self.engine, dataset).place(dataset) as placement:
+            return results_of_rows(placement, fn, params, dtype, width)
+
+    def _likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float, int]:
+        """Return the weighted sum of log-densities, the weight, and the number of rows."""
+        check_is_fitted(self)
+        dataset = dense_dataset(self, X, sample_weight, reset=False)
+        gaussians = self._gaussians(dataset.dtype)
+        with choose_engine(self.engine, dataset).place(dataset) as placement:
+            return *log_likelihood(ScaledPlacement(placement), gaussians), dataset.n_rows
+
+    def n_parameters(self) -> int:
+        """Return how many free numbers the fitted mixture has, as `aic` and `bic` count them."""
+        check_is_fitted(self)
+        k, d = self._means.shape
+        variances = int(np.size(self.covariances_))
+        return k * d + variances + (0 if self.covariance_type == "isotropic" else k - 1)

@@ -1,0 +1,128 @@
+"""Where a mixture begins: variances and weights that a caller has, or those of another mixture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskcluster.errors import InvalidParameterError, ModelFormatError
+from daskcluster.methods.kmeans.initial import is_method
+from daskcluster.models.mixture import MixtureModel
+from daskcluster.models.persist import load_document
+
+if TYPE_CHECKING:
+    from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
+
+_DIMENSIONS = {"isotropic": 0, "spherical": 1, "diag": 2}
+
+
+@dataclass(frozen=True)
+class MixtureStart:
+    """First variances and weights, each of which may be left to the fit.
+
+    Attributes
+    ----------
+    variances : ndarray of shape (), (k,) or (k, d), float64, or None
+        Of the shape that the fit's covariance type has.
+    weights : ndarray of shape (k,), float64, or None
+    """
+
+    variances: np.ndarray | None = None
+    weights: np.ndarray | None = None
+
+    @property
+    def is_given(self) -> bool:
+        return self.variances is not None or self.weights is not None
+
+
+def start_of(estimator: VariationalGaussianMixture, n_features: int) -> MixtureStart:
+    """Return where `estimator` begins with rows of so many features.
+
+    ``weights_init`` and ``precisions_init`` take the place of what a mixture given as ``init`` has.
+
+    Raises
+    ------
+    InvalidParameterError
+        They have a wrong shape or impossible values.
+    """
+    kind, k = estimator.covariance_type, int(estimator.n_components)
+    start = _of_another(estimator.init, kind, (k, n_features))
+    variances, weights = start.variances, start.weights
+    if estimator.precisions_init is not None:
+        variances = 1.0 / _precisions(estimator.precisions_init, kind, (k, n_features))
+    if estimator.weights_init is not None:
+        weights = _weights(estimator.weights_init, kind, k)
+    return MixtureStart(variances, weights)
+
+
+def _of_another(init: Any, kind: str, shape: tuple[int, int]) -> MixtureStart:
+    """Return variances and weights of a fitted mixture, ours or scikit-learn's, or of a saved one."""
+    if isinstance(init, str) and not is_method(init):
+        try:
+            init = load_document(init)
+        except (ModelFormatError, FileNotFoundError):
+            return MixtureStart()  # who takes the means says what is wrong
+    if isinstance(init, MixtureModel):
+        found, weights, scaling = init.variances, init.mixing, init.scaling
+    elif hasattr(init, "means_") and hasattr(init, "covariances_"):
+        found, weights = init.covariances_, init.weights_
+        scaling = getattr(init, "scaling_", None)
+        if getattr(init, "covariance_type", kind) not in _DIMENSIONS:
+            return MixtureStart()
+    else:
+        return MixtureStart()
+    variances, weights = np.asarray(found, np.float64), np.asarray(weights, np.float64)
+    # On another scale variances say nothing; of another number of components the means are refused.
+    if (
+        scaling is not None
+        or len(weights) != shape[0]
+        or variances.shape[1:] not in ((), shape[1:])
+    ):
+        return MixtureStart()
+    wide = np.broadcast_to(variances[:, None] if variances.ndim == 1 else variances, shape)
+    if kind == "isotropic":
+        return MixtureStart(np.asarray(float((weights * wide.mean(axis=1)).sum() / weights.sum())))
+    return MixtureStart(wide.mean(axis=1) if kind == "spherical" else wide.copy(), weights)
+
+
+def _precisions(given: Any, kind: str, shape: tuple[int, int]) -> np.ndarray:
+    precisions = np.asarray(given, np.float64)
+    expected = shape[: _DIMENSIONS[kind]]
+    if precisions.shape != expected:
+        raise InvalidParameterError(
+            f"The parameter '{kind} precision' should have the shape of {expected}, but got "
+            f"{precisions.shape}; give 1 / covariances_ of a mixture with covariance_type={kind!r}."
+        )
+    if not (np.isfinite(precisions).all() and (precisions > 0.0).all()):
+        raise InvalidParameterError(
+            f"'{kind} precision' should be positive: precisions_init has values from {precisions.min()} "
+            f"to {precisions.max()}; give 1 / variance."
+        )
+    return precisions
+
+
+def _weights(given: Any, kind: str, k: int) -> np.ndarray:
+    weights = np.asarray(given, np.float64)
+    if kind == "isotropic":
+        raise InvalidParameterError(
+            "weights_init is given, and isotropic components all weigh the same; leave it out, or choose "
+            "covariance_type='spherical' or 'diag'."
+        )
+    if weights.shape != (k,):
+        raise InvalidParameterError(
+            f"The parameter 'weights' should have the shape of ({k},), but got {weights.shape}; give "
+            "weights_init one number for each component."
+        )
+    if not ((weights >= 0.0) & (weights <= 1.0)).all():
+        raise InvalidParameterError(
+            f"The parameter 'weights' should be in the range [0, 1], but got max value "
+            f"{weights.max():.5f}, min value {weights.min():.5f}; divide weights_init by its sum."
+        )
+    if not np.isclose(weights.sum(), 1.0):
+        raise InvalidParameterError(
+            f"The parameter 'weights' should be normalized, but got sum(weights) = {weights.sum():.5f}; "
+            "divide weights_init by its sum."
+        )
+    return weights

@@ -1,0 +1,179 @@
+"""The state of a ``VariationalGaussianMixture.fit`` between two iterations, as plain values and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.state_files import StateFiles
+from daskcluster.events import StopReason
+from daskcluster.methods.mixture.algorithm import EMState, MixtureResult
+from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
+from daskcluster.methods.mixture.passes import Carried
+from daskcluster.models.state import Shapes
+
+
+@dataclass(frozen=True)
+class Attached:
+    """Folders beside the commits, which these only name.
+
+    Attributes
+    ----------
+    coreset : str or None
+        Commits of the coreset that the fit learns from.
+    sets : str or None
+        K(n) of all rows, written by the tasks that have them.
+    """
+
+    coreset: str | None = None
+    sets: str | None = None
+
+
+@dataclass(frozen=True)
+class KeptEM:
+    """An `EMState`, but for the sets of rows.
+
+    Attributes
+    ----------
+    means : ndarray of shape (k, d)
+    variance : float or None
+        Shared by all clusters.
+    variances : ndarray of shape (k,) or (k, d), or None
+        Of each cluster, where none is shared.
+    mixing : ndarray of shape (k,), or None
+    masses : ndarray of shape (k,)
+    history : sequence of dict
+    reason : StopReason or None
+    n_steps : int
+    neighbours : ndarray of shape (k, g), int64, or None
+    """
+
+    means: np.ndarray
+    variance: float | None
+    variances: np.ndarray | None
+    mixing: np.ndarray | None
+    masses: np.ndarray
+    history: Sequence[dict[str, Any]]
+    reason: StopReason | None
+    n_steps: int
+    neighbours: np.ndarray | None
+
+    @classmethod
+    def of(cls, state: EMState) -> KeptEM:
+        """Return what is kept of a state."""
+        carried = state.carried
+        near = carried.neighbours
+        return cls(
+            *_parts(state.gaussians),
+            state.masses,
+            state.history,
+            state.reason,
+            carried.n_steps,
+            None if near is None else near.astype(np.int64),
+        )
+
+    def state(self, sets: StateFiles | None) -> EMState:
+        """Return the state, with the sets of rows where they are."""
+        near = self.neighbours
+        carried = Carried(self.n_steps, None if near is None else near.astype(np.int32), sets)
+        return EMState(_gaussians(self), self.masses, list(self.history), self.reason, carried)
+
+
+@dataclass(frozen=True)
+class KeptMixture:
+    """A `MixtureResult`: what the best of the restarts before has come to.
+
+    Attributes
+    ----------
+    means, variance, variances, mixing, masses, history, reason
+        As of `KeptEM`.
+    free_energy, weight : float
+        As of `MixtureResult`.
+    """
+
+    means: np.ndarray
+    variance: float | None
+    variances: np.ndarray | None
+    mixing: np.ndarray | None
+    masses: np.ndarray
+    history: Sequence[dict[str, Any]]
+    reason: StopReason
+    free_energy: float
+    weight: float
+
+    @classmethod
+    def of(cls, result: MixtureResult) -> KeptMixture:
+        """Return what is kept of a result."""
+        return cls(
+            *_parts(result.gaussians),
+            result.masses,
+            result.history,
+            result.stop_reason,
+            result.free_energy,
+            result.weight,
+        )
+
+    def result(self) -> MixtureResult:
+        """Return the result again."""
+        return MixtureResult(
+            _gaussians(self),
+            self.free_energy,
+            self.weight,
+            self.masses,
+            len(self.history),
+            self.reason,
+            list(self.history),
+        )
+
+
+def _parts(
+    gaussians: Gaussians,
+) -> tuple[np.ndarray, float | None, np.ndarray | None, np.ndarray | None]:
+    """Return the fields that both classes begin with."""
+    shared = gaussians.shared
+    variance = float(gaussians.variances) if shared else None
+    variances = None if shared else gaussians.variances
+    return gaussians.means, variance, variances, gaussians.weights
+
+
+def _gaussians(kept: KeptEM | KeptMixture) -> Gaussians:
+    variances = np.asarray(kept.variance) if kept.variances is None else kept.variances
+    return Gaussians(kept.means, variances, kept.mixing)
+
+
+@dataclass(frozen=True)
+class MixtureState:
+    """Where a fit is.
+
+    Attributes
+    ----------
+    attached : Attached
+    centres : ndarray of shape (k, d), or None
+        First means; None before they are chosen, and once EM has begun.
+    em : KeptEM or None
+    restart : int
+        Which restart is under way.
+    best : KeptMixture or None
+        Of the restarts before.
+    """
+
+    attached: Attached = Attached()
+    centres: np.ndarray | None = None
+    em: KeptEM | None = None
+    restart: int = 0
+    best: KeptMixture | None = None
+
+
+def mixture_shapes(k: int, d: int, g: int, kind: str) -> Shapes:
+    """Return the shapes of the arrays of a `MixtureState`."""
+    own: Shapes = {
+        "means": (k, d),
+        "variances": (k, d) if kind == "diag" else (k,),
+        "mixing": (k,),
+        "masses": (k,),
+    }
+    parts = {f"{part}_{name}": shape for part in ("em", "best") for name, shape in own.items()}
+    return {"centres": (k, d), "em_neighbours": (k, g), **parts}

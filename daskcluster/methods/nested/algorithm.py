@@ -1,0 +1,257 @@
+"""Nested mini-batch k-means (Newling and Fleuret, "Nested mini-batch k-means", NIPS 2016).
+
+Batches M(1) in M(2) in ... in all rows; a row votes once, at its nearest centre; centres are the means of
+the votes; a batch doubles when its centres move less than chance would have them differ.
+
+What differs from the paper's Algorithm 5:
+
+- There, rows take back their last vote before they give a new one, so S, v and sse of a round are sums
+  over the batch under the centres of that round. They are a function of batch and centres; hence
+  no votes are kept between rounds, and whatever finds the nearest centres (all of them looked at, or
+  bounds of any kind) gives the same bits. Bounds of old rows outlive a doubling where the rows are
+  in this process's memory; elsewhere they are lost.
+- sse is measured only where it may decide; see `daskcluster.methods.nested.doubling`.
+- Once the batch is all rows this is Lloyd's loop, with its stopping rules and its relocation of empty
+  clusters. Before, an empty cluster keeps its centre.
+- By default the first centres do not vote. With the paper's S(j) = x, v(j) = 1 a first centre is a row that
+  counts twice, for ever; here such votes end when the batch is all rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunkwise.statistics import KMeansStatistics
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.scoring import score_rows
+from daskcluster.estimators.stopping import Stopping
+from daskcluster.events import Callback, RoundEnded, StopReason
+from daskcluster.methods.kmeans.algorithm import (
+    Step,
+    inertia_from,
+    lloyd_step,
+    squared_movement,
+    updated,
+)
+from daskcluster.methods.kmeans.assignment import Assignment
+from daskcluster.methods.kmeans.drift import lengths
+from daskcluster.methods.nested.batches import Batches
+from daskcluster.methods.nested.doubling import DoublingRule, effective_votes
+from daskcluster.models.result import FitResult
+
+Choice = Callable[[ScaledPlacement, np.ndarray | None], Assignment]
+
+
+@dataclass(frozen=True)
+class NestedState:
+    """Where the loop is, between two rounds. No row has state of its own.
+
+    Attributes
+    ----------
+    batch : int
+        Number of the batch, from 0.
+    doubles : bool
+        The next round begins with the next batch.
+    centres : ndarray of shape (k, d)
+    seeds : ndarray of shape (k, d), or None
+        The first centres, where they vote.
+    history : sequence of dict
+    reason : StopReason or None
+        Why the last round was the last one, if it was.
+    """
+
+    batch: int
+    doubles: bool
+    centres: np.ndarray
+    seeds: np.ndarray | None = None
+    history: Sequence[dict[str, Any]] = ()
+    reason: StopReason | None = None
+
+
+def nested(
+    batches: Batches,
+    begin: NestedState,
+    *,
+    choose: Choice,
+    rule: DoublingRule | None = None,
+    max_iter: int = 300,
+    tol: float = 1e-4,
+    max_time: float | None = None,
+    callbacks: Sequence[Callback] = (),
+    validate: Callable[[np.ndarray], float] | None = None,
+    keep: Callable[[NestedState], None] | None = None,
+) -> FitResult:
+    """Move centres to the means of ever larger batches until nothing moves.
+
+    Parameters
+    ----------
+    batches : Batches
+        At that of `begin`.
+    begin : NestedState
+        Where to start.
+    choose : callable (ScaledPlacement, labels) -> Assignment
+        How the rows of a batch are assigned.
+    rule : DoublingRule, optional
+    max_iter : int
+        Rounds at most; 0 returns the start.
+    tol, max_time : float
+        As for `daskcluster.methods.kmeans.algorithm.lloyd`; `tol` counts once the batch is all rows.
+    callbacks : sequence of callables
+        Hear a `RoundEnded` each round.
+    validate : callable (centres) -> float, optional
+        Called after each round; its time is not counted in the history.
+    keep : callable (NestedState) -> None, optional
+        Is given the state after each round.
+
+    Returns
+    -------
+    FitResult
+    """
+    centres = np.ascontiguousarray(begin.centres, dtype=batches.rows.dtype)
+    rounds = _Rounds(batches, choose, rule or DoublingRule(), begin.seeds, doubles=begin.doubles)
+    stopping = Stopping(max_iter, max_time, callbacks)
+    history = list(begin.history)
+    before = len(history)
+    reason: StopReason | None = StopReason.MAX_ITER if max_iter <= before else None
+    try:
+        while reason is None:
+            began, bytes_before = time.perf_counter(), batches.bytes_read
+            step, ratio = rounds.next(centres)
+            seconds = time.perf_counter() - began
+            event = RoundEnded(
+                iteration=len(history) + 1,
+                inertia=step.inertia,
+                shift=step.shift,
+                seconds=seconds,
+                n_empty=step.n_empty,
+                bytes_read=batches.bytes_read - bytes_before,
+                n_touched=step.n_touched,
+                n_distances=step.n_distances,
+                batch_size=batches.size,
+                doubling_ratio=ratio if ratio is not None and np.isfinite(ratio) else None,
+                validation=None if validate is None else validate(step.centres),
+            )
+            history.append(vars(event).copy())
+            stopping.tell(event)
+            moved = not np.array_equal(step.centres, centres)
+            centres = step.centres
+            threshold = 0.0
+            if not batches.is_whole:
+                moved = True  # there are rows that have not been asked
+            elif tol > 0:
+                threshold = tol * batches.rows.known().mean_variance
+            shift = step.shift if batches.is_whole else np.inf
+            reason = stopping.reason(len(history), moved=moved, shift=shift, threshold=threshold)
+            if keep is not None:
+                keep(
+                    NestedState(
+                        batches.number, rounds.doubles, centres, begin.seeds, history, reason
+                    )
+                )
+    finally:
+        rounds.close()
+    assigned = batches.labels is not None and len(history) > before
+    labelled = batches.is_whole and assigned and reason is StopReason.CONVERGED
+    return FitResult(centres, len(history), reason, history, labelled)
+
+
+class _Rounds:
+    """Makes one round after the other, and doubles the batch in between.
+
+    Attributes
+    ----------
+    doubles : bool
+        The next round begins with the next batch.
+    """
+
+    def __init__(
+        self,
+        batches: Batches,
+        choose: Choice,
+        rule: DoublingRule,
+        seeds: np.ndarray | None,
+        *,
+        doubles: bool,
+    ) -> None:
+        self._batches, self._choose, self._rule, self._seeds = batches, choose, rule, seeds
+        self.doubles = doubles
+        self._assign = choose(batches.rows, batches.labels)
+
+    def next(self, centres: np.ndarray) -> tuple[Step, float | None]:
+        """Return one step of the centres, and what is compared with rho."""
+        batches = self._batches
+        if self.doubles:
+            self._grow()
+        if batches.is_whole:
+            return lloyd_step(batches.rows, centres, self._assign, batches.labels), None
+        batches.rows.known()  # so that bounds hold from the first round on
+        step, statistics = self._step(centres)
+        ratio, measured = self._ratio(centres, step, statistics)
+        self.doubles = self._rule.allows(ratio)
+        return replace(step, n_distances=step.n_distances + measured), ratio
+
+    def close(self) -> None:
+        self._assign.close()
+
+    def _grow(self) -> None:
+        """Double the batch; what is known of the rows that are there already is known of them then."""
+        self.doubles = False
+        carried = self._assign.carry()
+        self._assign.close()
+        places = self._batches.double(standing=carried is not None and carried.placed)
+        self._batches.rows.known()
+        self._assign = self._choose(self._batches.rows, self._batches.labels)
+        if carried is not None:
+            self._assign.take_over(carried, places)
+
+    def _step(self, centres: np.ndarray) -> tuple[Step, KMeansStatistics]:
+        """Let the rows of a batch vote, and move the centres."""
+        rows = self._batches.rows
+        assigned = self._assign(centres)
+        inertia = inertia_from(assigned.statistics, centres, rows)
+        votes = self._with_seeds(assigned.statistics)
+        moved_to = updated(votes, centres, unit=rows.unit)
+        step = Step(
+            moved_to,
+            inertia,
+            squared_movement(centres, moved_to),
+            int((votes.weights <= 0.0).sum()),
+            assigned.n_touched,
+            assigned.n_distances,
+        )
+        return step, votes
+
+    def _with_seeds(self, statistics: KMeansStatistics) -> KMeansStatistics:
+        if self._seeds is None:
+            return statistics
+        weight = _mean_weight(statistics, self._batches.size)
+        statistics.sums += weight * self._seeds
+        counts = statistics.counts.astype(np.float64) + weight
+        return replace(statistics, counts=counts)
+
+    def _ratio(
+        self, centres: np.ndarray, step: Step, statistics: KMeansStatistics
+    ) -> tuple[float, int]:
+        """Return min sigma(j) / p(j), or a bound of it that refuses; and how many distances it took."""
+        rows, rule = self._batches.rows, self._rule
+        moved = lengths(centres, step.centres)
+        weights = statistics.weights
+        n_votes = self._batches.size + (0 if self._seeds is None else len(centres))
+        votes, factor = effective_votes(weights, n_votes)
+        spread = rows.known().total_spread
+        ratio = rule.at_most(step.inertia * factor, spread * factor, votes, moved)
+        if not moved.any() or not rule.allows(ratio):
+            return ratio, 0
+        labels = self._batches.labels
+        found = score_rows(rows, centres, labels, labelled=labels is not None)
+        measured = self._batches.size * (1 if labels is not None else len(centres))
+        return rule.ratio(found.costs.sum(axis=0) * factor, votes, moved), measured
+
+
+def _mean_weight(statistics: KMeansStatistics, n_rows: int) -> float:
+    return float(statistics.weights.sum()) / max(1, n_rows)

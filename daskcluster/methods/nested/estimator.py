@@ -1,0 +1,232 @@
+"""NestedMiniBatchKMeans: batches that grow until they are all rows, each row one vote."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from daskcluster.errors import InvalidParameterError, WrongTypeError
+from daskcluster.estimators.inputs import (
+    check_choice,
+    check_number,
+    check_whole,
+)
+from daskcluster.methods.kmeans.base import KMeansEstimator
+from daskcluster.methods.kmeans.initial import CHAIN_LENGTH
+from daskcluster.methods.nested.fit import NestedFit
+from daskcluster.parameters.nested import BOUNDS, DOUBLINGS
+from daskcluster.parameters.shared import METRICS
+from daskcluster.typing import Dataset
+
+
+class NestedMiniBatchKMeans(KMeansEstimator):
+    """Nested mini-batch k-means: the speed of mini-batches, the end of Lloyd's algorithm.
+
+    The first batch is a random sample; centres move to the means of its clusters, round after round,
+    until they move less than chance would have them differ. Then the batch doubles: it keeps its
+    rows, and as many join. Once it is all rows the fit goes on as `KMeans` does, and ends as `KMeans` does.
+
+    Parameters
+    ----------
+    n_clusters : int
+    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, or array, callable, estimator, URL
+        As of `KMeans`, but centres are chosen from the first batch; ``"auto"`` is k-means++ there.
+    batch_size : int
+        Rows of the first batch. With all rows or more, this is ``KMeans(algorithm="lloyd")``, to the bit.
+    rho : float
+        The batch doubles when the standard error of every cluster's mean exceeds `rho` times
+        the centre's last movement. Small values double early. The paper finds 100 good with bounds, and 10
+        without.
+    bounds : {"auto", "hamerly", "yinyang", "elkan"} or False
+        Bounds of distances, which spare most of the work of later rounds; as `algorithm` of `KMeans`. They
+        never change the result. False looks at every row and centre (growbatch-rho of the paper). Sparse
+        rows have no bounds.
+    shuffle : bool
+        Batches are random samples, however the rows are ordered. False takes the rows as they are stored:
+        for rows that have been shuffled already, of which a store then reads the beginning only.
+    seeds_vote : bool
+        Each first centre counts as one more row of its cluster, as in the paper, until the batch is all
+        rows. By default it does not, as in the authors' program: centres are means of rows alone.
+    doubling : {"paper", "code"}
+        The spread that is compared with the movement: ``"paper"``, the standard error of the mean, which
+        is Algorithm 5; or ``"code"``, the standard deviation of the cluster, which is the authors' program
+        and doubles earlier, the more so the larger the clusters.
+    validation : array-like of shape (m, d), Dataset or URL, optional
+        Rows whose mean squared distance is measured after each round, for ``history_``.
+    max_iter : int
+        Rounds at most, on batches of any size; 0 keeps the first centres.
+    tol : float
+        As of `KMeans`, once the batch is all rows.
+    metric : {"euclidean", "cosine"}
+    random_state : int, RandomState, Generator or None
+    engine : Engine, dask.distributed.Client, "local", address, or None
+        As of `KMeans`. Batches up to 256 MB are gathered in this process in any case.
+    callbacks : sequence of callables
+        Hear the events of `daskcluster.events`.
+    verbose : int
+    max_time : float, optional
+        Seconds for the whole fit; the round that exceeds them is the last.
+    bounds_memory : int or "auto"
+        As of `KMeans`.
+    chain_length : int
+        Rows that afk-mc2 proposes for each centre.
+    checkpoint : str or path, optional
+        As of `daskcluster.KMeans`; a commit takes the bytes of the centres.
+    checkpoint_every : int
+        Rounds between two commits.
+
+    Attributes
+    ----------
+    cluster_centers_, labels_, inertia_, stop_reason_, seeding_, n_features_in_, feature_names_in_
+        As of `KMeans`; inertia and labels are those of all rows.
+    cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
+    n_iter_ : int
+        Rounds.
+    passes_, bytes_read_ : int
+        Passes over all rows (those over batches are not counted); decoded bytes fetched from the store.
+    history_ : list of dict
+        A record per round: ``batch_size``, ``inertia`` of the batch, ``shift``, ``seconds`` (without
+        validation), ``n_touched``, ``n_distances``, ``doubling_ratio`` (what is compared with `rho`, or a
+        bound of it that was enough to say no; None where no cluster has a say), ``validation``.
+
+    Notes
+    -----
+    Cost: a round takes a pass over its batch, of which bounds spare most. Rows from a store are read once
+    to gather all batches up to 256 MB; with ``shuffle=False`` only the beginning is. Beyond that, and on a
+    cluster, rows of a batch stay where they are: in memory as far as it goes. At the end one pass for
+    inertia and labels. Memory: the gathered batch (256 MB at most, and at most a quarter of the
+    memory limit) and 4 bytes a row for labels of the batch, otherwise as `KMeans`; while a batch doubles,
+    the bounds of its rows are there twice, and 8 bytes a row more.
+
+    Weights are votes; for the doubling rule they are scaled to a mean of one, so that their unit does
+    not matter.
+
+    Newling and Fleuret, "Nested mini-batch k-means", NIPS 2016.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.repeat([[0.0, 0], [8, 0], [0, 8]], 500, axis=0) + rng.normal(size=(1500, 2))
+    >>> model = dc.NestedMiniBatchKMeans(3, batch_size=100, random_state=0).fit(X)
+    >>> model.cluster_centers_.round().astype(int).tolist()[:3]  # doctest: +SKIP
+    [[0, 0], [8, 0], [0, 8]]
+    >>> sorted({record["batch_size"] for record in model.history_})
+    [100, 200, 400, 800, 1500]
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        init: Any = "auto",
+        batch_size: int = 5000,
+        rho: float = 100.0,
+        bounds: str | bool = "auto",
+        shuffle: bool = True,
+        seeds_vote: bool = False,
+        doubling: str = "paper",
+        validation: Any = None,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        metric: str = "euclidean",
+        random_state: Any = None,
+        engine: Any = None,
+        callbacks: Any = (),
+        verbose: int = 0,
+        max_time: float | None = None,
+        bounds_memory: int | str = "auto",
+        chain_length: int = CHAIN_LENGTH,
+        checkpoint: Any = None,
+        checkpoint_every: int = 10,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.init = init
+        self.batch_size = batch_size
+        self.rho = rho
+        self.bounds = bounds
+        self.shuffle = shuffle
+        self.seeds_vote = seeds_vote
+        self.doubling = doubling
+        self.validation = validation
+        self.max_iter = max_iter
+        self.tol = tol
+        self.metric = metric
+        self.random_state = random_state
+        self.engine = engine
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.max_time = max_time
+        self.bounds_memory = bounds_memory
+        self.chain_length = chain_length
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
+        """Find centres.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+            Not together with a dataset that has weights of its own.
+        resume : bool
+            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        CheckpointError
+            What is under `checkpoint` is of other data or parameters, or damaged.
+        InvalidParameterError, InvalidDataError
+            Which say what, the value, the rule and the remedy.
+        MemoryLimitError
+            The engine's memory does not suffice.
+        """
+        self._check_parameters()
+        fit = self._begin_fit(NestedFit, X, sample_weight, resume=resume)
+        self._learn(fit.run(), fit)
+        return self
+
+    def _check_parameters(self) -> None:
+        owner = type(self).__name__
+        check_whole(owner, "n_clusters", self.n_clusters, 1)
+        check_whole(owner, "batch_size", self.batch_size, 1)
+        check_whole(owner, "max_iter", self.max_iter, 0)
+        check_whole(owner, "chain_length", self.chain_length, 1)
+        check_whole(owner, "checkpoint_every", self.checkpoint_every, 1)
+        check_number(owner, "rho", self.rho)
+        check_number(owner, "tol", self.tol)
+        check_choice(owner, "doubling", self.doubling, DOUBLINGS)
+        check_choice(owner, "metric", self.metric, METRICS)
+        if self.bounds is not False:
+            check_choice(owner, "bounds", self.bounds, BOUNDS)
+        for name in ("shuffle", "seeds_vote"):
+            _check_switch(owner, name, getattr(self, name))
+        if self.bounds_memory != "auto":
+            check_whole(owner, "bounds_memory", self.bounds_memory, 0)
+        if self.max_time is not None:
+            check_number(owner, "max_time", self.max_time, positive=True)
+
+    def _check_rows(self, dataset: Dataset) -> None:
+        super()._check_rows(dataset)
+        if self.batch_size < self.n_clusters:
+            raise InvalidParameterError(
+                f"batch_size={self.batch_size} should be >= n_clusters={self.n_clusters}: the first "
+                "centres are chosen from the first batch; pass a larger batch."
+            )
+
+
+def _check_switch(owner: str, name: str, value: Any) -> None:
+    if not isinstance(value, (bool, np.bool_)):
+        raise WrongTypeError(
+            f"The {name!r} parameter of {owner} must be a bool. Got {value!r} instead."
+        )

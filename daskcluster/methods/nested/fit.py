@@ -1,0 +1,128 @@
+"""One call of ``NestedMiniBatchKMeans.fit``: places the rows, seeds, and goes through the rounds."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from daskcluster.data.sparse import SparseDataset
+from daskcluster.engine.engine import Placement, Traffic
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.stopping import is_final
+from daskcluster.events import Notice, publish
+from daskcluster.methods.kmeans.base import KMeansRun, judge
+from daskcluster.methods.kmeans.choose import AssignmentChoice
+from daskcluster.methods.kmeans.footprint import fit_footprint
+from daskcluster.methods.kmeans.seeded_fit import SeededFit
+from daskcluster.methods.nested.algorithm import NestedState, nested
+from daskcluster.methods.nested.batches import HOME_BYTES, NestedBatches
+from daskcluster.methods.nested.doubling import DoublingRule
+from daskcluster.methods.nested.order import NestedOrder
+from daskcluster.models.result import FitResult
+from daskcluster.randomness import Key
+
+if TYPE_CHECKING:
+    from daskcluster.methods.nested.estimator import NestedMiniBatchKMeans
+
+
+class NestedFit(SeededFit):
+    """One call of fit."""
+
+    estimator: NestedMiniBatchKMeans
+
+    def run(self) -> KMeansRun:
+        estimator, dataset = self.estimator, self.dataset
+        self.started("nested")
+        footprint = fit_footprint(dataset, estimator.n_clusters, "random")
+        shape = (self.n_clusters, dataset.n_features)
+        begun = self.begun(NestedState, {"centres": shape, "seeds": shape})
+        with ExitStack() as stack:
+            whole = stack.enter_context(
+                self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
+            )
+            labels = self.kept_labels(whole)
+            batches = NestedBatches(
+                whole,
+                self.engine,
+                NestedOrder(
+                    dataset.n_rows, Key(self.seed, "nested") if estimator.shuffle else None
+                ),
+                int(estimator.batch_size),
+                unit=self.unit,
+                labels=labels,
+                footprint=footprint,
+                callbacks=self.callbacks,
+                home_bytes=self._home_bytes(whole),
+                number=0 if begun is None else begun.batch,
+            )
+            stack.callback(batches.close)
+            run = self._rounds(batches, self._begin(begun, batches, whole), whole, stack)
+            rows = batches.rows if batches.is_whole else ScaledPlacement(whole, unit=self.unit)
+            best = judge(rows, run, labels, labelled=self.labelled)
+            took = _taken(batches, whole)
+            self.passes += took.passes
+            self.bytes_read += took.bytes_read
+        self.ended(best.result.stop_reason, best.found.inertia, best.result.n_iter)
+        return best
+
+    def _begin(
+        self, begun: NestedState | None, batches: NestedBatches, whole: Placement
+    ) -> NestedState:
+        """Return the state to go on from, or a first one."""
+        if begun is not None:
+            self.recall(batches.rows)
+            return begun
+        centres = self.seeded(batches.rows, Key(self.seed, "restart"))  # as KMeans has it
+        first = NestedState(0, False, centres, centres if self.estimator.seeds_vote else None)
+        self._keep(first, batches, whole)
+        return first
+
+    def _rounds(
+        self, batches: NestedBatches, begin: NestedState, whole: Placement, stack: ExitStack
+    ) -> FitResult:
+        estimator, ended, n_rounds = self.estimator, begin.reason, len(begin.history)
+        if ended is not None and is_final(ended, n_rounds, estimator.max_iter, self.time_left()):
+            return FitResult(begin.centres, n_rounds, ended, list(begin.history))
+        return nested(
+            batches,
+            begin,
+            choose=self._choice(),
+            rule=DoublingRule(float(estimator.rho), estimator.doubling),
+            max_iter=estimator.max_iter,
+            tol=estimator.tol,
+            max_time=self.time_left(),
+            callbacks=self.callbacks,
+            validate=self.validator(stack),
+            keep=lambda state: self._keep(state, batches, whole),
+        )
+
+    def _keep(self, state: NestedState, batches: NestedBatches, whole: Placement) -> None:
+        ends = not state.history or state.reason is not None
+        self.keep(lambda: state, _taken(batches, whole), batches.rows, now=ends)
+
+    def _choice(self) -> AssignmentChoice:
+        """Return how the rows of a batch are assigned."""
+        bounds = self.estimator.bounds
+        sparse = isinstance(self.dataset, SparseDataset)
+        if sparse and bounds is not False:
+            text = f"bounds={bounds!r} are for dense rows; of sparse rows all are looked at in each round."
+            publish(self.callbacks, Notice(text))
+        name = "lloyd" if sparse or bounds is False else str(bounds)
+        return AssignmentChoice(
+            name,
+            self.n_clusters,
+            self.estimator.bounds_memory,
+            self.callbacks,
+            sparse=sparse,
+            parameter="bounds",
+        )
+
+    def _home_bytes(self, placement: Placement) -> int:
+        """Return how large the batches are that this process gathers."""
+        if not placement.shares_memory:
+            return HOME_BYTES
+        return min(HOME_BYTES, placement.state_room() // 2)
+
+
+def _taken(batches: NestedBatches, whole: Placement) -> Traffic:
+    return Traffic(whole.traffic.passes + batches.gathers, batches.bytes_read)

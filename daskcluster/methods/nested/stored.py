@@ -1,0 +1,210 @@
+"""Nested batches: the beginnings of one random order of the rows, as datasets.
+
+Every row has a place, 64 random bits that belong to its index. The batch of b rows is those with the b
+lowest places, so that a larger batch holds every smaller one, a batch is a simple random sample
+however the rows are sorted or chunked, and each partition (hence each worker) holds about its
+share of each cohort: of the rows that join when a batch grows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.data.dataset import OnRead, RowDataset, check_rows
+from daskcluster.data.opened import open_once
+from daskcluster.methods.nested.order import NestedOrder, row_blocks
+from daskcluster.sparse_rows import join_rows
+from daskcluster.typing import Range, Reach, Recipe
+
+
+class CohortDataset(RowDataset):
+    """Those rows of a dataset whose places lie in a range, in the order of their indices.
+
+    Nothing is copied: rows are picked from the chunks of the dataset as these are read.
+
+    Parameters
+    ----------
+    base : RowDataset
+    order : NestedOrder
+    low, high : int
+        Places from `low` to below `high`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster.data.open import open_dataset
+    >>> base = open_dataset(np.arange(20.0).reshape(10, 2))
+    >>> CohortDataset(base, NestedOrder(10, None), 3, 5).to_numpy()
+    array([[6., 7.],
+           [8., 9.]])
+    """
+
+    def __init__(self, base: RowDataset, order: NestedOrder, low: int, high: int) -> None:
+        self.base = base
+        self._order, self._low, self._high = order, low, high
+        self._base_edges = np.concatenate([[0], np.cumsum(base.chunk_sizes, dtype=np.int64)])
+        counts = self._count()
+        self._homes = np.flatnonzero(counts)
+        edges = np.concatenate([[0], np.cumsum(counts[self._homes])]).astype(np.int64)
+        super().__init__(base.n_features, base.dtype, edges)
+
+    def _count(self) -> np.ndarray:
+        """Return how many rows each chunk of the base has."""
+        counts = np.zeros(len(self._base_edges) - 1, np.int64)
+        for start, stop in row_blocks(self.base.n_rows):
+            rows = self._within(start, stop) + start
+            homes = np.searchsorted(self._base_edges, rows, side="right") - 1
+            counts += np.bincount(homes, minlength=len(counts))
+        return counts
+
+    def _within(self, start: int, stop: int) -> np.ndarray:
+        return self._order.within(start, stop, self._low, self._high)
+
+    # -- facts -----------------------------------------------------------------------------
+
+    @property
+    def source(self) -> str:
+        return f"{self.n_rows} rows of {self.base.source}"
+
+    @property
+    def row_bytes(self) -> int:
+        """Decoded bytes of one row; of sparse rows, on average."""
+        return self.base.row_bytes
+
+    @property
+    def own_reach(self) -> Reach:
+        return self.base.own_reach
+
+    @property
+    def reach(self) -> Reach:
+        return self.base.reach
+
+    @property
+    def weights(self) -> Any:
+        """Weights of these rows, picked from those of the base when they are looked at; or None."""
+        return None if self.base.weights is None else CohortWeights(self)
+
+    def own_recipe(self) -> Recipe:
+        return CohortRecipe(self.base.recipe(), self._order, self._low, self._high)
+
+    def recipe(self) -> Recipe:
+        return self.own_recipe()
+
+    def to_scratch(self, folder: str) -> CohortDataset:
+        """Write the base to Zarr in `folder`, and return the same rows of that."""
+        return CohortDataset(self.base.to_scratch(folder), self._order, self._low, self._high)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
+        """Yield the rows of `ranges` in order, as the base reads them; `on_read` hears what it reads."""
+        ahead: deque[Range] = deque()
+        position = -1
+        for chunk in self.base.chunks(self._base_ranges(ranges, ahead), on_read=on_read):
+            first, end = ahead[0]
+            position = first if position < 0 else position
+            which = self._within(chunk.start, chunk.stop)
+            if len(which):
+                weights = None if chunk.weights is None else chunk.weights[which]
+                yield Chunk(chunk.rows[which], position, weights)
+            position += len(which)
+            if chunk.stop >= end:
+                ahead.popleft()
+                position = -1
+            del chunk  # not kept while the next one is awaited
+
+    def _base_ranges(self, ranges: Iterable[Range], ahead: deque[Range]) -> Iterator[Range]:
+        """Yield what has to be read of the base; note in `ahead` its first row here and its end there."""
+        for start, stop in ranges:
+            if stop > start:
+                first, end = self._base_range(start, stop)
+                ahead.append((start, end))
+                yield first, end
+
+    def _base_range(self, start: int, stop: int) -> Range:
+        """Return the range of the base that holds rows `start` to `stop`: whole chunks if it can."""
+        chunk = int(np.searchsorted(self._edges, start, side="right")) - 1
+        last = int(np.searchsorted(self._edges, stop, side="left")) - 1
+        first, end = self._base_edges[self._homes[chunk]], self._base_edges[self._homes[last] + 1]
+        if self._edges[chunk] != start:
+            first = self.rows_at(np.array([start]))[0]
+        if self._edges[last + 1] != stop:
+            end = self.rows_at(np.array([stop - 1]))[0] + 1
+        return int(first), int(end)
+
+    def rows_at(self, positions: np.ndarray) -> np.ndarray:
+        """Return where in the base the rows at `positions` are, int64."""
+        found = np.empty(len(positions), np.int64)
+        chunks = np.searchsorted(self._edges, positions, side="right") - 1
+        for chunk in np.unique(chunks):
+            start, stop = self._base_edges[self._homes[chunk] : self._homes[chunk] + 2].tolist()
+            here = chunks == chunk
+            found[here] = start + self._within(start, stop)[positions[here] - self._edges[chunk]]
+        return found
+
+    def fetch(self, start: int, stop: int) -> Any:
+        return self.load((start, stop)).rows
+
+    def load(self, span: Range, *, on_read: OnRead | None = None) -> Chunk:
+        """Return the rows of one range as one chunk that owns its memory."""
+        chunks = list(self.chunks([span], on_read=on_read))
+        if not chunks:
+            return self.base.load((0, 0))
+        weights = [chunk.weights for chunk in chunks if chunk.weights is not None]
+        rows = join_rows([chunk.rows for chunk in chunks])
+        return Chunk(rows, span[0], np.concatenate(weights) if weights else None)
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return the given rows, in the given order and dense."""
+        return self.base.take(self.rows_at(check_rows(rows, self.n_rows)))
+
+
+class CohortWeights:
+    """Weights of the rows of a cohort: of their base, picked when they are asked for."""
+
+    def __init__(self, cohort: CohortDataset) -> None:
+        self._cohort = cohort
+        self.shape = (cohort.n_rows,)
+
+    def __len__(self) -> int:
+        return self._cohort.n_rows
+
+    def __getitem__(self, span: slice) -> np.ndarray:
+        start, stop, step = span.indices(len(self))
+        if stop <= start:
+            return np.empty(0)
+        rows = self._cohort.rows_at(np.arange(start, stop))
+        first = int(rows[0])
+        weights = np.asarray(self._cohort.base.weights[first : int(rows[-1]) + 1], np.float64)
+        return weights[rows - first][::step]
+
+    def max(self) -> float:
+        """Return the largest weight, block by block."""
+        return max(float(self[start:stop].max()) for start, stop in row_blocks(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self[0 : len(self)].astype(dtype or np.float64, copy=False)
+
+
+@dataclass(frozen=True)
+class CohortRecipe:
+    """How to pick the rows of a cohort anywhere: by recipe of the base, and by places."""
+
+    base: Recipe
+    order: NestedOrder
+    low: int
+    high: int
+
+    def open(self) -> CohortDataset:
+        """Open the base in this process and count the cohort's rows in its chunks (once)."""
+        return open_once(self, self._open)
+
+    def _open(self) -> CohortDataset:
+        base: Any = self.base.open()
+        return CohortDataset(base, self.order, self.low, self.high)

@@ -1,0 +1,399 @@
+"""StreamingKMeans: k-means of rows that keep coming, in bounded memory, forgetting as it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+
+from daskcluster.chunk import compute_dtype
+from daskcluster.engine.choose import choose_engine
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.inputs import (
+    check_choice,
+    check_enough_rows,
+    check_kept_rows,
+    check_number,
+    check_whole,
+    fit_dataset,
+    is_out_of_core,
+)
+from daskcluster.estimators.labels import Labels
+from daskcluster.estimators.provenance import from_provenance
+from daskcluster.estimators.verbose import all_callbacks
+from daskcluster.methods.coreset.from_coreset import check_coreset_size
+from daskcluster.methods.kmeans.base import KMeansEstimator
+from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
+from daskcluster.methods.streaming.reading import check_stamp, fold_dataset
+from daskcluster.methods.streaming.refit import RefitSettings
+from daskcluster.methods.streaming.state import fold_of_model
+from daskcluster.methods.streaming.tree.forgetting import Forgetting
+from daskcluster.methods.streaming.tree.node import LeafSettings
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.parameters.shared import METRICS
+from daskcluster.parameters.streaming import leaf_rows_of, summary_size
+from daskcluster.randomness import as_seed
+from daskcluster.typing import Dataset
+
+_FROM_CENTRES = {
+    "cluster_centers_": "centres",
+    "_centres": "centres",
+    "inertia_": "inertia",
+    "cluster_sizes_": "sizes",
+    "cluster_weights_": "weights",
+    "cluster_costs_": "costs",
+    "cluster_births_": "births",
+    "n_iter_": "n_iter",
+    "stop_reason_": "stop_reason",
+    "seeding_": "seeding",
+}
+"""What is learnt, and what it is called in `StreamCentres`."""
+
+_FROM_FOLD: dict[str, Callable[[StreamFold], Any]] = {
+    "rows_seen_": lambda fold: fold.n_rows,
+    "n_rows_": lambda fold: fold.n_rows,
+    "remembered_": lambda fold: fold.remembered,
+    "history_": lambda fold: fold.history,
+    "drift_": lambda fold: {**fold.drift.body(), "counts": fold.drift.counts},
+    "coreset_": StreamFold.summary,
+}
+
+
+class StreamingKMeans(KMeansEstimator):
+    """K-means of a stream: rows come in any portions, are read once, and may be forgotten.
+
+    Rows are cut into leaves of a fixed number of rows, each leaf becomes a lightweight coreset (Bachem,
+    Lucic and Krause, KDD 2018), and coresets are merged by fours and reduced, so that the summary of all
+    rows stays small (Har-Peled and Mazumdar, STOC 2004). Centres are found on the summary, from the ones
+    before, and keep their numbers; the first ones are numbered as their first rows come. The state depends
+    on the rows and their order alone: portions, chunks, threads and workers do not change a bit of it.
+
+    Parameters
+    ----------
+    n_clusters : int
+    coreset_size : int or "auto"
+        m, rows of each coreset. ``"auto"``: 20 k max(1, ln k), at least 2,000, with k the larger of
+        `n_clusters` and `max_clusters`. A leaf is eight times as many rows, in whole thousands (1,024).
+    half_life : int, float, str, optional
+        A row weighs half as much when so many rows have come after it; or, for a time such as ``"90s"``,
+        ``"10m"``, ``"6h"`` or ``"7d"``, when it is so much older than the latest time stamp.
+    window : int, float, str, optional
+        Forget rows at once when they are so old, in rows or as a time, up to an eighth of the window. Not
+        together with `half_life`.
+    max_clusters : int, optional
+        Clusters may be added up to this number when new rows no longer fit the centres. None: never.
+    drift_threshold : float
+        Rows no longer fit when their mean squared distance to the centres that were found before them
+        is so many times what it was for the leaves before.
+    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, or array, callable, estimator, URL
+        First centres; ``"auto"`` is k-means++.
+    max_iter, tol, metric, verbose, chain_length
+        Of each search on the summary, see `daskcluster.KMeans`.
+    random_state : int, RandomState, Generator or None
+    engine : see `daskcluster.KMeans`
+        Makes the coresets of `fit`; everything else happens in this process.
+    callbacks : sequence of callables
+        Hear the events of `daskcluster.events`, `DriftFound` among them.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (k, d)
+        Of all rows so far; computed when first asked for after new rows.
+    cluster_births_ : ndarray of shape (k,), int64
+        How many rows had come when the cluster of each number began to be: numbers stay with their
+        clusters, but one may be given to another cluster when its own is gone, and says so here.
+    inertia_ : float
+        Weighted sum of squared distances on the summary, with weights as of now.
+    labels_ : ndarray of shape (n,), int32, or Labels
+        Of the rows of `fit`, or the last portion of `partial_fit`, under the centres of then; computed
+        when asked for.
+    rows_seen_, n_rows_ : int
+        Rows so far.
+    remembered_ : float
+        The weight that they have left.
+    coreset_ : Dataset
+        The summary, weighted.
+    drift_ : dict
+        ``error`` of the last leaf under the centres before it, ``baseline``, their ``ratio``, ``is_high``
+        and the ``counts`` of its rows in each cluster.
+    cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
+        Rows of the summary, and the remembered weight and inertia of each cluster.
+    n_iter_, passes_, bytes_read_, stop_reason_, seeding_, history_, n_features_in_, feature_names_in_
+        As in `daskcluster.KMeans`; a record of `history_` tells of a search for centres at a leaf.
+
+    Notes
+    -----
+    Cost: every row is read once; a leaf takes two looks at its rows (three with weights or a half-life) and
+    a third of a merge of 4 m rows. Centres are sought when new rows have a sixth of the weight of all that
+    are remembered: k-means of the summary from the centres before, and when they have half of it, with a
+    local search (Lattanzi and Sohler, ICML 2019) for single centres that serve better elsewhere.
+    Memory: at most 33 coresets of m rows (three for each time that the rows become four times as many), and
+    the rows of a leaf. Neither time nor memory of a row depend on how many came before it.
+
+    What differs from the papers: the weights of a coreset are scaled such that they sum to the weight of
+    its rows, which is known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> rng = np.random.default_rng(0)
+    >>> model = dc.StreamingKMeans(2, coreset_size=200, random_state=0)
+    >>> for day in range(10):
+    ...     rows = rng.normal(size=(1000, 2)) + 20 * rng.integers(0, 2, (1000, 1))
+    ...     model = model.partial_fit(rows)
+    >>> sorted(int(c) for c in model.cluster_centers_[:, 0].round(-1)), model.rows_seen_
+    ([0, 20], 10000)
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        coreset_size: int | str = "auto",
+        half_life: Any = None,
+        window: Any = None,
+        max_clusters: int | None = None,
+        drift_threshold: float = 1.5,
+        init: Any = "auto",
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        metric: str = "euclidean",
+        random_state: Any = None,
+        engine: Any = None,
+        callbacks: Any = (),
+        verbose: int = 0,
+        chain_length: int = 10,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.coreset_size = coreset_size
+        self.half_life = half_life
+        self.window = window
+        self.max_clusters = max_clusters
+        self.drift_threshold = drift_threshold
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.metric = metric
+        self.random_state = random_state
+        self.engine = engine
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.chain_length = chain_length
+
+    # -- rows -------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Forget everything, and fold the rows of `X` in, in their order.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+            Not together with a dataset that has weights of its own.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InvalidParameterError, InvalidDataError
+
+        Notes
+        -----
+        Cost: one pass.
+        """
+        self.check_parameters()
+        dataset = fit_dataset(self, X, sample_weight)
+        check_enough_rows(dataset, self.n_clusters)
+        self._begin(dataset)
+        self.passes_ = 1
+        self._rows = dataset, not is_out_of_core(X)
+        self._fold_in(dataset, None)
+        check_kept_rows(self._fold.n_kept, dataset.n_rows, self.n_clusters)
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, timestamp: float | None = None
+    ) -> Self:
+        """Fold more rows in.
+
+        Parameters
+        ----------
+        X : array-like of shape (b, d), or anything `fit` takes
+            Any number of rows.
+        y : ignored
+        sample_weight : array-like of shape (b,), optional
+        timestamp : float, optional
+            When the rows came to be, in seconds of any clock. Needed where the half-life or the window is
+            a time.
+
+        Returns
+        -------
+        self
+        """
+        self.check_parameters()
+        fresh = not hasattr(self, "_fold")
+        dataset = fit_dataset(self, X, sample_weight, reset=fresh)
+        if fresh:
+            self._begin(dataset)
+        self._rows = dataset, not is_out_of_core(X)
+        return self._fold_in(dataset, timestamp)
+
+    def merge(self, other: StreamingKMeans) -> Self:
+        """Take in what another one has seen, of a stream that ran beside this one.
+
+        Where ages are numbers of rows, the last rows of both count as equally old.
+
+        Parameters
+        ----------
+        other : StreamingKMeans
+            With the same parameters, but for the seed; left as it is.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InvalidParameterError
+            It has other parameters, or rows with other features.
+        """
+        mine, theirs = (each.__dict__.get("_fold") for each in (self, other))
+        if theirs is None:
+            return self
+        if mine is None:
+            raise InvalidParameterError(
+                f"merge needs rows on both sides, and this {type(self).__name__} has seen none; merge into "
+                "the other one, or call partial_fit first."
+            )
+        if self.n_features_in_ != other.n_features_in_:
+            raise InvalidParameterError(
+                f"a stream of {other.n_features_in_} features cannot be merged into one of "
+                f"{self.n_features_in_}; merge those of the same features."
+            )
+        if mine.settings.comparable() != theirs.settings.comparable():
+            raise InvalidParameterError(
+                "two streams can be merged if they have the same coreset_size, half_life, window, metric "
+                "and dtype; make both with the same parameters."
+            )
+        mine.absorb(theirs)
+        return self
+
+    def _begin(self, dataset: Dataset) -> None:
+        dtype = compute_dtype(dataset.dtype).name
+        self._fold = StreamFold.empty(self.fold_settings(dtype, as_seed(self.random_state)))
+        self.passes_ = self.bytes_read_ = 0
+
+    def fold_settings(self, dtype: str, seed: int) -> FoldSettings:
+        """Return what decides a stream of rows in `dtype`, but the rows."""
+        most = max(self.n_clusters, self.max_clusters or 0)
+        size, unit = summary_size(self.coreset_size, most), self._unit
+        forgetting = Forgetting.of(self.half_life, self.window)
+        return FoldSettings(
+            LeafSettings(size, leaf_rows_of(size), seed, dtype, unit, forgetting),
+            RefitSettings(
+                self.n_clusters,
+                most,
+                self.init,
+                self.max_iter,
+                self.tol,
+                self.metric,
+                self.chain_length,
+                seed,
+            ),
+            self.drift_threshold,
+        )
+
+    def _fold_in(self, dataset: Dataset, timestamp: float | None) -> Self:
+        engine, callbacks = choose_engine(self.engine, dataset), all_callbacks(self)
+        check_stamp(self._fold.settings.leaf.forgetting, timestamp)
+        self._fold = fold_dataset(self._fold, dataset, engine, callbacks, timestamp)
+        if not dataset.in_memory:
+            self.bytes_read_ += dataset.bytes_of((0, dataset.n_rows))
+        return self
+
+    # -- what was learnt --------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        fold = self.__dict__.get("_fold")
+        return fold is not None and fold.current() is not None
+
+    def __getattr__(self, name: str) -> Any:
+        # Only what is not there comes here: what depends on all rows so far is computed on demand.
+        fold = self.__dict__.get("_fold")
+        if name not in _FROM_CENTRES and name not in _FROM_FOLD:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if fold is None:
+            raise AttributeError(
+                f"this {type(self).__name__} has no {name} yet: it has seen no rows."
+            )
+        if name in _FROM_FOLD:
+            return _FROM_FOLD[name](fold)
+        centres = fold.current()
+        if centres is None:
+            raise AttributeError(
+                f"this {type(self).__name__} has no {name} yet: it has seen fewer rows than clusters."
+            )
+        return getattr(centres, _FROM_CENTRES[name])
+
+    @property
+    def labels_(self) -> Any:
+        """The label of every row of the last portion, from a pass that is made when they are asked for."""
+        if "_rows" not in self.__dict__:
+            raise AttributeError(
+                f"this {type(self).__name__} has no labels_: it was not fitted, or was loaded without its "
+                "rows; use predict(X)."
+            )
+        dataset, in_memory = self._rows
+        engine = choose_engine(self.engine, dataset)
+        labels = Labels(dataset, self._row_params(dataset).centres, engine, unit=self._unit)
+        return np.asarray(labels) if in_memory else labels
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop("_rows", None)
+        return state
+
+    @classmethod
+    def from_model(cls, model: KMeansModel) -> Self:
+        """Return the estimator that a model describes; more rows are folded in after its centres.
+
+        Each of them then stands for the weight that its cluster had.
+        """
+        self = from_provenance(cls, model, metric=model.metric)
+        for name in _FROM_CENTRES.keys() | _FROM_FOLD.keys():
+            self.__dict__.pop(name, None)
+        settings = self.fold_settings(model.centres.dtype.name, as_seed(self.random_state))
+        self._fold = fold_of_model(model, settings)
+        return self
+
+    def standing_for(self, fold: StreamFold, n_features: int) -> Self:
+        """Return an estimator with these parameters that has learnt `fold`."""
+        twin = self.__sklearn_clone__()
+        twin.__dict__.update(_fold=fold, n_features_in_=n_features, passes_=1, bytes_read_=0)
+        return twin
+
+    # -- checks -----------------------------------------------------------------------------------
+
+    def check_parameters(self) -> None:
+        """Refuse parameters that `fit` would refuse."""
+        owner = type(self).__name__
+        check_whole(owner, "n_clusters", self.n_clusters, 1)
+        if self.coreset_size != "auto":
+            check_coreset_size(owner, self.coreset_size, "cluster", self.n_clusters)
+        if self.max_clusters is not None:
+            check_whole(owner, "max_clusters", self.max_clusters, self.n_clusters)
+        if check_number(owner, "drift_threshold", self.drift_threshold) < 1.0:
+            raise InvalidParameterError(
+                f"drift_threshold={self.drift_threshold!r} should be >= 1: so many times "
+                "what it used to be may the error of new rows be."
+            )
+        check_whole(owner, "max_iter", self.max_iter, 0)
+        check_number(owner, "tol", self.tol)
+        check_choice(owner, "metric", self.metric, METRICS)
+        check_whole(owner, "chain_length", self.chain_length, 1)
+        Forgetting.of(self.half_life, self.window)

@@ -1,0 +1,239 @@
+"""What a stream of rows is folded into: a summary, the centres in force, and whether rows still fit them.
+
+The state is a function of the rows and their order: centres are sought anew at leaves that follow from
+the rows alone, however they came in portions. What is asked for in between (`StreamFold.current`)
+is computed from the state and does not change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+
+from daskcluster.data.open import open_dataset
+from daskcluster.events import Callback, DriftFound, publish
+from daskcluster.methods.kmeans.initial import is_method
+from daskcluster.methods.streaming.drift import Drift, measure_fit
+from daskcluster.methods.streaming.refit import Search, StreamCentres
+from daskcluster.methods.streaming.tree.carry import Carried
+from daskcluster.methods.streaming.tree.node import LeafSettings, Node
+from daskcluster.methods.streaming.tree.pieces import Piece, Position
+from daskcluster.methods.streaming.tree.stream_rows import StreamRows, joined_rows
+from daskcluster.methods.streaming.tree.tree import CoresetTree
+from daskcluster.sparse_rows import Rows
+from daskcluster.typing import Dataset
+
+FoundT = TypeVar("FoundT", bound=StreamCentres)
+
+REFIT_SHARE = 6
+"""Centres are sought anew when new rows have this part of the weight of all that are remembered."""
+
+FRESH_SHARE = 2
+"""With a local search, too, when they have this part of it, or no longer fit."""
+
+_MOST_HISTORY = 100
+
+
+@dataclass(frozen=True)
+class FoldSettings:
+    """All on which a fold depends, but the rows.
+
+    Attributes
+    ----------
+    leaf : LeafSettings
+    refit : Search
+    drift_threshold : float
+    """
+
+    leaf: LeafSettings
+    refit: Search
+    drift_threshold: float
+
+    def comparable(self) -> LeafSettings:
+        """Return what two streams must have in common to be merged."""
+        return replace(self.leaf, seed=0)
+
+
+@dataclass
+class StreamFold:
+    """The state of a stream.
+
+    Attributes
+    ----------
+    settings : FoldSettings
+    tree : CoresetTree
+    fitted : StreamCentres or None
+        The centres in force, from the last leaf at which they were sought.
+    drift : Drift
+    since, since_fresh : float
+        Weight of the rows that came since, and since the last local search.
+    history : list of dict
+        A record for each of the last hundred times that centres were sought.
+    most_found : int
+        Centres that are kept for `take_found`.
+    """
+
+    most_found: ClassVar[int] = _MOST_HISTORY
+
+    settings: FoldSettings
+    tree: CoresetTree
+    fitted: StreamCentres | None = None
+    drift: Drift = field(default_factory=Drift)
+    since: float = 0.0
+    since_fresh: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    _current: StreamCentres | None = field(default=None, repr=False)
+    _found: list[StreamCentres] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def empty(cls, settings: FoldSettings) -> Self:
+        return cls(settings, CoresetTree(settings.leaf))
+
+    @property
+    def n_rows(self) -> int:
+        return self.tree.n_rows
+
+    def position(self) -> Position:
+        """Return where the next row stands."""
+        return Position(self.tree.n_leaves, self.tree.tail_rows, self.tree.now)
+
+    def add(self, rows: StreamRows, callbacks: Sequence[Callback] = ()) -> None:
+        """Fold rows in."""
+        self._push(((node, ()) for node in self.tree.fill(rows)), callbacks)
+
+    def add_piece(self, piece: Piece, callbacks: Sequence[Callback] = ()) -> None:
+        """Fold in what is left of rows that were summed up elsewhere."""
+        self._push(piece.leaves_into(self.tree), callbacks)
+
+    def _push(self, leaves: Iterable[tuple[Node, Carried]], callbacks: Sequence[Callback]) -> None:
+        for node, carried in leaves:
+            became_high = self._measure(node)
+            opening = self._opening()
+            self.tree.push(node, carried)
+            self.since += node.weight
+            self.since_fresh += node.weight
+            if became_high:
+                publish(callbacks, self._event())
+            if self.fitted is None or became_high or self._is_due():
+                self._seek(opening)
+        self._current = None
+
+    def _measure(self, node: Node) -> bool:
+        """Measure a leaf under the centres in force; True if the error has just become high."""
+        if self.fitted is None or not node.weight > 0.0:
+            return False
+        was_high = self.drift.is_high
+        found = measure_fit(
+            node.rows, node.weights, self.fitted.centres, unit=self.settings.leaf.unit
+        )
+        self.drift = self.drift.after(found, self.settings.drift_threshold)
+        return self.drift.is_high and not was_high
+
+    def _event(self) -> DriftFound:
+        drift = self.drift
+        assert drift.error is not None
+        assert drift.baseline is not None
+        return DriftFound(self.n_rows, drift.error, drift.baseline, tuple(drift.counts.tolist()))
+
+    def _is_due(self) -> bool:
+        return self.since * REFIT_SHARE >= self.tree.weight
+
+    def _opening(self) -> Rows | None:
+        """Return all rows so far as long as they are in the first leaf, which is never made elsewhere."""
+        is_first = self.tree.n_leaves == 0 and self.tree.tail
+        return joined_rows(self.tree.tail).rows if is_first else None
+
+    def _numbered(self, found: FoundT | None, rows: Rows) -> FoundT | None:
+        """Return the first centres in the order in which the rows of their clusters first came.
+
+        However many rows there are when they are sought, the numbers are the same, unless the clusters
+        are others. Centres that somebody gave keep the numbers that they were given.
+        """
+        if found is None or self.fitted is not None or not is_method(self.settings.refit.init):
+            return found
+        labels, _ = found.nearest(rows, unit=self.settings.leaf.unit)
+        first = np.full(len(found.centres), len(labels))
+        np.minimum.at(first, labels, np.arange(len(labels)))
+        return found.reordered(np.argsort(first, kind="stable"))
+
+    def _seek(self, opening: Rows | None = None) -> None:
+        if not self.tree.kept_rows:
+            return
+        rows, weights = self.tree.summary()
+        high = self.drift.is_high
+        fresh = high or self.since_fresh * FRESH_SHARE >= self.tree.weight
+        found = self.settings.refit.seek(
+            rows, weights, self.fitted, self.n_rows, fresh=fresh, grow=high
+        )
+        found = self._numbered(found, rows if opening is None else opening)
+        if found is None:
+            return
+        self.since = 0.0
+        if fresh:
+            self.since_fresh = 0.0
+        self._take_over(found)
+
+    def _take_over(self, found: StreamCentres) -> None:
+        """Let centres come into force."""
+        self.fitted = found
+        self._found = [*self._found[-self.most_found :], found]
+        record = {
+            "iteration": 1 + (self.history[-1]["iteration"] if self.history else 0),
+            "n_rows": self.n_rows,
+            "n_clusters": len(found.centres),
+            "inertia": found.inertia,
+            "n_iter": found.n_iter,
+            "drift": self.drift.ratio,
+        }
+        self.history = [*self.history, record][-_MOST_HISTORY:]
+
+    def current(self) -> StreamCentres | None:
+        """Return the centres of all rows so far: those in force, refined; None before there are enough."""
+        if self._current is None and self.tree.kept_rows:
+            if self.fitted is not None and self.fitted.n_rows == self.n_rows:
+                self._current = self.fitted
+            else:
+                rows, weights = self.tree.summary()
+                found = self.settings.refit.seek(rows, weights, self.fitted, self.n_rows)
+                opening = self._opening()
+                self._current = self._numbered(found, rows if opening is None else opening)
+        return self._current
+
+    def take_found(self) -> list[StreamCentres]:
+        """Return the centres that came into force since this was last asked, in order."""
+        found, self._found = self._found, []
+        return found
+
+    def absorb(self, other: StreamFold) -> None:
+        """Take in the rows of another stream, which ran beside this one, and seek centres anew."""
+        self.tree.absorb(other.tree)
+        self.since = self.since_fresh = self.tree.weight
+        self._current = None
+        if self.fitted is None:
+            self.fitted = other.fitted
+        if self.fitted is not None:
+            self._seek()
+
+    def twin(self) -> Self:
+        """Return a state that goes its own way from here; what is in both is never changed in place."""
+        tree = CoresetTree(self.tree.settings)
+        tree.__dict__.update(self.tree.__dict__, nodes=list(self.tree.nodes))
+        return replace(self, tree=tree)
+
+    def summary(self) -> Dataset:
+        """Return weighted rows that stand for all that are remembered."""
+        rows, weights = self.tree.summary()
+        return open_dataset(rows, weights=weights)
+
+    @property
+    def n_kept(self) -> int:
+        """Rows of the summary."""
+        return len(self.tree.summary()[0]) if self.tree.kept_rows else 0
+
+    @property
+    def remembered(self) -> float:
+        """The weight that all rows have left."""
+        return self.tree.weight

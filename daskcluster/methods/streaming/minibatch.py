@@ -1,0 +1,258 @@
+"""Mini-batch k-means of a stream: every leaf is cut into batches, whose steps move the centres once.
+
+Batches are those of Sculley (WWW 2010), with the learning rates of `MiniBatchKMeans`. Rows of a stream are
+seldom in random order: those of a leaf are shuffled before they are cut, by random numbers that belong to
+the leaf. No rows are kept but those of the leaf that is not full. What differs from the paper: after each
+leaf, centres that serve better elsewhere are moved there (`daskcluster.methods.streaming.swaps`); rows
+of a batch, as in `daskcluster.methods.minibatch.reassign`, would be drawn without a look at what they
+save.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from daskcluster.engine.local import default_threads
+from daskcluster.events import Callback, StopReason, publish
+from daskcluster.methods.kmeans.initial import method_for
+from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
+from daskcluster.methods.minibatch.sample import centres_of_sample
+from daskcluster.methods.streaming.fold import StreamFold
+from daskcluster.methods.streaming.refit import StreamCentres, births_after
+from daskcluster.methods.streaming.swaps import LabelledLeaf, swap_remembered
+from daskcluster.methods.streaming.tree.carry import Carried
+from daskcluster.methods.streaming.tree.node import Node
+from daskcluster.randomness import Key
+from daskcluster.sparse_rows import Rows
+
+LEAF_BATCHES = 16
+"""Batches of a leaf, at least: in so fine a grain rows are shuffled, drift is measured, labels follow."""
+
+_LEAF_ROWS_A_CLUSTER = 10
+_RANDOM_INITS = 3
+
+
+def leaf_rows_for(batch_size: int, n_clusters: int) -> int:
+    """Return the rows of a leaf: whole batches, and enough of them to choose first centres among.
+
+    Examples
+    --------
+    >>> leaf_rows_for(1024, 8), leaf_rows_for(100, 500)
+    (16384, 5000)
+    """
+    batches = max(LEAF_BATCHES, -(-_LEAF_ROWS_A_CLUSTER * n_clusters // batch_size))
+    return batches * batch_size
+
+
+@dataclass(frozen=True)
+class MovedCentres(StreamCentres):
+    """Centres that batches have moved; `weights` are what each has seen, `costs` of rows as they came.
+
+    Attributes
+    ----------
+    exact : ndarray of shape (k, d), float64
+        `centres` before they were rounded to the rows' dtype.
+    weight : float
+        Of all rows.
+    tick : float
+        Where the stream's clock stood.
+    """
+
+    exact: np.ndarray
+    weight: float
+    tick: float
+
+    def aged(self, left: float) -> MovedCentres:
+        """Return the same centres when all that they have seen has that share of its weight left."""
+        return replace(
+            self,
+            weights=self.weights * left,
+            costs=self.costs * left,
+            weight=self.weight * left,
+        )
+
+
+@dataclass(frozen=True)
+class MiniBatchSteps:
+    """Moves centres by the batches of some rows: a function of the centres before and the rows.
+
+    Attributes
+    ----------
+    n_clusters : int
+    init : object
+    n_init : int or "auto"
+    batch_size : int
+    learning_rate : str
+    reassignment_ratio : float
+    metric : str
+    chain_length : int
+    seed : int
+    """
+
+    n_clusters: int
+    init: Any
+    n_init: Any
+    batch_size: int
+    learning_rate: str
+    reassignment_ratio: float
+    metric: str
+    chain_length: int
+    seed: int
+
+    @property
+    def unit(self) -> bool:
+        return self.metric == "cosine"
+
+    @property
+    def finds(self) -> type[MovedCentres]:
+        return MovedCentres
+
+    def seek(
+        self,
+        rows: Rows,
+        weights: np.ndarray,
+        before: StreamCentres | None,
+        n_rows: int,
+        *,
+        fresh: bool = False,
+        grow: bool = False,
+    ) -> MovedCentres | None:
+        """Return the centres after all batches of the rows; None if they are too few to begin with.
+
+        Notes
+        -----
+        Cost: b k distances a batch, one more look at the rows, under the last centres, and that of
+        `swap_remembered`. Neither `fresh` nor `grow` has an effect: what centres have seen tells when
+        one of them has to move.
+        """
+        assert before is None or isinstance(before, MovedCentres)
+        if before is None:
+            if len(rows) < self.n_clusters:
+                return None
+            state, n_steps = self._begun(rows, weights, n_rows), 0
+        else:
+            exact, dtype = before.exact.copy(), before.centres.dtype
+            state = MovingCentres(exact, exact.astype(dtype), before.weights.copy())
+            n_steps = before.n_iter
+        stepper = MiniBatchStepper(state, self.learning_rate, self.unit, default_threads())
+        with stepper.threads():
+            for batch in self._batches(rows, weights, n_rows):
+                n_steps += 1
+                stepper.step(batch)
+        return self._judged(state, rows, weights, before, n_rows, n_steps)
+
+    def _begun(self, rows: Rows, weights: np.ndarray, n_rows: int) -> MovingCentres:
+        restarts = self.n_init
+        if restarts == "auto":
+            restarts = _RANDOM_INITS if self.method == "random" else 1
+        sample = Batch(rows, np.arange(len(rows)), weights)
+        seed = Key(self.seed, "centres of a stream", n_rows).derived_seed()
+        return MovingCentres.start(centres_of_sample(sample, self, seed, int(restarts)))
+
+    @property
+    def method(self) -> str:
+        return method_for(self.init, in_memory=True)
+
+    def _batches(self, rows: Rows, weights: np.ndarray, n_rows: int) -> Iterator[Batch]:
+        order = Key(self.seed, "batches of a leaf", n_rows).generator().permutation(len(rows))
+        for first in range(0, len(order), self.batch_size):
+            yield Batch(rows, order[first : first + self.batch_size], weights)
+
+    def _judged(
+        self,
+        state: MovingCentres,
+        rows: Rows,
+        weights: np.ndarray,
+        before: MovedCentres | None,
+        n_rows: int,
+        n_steps: int,
+    ) -> MovedCentres:
+        leaf, k = LabelledLeaf.of(rows, weights, state.centres, unit=self.unit), self.n_clusters
+        costs, weight = leaf.costs(k), float(weights.sum())
+        if before is not None:
+            costs += before.costs
+            weight += before.weight
+        low = self.reassignment_ratio
+        if low > 0.0:
+            seed = Key(self.seed, "swaps of a leaf", n_rows).derived_seed()
+            after = swap_remembered(state, leaf, costs, seed, low=low, unit=self.unit)
+            if after is not None:
+                costs = after
+                leaf = LabelledLeaf.of(rows, weights, state.centres, unit=self.unit)
+        return MovedCentres(
+            state.centres,
+            births_after(before, state.centres, n_rows),
+            state.seen,
+            costs,
+            leaf.sizes(k),
+            n_rows,
+            n_steps,
+            str(StopReason.MAX_ITER),
+            self.method,
+            state.exact,
+            weight,
+            0.0,
+        )
+
+
+@dataclass
+class MiniBatchFold(StreamFold):
+    """The state of a stream whose centres are moved by batches; its search is a `MiniBatchSteps`.
+
+    Centres come into force at every full leaf, whose rows are then forgotten: all that is left of them is
+    where the centres are and what these have seen.
+    """
+
+    most_found: ClassVar[int] = sys.maxsize
+
+    def _push(self, leaves: Iterable[tuple[Node, Carried]], callbacks: Sequence[Callback]) -> None:
+        for node, _ in leaves:
+            became_high = self._measure(node)
+            opening = self._opening()
+            self.tree.closed()  # no node stays
+            if became_high:
+                publish(callbacks, self._event())
+            forgetting, now = self.settings.leaf.forgetting, self.tree.now
+            found = self._after(node.rows, node.weights_at(forgetting, now), opening)
+            if found is not None:
+                self._take_over(found)
+        self._current = None
+
+    def current(self) -> StreamCentres | None:
+        """Return the centres after the rows of the open leaf, too; None before there are enough rows."""
+        if self._current is None:
+            no_more = self.fitted is not None and self.fitted.n_rows == self.n_rows
+            if no_more or not self.tree.kept_rows:
+                self._current = self.fitted
+            else:
+                self._current = self._after(*self.tree.summary(), self._opening())
+        return self._current
+
+    @property
+    def remembered(self) -> float:
+        """The weight that all rows have left."""
+        before = self._aged()
+        return self.tree.weight + (0.0 if before is None else before.weight)
+
+    def _aged(self) -> MovedCentres | None:
+        before = self.fitted
+        if before is None:
+            return None
+        assert isinstance(before, MovedCentres)
+        forgetting = self.settings.leaf.forgetting
+        return before.aged(float(forgetting.left(before.tick, now=self.tree.now)))
+
+    def _after(self, rows: Rows, weights: np.ndarray, opening: Rows | None) -> MovedCentres | None:
+        """Return the centres after more rows, whose weights are those of now."""
+        before = self._aged()
+        if not len(rows):
+            return before
+        found = self.settings.refit.seek(rows, weights, before, self.n_rows)
+        found = self._numbered(found, rows if opening is None else opening)
+        assert found is None or isinstance(found, MovedCentres)
+        return None if found is None else replace(found, tick=self.tree.now)

@@ -1,0 +1,155 @@
+"""A Gaussian mixture of a stream: vc-GMM whose coreset is the summary of all rows so far.
+
+Hirschberger, Forster and Luecke (arXiv 1810.00803) learn from one coreset of data that is there; here the
+coreset is that of a merge-and-reduce tree, and EM goes on from the means that it had found before.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.data.open import open_dataset
+from daskcluster.methods.mixture.chunkwise.rows import MixtureRowParams, label_by_density
+from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
+from daskcluster.methods.mixture.rows import gaussians_for
+from daskcluster.methods.streaming.drift import nearest_with_distances
+from daskcluster.methods.streaming.matching import matched
+from daskcluster.methods.streaming.refit import StreamCentres, births_after
+from daskcluster.randomness import Key
+from daskcluster.sparse_rows import Rows
+
+FRESH_GAIN = 0.01
+"""A mixture that was sought from scratch replaces the refined one if its free energy is better by so much
+for each feature: as much as variances that are 2 % smaller give."""
+
+
+@dataclass(frozen=True)
+class StreamMixture(StreamCentres):
+    """A mixture of a stream; `centres` are its means, `weights` the posterior weights of components.
+
+    Attributes
+    ----------
+    variances : ndarray of shape (1,), (k,) or (k, d), float64
+        One for all, each component's own, or each one's by feature.
+    mixing : ndarray of shape (k,), float64
+    lower_bound : float
+        Free energy for each unit of weight.
+    covariance_type : str
+    """
+
+    variances: np.ndarray
+    mixing: np.ndarray
+    lower_bound: float
+    covariance_type: str
+
+    def nearest(self, rows: Rows, *, unit: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return the component with the largest posterior, and the squared distance to its mean."""
+        gaussians = gaussians_for(
+            self.centres.dtype, self.centres, self.variances, self.mixing, self.covariance_type
+        )
+        prepared = PreparedCentres(self.centres)
+        labels = label_by_density(Chunk(rows), (MixtureRowParams.of(gaussians), prepared))
+        distances = np.empty(len(labels))
+        for block in Chunk(rows).blocks(unit=False):
+            place = slice(block.start, block.stop)
+            prepared.sqdist_to_assigned(block.rows, labels[place], distances[place])
+        return labels, distances
+
+
+@dataclass(frozen=True)
+class MixtureSearch:
+    """Finds the mixture of a summary.
+
+    Attributes
+    ----------
+    parameters : mapping
+        Of `VariationalGaussianMixture`, but for ``coreset_size`` and ``random_state``.
+    seed : int
+    """
+
+    parameters: Mapping[str, Any]
+    seed: int
+
+    @property
+    def init(self) -> Any:
+        return self.parameters["init"]
+
+    @property
+    def finds(self) -> type[StreamMixture]:
+        return StreamMixture
+
+    def seek(
+        self,
+        rows: Rows,
+        weights: np.ndarray,
+        before: StreamCentres | None,
+        n_rows: int,
+        *,
+        fresh: bool = False,
+        grow: bool = False,
+    ) -> StreamMixture | None:
+        """Return the mixture of weighted rows; None if there are fewer than components.
+
+        Notes
+        -----
+        Cost: EM of m rows in memory from the means before; twice with `fresh`. `grow` has no effect: a
+        mixture keeps its number of components.
+        """
+        if len(rows) < int(self.parameters["n_components"]):
+            return None
+        if before is None:
+            return self._found(rows, weights, None, n_rows, self.init)
+        best = self._found(rows, weights, before, n_rows, before.centres)
+        if not fresh:
+            return best
+        other = self._found(rows, weights, None, n_rows, "k-means++")
+        if other.lower_bound <= best.lower_bound + FRESH_GAIN * rows.shape[1]:
+            return best
+        other = other.reordered(matched(before.centres, other.centres))
+        return replace(other, births=births_after(before, other.centres, n_rows))
+
+    def _found(
+        self,
+        rows: Rows,
+        weights: np.ndarray,
+        before: StreamCentres | None,
+        n_rows: int,
+        init: Any,
+    ) -> StreamMixture:
+        seed = int(Key(self.seed, "mixture refit", n_rows).generator().integers(2**31))
+        n_init = self.parameters.get("n_init", 1) if isinstance(init, str) else 1
+        mixture = VariationalGaussianMixture(
+            **{**self.parameters, "init": init, "n_init": n_init},
+            random_state=seed,
+            coreset_size=None,
+        )
+        with warnings.catch_warnings():
+            # A summary of few distinct rows is no fault of the caller's.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            mixture.fit(open_dataset(rows, weights=weights))
+        means = mixture.means_
+        labels, distances = nearest_with_distances(rows, means, unit=False)
+        k = len(means)
+        return StreamMixture(
+            means,
+            births_after(before, means, n_rows),
+            mixture.component_weights_,
+            np.bincount(labels, weights * distances, minlength=k),
+            np.bincount(labels, minlength=k),
+            n_rows,
+            mixture.n_iter_,
+            mixture.stop_reason_,
+            mixture.seeding_ if before is None else before.seeding,
+            np.atleast_1d(np.asarray(mixture.covariances_, np.float64)),
+            mixture.weights_,
+            float(mixture.lower_bound_),
+            mixture.covariance_type,
+        )

@@ -1,0 +1,302 @@
+"""Centres of a stream, found anew on its summary: from the old ones, with numbers that stay."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from daskcluster.data.open import open_dataset
+from daskcluster.engine.in_hand import InHandEngine
+from daskcluster.engine.local import LocalEngine
+from daskcluster.methods.kmeans.estimator import KMeans
+from daskcluster.methods.kmeans.initial import is_method, method_for, unit_rows
+from daskcluster.methods.streaming.drift import nearest_with_distances
+from daskcluster.methods.streaming.local_search import LEAST_GAIN, swap_centres
+from daskcluster.methods.streaming.matching import is_the_same
+from daskcluster.randomness import Key
+from daskcluster.sparse_rows import Rows, dense_rows
+
+_MOST_SEARCHES = 8
+"""Local searches, each followed by Lloyd's algorithm: two or three do until one is in vain."""
+_CANDIDATES = 8
+_SHORT_PASS = 1 << 27
+"""Multiplications: some milliseconds of one thread."""
+_LEAST_GAIN = 0.3
+
+
+@dataclass(frozen=True)
+class RefitSettings:
+    """What centres are found with.
+
+    Attributes
+    ----------
+    n_clusters, max_clusters : int
+    init : object
+    max_iter : int
+    tol : float
+    metric : str
+    chain_length : int
+    seed : int
+    """
+
+    n_clusters: int
+    max_clusters: int
+    init: Any
+    max_iter: int
+    tol: float
+    metric: str
+    chain_length: int
+    seed: int
+
+    @property
+    def unit(self) -> bool:
+        return self.metric == "cosine"
+
+    @property
+    def finds(self) -> type[StreamCentres]:
+        return StreamCentres
+
+    def seek(
+        self,
+        rows: Rows,
+        weights: np.ndarray,
+        before: StreamCentres | None,
+        n_rows: int,
+        *,
+        fresh: bool = False,
+        grow: bool = False,
+    ) -> StreamCentres | None:
+        """Return the centres of a summary; None if it has fewer rows than clusters are wanted.
+
+        The parameters are those of `Search.seek`. With `fresh` the local minimum that the centres before
+        lead to is left, if there is a better one nearby; the first centres are always sought so. With
+        `grow` clusters are added, up to the budget, as long as each makes the summary much cheaper.
+
+        Notes
+        -----
+        Cost: k-means of m rows in memory, and once for each cluster that is tried; with `fresh` also once
+        for each local search, the last of which is in vain.
+        """
+        wanted = self.n_clusters if before is None else len(before.centres)
+        if len(rows) < wanted:
+            return None
+        task = _Refit(rows, weights, self, n_rows)
+        if before is None:
+            return task.begun()
+        best, start = task.refined(before.centres, before), before.centres
+        while grow and len(best.centres) < self.max_clusters:
+            # Beside the old centres: the refined ones may have left a cluster to reach the new rows.
+            more = task.with_one_more(best, start, before)
+            if more is None:
+                break
+            best, start = more, more.centres
+        return task.searched(best, before) if fresh else best
+
+
+class Search(Protocol):
+    """How centres are found on rows of a stream: small, and a function of what it is given."""
+
+    @property
+    def init(self) -> Any:
+        """What the first centres begin with."""
+        ...
+
+    @property
+    def finds(self) -> type[StreamCentres]:
+        """The class of what is found."""
+        ...
+
+    def seek(
+        self,
+        rows: Rows,
+        weights: np.ndarray,
+        before: StreamCentres | None,
+        n_rows: int,
+        *,
+        fresh: bool = False,
+        grow: bool = False,
+    ) -> StreamCentres | None:
+        """Return the centres of weighted rows, from those before; None if there are too few rows.
+
+        Parameters
+        ----------
+        rows : Rows, shape (m, d)
+        weights : ndarray of shape (m,)
+        before : StreamCentres, optional
+        n_rows : int
+            Rows that the stream has had.
+        fresh : bool
+            Do not only refine those before.
+        grow : bool
+            There may be more clusters than before.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class StreamCentres:
+    """Centres of a stream, and what the summary says of them.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+    births : ndarray of shape (k,), int64
+        Rows that the stream had when the cluster of that number began to be.
+    weights, costs : ndarray of shape (k,), float64
+        Weight and inertia of each cluster, as of then.
+    sizes : ndarray of shape (k,), int64
+        Rows of the summary.
+    n_rows : int
+        Rows that the stream had.
+    n_iter : int
+    stop_reason, seeding : str
+    """
+
+    centres: np.ndarray
+    births: np.ndarray
+    weights: np.ndarray
+    costs: np.ndarray
+    sizes: np.ndarray
+    n_rows: int
+    n_iter: int
+    stop_reason: str
+    seeding: str
+
+    @property
+    def inertia(self) -> float:
+        return float(self.costs.sum())
+
+    def reordered(self, order: np.ndarray) -> Self:
+        """Return the same clusters with other numbers: that of `order[i]` becomes i."""
+        k = len(self.centres)
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        of_clusters = {
+            name: value[order]
+            for name, value in values.items()
+            if isinstance(value, np.ndarray) and len(value) == k
+        }
+        return replace(self, **of_clusters)
+
+    def nearest(self, rows: Rows, *, unit: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return the label (n,), int32, and the squared distance (n,), float64, of every row."""
+        return nearest_with_distances(rows, self.centres, unit=unit)
+
+
+def births_after(before: StreamCentres | None, centres: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return the births of centres: of those that were there before theirs, of all others `n_rows`."""
+    births = np.full(len(centres), n_rows, np.int64)
+    if before is not None:
+        same = np.flatnonzero(is_the_same(before.centres, centres))
+        births[same] = before.births[same]
+    return births
+
+
+@dataclass(frozen=True)
+class _Refit:
+    rows: Rows
+    weights: np.ndarray
+    settings: RefitSettings
+    n_rows: int
+
+    def begun(self) -> StreamCentres:
+        """Return the first centres."""
+        init = self.settings.init
+        # The summary is in memory, whatever it is wrapped in.
+        given = "k-means++" if isinstance(init, str) and init == "auto" else init
+        found = self._found(given, self.settings.n_clusters, None)
+        # Centres that somebody gave are only refined.
+        return self.searched(found, None) if is_method(init) else found
+
+    def refined(self, centres: np.ndarray, before: StreamCentres) -> StreamCentres:
+        return self._found(centres, len(centres), before)
+
+    def searched(self, best: StreamCentres, before: StreamCentres | None) -> StreamCentres:
+        """Return centres that hardly any move of one of them would make better."""
+        for attempt in range(min(_MOST_SEARCHES, self.settings.max_iter)):
+            seed = Key(self.settings.seed, f"local search {attempt}", self.n_rows).derived_seed()
+            moved = swap_centres(
+                self.rows, self.weights, best.centres, seed, unit=self.settings.unit
+            )
+            found = self._found(moved, len(moved), before)
+            if found.inertia > (1.0 - LEAST_GAIN / len(moved)) * best.inertia:
+                break
+            best = found
+        return best
+
+    def with_one_more(
+        self, best: StreamCentres, start: np.ndarray, before: StreamCentres
+    ) -> StreamCentres | None:
+        """Return centres with a cluster more than `start`, or None if `best` is hardly dearer."""
+        k = len(start)
+        centre = self._far_row(start)
+        if centre is None or len(self.rows) <= k:
+            return None
+        found = self._found(np.vstack([start, centre[None]]), k + 1, before)
+        # Any cloud of points becomes cheaper by up to 2 / k; one that has split in two by more.
+        gain = min(_LEAST_GAIN, 2.0 / k)
+        return found if found.inertia <= (1.0 - gain) * best.inertia else None
+
+    def _far_row(self, start: np.ndarray) -> np.ndarray | None:
+        """Return a row drawn by its cost: of several candidates, the one that would lower it most."""
+        unit = self.settings.unit
+        _, distances = nearest_with_distances(self.rows, start, unit=unit)
+        masses = np.cumsum(distances * self.weights)
+        if not masses[-1] > 0.0:
+            return None
+        generator = Key(self.settings.seed, "one more", self.n_rows).generator()
+        drawn = np.searchsorted(masses, generator.random(_CANDIDATES) * masses[-1], side="right")
+        chosen = dense_rows(self.rows[np.minimum(drawn, len(masses) - 1)])
+        candidates = np.ascontiguousarray(chosen, start.dtype)
+        if unit:
+            candidates = unit_rows(candidates)
+        left = [
+            float((np.minimum(distances, self._to(candidate)) * self.weights).sum())
+            for candidate in candidates
+        ]
+        return candidates[int(np.argmin(left))]
+
+    def _to(self, centre: np.ndarray) -> np.ndarray:
+        return nearest_with_distances(self.rows, centre[None], unit=self.settings.unit)[1]
+
+    def _found(self, init: Any, n_clusters: int, before: StreamCentres | None) -> StreamCentres:
+        settings = self.settings
+        kmeans = KMeans(
+            n_clusters,
+            init=init,
+            n_init=1,
+            max_iter=settings.max_iter,
+            tol=settings.tol,
+            metric=settings.metric,
+            chain_length=settings.chain_length,
+            random_state=int(Key(settings.seed, "refit", self.n_rows).generator().integers(2**31)),
+            engine=self._engine(n_clusters),
+        )
+        with warnings.catch_warnings():
+            # A summary of few distinct rows is no fault of the caller's.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            kmeans.fit(open_dataset(self.rows, weights=self.weights))
+        found = StreamCentres(
+            kmeans.cluster_centers_,
+            np.full(n_clusters, self.n_rows, np.int64),
+            kmeans.cluster_weights_,
+            kmeans.cluster_costs_,
+            kmeans.cluster_sizes_,
+            self.n_rows,
+            kmeans.n_iter_,
+            kmeans.stop_reason_,
+            method_for(settings.init, in_memory=True) if before is None else before.seeding,
+        )
+        return found if before is None else self._dated(found, before)
+
+    def _engine(self, n_clusters: int) -> LocalEngine:
+        """Return one thread for a short pass: handing it over takes longer while leaves are being made."""
+        n, d = self.rows.shape
+        return InHandEngine() if n * d * n_clusters <= _SHORT_PASS else LocalEngine()
+
+    def _dated(self, found: StreamCentres, before: StreamCentres) -> StreamCentres:
+        """Return centres with the births of those that were there before."""
+        return replace(found, births=births_after(before, found.centres, self.n_rows))

@@ -1,0 +1,1 @@
+"""The summary of a stream: a merge-and-reduce tree of coresets."""

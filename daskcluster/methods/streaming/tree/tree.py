@@ -1,0 +1,197 @@
+"""A merge-and-reduce tree: a summary of any number of ordered rows, in bounded memory.
+
+Rows are cut into leaves of a fixed number of rows, and each leaf becomes a coreset of m rows. Four
+neighbours of one level are merged into a coreset of m rows one level up (Har-Peled and Mazumdar,
+STOC 2004; Bentley and Saxe, 1980), so that there are at most three nodes a level, like the digits of
+a counter. The papers merge two: four make half as many levels, each of which adds its error, and a
+third of the merges, for one and a half times the nodes. Rows that do not fill a leaf yet are kept as
+they are. What is in the tree depends on the rows and their order alone, not on the portions in which
+they came.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from daskcluster.methods.coreset.merge_reduce import united
+from daskcluster.methods.streaming.tree.carry import Carried, carry
+from daskcluster.methods.streaming.tree.node import LeafSettings, Node, leaf, retimed
+from daskcluster.methods.streaming.tree.stream_rows import StreamRows, joined_rows
+from daskcluster.sparse_rows import Rows
+
+_MOST_PARTS = 64
+
+_FORGOTTEN = 2.0**-10
+"""A node that has less of all weight than this is dropped."""
+
+
+class CoresetTree:
+    """The summary of a stream.
+
+    Parameters
+    ----------
+    settings : LeafSettings
+
+    Attributes
+    ----------
+    nodes : list of Node
+        Oldest first; levels fall.
+    tail : tuple of StreamRows
+        Rows since the last leaf, in order.
+    n_leaves, n_rows : int
+        Leaves and rows that came so far.
+    now : float
+        What the stream's clock shows: the number of rows, or the latest time stamp.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> settings = LeafSettings(size=50, leaf_rows=200, seed=0, dtype="float64")
+    >>> tree = CoresetTree(settings)
+    >>> tree.extend(StreamRows(np.random.default_rng(0).normal(size=(1730, 2))))
+    >>> [(node.first, node.stop) for node in tree.nodes], tree.tail_rows
+    ([(0, 4), (4, 8)], 130)
+    >>> rows, weights = tree.summary()
+    >>> len(rows), float(weights.sum())
+    (230, 1730.0)
+    """
+
+    def __init__(self, settings: LeafSettings) -> None:
+        self.settings = settings
+        self.nodes: list[Node] = []
+        self.tail: tuple[StreamRows, ...] = ()
+        self.n_leaves = 0
+        self.n_rows = 0
+        self.now = 0.0
+
+    @property
+    def tail_rows(self) -> int:
+        return sum(map(len, self.tail))
+
+    @property
+    def room(self) -> int:
+        """Rows that the leaf under way still takes."""
+        return self.settings.leaf_rows - self.tail_rows
+
+    # -- what comes -----------------------------------------------------------------------------------
+
+    def extend(self, rows: StreamRows) -> None:
+        """Take rows in, and push the leaves that they fill."""
+        for node in self.fill(rows):
+            self.push(node)
+
+    def fill(self, rows: StreamRows) -> Iterator[Node]:
+        """Take rows in; yield every leaf that is full, for the caller to `push` before the next.
+
+        Until then, its rows are the tail.
+        """
+        at = 0
+        while len(rows) - at >= self.room:
+            part = rows.slice(at, at + self.room)
+            at += len(part)
+            self._arrived(part)
+            self.tail = (joined_rows((*self.tail, part)),)
+            yield leaf(self.tail[0], self.n_leaves, self.settings)
+        if at < len(rows):
+            # With memory of its own: what it was cut from may go.
+            rest = rows.slice(at, len(rows)).owned()
+            self._arrived(rest)
+            parts = (*self.tail, rest)
+            self.tail = parts if len(parts) <= _MOST_PARTS else (joined_rows(parts),)
+
+    def take(self, node: Node, n_rows: int) -> None:
+        """Note the rows of a leaf that was made elsewhere, for the caller to `push`."""
+        self.n_rows += n_rows
+        self._tick(node.newest)
+
+    def push(self, node: Node, ready: Carried = ()) -> None:
+        """Append a leaf, merging what is on one level, and drop what is forgotten.
+
+        Parameters
+        ----------
+        node : Node
+        ready : sequence of Node
+            Merges that were made where the leaf was; see `carry`.
+        """
+        self.closed()
+        self.nodes.append(node)
+        carry(self.nodes, self.settings, ready)
+        self._forget()
+
+    def closed(self) -> None:
+        """Count a leaf that is full, whose rows are then no longer the tail."""
+        self.n_leaves += 1
+        self.tail = ()
+
+    def _arrived(self, rows: StreamRows) -> None:
+        self.n_rows += len(rows)
+        if rows.ticks is not None and len(rows):
+            self._tick(float(rows.ticks.max()))
+
+    def _tick(self, tick: float) -> None:
+        self.now = max(self.now, tick)
+
+    def _forget(self) -> None:
+        forgetting = self.settings.forgetting
+        if not forgetting.forgets:
+            return
+        left = [node.weight_at(forgetting, self.now) for node in self.nodes]
+        least = _FORGOTTEN * math.fsum(left)
+        self.nodes = [node for node, weight in zip(self.nodes, left, strict=True) if weight > least]
+
+    # -- what is left ---------------------------------------------------------------------------------
+
+    def summary(self) -> tuple[Rows, np.ndarray]:
+        """Return weighted rows that stand for all that are remembered, with their weights as of now.
+
+        There must be some (`kept_rows`).
+        """
+        forgetting = self.settings.forgetting
+        parts = [(node.rows, node.weights_at(forgetting, self.now)) for node in self.nodes]
+        for open_rows in self.tail:
+            own = open_rows.weights_at(forgetting, self.now)
+            parts.append((open_rows.rows, np.ones(len(open_rows)) if own is None else own))
+        rows, weights = united(parts)
+        kept = np.flatnonzero(weights > 0.0)
+        return (rows, weights) if len(kept) == len(weights) else (rows[kept], weights[kept])
+
+    @property
+    def kept_rows(self) -> int:
+        """Rows of all nodes, and of the tail."""
+        return sum(len(node.rows) for node in self.nodes) + self.tail_rows
+
+    @property
+    def weight(self) -> float:
+        """The weight that all rows have left."""
+        forgetting, total = self.settings.forgetting, 0.0
+        for node in self.nodes:
+            total += node.weight_at(forgetting, self.now)
+        for rows in self.tail:
+            weights = rows.weights_at(forgetting, self.now)
+            total += float(len(rows)) if weights is None else float(weights.sum())
+        return total
+
+    def absorb(self, other: CoresetTree) -> None:
+        """Take in the rows of another stream, which ran beside this one.
+
+        Where rows are counted, both clocks are set to the same row; time stamps stay what they are. The
+        other's open leaf becomes one that is not full.
+        """
+        shift = 0.0 if self.settings.forgetting.by_time else self.now - other.now
+        theirs = [retimed(node, shift) for node in other.nodes]
+        if other.tail:
+            tail = joined_rows(other.tail)
+            rest = leaf(tail, self.n_leaves + other.n_leaves, self.settings)
+            theirs.append(retimed(rest, shift))
+        self.now = max(self.now, other.now + shift)
+        self.n_rows += other.n_rows
+        self.n_leaves += other.n_leaves
+        mine, self.nodes = self.nodes, []
+        # High levels first, so that equal ones meet and are merged.
+        for node in sorted([*mine, *theirs], key=lambda node: -node.level):
+            self.nodes.append(node)
+            carry(self.nodes, self.settings)
+        self._forget()

@@ -1,0 +1,1 @@
+"""Variance-reduced k-means: steps of single rows between full passes."""

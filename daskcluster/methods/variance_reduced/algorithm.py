@@ -1,0 +1,381 @@
+"""Variance reduced k-means (Zhao et al., "Large-scale k-means clustering via variance reduction", 2018).
+
+VRKM++ is Algorithm 4 of the paper, VRKM is Algorithm 3. An epoch assigns all rows, moves centres to the
+means of their rows (the position correction), and lets T random rows move centres one by one, at a
+constant rate (`daskcluster.methods.variance_reduced.chunkwise`). VRKM also computes the full gradient at
+the corrected centres, in a pass of its own. It is zero there (equation 9), so both have the same iterates.
+
+What differs from the paper: when to stop, on which it says nothing, and a guard. A position correction can
+only lower the inertia; if it is nevertheless higher than an epoch before, the steps have lost more
+than was gained. Centres then go back to the last position correction, and the rate is halved. So the
+inertia never rises from one accepted epoch to the next, and in the end Lloyd's algorithm converges. An
+empty cluster keeps its centre.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunkwise.assign import ASSIGN, AssignParams
+from daskcluster.chunkwise.statistics import KMeansStatistics
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.stopping import Stopping
+from daskcluster.events import Callback, EpochEnded, Notice, StopReason, publish
+from daskcluster.methods.kmeans.algorithm import inertia_from, squared_movement, updated
+from daskcluster.methods.kmeans.assignment import FullAssignment
+from daskcluster.methods.variance_reduced.chunkwise import StepParams, StepsTaken
+from daskcluster.models.result import FitResult
+from daskcluster.randomness import Key
+
+_ROUNDING = 1e-9
+"""Inertia that rises by less than this share has not risen: centres are rounded."""
+
+DOUBLING_MOST = 2.0
+"""Epochs that double stop growing at this multiple of the rows, the largest that the paper tries."""
+
+TakeSteps = Callable[[StepParams], StepsTaken]
+
+
+@dataclass(frozen=True)
+class StepRule:
+    """How many steps an epoch has.
+
+    Attributes
+    ----------
+    epoch_size : float or "doubling"
+        T as a multiple of the rows, or 2^s in epoch s = 1, 2, ..., to twice the rows at most.
+    n_partitions : int
+        Of the inner loop.
+    """
+
+    epoch_size: float | str = 1.0
+    n_partitions: int = 1
+
+    def n_steps(self, epoch: int, n_rows: int) -> int:
+        """Return T of `epoch`, which counts from 1.
+
+        Examples
+        --------
+        >>> [StepRule("doubling").n_steps(s, 10) for s in (1, 3, 9)]
+        [2, 8, 20]
+        """
+        if isinstance(self.epoch_size, str):
+            most = DOUBLING_MOST * n_rows
+            return int(min(most, 2 ** min(epoch, int(most).bit_length())))
+        return round(self.epoch_size * n_rows)
+
+
+@dataclass(frozen=True)
+class EpochsState:
+    """Where the loop is, between two epochs. Steps and draws follow from the epoch's number.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+    learning_rate : float
+        eta of the next epoch: halved whenever centres went back.
+    previous : float or None
+        Inertia that the next one is compared with; None before the first epoch.
+    is_snapshot : bool
+        `centres` are the last position correction, to which they went back.
+    snapshot : ndarray of shape (k, d), or None
+    bound : float
+        As of `EpochsResult`.
+    history : sequence of dict
+    reason : StopReason or None
+        Why the last epoch was the last one, if it was.
+    """
+
+    centres: np.ndarray
+    learning_rate: float
+    previous: float | None = None
+    is_snapshot: bool = False
+    snapshot: np.ndarray | None = None
+    bound: float = math.inf
+    history: Sequence[dict[str, Any]] = ()
+    reason: StopReason | None = None
+
+    def result(self) -> EpochsResult | None:
+        """Return what an ended loop leaves; None if it has not ended."""
+        if self.reason is None:
+            return None
+        snapshot = np.empty((0, 0)) if self.snapshot is None else self.snapshot
+        history = list(self.history)
+        return EpochsResult(
+            self.centres, len(history), self.reason, history, False, snapshot, self.bound
+        )
+
+
+@dataclass
+class EpochsResult(FitResult):
+    """What the loop leaves, and what there is to go back to.
+
+    Attributes
+    ----------
+    snapshot : ndarray of shape (k, d)
+        Centres after the last position correction.
+    bound : float
+        Their inertia is at most this; centres that turn out worse have diverged in the last epoch.
+    """
+
+    snapshot: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+    bound: float = math.inf
+
+
+def variance_reduced(
+    rows: ScaledPlacement,
+    begin: EpochsState,
+    take_steps: TakeSteps,
+    *,
+    rule: StepRule,
+    key: Key,
+    full_gradient: bool = False,
+    guard: bool = True,
+    max_iter: int = 100,
+    tol: float = 1e-4,
+    max_time: float | None = None,
+    callbacks: Sequence[Callback] = (),
+    labels: np.ndarray | None = None,
+    keep: Callable[[EpochsState], None] | None = None,
+) -> EpochsResult:
+    """Move centres epoch by epoch.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    begin : EpochsState
+        Where to start.
+    take_steps : callable (StepParams) -> StepsTaken
+        Runs the inner loop; see `daskcluster.methods.variance_reduced.steps`.
+    rule : StepRule
+    key : Key
+        Of the draws; its iteration is replaced by the epoch.
+    full_gradient : bool
+        Compute the (zero) full gradient of Algorithm 3 in each epoch.
+    guard : bool
+        Go back and halve the rate when the inertia rises; without, centres go wherever steps take them.
+    max_iter : int
+        Epochs at most.
+    tol : float
+        Stop when the inertia changes by at most this times itself from one epoch to the next; 0 waits
+        until nothing moves.
+    max_time : float, optional
+        Seconds; the epoch that exceeds them is the last.
+    callbacks : sequence of callables
+        Hear an `EpochEnded` each epoch, and a `Notice` when centres go back.
+    labels : ndarray of shape (n,), int32, optional
+        OUT. Where labels are kept in this process: steps then look them up.
+    keep : callable (EpochsState) -> None, optional
+        Is given the state after each epoch. To go on from it, `rows` must know what its first pass learnt.
+
+    Returns
+    -------
+    EpochsResult
+
+    Notes
+    -----
+    Cost: an epoch is a pass over all rows (n k distances), T k distances of steps, and the rows these draw
+    (with many partitions: another pass); a further pass with `full_gradient`. What travels: 8 k (d + 1)
+    bytes a task and pass.
+    """
+    epochs = _Epochs(
+        rows, take_steps, rule, key, guard, tol, labels, begin, full_gradient=full_gradient
+    )
+    stopping = Stopping(max_iter, max_time, callbacks)
+    centres = np.ascontiguousarray(begin.centres, dtype=rows.dtype)
+    history = list(begin.history)
+    before = len(history)
+    reason: StopReason | None = StopReason.MAX_ITER if max_iter <= before else None
+    while reason is None:
+        began, before = time.perf_counter(), rows.placement.traffic.bytes_read
+        epoch = epochs.next(centres, len(history) + 1)
+        if epoch.went_back:
+            publish(callbacks, _notice(epoch, len(history) + 1))
+        event = EpochEnded(
+            iteration=len(history) + 1,
+            seconds=time.perf_counter() - began,
+            bytes_read=rows.placement.traffic.bytes_read - before,
+            **epoch.facts(),
+        )
+        history.append(vars(event).copy())
+        stopping.tell(event)
+        centres = epoch.centres
+        reason = epoch.ends or stopping.reason(
+            len(history), moved=True, shift=math.inf, threshold=0.0
+        )
+        if keep is not None:
+            keep(epochs.state(centres, history, reason))
+    assigned = labels is not None and len(history) > before
+    labelled = assigned and reason is StopReason.CONVERGED
+    return EpochsResult(
+        centres, len(history), reason, history, labelled, epochs.snapshot, epochs.bound
+    )
+
+
+@dataclass
+class _Epoch:
+    """One epoch, and why it is the last, if it is."""
+
+    centres: np.ndarray
+    inertia: float
+    shift: float
+    n_empty: int
+    n_touched: int
+    n_distances: int
+    learning_rate: float
+    n_steps: int = 0
+    n_switched: int = 0
+    went_back: bool = False
+    full_gradient: float | None = None
+    ends: StopReason | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the event of the epoch has to say."""
+        return {
+            name: value for name, value in vars(self).items() if name not in ("centres", "ends")
+        }
+
+
+def _notice(epoch: _Epoch, number: int) -> Notice:
+    why = "steps diverged" if epoch.n_steps else f"the inertia rose to {epoch.inertia:.6g}"
+    return Notice(
+        f"epoch {number}: {why} at learning_rate={epoch.learning_rate:.3g}; centres go back to the last "
+        "position correction, and the rate is halved. Pass a smaller learning_rate or epoch_size."
+    )
+
+
+class _Epochs:
+    """Makes epochs, and remembers what the next one is compared with.
+
+    Attributes
+    ----------
+    snapshot : ndarray of shape (k, d)
+    bound : float
+    """
+
+    def __init__(
+        self,
+        rows: ScaledPlacement,
+        take_steps: TakeSteps,
+        rule: StepRule,
+        key: Key,
+        guard: bool,
+        tol: float,
+        labels: np.ndarray | None,
+        begin: EpochsState,
+        *,
+        full_gradient: bool,
+    ) -> None:
+        self._rows, self._take_steps, self._rule, self._key = rows, take_steps, rule, key
+        self._guard, self._tol, self._labels = guard, tol, labels
+        self._full_gradient = full_gradient
+        self._assign = FullAssignment(rows, labels)
+        self._rate, self._previous = begin.learning_rate, begin.previous
+        self._is_snapshot, self.bound = begin.is_snapshot, begin.bound
+        self.snapshot = np.empty((0, 0)) if begin.snapshot is None else begin.snapshot
+
+    def state(
+        self, centres: np.ndarray, history: Sequence[dict[str, Any]], reason: StopReason | None
+    ) -> EpochsState:
+        """Return where the loop is after an epoch."""
+        return EpochsState(
+            centres,
+            self._rate,
+            self._previous,
+            self._is_snapshot,
+            self.snapshot if self.snapshot.size else None,
+            self.bound,
+            history,
+            reason,
+        )
+
+    def next(self, centres: np.ndarray, number: int) -> _Epoch:
+        """Make epoch `number` from `centres`."""
+        rows = self._rows
+        assigned = self._assign(centres)
+        statistics = assigned.statistics
+        inertia = inertia_from(statistics, centres, rows) if np.isfinite(centres).all() else np.inf
+        epoch = _Epoch(
+            centres, inertia, 0.0, int((statistics.weights <= 0.0).sum()), assigned.n_touched,
+            assigned.n_distances, self._rate,
+        )  # fmt: skip
+        if self._has_risen(inertia):
+            self._go_back(epoch)
+            return epoch
+        change = math.inf if self._previous is None else abs(self._previous - inertia)
+        self._previous = self.bound = inertia
+        self.snapshot = updated(statistics, centres, unit=rows.unit)
+        self._is_snapshot = False
+        if np.array_equal(self.snapshot, centres):
+            epoch.ends = StopReason.CONVERGED
+        elif self._tol > 0.0 and change <= self._tol * inertia:
+            epoch.ends = StopReason.TOLERANCE
+            epoch.centres = self.snapshot
+        else:
+            self._step(centres, epoch, number)
+        epoch.shift = squared_movement(centres, epoch.centres)
+        return epoch
+
+    def _has_risen(self, inertia: float) -> bool:
+        # Of a position correction itself the inertia cannot rise but by rounding.
+        if not self._guard or self._previous is None or self._is_snapshot:
+            return False
+        return not inertia <= self._previous * (1.0 + _ROUNDING)
+
+    def _go_back(self, epoch: _Epoch) -> None:
+        epoch.went_back, epoch.centres = True, self.snapshot
+        self._is_snapshot = True
+        self._rate /= 2.0
+
+    def _step(self, centres: np.ndarray, epoch: _Epoch, number: int) -> None:
+        """Let random rows move the corrected centres."""
+        if self._full_gradient:
+            epoch.full_gradient = self._gradient(centres)
+        taken = self._take_steps(self._params(centres, number))
+        epoch.n_steps, epoch.n_switched = taken.n_steps, taken.n_switched
+        epoch.n_distances += taken.n_steps * len(centres)
+        if taken.lost and self._guard:
+            self._go_back(epoch)
+            return
+        moved = self.snapshot.astype(np.float64) + taken.drift
+        if self._rows.unit:
+            length = np.sqrt((moved * moved).sum(axis=1, keepdims=True))
+            moved /= np.where(length > 0.0, length, 1.0)
+        epoch.centres = moved.astype(centres.dtype)
+
+    def _params(self, centres: np.ndarray, number: int) -> StepParams:
+        rows, rule = self._rows, self._rule
+        survey, n_rows = rows.known(), rows.placement.dataset.n_rows
+        weighted = rows.placement.dataset.weights is not None
+        return StepParams(
+            before=centres,
+            snapshot=self.snapshot,
+            learning_rate=self._rate,
+            n_steps=rule.n_steps(number, n_rows),
+            n_rows=n_rows,
+            n_partitions=rule.n_partitions,
+            # As far as two rows can be apart: a centre so far from the mean of its rows is lost.
+            limit=2.0 * float(np.sqrt((rows.scale.max_abs**2).sum())) or 1.0,
+            key=Key(self._key.seed, self._key.stage, number),
+            mean_weight=survey.weight.value / n_rows if weighted else 1.0,
+            unit=rows.unit,
+            labels=self._labels,
+        )
+
+    def _gradient(self, centres: np.ndarray) -> float:
+        """Return the length of the full gradient at the snapshot: line 8 of Algorithm 3."""
+        labels = self._labels
+        statistics: KMeansStatistics = self._rows.reduce(
+            ASSIGN,
+            lambda scale: AssignParams(
+                centres, scale, self._rows.unit, labels, labelled=labels is not None
+            ),
+        )
+        gradient = self.snapshot - updated(statistics, centres, unit=self._rows.unit)
+        return float(np.sqrt((gradient.astype(np.float64) ** 2).sum()))

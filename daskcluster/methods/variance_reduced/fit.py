@@ -1,0 +1,164 @@
+"""One call of ``VarianceReducedKMeans.fit``: places rows and partitions, seeds, goes through epochs."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.partitioned import PartitionedDataset, partition_edges
+from daskcluster.engine.engine import Placement
+from daskcluster.engine.memory import Footprint
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.stopping import is_final
+from daskcluster.events import Notice, PassEnded, PassStarted, publish
+from daskcluster.methods.kmeans.base import KMeansRun, judge
+from daskcluster.methods.kmeans.footprint import fit_footprint
+from daskcluster.methods.kmeans.initial import method_for
+from daskcluster.methods.kmeans.seeded_fit import SeededFit
+from daskcluster.methods.minibatch.batches import whole
+from daskcluster.methods.variance_reduced.algorithm import (
+    EpochsResult,
+    EpochsState,
+    StepRule,
+    TakeSteps,
+    variance_reduced,
+)
+from daskcluster.methods.variance_reduced.steps import StepsHere, StepsWhereRowsAre
+from daskcluster.models.result import FitResult
+from daskcluster.randomness import Key
+from daskcluster.typing import Dataset
+
+if TYPE_CHECKING:
+    from daskcluster.methods.variance_reduced.estimator import VarianceReducedKMeans
+
+
+class VarianceReducedFit(SeededFit):
+    """One call of fit."""
+
+    estimator: VarianceReducedKMeans
+
+    def run(self) -> KMeansRun:
+        self.started(self.estimator.variant)
+        assert isinstance(self.dataset, RowDataset)
+        edges = partition_edges(self.dataset, self.estimator.wanted_partitions)
+        with ExitStack() as stack:
+            placement, take_steps = self._placed(edges, stack)
+            rows = ScaledPlacement(placement, unit=self.unit)
+            labels = self.kept_labels(placement)
+            result = self._epochs(rows, take_steps, labels, len(edges) - 1)
+            run = self._judged(rows, result, labels)
+            self.passes += placement.traffic.passes
+            self.bytes_read += placement.traffic.bytes_read
+        self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
+        return run
+
+    def _epochs(
+        self,
+        rows: ScaledPlacement,
+        take_steps: TakeSteps,
+        labels: np.ndarray | None,
+        n_partitions: int,
+    ) -> EpochsResult:
+        estimator = self.estimator
+        begin = self._begin(rows)
+        ended, most = begin.result(), estimator.max_iter
+        if ended and is_final(ended.stop_reason, ended.n_iter, most, self.time_left()):
+            return ended
+        return variance_reduced(
+            rows,
+            begin,
+            take_steps,
+            rule=StepRule(estimator.epoch_size, n_partitions),
+            key=Key(self.seed, "steps"),
+            full_gradient=estimator.variant == "vrkm",
+            max_iter=most,
+            tol=estimator.tol,
+            max_time=self.time_left(),
+            callbacks=self.callbacks,
+            labels=labels,
+            keep=lambda state: self._keep(state, rows),
+        )
+
+    def _begin(self, rows: ScaledPlacement) -> EpochsState:
+        """Return the state to go on from, or a first one."""
+        shape = (self.n_clusters, self.dataset.n_features)
+        begun = self.begun(EpochsState, {"centres": shape, "snapshot": shape})
+        if begun is not None:
+            self.recall(rows)
+            return begun
+        centres = self.seeded(rows, Key(self.seed, "restart"))  # as KMeans has it
+        first = EpochsState(centres, self.estimator.rate_for(self.dataset))
+        self._keep(first, rows)
+        return first
+
+    def _keep(self, state: EpochsState, rows: ScaledPlacement) -> None:
+        ends, placement = not state.history or state.reason is not None, rows.placement
+        self.keep(lambda: state, placement.traffic, rows, now=ends)
+
+    def _placed(self, edges: np.ndarray, stack: ExitStack) -> tuple[Placement, TakeSteps]:
+        """Return where passes run, and what runs the inner loop."""
+        dataset = self.dataset
+        assert isinstance(dataset, RowDataset)
+        footprint = vrkm_footprint(dataset, self.n_clusters, self.init, len(edges) - 1)
+        if len(edges) == 2:
+            placement = self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
+            stack.enter_context(placement)
+            return placement, StepsHere(self._gathered())
+        view = PartitionedDataset(dataset, edges)
+        placement = self.engine.place(view, footprint=footprint, callbacks=self.callbacks)
+        stack.enter_context(placement)
+        if not (placement.shares_memory and dataset.in_memory):
+            return placement, StepsWhereRowsAre(placement)
+        # Rows of this process are shared among threads in smaller pieces, but for the steps.
+        whole_rows = self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
+        return stack.enter_context(whole_rows), StepsWhereRowsAre(placement)
+
+    def _gathered(self) -> Chunk:
+        """Return all rows: views of those in memory; anything else is read, in a pass of its own."""
+        if self.dataset.in_memory:
+            return whole(self.dataset)
+        began = time.perf_counter()
+        publish(self.callbacks, PassStarted("gather", self.dataset.n_rows))
+        rows = whole(self.dataset, self._count)
+        self.passes += 1
+        publish(self.callbacks, PassEnded("gather", time.perf_counter() - began, self.bytes_read))
+        return rows
+
+    def _count(self, n_bytes: int) -> None:
+        self.bytes_read += n_bytes
+
+    def _judged(
+        self, rows: ScaledPlacement, result: EpochsResult, labels: np.ndarray | None
+    ) -> KMeansRun:
+        """Return the final figures; if the last steps diverged, those of the centres before them."""
+        run = judge(rows, result, labels, labelled=self.labelled)
+        if run.found.inertia <= result.bound * (1.0 + 1e-6):
+            return run
+        text = (
+            f"the steps of the last epoch raised the inertia from {result.bound:.6g} to "
+            f"{run.found.inertia:.6g}; the centres are those of its position correction. Pass a smaller "
+            "learning_rate or epoch_size."
+        )
+        publish(self.callbacks, Notice(text))
+        back = FitResult(result.snapshot, result.n_iter, result.stop_reason, result.history)
+        return judge(rows, back, labels, labelled=self.labelled)
+
+
+def vrkm_footprint(dataset: Dataset, n_clusters: int, init: object, n_partitions: int) -> Footprint:
+    """Return what a fit needs: as Lloyd's algorithm, centres on their way, and rows that are one partition.
+
+    Those are held from the first pass to the last, in the process that makes the steps.
+    """
+    base = fit_footprint(dataset, n_clusters, method_for(init, in_memory=dataset.in_memory))
+    moving = (2 * 8 + 4) * n_clusters * (dataset.n_features + 1)
+    held = 0
+    if n_partitions == 1 and not dataset.in_memory:
+        weights = 0 if dataset.weights is None else 8 * dataset.n_rows
+        held = dataset.bytes_of((0, dataset.n_rows)) + weights
+    return replace(base, thread_bytes=base.thread_bytes + moving, home_bytes=held)

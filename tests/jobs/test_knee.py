@@ -1,0 +1,48 @@
+"""Knees of curves whose bend is known, and of curves that have none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from daskcluster.jobs.knee import find_knee
+
+
+@pytest.mark.parametrize("bend", [4, 10, 25])
+def test_a_bend_is_found_where_it_is(bend: int) -> None:
+    ks = np.arange(1, 41)
+    # A steep power up to the bend, a flat one beyond.
+    costs = np.where(ks <= bend, 100.0 * ks**-1.5, 100.0 * bend**-1.5 * (ks / bend) ** -0.3)
+    found = find_knee(ks, costs)
+    assert ks[found.index] == bend
+    assert found.is_clear
+
+
+@pytest.mark.parametrize("power", [0.1, 0.5, 2.0])
+def test_rows_without_clusters_have_no_knee(power: float) -> None:
+    ks = np.arange(2, 60)
+    found = find_knee(ks, 1e6 * ks**-power)
+    assert not found.is_clear
+    assert found.height == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_scale_does_not_matter() -> None:
+    ks, costs = np.array([1, 2, 4, 8, 16]), np.array([90.0, 50, 8, 6, 5])
+    one, other = find_knee(ks, costs), find_knee(ks, 1e9 * costs)
+    assert (one.index, other.index) == (2, 2)
+    assert one.height == pytest.approx(other.height)
+
+
+def test_a_range_that_ends_before_the_bend_has_none() -> None:
+    ks = np.arange(1, 21)
+    costs = 100.0 * (1.0 - ks / 25.0)  # falls ever faster towards 25
+    found = find_knee(ks, costs)
+    assert found.height < 0
+    assert not found.is_clear
+
+
+def test_what_can_have_no_knee() -> None:
+    for costs in ([0.0, 0.0, 0.0], [1.0, 0.5], [3.0, 3.0, 3.0]):
+        assert not find_knee(np.arange(1, len(costs) + 1), np.array(costs)).is_clear
+    exact = find_knee(np.arange(1, 6), np.array([9.0, 5.0, 0.0, 0.0, 0.0]))
+    assert (exact.index, exact.is_clear) == (2, True)

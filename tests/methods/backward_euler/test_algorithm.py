@@ -1,0 +1,196 @@
+"""Stochastic backward Euler against the reference, and the invariants of the fixed-point iteration."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import daskcluster as dc
+from daskcluster import errors, events
+from daskcluster.methods.backward_euler.algorithm import (
+    DescentState,
+    ImplicitDescent,
+    ImplicitSteps,
+    backward_euler,
+)
+from daskcluster.methods.backward_euler.chunkwise import BatchAssigner
+from daskcluster.methods.minibatch.batches import Batches
+from tests.laws.data import CASES, case
+from tests.reference import backward_euler as truth
+
+K = 4
+
+
+def batches_of(rows, weights=None, size=60, seed=0):
+    return Batches(dc.open_dataset(rows, weights=weights), size, seed)
+
+
+def drawn(rows, weights, size, n):
+    """Return the rows of the first `n` batches."""
+    with batches_of(rows, weights, size) as batches:
+        found = [len(batches.next()) and [batches.row_of(i) for i in range(size)] for _ in range(n)]
+    return [np.array(listed) for listed in found]
+
+
+def descend(rows, weights, centres, steps, *, max_iter=6, size=60, unit=False, **options):
+    assign = BatchAssigner(centres.dtype, unit=unit)
+    with batches_of(rows, weights, size) as batches:
+        begin = DescentState.first(centres, steps)
+        return backward_euler(batches, assign, begin, steps, max_iter=max_iter, **options)
+
+
+def follow(rows, weights, centres, steps, n, *, max_iter=6, size=60, cosine=False):
+    names = {"gamma": steps.step_size, "beta": steps.decay, "alpha": steps.averaging}
+    batches = drawn(rows, weights, size, n)
+    return truth.run(
+        rows, weights, centres, batches, **names, imaxit=steps.inner_iter, omaxit=max_iter, cosine=cosine
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_follow_the_reference(name):
+    rows, weights = case(name, n=300)
+    steps = ImplicitSteps(1.2 * K, averaging=0.6, inner_iter=3)
+    found = descend(rows, weights, rows[:K].copy(), steps)
+    centres, starts, halvings = follow(rows, weights, rows[:K], steps, 60)
+    tolerance = 1e-10 if rows.dtype == np.float64 else 2e-4
+    scale = np.abs(rows).max()
+    np.testing.assert_allclose(found.centres, centres, rtol=tolerance, atol=tolerance * scale)
+    part = np.ones(len(rows)) if weights is None else weights
+    doubled = [2 * value * part[listed].sum() for value, listed in zip(
+        starts, drawn(rows, weights, 60, 1), strict=False)]  # fmt: skip
+    np.testing.assert_allclose(found.history[0]["inertia"], doubled[0], rtol=1e-5)
+    assert [record["n_halved"] for record in found.history] == halvings
+    assert (found.n_iter, found.stop_reason) == (6, events.StopReason.MAX_ITER)
+
+
+def test_cosine_and_sparse_rows_follow_the_reference():
+    rows = np.abs(np.random.default_rng(1).normal(size=(300, 5)))
+    rows[rows < 0.4] = 0.0
+    rows[:, 0] += 0.1
+    steps = ImplicitSteps(1.2 * K)
+    for unit in (False, True):
+        start = truth.unit(rows[:K]) if unit else rows[:K].copy()
+        centres, _, _ = follow(rows, None, start, steps, 60, cosine=unit)
+        for kind in (rows, sparse.csr_array(rows)):
+            found = descend(kind, None, start, steps, unit=unit).centres
+            np.testing.assert_allclose(found, centres, rtol=1e-9, atol=1e-9)
+
+
+def test_no_outer_step_returns_the_first_centres():
+    rows = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    found = descend(rows, None, rows[:K], ImplicitSteps(4.8), max_iter=0)
+    assert np.array_equal(found.centres, rows[:K])
+    assert (found.n_iter, found.history, found.stop_reason) == (0, [], "max_iter")
+
+
+@pytest.mark.parametrize("gamma", [0.3, 0.9])
+def test_one_cluster_with_all_rows_solves_the_implicit_step(gamma):
+    rows = np.random.default_rng(0).normal(loc=3.0, size=(40, 3))
+    start = np.full((1, 3), 7.0)
+    steps = ImplicitSteps(gamma, decay=1.0, averaging=0.0, inner_iter=400)
+    found = descend(rows, None, start, steps, max_iter=1, size=40)
+    expected = (start + gamma * rows.mean(axis=0)) / (1 + gamma)
+    np.testing.assert_allclose(found.centres, expected, rtol=1e-12)
+
+
+def test_with_all_rows_a_step_of_fixed_clusters_is_the_proximal_point():
+    random = np.random.default_rng(0)
+    middles = np.array([[0.0, 0.0], [50.0, 0.0], [0.0, 50.0]])
+    rows = np.concatenate(
+        [m + random.normal(size=(n, 2)) for m, n in zip(middles, (10, 20, 30), strict=True)]
+    )
+    gamma, start = 1.5, middles + 5.0
+    steps = ImplicitSteps(gamma, averaging=0.0, inner_iter=300)
+    found = descend(rows, None, start, steps, max_iter=1, size=60)
+    share = np.array([10, 20, 30])[:, None] / 60
+    means = np.array([rows[:10].mean(axis=0), rows[10:30].mean(axis=0), rows[30:].mean(axis=0)])
+    expected = (start + gamma * share * means) / (1 + gamma * share)
+    np.testing.assert_allclose(found.centres, expected, rtol=1e-10)
+
+
+def test_a_step_that_runs_away_is_halved_and_the_next_begins_with_its_own():
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    steps = ImplicitSteps(40.0, decay=0.5, averaging=0.2, inner_iter=4)
+    found = descend(rows, None, rows[:2].copy(), steps, max_iter=5, size=50)
+    centres, _, halvings = follow(rows, None, rows[:2], steps, 200, max_iter=5, size=50)
+    np.testing.assert_allclose(found.centres, centres, rtol=1e-9)
+    records = found.history
+    assert [record["n_halved"] for record in records] == halvings
+    assert halvings[0] > 0
+    assert halvings[-1] < halvings[0]
+    for i, record in enumerate(records):
+        assert record["step_size"] == 40.0 * 0.5**i / 2 ** record["n_halved"]
+    assert np.isfinite(found.centres).all()
+
+
+def test_rises_within_bounds_do_not_add_up():
+    rows = np.random.default_rng(0).normal(size=(2000, 3))
+    for gamma in (6.0, 10.0, 20.0):
+        steps = ImplicitSteps(gamma, decay=1.0)
+        found = descend(rows, None, rows[:4].copy(), steps, max_iter=80, size=200)
+        costs = [record["inertia"] for record in found.history]
+        assert max(costs) < 6 * costs[0]
+    assert sum(record["n_halved"] for record in found.history) > 0
+
+
+def test_a_step_size_out_of_all_bounds_leaves_centres_where_they_are():
+    rows = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    found = descend(rows, None, rows[:2], ImplicitSteps(1e300), max_iter=2)
+    assert np.array_equal(found.centres, rows[:2])
+    assert [record["n_halved"] for record in found.history] == [30, 30]
+
+
+def test_small_batches_are_not_taken_for_runaways():
+    # A batch of one row may cost a thousand times the one before, which is no fault of the step.
+    rows = np.random.default_rng(0).lognormal(sigma=2.0, size=(400, 1))
+    found = descend(rows, None, rows[:3].copy(), ImplicitSteps(1e-4), max_iter=80, size=1)
+    costs = [record["inertia"] for record in found.history]
+    assert max(costs) > 1000 * np.median(costs)
+    assert sum(record["n_halved"] for record in found.history) == 0
+
+
+def test_clusters_without_rows_keep_their_centres_and_weightless_batches_move_nothing():
+    rows = np.random.default_rng(0).normal(size=(100, 2))
+    start = np.array([[0.0, 0.0], [1e6, 1e6]])
+    found = descend(rows, None, start, ImplicitSteps(0.5), max_iter=3)
+    assert np.array_equal(found.centres[1], start[1])
+    assert not np.array_equal(found.centres[0], start[0])
+    assert found.history[0]["n_empty"] == 1
+    weights = np.zeros(100)
+    weights[drawn(rows, None, 10, 3)[-1]] = 1.0
+    still = descend(rows, weights, start, ImplicitSteps(0.5, inner_iter=1), max_iter=1, size=10)
+    assert np.array_equal(still.centres, start)
+
+
+def test_rows_that_are_not_finite_are_named():
+    rows = np.random.default_rng(0).normal(size=(100, 2))
+    rows[37, 1] = np.nan
+    with pytest.raises(errors.InvalidDataError, match="NaN: first in row 37 of those seen so far"):
+        descend(rows, None, rows[:3].copy(), ImplicitSteps(3.0), max_iter=5, size=50)
+
+
+def test_callbacks_and_time_end_a_descent():
+    rows = np.random.default_rng(0).normal(size=(100, 2))
+    numbers = count()
+
+    def stop(event):
+        if next(numbers) == 2:
+            raise events.StopFit
+
+    ended = descend(rows, None, rows[:3].copy(), ImplicitSteps(3.6), max_iter=9, callbacks=[stop])
+    assert (ended.n_iter, ended.stop_reason) == (3, "callback")
+    short = descend(rows, None, rows[:3].copy(), ImplicitSteps(3.6), max_iter=9, max_time=1e-9)
+    assert (short.n_iter, short.stop_reason) == (1, "max_time")
+
+
+def test_batches_are_counted():
+    rows = np.random.default_rng(0).normal(size=(100, 2))
+    assign, steps = BatchAssigner(np.float64), ImplicitSteps(3.0, inner_iter=4)
+    with batches_of(rows) as batches, assign.threads(3, 2):
+        descent = ImplicitDescent(batches, assign, DescentState.first(rows[:3], steps), steps)
+        assert [descent.step().n_batches for _ in range(3)] == [5, 4, 4]
+        assert descent.n_batches == 13

@@ -1,0 +1,144 @@
+"""Mini-batch kernel k-means against explicit coefficients, plain mini-batches, and its own cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import daskcluster as dc
+from daskcluster.chunkwise.gram import Points
+from daskcluster.methods.kernel.window import Mean, Window
+from daskcluster.methods.minibatch.batches import Batches
+from tests.reference import kernel_kmeans as reference
+
+GAMMA = 0.2
+FIRST = np.array([3, 50, 101, 170])
+
+
+def blobs(n=300, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(6, d))[rng.integers(0, 6, n)] * 2 + rng.normal(size=(n, d))
+
+
+def drawn(X, b, steps, seed=7):
+    with Batches(dc.open_dataset(X), b, seed) as batches:
+        return [batches.next().listed.copy() for _ in range(steps)]
+
+
+def fitted(X, steps, *, b=64, weights=None, **parameters):
+    options = {"gamma": GAMMA, "init": X[FIRST], "random_state": 7, **parameters}
+    model = dc.MiniBatchKernelKMeans(4, batch_size=b, max_iter=steps, **options)
+    return model.fit(X, sample_weight=weights)
+
+
+def coefficients(model, n):
+    """As (k, n); the first centres, which are rows of no dataset, where they came from."""
+    rows, given = model.support_.copy(), model.support_ < 0
+    rows[given] = FIRST[-1 - rows[given]]
+    found = np.zeros((4, n))
+    np.add.at(found, (model.support_clusters_, rows), model.support_coefficients_)
+    return found
+
+
+CASES = {
+    "recursion": {"truncation": None},
+    "recursion, count": {"truncation": None, "learning_rate": "count"},
+    "window": {"truncation": 40},
+    "window, count": {"truncation": 40, "learning_rate": "count"},
+    "window as printed": {"truncation": 40, "normalize_truncated": False},
+    "a window of one batch": {"truncation": 1},
+    "a window that never fills": {"truncation": 10_000},
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_centres_have_the_coefficients_of_the_definition(name, weighted):
+    X, options = blobs(), CASES[name]
+    weights = np.random.default_rng(1).integers(0, 4, len(X)).astype(float) if weighted else None
+    model = fitted(X, 9, weights=weights, **options)
+    wanted = reference.minibatch(
+        reference.gram(X, X, gamma=GAMMA),
+        FIRST,
+        drawn(X, 64, 9),
+        options.get("learning_rate", "sqrt"),
+        weights,
+        options["truncation"],
+        options.get("normalize_truncated", True),
+    )
+    np.testing.assert_allclose(coefficients(model, len(X)), wanted, atol=1e-12)
+    squares = reference.sqdist(reference.gram(X, X, gamma=GAMMA), wanted)
+    np.testing.assert_array_equal(model.labels_, squares.argmin(axis=1))
+    cost = squares.min(axis=1) @ (np.ones(len(X)) if weights is None else weights)
+    assert model.inertia_ == pytest.approx(cost, rel=1e-9)
+
+
+@pytest.mark.parametrize("rate", ["sqrt", "count"])
+def test_the_linear_kernel_without_truncation_is_plain_mini_batch(rate):
+    X = blobs()
+    model = fitted(X, 12, kernel="linear", truncation=None, learning_rate=rate)
+    plain = dc.MiniBatchKMeans(
+        4,
+        init=X[FIRST],
+        n_init=1,
+        learning_rate=rate,
+        reassignment_ratio=0,
+        random_state=7,
+    )
+    for rows in drawn(X, 64, 12):
+        plain.partial_fit(X[rows])
+    np.testing.assert_allclose(coefficients(model, len(X)) @ X, plain.cluster_centers_, atol=1e-9)
+    np.testing.assert_array_equal(model.labels_, plain.predict(X))
+
+
+def test_windows_hold_between_tau_and_tau_plus_b_points():
+    rng = np.random.default_rng(0)
+    window, total, largest = Window(Points(np.zeros((1, 1)), np.array([-1])), 1.0, 50), 0, 0
+    for _ in range(60):
+        size = int(rng.integers(1, 33))
+        mean = Mean(Points(np.zeros((size, 1)), np.arange(size)), np.full(size, 1.0 / size))
+        window.move(mean, 0.3, np.ones(len(window.means) + 1))
+        total, largest = total + size, max(largest, size)
+        assert window.n_points >= min(total, 50)
+        assert window.n_points < 50 + largest
+        assert window.coefficients.sum() == pytest.approx(1.0)
+
+
+def test_a_full_step_forgets_all_before():
+    window = Window(Points(np.zeros((1, 1)), np.array([-1])), 1.0, None)
+    mean = Mean(Points(np.ones((2, 1)), np.array([4, 5])), np.array([0.5, 0.5]))
+    window.move(mean, 1.0, np.array([0.25, 0.75]))
+    points, factors = window.terms()
+    assert points.indices.tolist() == [4, 5]
+    assert factors.tolist() == [0.5, 0.5]
+    assert window.squared_norm == 0.75
+
+
+def test_a_step_costs_the_same_however_many_rows_there_are():
+    def values(n):
+        X = blobs(n)
+        model = fitted(X, 6, truncation=50)
+        b, k, tau = 64, 4, 50
+        counted = [record["n_distances"] for record in model.history_]
+        assert max(counted) <= (b + b) * k * (tau + b) + b * b
+        return sum(counted)
+
+    few, many = values(400), values(6400)
+    assert 0.5 * few <= many <= 2 * few
+
+
+def test_early_stopping_waits_for_a_step_that_improves_too_little():
+    X = blobs(600)
+    assert fitted(X, 200, tol=1e-9, truncation=None).stop_reason_ in ("tolerance", "max_iter")
+    eager = fitted(X, 200, tol=1e-1, truncation=None)
+    assert eager.stop_reason_ == "tolerance"
+    assert eager.n_iter_ < 10
+    assert fitted(X, 5, tol=0.0).n_iter_ == 5
+
+
+@pytest.mark.parametrize(("tau", "b"), [(40, 64), (150, 32)])
+def test_fitted_centres_hold_between_tau_and_tau_plus_b_rows(tau, b):
+    model = fitted(blobs(600), 60, b=b, truncation=tau)
+    held = np.bincount(model.support_clusters_, minlength=4)
+    assert (held >= tau).all()
+    assert (held <= tau + b).all()

@@ -1,0 +1,209 @@
+"""Groups of centres, drift, gaps between centres, and the choice that `auto` makes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import daskcluster as dc
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.methods.kmeans.algorithm import updated
+from daskcluster.methods.kmeans.assignment import BoundedAssignment, FullAssignment
+from daskcluster.methods.kmeans.auto import AutoAssignment
+from daskcluster.methods.kmeans.costs import Counts, Shape
+from daskcluster.methods.kmeans.drift import Drift, Gaps, half_distances, half_gaps
+from daskcluster.methods.kmeans.groups import balanced_groups
+from daskcluster.methods.kmeans.kinds import Bounds, automatic, fallbacks, within
+from tests.tiles import BOUNDS_SPARE
+
+
+@pytest.mark.parametrize(("k", "size"), [(1, 4), (4, 4), (5, 4), (23, 4), (100, 14)])
+def test_groups_are_full_but_the_last(k, size):
+    centres = np.random.default_rng(0).standard_normal((k, 6))
+    groups = balanced_groups(centres, size)
+    assert [len(group) for group in groups[:-1]] == [size] * (len(groups) - 1)
+    assert sorted(np.concatenate(groups)) == list(range(k))
+    assert all(np.all(np.diff(group) > 0) for group in groups)
+
+
+def test_groups_lie_together():
+    where = np.repeat(np.arange(5.0), 4)[:, None] * 100
+    centres = np.random.default_rng(1).permutation(where + np.random.default_rng(2).random((20, 3)))
+    for group in balanced_groups(centres, 4):
+        assert np.ptp(centres[group, 0]) < 50
+
+
+def test_groups_of_equal_centres():
+    assert [len(group) for group in balanced_groups(np.ones((10, 3)), 4)] == [4, 4, 2]
+
+
+def test_drift_adds_up():
+    start = np.zeros((3, 2), np.float32)
+    drift = Drift(start, [np.array([0, 1]), np.array([2])])
+    for step in ([[3, 4], [0, 0], [0, 1]], [[3, 4], [0, 2], [0, 1]]):
+        drift.move(np.array(step, np.float32))
+    own, others, _ = drift.table(Gaps())
+    assert np.allclose(own, [5, 2, 1])
+    assert np.allclose(others, [1 + 2, 5 + 0, 5 + 2])
+    assert np.allclose(drift.of_groups, [5 + 2, 1])
+    assert np.all(own >= [5, 2, 1])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shift", [0.0, 1e4])
+def test_gaps_are_never_too_large(dtype, shift):
+    rng = np.random.default_rng(3)
+    centres = (shift + rng.standard_normal((60, 5))).astype(dtype)
+    centres[7] = centres[3]
+    centres[9] = np.nextafter(centres[11], dtype(np.inf))
+    wide = centres.astype(float)
+    true = np.sqrt(((wide[:, None] - wide[None]) ** 2).sum(axis=2))
+    np.fill_diagonal(true, np.inf)
+    found = half_gaps(centres)
+    assert np.all(found <= true.min(axis=1) / 2)
+    assert found[7] == found[3] == 0.0
+    assert np.median(true.min(axis=1) / 2 - found) < 1e-2
+    halves = half_distances(centres)
+    assert np.all(halves[np.isfinite(halves)] <= true[np.isfinite(halves)] / 2)
+    gaps = Gaps()
+    assert np.array_equal(gaps.between(centres), halves)
+    assert np.all(gaps.of(centres) <= true.min(axis=1) / 2)
+    assert np.median(true.min(axis=1) / 2 - gaps.of(centres)) < 1e-2
+
+    near = (centres + 1e-3 * rng.standard_normal(centres.shape)).astype(dtype)
+    wide = near.astype(float)
+    true = np.sqrt(((wide[:, None] - wide[None]) ** 2).sum(axis=2)) / 2
+    np.fill_diagonal(true, np.inf)
+    assert np.all(gaps.between(near) <= true)
+    assert np.all(gaps.of(near) <= true.min(axis=1))
+    assert np.median(true.min(axis=1) - gaps.of(near)) < 1e-2
+    assert gaps.between(near) is gaps.between(near)
+
+
+def test_gaps_are_measured_anew_where_they_may_have_gone():
+    centres = np.random.default_rng(8).standard_normal((20, 6)).astype(np.float32)
+    gaps = Gaps()
+    first = gaps.between(centres)
+    little = gaps.between(centres + np.float32(1e-5))
+    assert np.all(little[np.isfinite(first)] < first[np.isfinite(first)])
+    far = centres[::-1].copy()
+    assert np.array_equal(gaps.between(far), half_distances(far))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gaps_follow_centres_of_which_some_go_far(dtype):
+    rng = np.random.default_rng(9)
+    centres = rng.standard_normal((30, 20)).astype(dtype)
+    gaps = Gaps()
+    for _ in range(40):
+        found = gaps.between(centres)
+        wide = centres.astype(float)
+        true = np.sqrt(((wide[:, None] - wide[None]) ** 2).sum(axis=2)) / 2
+        np.fill_diagonal(true, np.inf)
+        assert np.all(found <= true)
+        assert np.all((found > 0.93 * true) | np.eye(30, dtype=bool))
+        assert np.array_equal(found, found.T)
+        assert np.array_equal(gaps.of(centres), found.min(axis=1))
+        steps = np.where(rng.random((30, 1)) < 0.1, 0.1, 1e-3)
+        centres = (centres + steps * rng.standard_normal(centres.shape)).astype(dtype)
+
+
+def test_gaps_of_a_single_centre_prove_nothing():
+    alone = np.ones((1, 2), np.float32)
+    assert half_gaps(alone).tolist() == [0.0]
+    gaps = Gaps()
+    gaps.between(alone)
+    assert gaps.of(alone).tolist() == [0.0]
+
+
+def test_fewer_bounds_take_over():
+    assert fallbacks(Bounds.ELKAN) == (Bounds.ELKAN, Bounds.YINYANG, Bounds.HAMERLY)
+    assert fallbacks(Bounds.HAMERLY) == (Bounds.HAMERLY,)
+    assert within(fallbacks(Bounds.ELKAN), 12_000, 1000, 100, np.dtype("f4")) == (Bounds.HAMERLY,)
+    assert within(fallbacks(Bounds.ELKAN), 11_999, 1000, 100, np.dtype("f4")) == ()
+
+
+def test_single_centres_have_bounds_of_their_own_beside_long_rows_only():
+    f4 = np.dtype(np.float32)
+    assert automatic(784, 50, f4) == (Bounds.HAMERLY, Bounds.YINYANG, Bounds.ELKAN)
+    assert automatic(415, 50, f4) == (Bounds.HAMERLY, Bounds.YINYANG)
+    assert automatic(415, 50, np.dtype(np.float64))[-1] is Bounds.ELKAN
+    assert automatic(3072, 64, f4)[-1] is Bounds.ELKAN
+    assert automatic(3072, 65, f4) == (Bounds.HAMERLY, Bounds.YINYANG)
+
+
+def test_costs_rank_as_they_should():
+    wide, narrow = Shape(784, 50, 3136, 10), Shape(8, 50, 32, 10)
+    assert wide.all_fail() < 1.5 * wide.plain()
+    assert narrow.all_fail() > 1.5 * narrow.plain()
+    assert wide.may_gain_by_groups()
+    assert not narrow.may_gain_by_groups()
+    late = Counts(0.1, 0.2)
+    for shape in (wide, narrow):
+        assert shape.hamerly(late) < 0.7 * shape.plain()
+    # What passes over MNIST counted with 50 centres: bounds of single centres meet few of them.
+    assert wide.elkan(Counts(0.5, 2.0)) < 0.8 * wide.yinyang(Counts(0.5, 8.0))
+
+
+def fit_auto(X, k):
+    return dc.KMeans(k, init=X[:k], algorithm="auto", tol=0, max_iter=60).fit(X).history_
+
+
+def test_auto_looks_at_all_rows_of_noise_in_few_dimensions():
+    X = np.random.default_rng(4).random((240_000, 8), dtype=np.float32)
+    touched = [record["n_touched"] for record in fit_auto(X, 40)]
+    assert touched[:15] == [240_000] * 15
+
+
+def test_auto_keeps_bounds_of_separated_clusters():
+    rng = np.random.default_rng(5)
+    centres = 20 * rng.standard_normal((40, 8))
+    n = 240_000
+    X = (centres[rng.integers(0, 40, n)] + rng.standard_normal((n, 8))).astype("f4")
+    touched = [record["n_touched"] for record in fit_auto(X, 40)]
+    assert touched[0] == n
+    assert min(touched) < n / 10 if BOUNDS_SPARE else set(touched) == {n}
+
+
+def test_auto_takes_bounds_of_single_centres_beside_long_rows():
+    rng = np.random.default_rng(7)
+    n, d, k = 40_000, 200, 12
+    sources = 0.3 * rng.standard_normal((k, d))
+    X = (sources[rng.integers(0, k, n)] + rng.standard_normal((n, d))).astype(np.float32)
+    kept, expected, kinds = np.empty(n, np.int32), np.empty(n, np.int32), set()
+    with dc.LocalEngine(2).place(dc.open_dataset(X)) as placement:
+        rows = ScaledPlacement(placement)
+        rows.known()
+        auto = AutoAssignment(rows, automatic(d, k, rows.dtype), kept)
+        plain, centres = FullAssignment(rows, expected), X[:k]
+        for _ in range(20):
+            found, wanted = auto(centres).statistics, plain(centres).statistics
+            assert np.array_equal(kept, expected)
+            assert np.array_equal(found.sums, wanted.sums)
+            kinds.add(auto.carry().kind)
+            centres = updated(wanted, centres, unit=False)
+        auto.close()
+    if BOUNDS_SPARE:  # else nothing is gained by them
+        assert kinds == {None, Bounds.ELKAN}
+
+
+@pytest.mark.parametrize("kind", list(Bounds))
+def test_bounds_that_were_left_alone_for_a_while(kind):
+    """Plain passes in between change labels behind the bounds' back: back and forth, some of them."""
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((3000, 5)).astype(np.float32)
+    kept, expected = np.empty(3000, np.int32), np.empty(3000, np.int32)
+    with dc.LocalEngine(2).place(dc.open_dataset(X)) as placement:
+        rows = ScaledPlacement(placement)
+        rows.known()
+        bounded, full = BoundedAssignment(rows, kind, kept), FullAssignment(rows, kept)
+        plain = FullAssignment(rows, expected)
+        a, b = X[:30], X[30:60]
+        for centres, assign in [(a, bounded), (b, full), (a, bounded), (b, full), (b, bounded)]:
+            if assign is bounded:
+                bounded.resume()
+            found, wanted = assign(centres).statistics, plain(centres).statistics
+            assert np.array_equal(kept, expected)
+            assert np.array_equal(found.sums, wanted.sums)
+            assert np.array_equal(found.counts, wanted.counts)
+        bounded.close()

@@ -1,0 +1,137 @@
+"""Mini-batch steps against the reference, for every kind of rows and number of threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from daskcluster.chunkwise.rows import find_bad
+from daskcluster.methods.minibatch.chunkwise import batch as minibatch
+from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
+from daskcluster.sparse_rows import SparseRows
+from tests.laws.data import CASES, case
+from tests.reference.minibatch import run
+
+RATES = ["count", "sqrt"]
+
+
+def draws(n, b, steps, seed=3):
+    random = np.random.default_rng(seed)
+    return [random.permutation(n)[:b] for _ in range(steps)]
+
+
+def stepped(rows, weights, centres, batches, rate, *, threads=1, unit=False):
+    """Return the state after some steps, their outcomes, and the last labels."""
+    stepper = MiniBatchStepper(MovingCentres.start(centres), rate, unit, threads)
+    with stepper.threads():
+        found = [stepper.step(Batch(rows, listed, weights)) for listed in batches]
+    return stepper.state, found, stepper.labels
+
+
+def same(one, other):
+    assert np.array_equal(one[0].exact, other[0].exact)
+    assert np.array_equal(one[0].centres, other[0].centres)
+    assert np.array_equal(one[0].seen, other[0].seen)
+    assert np.array_equal(one[2], other[2])
+    assert one[1] == other[1]
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("name", CASES)
+def test_steps_follow_the_reference(name, rate):
+    X, w = case(name, n=400)
+    start, batches = X[:6], draws(400, 60, 8)
+    state, found, _ = stepped(X, w, start, batches, rate)
+    centres, seen, costs = run(X, w, start, batches, rate)
+    tolerance = 1e-12 if X.dtype == np.float64 else 1e-6
+    np.testing.assert_allclose(state.exact, centres, rtol=tolerance)
+    np.testing.assert_allclose(state.seen, seen, rtol=1e-12)
+    np.testing.assert_allclose([step.cost for step in found], costs, rtol=10 * tolerance)
+    assert np.array_equal(state.centres, state.exact.astype(X.dtype))
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("name", CASES)
+def test_threads_do_not_matter(name, rate, monkeypatch):
+    monkeypatch.setattr(minibatch, "_WORTH_A_THREAD", 0)
+    X, w = case(name)
+    for rows in (X, SparseRows.of(X)):
+        one = stepped(rows, w, X[:7], draws(1500, 333, 5), rate)
+        same(stepped(rows, w, X[:7], draws(1500, 333, 5), rate, threads=2), one)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_sparse_equals_dense(rate):
+    X, w = case("weighted float64")
+    X = X * (np.random.default_rng(0).random(X.shape) < 0.4)
+    batches = draws(1500, 200, 6)
+    dense, sparse = (stepped(rows, w, X[:9], batches, rate) for rows in (X, SparseRows.of(X)))
+    np.testing.assert_allclose(sparse[0].exact, dense[0].exact, rtol=1e-12)
+    assert np.array_equal(sparse[2], dense[2])
+
+
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("kind", ["F order", "int16", "every other", "float16", "int64"])
+def test_rows_are_converted_a_batch_at_a_time(kind, unit):
+    X = np.round(np.random.default_rng(0).normal(size=(300, 6)) * 20)
+    rows = {
+        "F order": np.asfortranarray(X, np.float32),
+        "int16": X.astype(np.int16),
+        "every other": np.repeat(X, 2, axis=0).astype(np.float32)[::2],
+        "float16": X.astype(np.float16),
+        "int64": X.astype(np.int64),
+    }[kind]
+    dtype = np.float64 if kind == "int64" else np.float32
+    plain, start, batches = X.astype(dtype), X[:5].astype(dtype), draws(300, 50, 4)
+    found = stepped(rows, None, start, batches, "count", unit=unit)
+    same(found, stepped(plain, None, start, batches, "count", unit=unit))
+    assert found[0].centres.dtype == dtype
+
+
+def test_cosine_equals_steps_on_scaled_rows_then_scaled_centres():
+    X = np.random.default_rng(0).normal(size=(200, 5))
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    state, _, _ = stepped(X, None, unit[:4], [np.arange(200)], "count", unit=True)
+    plain, _, _ = stepped(unit, None, unit[:4], [np.arange(200)], "count")
+    expected = plain.exact / np.linalg.norm(plain.exact, axis=1, keepdims=True)
+    np.testing.assert_allclose(state.exact, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_weights_equal_copies_in_a_batch(rate):
+    X, _ = case("float64", n=200)
+    copies = np.random.default_rng(0).integers(0, 4, 200)
+    listed = np.arange(200)
+    weighted, _, _ = stepped(X, copies.astype(float), X[:5], [listed] * 3, rate)
+    repeated, _, _ = stepped(X, None, X[:5], [np.repeat(listed, copies)] * 3, rate)
+    np.testing.assert_allclose(weighted.exact, repeated.exact, rtol=1e-12)
+    np.testing.assert_allclose(weighted.seen, repeated.seen)
+
+
+def test_a_running_mean_is_the_mean_of_all_rows():
+    X, _ = case("float64", n=600)
+    batches = np.split(np.arange(600), 6)
+    state, _, _ = stepped(X, None, X[:1], batches, "count")
+    np.testing.assert_allclose(state.exact[0], X.mean(axis=0), rtol=1e-12)
+    assert state.seen[0] == 600
+
+
+def test_a_running_mean_does_not_stall_in_float32():
+    # A step of 1e-8 of the value is lost in float32, not in what the centres are computed from.
+    rows = np.ones((10, 1), np.float32)
+    stepper = MiniBatchStepper(MovingCentres.start(np.ones((1, 1), np.float32)))
+    stepper.state.seen[:] = 1e9
+    for _ in range(3):
+        stepper.step(Batch(rows * 3, np.arange(10)))
+    np.testing.assert_allclose(stepper.state.exact[0, 0] - 1.0, 6e-8, rtol=1e-6)
+
+
+def test_rows_that_are_not_finite_are_found():
+    X = np.ones((20, 3), np.float32)
+    X[7, 1], X[12, 2] = np.inf, np.nan
+    for rows in (X, SparseRows.of(X), X.astype(np.float16)):
+        state = MovingCentres.start(np.ones((2, 3), np.float32))
+        batch = Batch(rows, np.array([3, 12, 7]))
+        assert not np.isfinite(MiniBatchStepper(state).step(batch).cost)
+        assert find_bad(batch.taken()) == (1, True)
+        assert find_bad(Batch(rows, np.array([3, 5])).taken()) == (-1, False)

@@ -1,0 +1,195 @@
+"""The loop of mini-batches: when it ends, what it reassigns, what it records."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from daskcluster import events
+from daskcluster.events import StopReason
+from daskcluster.methods.minibatch.algorithm import Improvement, MiniBatchStopping
+from daskcluster.methods.minibatch.chunkwise.batch import Batch, MovingCentres, StepOutcome
+from daskcluster.methods.minibatch.journal import Journal
+from daskcluster.methods.minibatch.reassign import Reassignment, draw_positions
+from daskcluster.randomness import Key
+from daskcluster.sparse_rows import SparseRows
+
+X = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
+
+
+def test_smoothing_leaves_out_the_first_batch_and_waits_with_patience():
+    improvement = Improvement(decay=0.25, patience=3)
+    costs = [100.0, 8.0, 4.0, 8.0, 8.0, 4.0, 9.0, 9.0, 9.0]
+    ends, smoothed = [], []
+    for cost in costs:
+        ends.append(improvement.ends(cost))
+        smoothed.append(improvement.smoothed)
+    assert smoothed[:4] == [None, 8.0, 7.0, 7.25]
+    # Least at 6.578 (step 6) after two steps of waiting; three worse ones follow.
+    assert ends == [False] * 8 + [True]
+    assert not any(Improvement(0.5, None).ends(1.0) for _ in range(50))
+
+
+def test_order_of_stop_reasons():
+    outcome = StepOutcome(1.0, 1.0, shift=0.5)
+    stopping = MiniBatchStopping(5, threshold=0.5, max_time=2.0)
+    reason = stopping.reason
+    assert (
+        reason(1, outcome, stalled=False, seconds=0.0) is None
+    )  # the first step starts from the seeding
+    assert reason(2, outcome, stalled=True, seconds=9.0) is StopReason.TOLERANCE
+    outcome.shift = 0.6
+    assert reason(5, outcome, stalled=True, seconds=9.0) is StopReason.NO_IMPROVEMENT
+    assert reason(5, outcome, stalled=False, seconds=9.0) is StopReason.MAX_ITER
+    assert reason(4, outcome, stalled=False, seconds=2.0) is StopReason.MAX_TIME
+    assert reason(4, outcome, stalled=False, seconds=1.9) is None
+    outcome.shift = 0.0
+    assert MiniBatchStopping(5).reason(2, outcome, stalled=False, seconds=0.0) is None
+
+
+def state(seen):
+    centres = MovingCentres.start(np.full((len(seen), 3), 50.0, np.float32))
+    centres.seen[:] = seen
+    return centres
+
+
+def reassigned(seen, ratio=0.1, batch=None, *, step=1, unit=False, rows_so_far=0):
+    centres = state(seen)
+    rule = Reassignment(ratio, seed=0, unit=unit, _n_rows=rows_so_far)
+    count = rule(step, batch or Batch(X, np.arange(40)), centres)
+    return centres, count
+
+
+def test_centres_that_see_too_few_rows_become_rows_of_the_batch():
+    centres, count = reassigned([100, 9, 10, 0, 50])
+    assert count == 2
+    assert centres.seen.tolist() == [100, 10, 10, 10, 50]  # the least of the others
+    drawn = [np.flatnonzero((X[:40] == centre).all(axis=1)) for centre in centres.centres[[1, 3]]]
+    assert [len(found) for found in drawn] == [1, 1]
+    assert drawn[0] != drawn[1]
+    assert np.array_equal(centres.exact, centres.centres.astype(np.float64))
+    assert (centres.centres[[0, 2, 4]] == 50).all()
+
+
+def test_reassignment_waits_for_ten_rows_a_centre_unless_one_saw_nothing():
+    few = Batch(X, np.arange(10))
+    assert reassigned([100, 5, 50], batch=few)[1] == 0
+    assert reassigned([100, 5, 50], batch=few, rows_so_far=20)[1] == 1
+    assert reassigned([100, 0, 50], batch=few)[1] == 1
+    assert reassigned([100, 0, 50], ratio=0.0, batch=few)[1] == 0
+
+
+def test_at_most_half_of_a_batch_become_centres_those_that_saw_least():
+    centres, count = reassigned([100, 3, 0, 1, 2, 4], batch=Batch(X, np.arange(5)))
+    assert count == 2
+    assert centres.seen.tolist() == [100, 3, 2, 2, 2, 4]
+
+
+def test_reassignment_draws_by_weight_and_never_rows_without():
+    weights = np.zeros(100)
+    weights[[3, 8]] = 1.0
+    centres, count = reassigned([100, 0, 0, 0], batch=Batch(X, np.arange(40), weights))
+    assert count == 2  # no third row has a weight
+    assert {tuple(c) for c in centres.centres[[1, 2]]} == {tuple(X[3]), tuple(X[8])}
+    picked, weights = np.zeros(2), np.array([1.0, 3.0])
+    for seed in range(1000):
+        picked[draw_positions(Batch(X[:2], np.arange(2), weights), 1, Key(seed, "x"))] += 1
+    assert abs(picked[1] - 750) < 60  # 4.4 standard deviations
+
+
+def test_reassignment_depends_on_the_step_not_on_the_kind_of_rows():
+    same = [
+        reassigned([9, 0], batch=Batch(rows, np.arange(40)))[0].centres
+        for rows in (X, np.asfortranarray(X), SparseRows.of(X))
+    ]
+    assert np.array_equal(same[0], same[1])
+    assert np.array_equal(same[0], same[2])
+    assert not np.array_equal(same[0], reassigned([9, 0], step=2)[0].centres)
+    unit = reassigned([9, 0], unit=True)[0].centres[1]
+    np.testing.assert_allclose(np.linalg.norm(unit), 1.0, rtol=1e-6)
+
+
+def journalled(steps, callbacks=(), validate=None):
+    journal = Journal(state([1.0, 0.0]), 100, callbacks, validate)
+    asked = False
+    with journal:
+        for step in range(1, steps + 1):
+            journal.add(30, step % 2)
+            if journal.due(step) or step == steps:
+                asked |= journal.tell(step, StepOutcome(float(step), 30.0, 0.5), None, 1000 * step)
+    return journal, asked
+
+
+def test_records_grow_with_the_logarithm_of_the_steps_and_add_up():
+    journal, _ = journalled(5000)
+    records = journal.records
+    assert [record["iteration"] for record in records[:11]] == list(range(1, 12))
+    assert len(records) < 100
+    assert records[-1]["iteration"] == 5000
+    assert records[-1]["n_rows"] == sum(record["n_touched"] for record in records) == 150_000
+    assert sum(record["n_distances"] for record in records) == 300_000
+    assert sum(record["bytes_read"] for record in records) == 5_000_000
+    assert sum(record["n_reassigned"] for record in records) == 2500
+    assert records[0]["n_empty"] == 1
+    assert records[0]["validation"] is None
+
+
+def test_validation_is_recorded_and_takes_no_time():
+    import time
+
+    def validate(centres):
+        time.sleep(0.2)
+        return 7.0
+
+    journal, _ = journalled(3, validate=validate)
+    assert [record["validation"] for record in journal.records] == [7.0] * 3
+    assert sum(record["seconds"] for record in journal.records) < 0.2
+    assert journal.seconds < 0.5
+
+
+def test_callbacks_hear_of_passes_and_may_stop():
+    heard = []
+
+    def hear(event):
+        heard.append(event)
+        if isinstance(event, events.StepsEnded) and event.iteration == 4:
+            raise events.StopFit
+
+    _, asked = journalled(7, [hear])
+    assert asked
+    kinds = [type(event).__name__ for event in heard if "Pass" in type(event).__name__]
+    # 210 rows of passes of 100: two whole ones, and one that is cut short.
+    assert kinds.count("PassStarted") == kinds.count("PassEnded") == 2 + 1
+    rows = sum(event.rows for event in heard if isinstance(event, events.PassProgress))
+    assert rows == 210
+
+
+def test_a_journal_goes_on_from_the_state_of_another():
+    heard, others = [], []
+    whole = Journal(state([1.0, 0.0]), 100, [heard.append])
+    one = Journal(state([1.0, 0.0]), 100, [others.append])
+    outcome = StepOutcome(1.0, 30.0, 0.5)
+
+    def make(journal, steps, last):
+        for step in steps:
+            journal.add(30, step % 2)
+            if journal.due(step) or step == last:
+                journal.tell(step, outcome, None, 1000 * (step - steps[0] + 1))
+
+    with whole:
+        make(whole, range(1, 41), 40)
+    with one:
+        make(one, range(1, 24), 23)  # a record of step 23 is forced
+    assert one.records[-1]["iteration"] == 23
+    told = one.state(23_000)
+    other = Journal(state([1.0, 0.0]), 100, [others.append], begun=told)
+    with other:
+        make(other, range(24, 41), 40)
+    kept = [
+        {name: value for name, value in record.items() if name != "seconds"}
+        for record in other.records
+    ]
+    assert kept == [
+        {name: value for name, value in record.items() if name != "seconds"}
+        for record in whole.records
+    ]
+    assert other.seconds > told.seconds > 0.0

@@ -1,0 +1,126 @@
+"""Centres of a stream of batches that are moved to where they serve better, by what is remembered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from daskcluster.methods.minibatch.chunkwise.batch import MovingCentres
+from daskcluster.methods.streaming.swaps import LabelledLeaf, swap_remembered
+from daskcluster.sparse_rows import SparseRows
+
+MIDDLES = 20.0 * np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
+
+
+def cloud(middle: Any, n: int, seed: int) -> np.ndarray:
+    return np.asarray(middle) + np.random.default_rng(seed).normal(size=(n, 3))
+
+
+def state_of(seen: Any, centres: np.ndarray = MIDDLES, dtype: Any = np.float64) -> MovingCentres:
+    exact = centres.astype(np.float64)
+    return MovingCentres(exact.copy(), exact.astype(dtype), np.array(seen, np.float64))
+
+
+def swapped(
+    state: MovingCentres, rows: Any, before: float = 0.0, *, unit: bool = False
+) -> np.ndarray | None:
+    """Move centres by a leaf; `before` is what each cluster has cost earlier."""
+    leaf = LabelledLeaf.of(rows, np.ones(len(rows)), state.centres, unit=unit)
+    return swap_remembered(
+        state, leaf, leaf.costs(len(state.seen)) + before, 7, low=0.01, unit=unit
+    )
+
+
+def farthest(state: MovingCentres) -> float:
+    """Return how far the nearest centre of a cloud is from it, of the cloud that has it worst."""
+    gaps = np.linalg.norm(state.exact[:, None] - [*MIDDLES[:3], ELSEWHERE], axis=2)
+    return float(gaps.min(axis=0).max())
+
+
+# Of the first three clouds 300 rows each; where the last has gone to, 300 rows as well.
+ELSEWHERE = np.array([30.0, 5.0, 0.0])
+LEAF = np.concatenate([cloud(middle, 300, i) for i, middle in enumerate([*MIDDLES[:3], ELSEWHERE])])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_centre_whose_rows_are_forgotten_goes_where_rows_are(dtype: Any) -> None:
+    state = state_of([600, 300, 300, 1e-3], dtype=dtype)
+    others, rows = state.exact[1:3].copy(), LEAF.astype(dtype)
+    # The nearest centre has been drawn to the middle between its rows and those that have come.
+    state.exact[0] = (MIDDLES[0] + ELSEWHERE) / 2
+    state.centres[0] = state.exact[0]
+    costs = swapped(state, rows)
+    assert costs is not None
+    assert farthest(state) < 0.3
+    assert np.array_equal(state.exact[1:3], others)
+    assert np.array_equal(state.centres, state.exact.astype(dtype))
+    assert state.seen.sum() == pytest.approx(1200, abs=1e-2)
+    assert state.seen == pytest.approx(300, rel=0.01)
+    assert costs == pytest.approx(900, rel=0.2)
+
+
+def test_a_centre_whose_rows_are_remembered_stays() -> None:
+    """Its rows are not in this leaf: the new ones save less than it would cost to give it up."""
+    state = state_of([300, 300, 600, 20_000])
+    before = state.exact.copy()
+    assert swapped(state, LEAF) is None
+    assert np.array_equal(state.exact, before)
+    assert list(state.seen) == [300, 300, 600, 20_000]
+
+
+@pytest.mark.parametrize(("before", "moves"), [(0.0, False), (9e6, True)])
+def test_rows_stand_for_those_that_came_before_them(before: float, moves: bool) -> None:
+    """What clusters have cost since the last one moved counts, not what this leaf costs alone."""
+    state = state_of([300_000, 20_000, 20_000, 4_000])
+    state.exact[0] = (MIDDLES[0] + ELSEWHERE) / 2
+    state.centres[0] = state.exact[0]
+    leaf = LabelledLeaf.of(LEAF, np.ones(len(LEAF)), state.centres, unit=False)
+    costs = leaf.costs(4) + np.array([before, 0.0, 0.0, 0.0])
+    after = swap_remembered(state, leaf, costs, 7, low=0.01, unit=False)
+    assert (after is not None) is moves
+    assert state.seen.sum() == pytest.approx(344_000)
+    if after is not None:
+        assert farthest(state) < 1.0
+        assert state.seen[3] > 50_000
+        assert after.sum() < 0.5 * costs.sum()
+
+
+def test_few_rows_stand_for_themselves_alone() -> None:
+    state = state_of([5_000, 5_000, 5_000, 300])
+    rows = np.concatenate([MIDDLES[0] + 0.1, MIDDLES[0] + [0, 9, 0]]).reshape(2, 3)
+    assert swapped(state, rows, before=1e7) is None
+
+
+def test_centres_that_share_a_cloud_are_told_apart() -> None:
+    """One more reason to move: no centre is old, but two are where one would do."""
+    start = np.array([MIDDLES[2], MIDDLES[2] + 0.2, MIDDLES[1], (MIDDLES[0] + ELSEWHERE) / 2])
+    state = state_of([150, 150, 300, 600], start)
+    assert swapped(state, LEAF) is not None
+    assert farthest(state) < 1.0
+    assert state.seen.sum() == pytest.approx(1200)
+
+
+@pytest.mark.parametrize("unit", [False, True])
+def test_sparse_rows_are_dense_ones(unit: bool) -> None:
+    rows, start = np.where(LEAF > 1.5, LEAF, 0.0), MIDDLES.copy()
+    if unit:
+        start /= np.linalg.norm(start, axis=1, keepdims=True)
+        rows[:300, 2] = 2 * rows[:300, 0]  # by angles, too, elsewhere than any centre
+    states = [state_of([600, 300, 300, 1e-3], start) for _ in range(2)]
+    one, two = (
+        swapped(state, each, unit=unit)
+        for state, each in zip(states, (rows, SparseRows.of(rows)), strict=True)
+    )
+    assert one is not None
+    assert two is not None
+    assert not np.allclose(states[0].exact[3], start[3])
+    np.testing.assert_allclose(states[0].exact, states[1].exact, rtol=1e-12)
+    np.testing.assert_allclose(one, two, rtol=1e-9)
+    if unit:
+        np.testing.assert_allclose(np.linalg.norm(states[0].exact, axis=1), 1.0)
+
+
+def test_a_single_centre_stays() -> None:
+    assert swapped(state_of([1.0], MIDDLES[:1]), LEAF) is None
