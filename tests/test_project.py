@@ -188,8 +188,8 @@ def test_nothing_private_of_other_libraries(path: Path) -> None:
 # What a product of matrices may come to: elsewhere it is rounded as the machine's BLAS or compiler likes.
 PRODUCTS = {
     "daskcluster.methods.kernel.graph": "of a matrix of ones, which adds and rounds no product",
-    "daskcluster.chunkwise.graph_centres": "the same",
-    "daskcluster.chunkwise.neighbours": "rules pairs out, with room for its rounding; differences decide",
+    "daskcluster.methods.kernel.chunkwise.graph_centres": "the same",
+    "daskcluster.methods.kernel.chunkwise.neighbours": "rules pairs out with room; differences decide",
     "daskcluster.data.sparse": "of whole numbers",
     "daskcluster.metrics.silhouettes": "of values so short that products are exact",
 }

@@ -32,10 +32,10 @@ from daskcluster.cli.values import Duration
 from daskcluster.parameters.streams import STREAMS
 
 if TYPE_CHECKING:
-    from daskcluster.streaming.cycle import Cycle
-    from daskcluster.streaming.drift import DriftCommand
-    from daskcluster.streaming.exporter import StreamMetrics
-    from daskcluster.streaming.pulse import Pulse
+    from daskcluster.methods.streaming.service.cycle import Cycle
+    from daskcluster.methods.streaming.service.drift import DriftCommand
+    from daskcluster.methods.streaming.service.exporter import StreamMetrics
+    from daskcluster.methods.streaming.service.pulse import Pulse
 
 LOOP = "Loop"
 SETTLE = 10.0
@@ -144,8 +144,8 @@ def command(
             "--stall-after is for /health, which --metrics-port serves; give that, too."
         )
     from daskcluster import jobs
-    from daskcluster.streaming.drift import DriftCommand
-    from daskcluster.streaming.pulse import Pulse
+    from daskcluster.methods.streaming.service.drift import DriftCommand
+    from daskcluster.methods.streaming.service.pulse import Pulse
 
     given = given_parameters(flags)
     given["settle"] = (0.0 if every is None else SETTLE) if settle is None else settle
@@ -183,7 +183,7 @@ def _served(port: int | None, address: str, pulse: Pulse) -> Iterator[StreamMetr
     if port is None:
         yield None
         return
-    from daskcluster.streaming.exporter import StreamMetrics
+    from daskcluster.methods.streaming.service.exporter import StreamMetrics
 
     with closing(StreamMetrics(pulse, address, port)) as metrics:
         click.echo(f"Metrics at http://{address}:{metrics.port}/metrics", err=True)

@@ -24,7 +24,7 @@ def command(
     state: str, storage_options: dict[str, Any] | None, as_json: bool, watch: float | None
 ) -> None:
     """Show how the stream with its state at STATE is."""
-    from daskcluster.streaming.status import read_status
+    from daskcluster.methods.streaming.service.status import read_status
 
     if as_json and watch is not None:
         raise click.UsageError("--watch draws a table and --json does not; give one of the two.")

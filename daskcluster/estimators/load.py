@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 from daskcluster.errors import ModelFormatError
@@ -46,19 +46,13 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> An
             f"{url!r} is a model of the estimator {model.estimator[:40]!r}, known are "
             f"{', '.join(class_names())}; load it with a newer daskcluster."
         )
-    estimator = named(path)
+    estimator = resolve_name(path)
     if model.kind not in estimator.model_kinds:
         raise ModelFormatError(
             f"{url!r} is a model of kind {model.kind!r} that names {model.estimator}, whose models are of "
             f"kind {' or '.join(map(repr, estimator.model_kinds))}; save it again or restore a copy."
         )
     return estimator.from_model(model)
-
-
-def named(path: str) -> Any:
-    """Return the class or function that the catalogue names ``"module:name"``."""
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
 
 
 def registered_name(estimator: type) -> str:

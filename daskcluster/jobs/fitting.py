@@ -184,10 +184,10 @@ def _estimator(
     algorithm: str, given: Mapping[str, Any], engine: Any, callbacks: tuple[Callback, ...]
 ) -> Any:
     # Scikit-learn takes longest to import, and of all jobs only this one needs it.
-    from daskcluster.estimators.load import named
+    from pkgutil import resolve_name
 
     entry = find_algorithm(algorithm)
-    estimator = named(entry.estimator)
+    estimator = resolve_name(entry.estimator)
     return estimator(**entry.arguments(given), engine=engine, callbacks=callbacks)
 
 

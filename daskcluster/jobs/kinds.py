@@ -9,18 +9,18 @@ from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
-from daskcluster.jobs.centres import CentreJobs
-from daskcluster.jobs.examples import Examination
-from daskcluster.jobs.kernels import KernelJobs
-from daskcluster.jobs.mixtures import MixtureJobs
-from daskcluster.models.graph_kmeans import GraphKMeansModel
-from daskcluster.models.kernel_kmeans import KernelKMeansModel
+from daskcluster.methods.kernel.graph_model import GraphKMeansModel
+from daskcluster.methods.kernel.jobs import KernelJobs
+from daskcluster.methods.kernel.model import KernelKMeansModel
+from daskcluster.methods.kmeans.jobs import CentreJobs
+from daskcluster.methods.mixture.jobs import MixtureJobs
+from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.models.kinds import Model
 from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.mixture import MixtureModel
 from daskcluster.typing import Dataset
 
 

@@ -13,8 +13,8 @@ from daskcluster.jobs.run import Run
 from daskcluster.typing import Reach
 
 if TYPE_CHECKING:
-    from daskcluster.streaming.cycle import Cycle
-    from daskcluster.streaming.loop import StreamLoop
+    from daskcluster.methods.streaming.service.cycle import Cycle
+    from daskcluster.methods.streaming.service.loop import StreamLoop
 
 
 def stream(
@@ -194,9 +194,9 @@ def open_stream(
     if not settle >= 0.0:
         raise InvalidParameterError(f"settle={settle!r} should be >= 0, in seconds.")
     # Scikit-learn takes long to import.
-    from daskcluster.streaming.learner import make_learner
-    from daskcluster.streaming.loop import StreamLoop
-    from daskcluster.streaming.sources import open_source
+    from daskcluster.methods.streaming.learners.learner import make_learner
+    from daskcluster.methods.streaming.service.loop import StreamLoop
+    from daskcluster.methods.streaming.service.sources import open_source
 
     given = {"n_clusters": n_clusters, "random_state": random_state, **parameters}
     learner = make_learner(algorithm, given)

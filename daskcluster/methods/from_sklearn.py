@@ -17,8 +17,8 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.events import StopReason
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
+from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.mixture import MixtureModel
 from daskcluster.models.versions import created_with
 
 KNOWN = (

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pkgutil import resolve_name
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
-from daskcluster.models.graph_kmeans import GraphKMeansModel
-from daskcluster.models.kernel_kmeans import KernelKMeansModel
-from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.mixture import MixtureModel
 
 
 class Model(Protocol):
@@ -84,11 +81,16 @@ class Model(Protocol):
         ...
 
 
-_MODELS: tuple[type[Model], ...] = (
-    KMeansModel,
-    MixtureModel,
-    KernelKMeansModel,
-    GraphKMeansModel,
-)
-KINDS: dict[str, type[Model]] = {model.kind: model for model in _MODELS}
-"""The classes of models, by the kind that a saved document names."""
+KINDS: dict[str, str] = {
+    "kmeans": "daskcluster.models.kmeans:KMeansModel",
+    "mixture": "daskcluster.methods.mixture.model:MixtureModel",
+    "kernel-kmeans": "daskcluster.methods.kernel.model:KernelKMeansModel",
+    "graph-kmeans": "daskcluster.methods.kernel.graph_model:GraphKMeansModel",
+}
+"""Where the classes of models are, by the kind that a saved document names."""
+
+
+def model_class(kind: str) -> type[Model]:
+    """Return the class of models of one of `KINDS`."""
+    found: type[Model] = resolve_name(KINDS[kind])
+    return found

@@ -10,7 +10,7 @@ from daskcluster.data.staging import check_free as check_output_free
 from daskcluster.errors import OutputExistsError
 from daskcluster.models.document import HEAD, Document, Form, looks_like, sealed, unsealed
 from daskcluster.models.folder import Folder
-from daskcluster.models.kinds import KINDS, Model
+from daskcluster.models.kinds import KINDS, Model, model_class
 
 MODEL = Form("daskcluster-model", 1, "model")
 
@@ -100,6 +100,6 @@ def load_document(url: str, storage_options: Mapping[str, Any] | None = None) ->
         What is there is no model, is damaged, or has a format version that this release does not
         know.
     """
-    known = {kind: model.array_names for kind, model in KINDS.items()}
+    known = {kind: model_class(kind).array_names for kind in KINDS}
     document = unsealed(MODEL, Folder(url, storage_options), known)
-    return KINDS[document.kind].from_parts(document.body, document.arrays)
+    return model_class(document.kind).from_parts(document.body, document.arrays)

@@ -28,17 +28,17 @@ _OF_PASSES = ("max_iter", "max_no_improvement", "tol", "init_size", "validation"
 
 STREAMS: dict[str, Algorithm] = {
     "streaming": Algorithm(
-        "daskcluster.streaming.kmeans_learner:KMeansLearner",
+        "daskcluster.methods.streaming.learners.kmeans:KMeansLearner",
         STREAMING,
         about="k-means of a summary of all rows, which may forget old ones; centres keep their numbers",
     ),
     "mini-batch": Algorithm(
-        "daskcluster.streaming.minibatch_learner:MiniBatchLearner",
+        "daskcluster.methods.streaming.learners.minibatch:MiniBatchLearner",
         (*_without(MINI_BATCH, *_STOPS, *_OF_PASSES), HALF_LIFE, DRIFT_THRESHOLD),
         about="centres moved by each row once; nothing else is kept",
     ),
     "vc-gmm": Algorithm(
-        "daskcluster.streaming.mixture_learner:MixtureLearner",
+        "daskcluster.methods.streaming.learners.mixture:MixtureLearner",
         (
             *_without(MIXTURE, *_STOPS, "coreset_size"),
             SUMMARY_SIZE,
@@ -49,4 +49,4 @@ STREAMS: dict[str, Algorithm] = {
         about="a Gaussian mixture of the same summary, by truncated EM",
     ),
 }
-"""From names to what learns (a `daskcluster.streaming.learner.Learner`). The first is the default."""
+"""From names to what learns (`daskcluster.methods.streaming.learners`). The first is the default."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pkgutil import resolve_name
 from typing import Any
 
 from daskcluster.engine.memory import MemoryPlan, project
 from daskcluster.errors import MemoryLimitError
-from daskcluster.estimators.load import named
 from daskcluster.estimators.plan import MakePlan, Plan
 from daskcluster.parameters.catalogue import find_algorithm
 from daskcluster.sizing.cluster import Cluster
@@ -81,7 +81,7 @@ def plan_of(dataset: Dataset, algorithm: str, given: Mapping[str, Any]) -> Plan 
     if not entry.plan:
         return None
     defaults = {name: parameter.default for name, parameter in entry.parameters.items()}
-    make_plan: MakePlan = named(entry.plan)
+    make_plan: MakePlan = resolve_name(entry.plan)
     return make_plan(dataset, entry.arguments({**defaults, **given}))
 
 

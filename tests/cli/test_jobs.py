@@ -13,7 +13,7 @@ from click.testing import Result
 from distributed import Client
 
 from daskcluster.models.persist import load_document
-from tests.streaming.feeds import put
+from tests.methods.streaming.service.feeds import put
 
 FIT = ("--n-clusters", "4", "--random-state", "3", "--algorithm", "lloyd")
 Run = Callable[..., Result]

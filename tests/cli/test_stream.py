@@ -21,7 +21,7 @@ from daskcluster.cli.main import main
 from tests.cli.conftest import start
 from tests.data.conftest import s3  # noqa: F401  (a fixture)
 from tests.jobs.conftest import soon
-from tests.streaming.feeds import bits, open_loop, portion, put
+from tests.methods.streaming.service.feeds import bits, open_loop, portion, put
 
 Run = Callable[..., Result]
 STREAM = ("stream", "feed", "--state", "state", "--n-clusters", "4", "--coreset-size", "120")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import daskcluster as dc
 from daskcluster.errors import ModelFormatError
-from daskcluster.estimators.load import load_model, named, registered_name
+from daskcluster.estimators.load import load_model, registered_name
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import load_document, save_model
 from daskcluster.parameters.catalogue import ALGORITHMS
@@ -22,7 +23,7 @@ X = np.random.default_rng(0).standard_normal((300, 3)).astype(np.float32)
 def test_the_class_that_was_fitted_comes_back(name: str, tmp_path: Path) -> None:
     entry = ALGORITHMS[name]
     arguments = entry.arguments({"n_clusters": 4, "random_state": 1})
-    fitted = named(entry.estimator)(**arguments, engine="local").fit(X)
+    fitted = resolve_name(entry.estimator)(**arguments, engine="local").fit(X)
     fitted.save(str(tmp_path / "m"))
     again = load_model(str(tmp_path / "m"))
     assert type(again) is type(fitted)

@@ -234,7 +234,8 @@ LATER = ("kernel", "hierarchical")
 
 
 def test_a_commit_takes_what_a_plan_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from daskcluster.estimators.load import named
+    from pkgutil import resolve_name
+
     from daskcluster.parameters.catalogue import ALGORITHMS
 
     X = np.random.default_rng(0).normal(size=(N, 40)).astype(np.float32)
@@ -250,9 +251,9 @@ def test_a_commit_takes_what_a_plan_says(tmp_path: Path, monkeypatch: pytest.Mon
         entry, url = ALGORITHMS[name], str(tmp_path / name)
         given = entry.arguments({"n_clusters": 50, "max_iter": 3, "init": "random"})
         defaults = {each.name: each.default for each in entry.parameters.values()}
-        plan = named(entry.plan)(dc.open_dataset(X), entry.arguments({**defaults, **given}))
+        plan = resolve_name(entry.plan)(dc.open_dataset(X), entry.arguments({**defaults, **given}))
         sizes.clear()
-        named(entry.estimator)(**given, random_state=0, checkpoint=url).fit(X)
+        resolve_name(entry.estimator)(**given, random_state=0, checkpoint=url).fit(X)
         survey = 3 * 8 * X.shape[1]
         assert plan.commit_bytes - survey <= max(sizes) <= plan.commit_bytes + survey, name
 

@@ -8,6 +8,7 @@ be left after the fork.
 from __future__ import annotations
 
 import warnings
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ import numpy as np
 import daskcluster.cli.coreset
 import daskcluster.cli.predict  # noqa: F401
 from daskcluster.engine.local import LocalEngine
-from daskcluster.estimators.load import named
 from daskcluster.parameters.catalogue import find_algorithm
 from tests.faults.fits import FITS, N_CLUSTERS, N_FEATURES
 
@@ -29,7 +29,7 @@ def fit_all() -> None:
         entry = find_algorithm(name)
         given = {key: value for key, value in _FEW.items() if key in entry.parameters}
         given = entry.arguments({**given, "n_clusters": N_CLUSTERS, "random_state": 0})
-        model = named(entry.estimator)(**given, engine=LocalEngine(1))
+        model = resolve_name(entry.estimator)(**given, engine=LocalEngine(1))
         model.fit(rows).predict(rows)
 
 

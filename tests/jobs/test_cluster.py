@@ -25,7 +25,7 @@ from daskcluster.jobs.lease import folder_of
 from daskcluster.models.persist import is_model, load_document
 from tests.data.conftest import SECRET
 from tests.jobs.conftest import Cluster, kill_worker, reached, soon
-from tests.streaming.feeds import OPTIONS, portion, put
+from tests.methods.streaming.service.feeds import OPTIONS, portion, put
 
 FIT: dict[str, Any] = {
     "n_clusters": 100, "algorithm": "lloyd", "init": "random", "random_state": 5, "tol": 0.0,

@@ -21,8 +21,8 @@ from daskcluster.events import CycleEnded, Event, FitsMade
 from daskcluster.jobs.board import Board
 from daskcluster.jobs.lease import Lease, folder_of
 from daskcluster.jobs.watch import Watch
-from daskcluster.streaming.cycle import Cycle
-from tests.streaming.feeds import OPTIONS, bits, open_loop, put
+from daskcluster.methods.streaming.service.cycle import Cycle
+from tests.methods.streaming.service.feeds import OPTIONS, bits, open_loop, put
 
 
 class PowerCutError(Exception):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -19,7 +20,6 @@ from daskcluster.data.generate import generate
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.connect import local_cluster
 from daskcluster.engine.dask import DaskEngine
-from daskcluster.estimators.load import named
 from daskcluster.parameters.catalogue import find_algorithm
 
 MB = 1 << 20
@@ -149,7 +149,7 @@ def test_a_peak_on_workers(folder: Path, algorithm: str) -> None:
             engine = DaskEngine(client)
             place = Place(scheduler=client.scheduler.address)
             allowed = projected(rows, algorithm, place)
-            model = named(entry.estimator)(**entry.arguments(parameters), engine=engine)
+            model = resolve_name(entry.estimator)(**entry.arguments(parameters), engine=engine)
             model.fit(open_dataset(rows))
             peaks = of_workers(client, "VmHWM")
     tell(f"{algorithm} on workers", peaks=sum(peaks), projected=allowed)

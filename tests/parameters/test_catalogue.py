@@ -6,13 +6,13 @@ import inspect
 import re
 import subprocess
 import sys
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pytest
 
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.load import named
 from daskcluster.parameters.catalogue import (
     ALGORITHMS,
     Algorithm,
@@ -29,7 +29,7 @@ SOME_OBJECTS = {"kernel_params", "precisions_init", "weights_init"}
 
 
 def class_of(algorithm: Algorithm) -> Any:
-    return named(algorithm.estimator)
+    return resolve_name(algorithm.estimator)
 
 
 def defaults_of(algorithm: Algorithm) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def test_the_estimator_refuses_what_is_no_choice(name: str) -> None:
 @by_name
 def test_a_plan_is_a_function(name: str) -> None:
     plan = ALGORITHMS[name].plan
-    assert not plan or callable(named(plan))
+    assert not plan or callable(resolve_name(plan))
 
 
 def test_arguments_are_renamed_and_completed() -> None:

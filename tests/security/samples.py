@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.models.graph_kmeans import GraphKMeansModel
-from daskcluster.models.kernel_kmeans import KernelKMeansModel
+from daskcluster.methods.kernel.graph_model import GraphKMeansModel
+from daskcluster.methods.kernel.model import KernelKMeansModel
+from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.models.kinds import KINDS, Model
 from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.mixture import MixtureModel
 
 K, D, M = 4, 3, 6
 

@@ -11,16 +11,17 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pytest
 
 from daskcluster.errors import CheckpointError, DaskClusterError, ModelFormatError
-from daskcluster.estimators.load import load_model, named
+from daskcluster.estimators.load import load_model
 from daskcluster.models.checkpoint import CHECKPOINT, CheckpointFolder
 from daskcluster.models.document import Document, sealed
-from daskcluster.models.kinds import KINDS, Model
+from daskcluster.models.kinds import KINDS, Model, model_class
 from daskcluster.models.persist import MODEL, is_model, load_document, save_model
 from daskcluster.parameters.catalogue import class_names, estimator_path
 from daskcluster.reports.contents import Report
@@ -51,7 +52,7 @@ def write(folder: Path, files: dict[str, bytes], before: dict[str, bytes] | None
 def _imported() -> None:
     """Import what loads may import: that takes memory, and minutes where memory is traced."""
     for name in class_names():
-        named(str(estimator_path(name)))
+        resolve_name(str(estimator_path(name)))
 
 
 @contextmanager
@@ -290,6 +291,7 @@ def test_many_damaged_checkpoints_fall_back(
 
 def test_every_kind_is_loaded_by_its_own_class() -> None:
     assert {model.kind for model in SAMPLES.values()} == set(KINDS)
+    assert [model_class(kind).kind for kind in KINDS] == list(KINDS)
 
 
 def test_a_model_in_a_checkpoints_place_is_refused(tmp_path: Path) -> None:

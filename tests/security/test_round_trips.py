@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.models.checkpoint import CheckpointFolder
 from daskcluster.models.document import Document
 from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.mixture import MixtureModel
 from daskcluster.models.persist import load_document, save_model
 
 NUMBERS = itertools.count()

@@ -15,9 +15,9 @@ import zarr
 import daskcluster as dc
 from daskcluster.data.stores import locate
 from tests.benchmarks.harness import say
+from tests.methods.streaming.service.feeds import bits, open_loop, portion
+from tests.methods.streaming.service.killing import begin_together, good_rows, start
 from tests.servers.conftest import Server
-from tests.streaming.feeds import bits, open_loop, portion
-from tests.streaming.killing import begin_together, good_rows, start
 
 real = pytest.mark.parametrize("server", ["ceph"], indirect=True)
 tagged = pytest.mark.parametrize("server", ["moto", "ceph"], indirect=True)

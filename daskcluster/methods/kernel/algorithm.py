@@ -16,16 +16,16 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import prepare_rows
-from daskcluster.chunkwise.gram import GramFunction, GramSums, Points
-from daskcluster.chunkwise.gram_centres import (
-    GramRowParams,
-    gram_diagonal_rows,
-    gram_sum_rows,
-)
 from daskcluster.data.sink import ArraySink
 from daskcluster.engine.engine import Placement
 from daskcluster.estimators.stopping import Stopping, is_final
 from daskcluster.events import Callback, IterationEnded, StopReason
+from daskcluster.methods.kernel.chunkwise.centres import (
+    GramRowParams,
+    gram_diagonal_rows,
+    gram_sum_rows,
+)
+from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points
 from daskcluster.methods.kernel.moving import Meter
 from daskcluster.methods.kernel.state import FullState, Gone, Members
 from daskcluster.sparse_rows import join_rows

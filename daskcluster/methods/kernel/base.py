@@ -11,13 +11,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
-from daskcluster.chunkwise.gram import CALLABLE
-from daskcluster.chunkwise.gram_centres import (
-    GramCentres,
-    GramRowParams,
-    gram_distance_rows,
-    label_by_gram,
-)
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.cluster_base import ClusterEstimator
@@ -32,6 +25,13 @@ from daskcluster.estimators.labels import Labels, save_rows
 from daskcluster.estimators.lazy import map_blocks, scaled_blocks
 from daskcluster.estimators.provenance import from_provenance, provenance
 from daskcluster.estimators.row_results import results_of_rows
+from daskcluster.methods.kernel.chunkwise.centres import (
+    GramCentres,
+    GramRowParams,
+    gram_distance_rows,
+    label_by_gram,
+)
+from daskcluster.methods.kernel.chunkwise.gram import CALLABLE
 from daskcluster.methods.kernel.initial import (
     check_gram_parameters,
     check_square,
@@ -39,7 +39,7 @@ from daskcluster.methods.kernel.initial import (
     refuse_distances,
 )
 from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
-from daskcluster.models.kernel_kmeans import KernelKMeansModel, support_arrays
+from daskcluster.methods.kernel.model import KernelKMeansModel, support_arrays
 from daskcluster.typing import Dataset
 
 

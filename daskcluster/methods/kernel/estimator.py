@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from daskcluster.chunkwise.graph_centres import GraphCentres
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.inputs import (
@@ -17,10 +16,11 @@ from daskcluster.estimators.inputs import (
 )
 from daskcluster.estimators.verbose import all_callbacks
 from daskcluster.methods.kernel.base import KernelEstimator
+from daskcluster.methods.kernel.chunkwise.graph_centres import GraphCentres
 from daskcluster.methods.kernel.fit import KernelFit
+from daskcluster.methods.kernel.graph_model import GraphKMeansModel, graph_arrays
 from daskcluster.methods.kernel.initial import check_gram_parameters
-from daskcluster.models.graph_kmeans import GraphKMeansModel, graph_arrays
-from daskcluster.models.kernel_kmeans import KernelKMeansModel
+from daskcluster.methods.kernel.model import KernelKMeansModel
 from daskcluster.parameters.kernel import GRAPHS, KERNEL_INITS
 
 
@@ -73,7 +73,8 @@ class KernelKMeans(KernelEstimator):
 
     New rows are joined to the graph by the edges that they would have. Rows of the fit keep their
     degrees, and walks of the heat that come back through the new row are left out (see
-    `daskcluster.chunkwise.graph_centres`). Rows at the distance of the last neighbour are neighbours too.
+    `daskcluster.methods.kernel.chunkwise.graph_centres`).
+    Rows at the distance of the last neighbour are neighbours too.
     The model holds all rows; ``predict`` compares each with all of them. There is no ``transform`` or
     ``score`` then, for K(x, x) of new rows is not known.
 

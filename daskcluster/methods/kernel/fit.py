@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskcluster.chunkwise.assign import ScoreStatistics
-from daskcluster.chunkwise.gram import GramFunction, GramSums, Points
-from daskcluster.chunkwise.gram_centres import GramCentres
-from daskcluster.chunkwise.graph_centres import GraphCentres
 from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
@@ -24,6 +21,9 @@ from daskcluster.methods.kernel.algorithm import (
     full_batch,
     restored,
 )
+from daskcluster.methods.kernel.chunkwise.centres import GramCentres
+from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points
+from daskcluster.methods.kernel.chunkwise.graph_centres import GraphCentres
 from daskcluster.methods.kernel.graph import GraphGram
 from daskcluster.methods.kernel.initial import (
     gram_of,

@@ -74,7 +74,7 @@ class GraphGram:
     def spread(self, vectors: np.ndarray) -> np.ndarray:
         """Return what the edges of a row from elsewhere bring of vectors (n, m).
 
-        See `daskcluster.chunkwise.graph_centres`.
+        See `daskcluster.methods.kernel.chunkwise.graph_centres`.
         """
         beyond = vectors if self.heat_time is None else self._heat(vectors)[1]
         return np.asarray(self._scale[:, None] * beyond)

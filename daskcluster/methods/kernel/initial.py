@@ -9,21 +9,26 @@ import numpy as np
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.exact_sum import HEADROOM
-from daskcluster.chunkwise.gram import (
-    CALLABLE,
-    PRECOMPUTED,
-    VECTOR_GRAMS,
-    GramFunction,
-    Points,
-)
-from daskcluster.chunkwise.gram_centres import GRAM_SCORE, GramCentres, GramScore, GramScoreParams
-from daskcluster.chunkwise.graph_centres import GraphCentres
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.estimators.given_centres import checked_centres
 from daskcluster.estimators.inputs import check_number, check_whole
+from daskcluster.methods.kernel.chunkwise.centres import (
+    GRAM_SCORE,
+    GramCentres,
+    GramScore,
+    GramScoreParams,
+)
+from daskcluster.methods.kernel.chunkwise.gram import (
+    CALLABLE,
+    PRECOMPUTED,
+    VECTOR_GRAMS,
+    GramFunction,
+    Points,
+)
+from daskcluster.methods.kernel.chunkwise.graph_centres import GraphCentres
 from daskcluster.methods.kmeans.initial import GIVEN, warn_of_one_start
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows

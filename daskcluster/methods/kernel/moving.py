@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from daskcluster.chunkwise.gram import GramFunction, Points
-from daskcluster.chunkwise.gram_centres import GramCentres
+from daskcluster.methods.kernel.chunkwise.centres import GramCentres
+from daskcluster.methods.kernel.chunkwise.gram import GramFunction, Points
 from daskcluster.methods.kernel.window import Mean, Window, joined
 from daskcluster.methods.minibatch.chunkwise.batch import Batch
 from daskcluster.sparse_rows import Rows

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
-from daskcluster.chunkwise.gram import rows_for_callers, squared_lengths
-from daskcluster.chunkwise.neighbours import (
+from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.methods.kernel.chunkwise.gram import rows_for_callers, squared_lengths
+from daskcluster.methods.kernel.chunkwise.neighbours import (
     Neighbourhoods,
     Pairs,
     nearest,
@@ -17,7 +18,6 @@ from daskcluster.chunkwise.neighbours import (
     rounding,
     squared_gaps,
 )
-from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.methods.minibatch.batches import whole
 from daskcluster.sparse_rows import Rows, join_rows
 from daskcluster.typing import Dataset
@@ -48,7 +48,7 @@ def neighbour_graph(dataset: Dataset, n_neighbors: int) -> NeighbourGraph:
     """Return the graph in which two rows are neighbours if either is among the nearest of the other.
 
     scikit-learn finds candidates, by trees where there are few features; exact distances decide
-    (`daskcluster.chunkwise.neighbours`), and ties are all in. A row is its own neighbour.
+    (`daskcluster.methods.kernel.chunkwise.neighbours`), and ties are all in. A row is its own neighbour.
 
     Parameters
     ----------

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from daskcluster.chunkwise.gram import PRECOMPUTED
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan
 from daskcluster.methods.kernel.algorithm import n_blocks
+from daskcluster.methods.kernel.chunkwise.gram import PRECOMPUTED
 from daskcluster.methods.kernel.minibatch.fit import kernel_footprint, minibatch_footprint
 from daskcluster.methods.kmeans.projection import pass_flop
 from daskcluster.parameters.kernel import GRAPHS

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from daskcluster.chunkwise.gram_centres import clamped
 from daskcluster.errors import ModelFormatError
 from daskcluster.events import StopReason
+from daskcluster.methods.kernel.chunkwise.centres import clamped
 from daskcluster.models.state import Shapes, check_numbers, within
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from daskcluster.chunkwise.gram import GramFunction, GramSums, Points, join_points
+from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points, join_points
 
 
 @dataclass(frozen=True, eq=False)

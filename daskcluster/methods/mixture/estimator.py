@@ -25,8 +25,8 @@ from daskcluster.events import StopReason
 from daskcluster.methods.coreset.from_coreset import LabelsLater, check_coreset_size
 from daskcluster.methods.mixture.chunkwise.rows import MixtureRowParams, label_by_density
 from daskcluster.methods.mixture.fit import MixtureFit, MixtureRun
+from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.methods.mixture.rows import MixtureRows, dense_dataset
-from daskcluster.models.mixture import MixtureModel
 from daskcluster.models.persist import save_model
 from daskcluster.parameters.mixture import COVARIANCE_TYPES, SEARCHES
 from daskcluster.typing import Dataset

@@ -9,7 +9,7 @@ import numpy as np
 
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.methods.kmeans.initial import is_method
-from daskcluster.models.mixture import MixtureModel
+from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.models.persist import load_document
 
 if TYPE_CHECKING:

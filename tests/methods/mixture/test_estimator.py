@@ -454,7 +454,7 @@ def test_what_is_saved_is_loaded(tmp_path, kind):
 
 def test_a_model_of_another_shape_is_refused():
     from daskcluster.errors import ModelFormatError
-    from daskcluster.models.mixture import MixtureModel
+    from daskcluster.methods.mixture.model import MixtureModel
 
     half = np.full(2, 0.5)
     for variances in (np.ones(2), np.zeros(1), np.full(1, np.nan), np.ones(1, np.float32)):

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.gram_centres import GramCentres, clamped
 from daskcluster.events import Callback, KernelStepEnded, StopFit, StopReason, publish
+from daskcluster.methods.kernel.chunkwise.centres import GramCentres, clamped
 from daskcluster.methods.kernel.moving import GramBatch, Meter, MovingGramCentres
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches

@@ -12,9 +12,9 @@ from typing import Self
 
 import numpy as np
 
-from daskcluster.chunkwise.gram import GramFunction, Points
 from daskcluster.engine.engine import Placement
 from daskcluster.errors import ModelFormatError
+from daskcluster.methods.kernel.chunkwise.gram import GramFunction, Points
 from daskcluster.methods.kernel.minibatch.recursion import MovingProducts
 from daskcluster.methods.kernel.moving import MovingWindows
 from daskcluster.methods.kernel.window import Mean, Window

@@ -11,14 +11,14 @@ import numpy as np
 
 from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.assign import ScoreStatistics
-from daskcluster.chunkwise.gram import GramFunction, GramSums, Points, join_points
-from daskcluster.chunkwise.gram_centres import GramCentres, nearest_by_gram
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, StartEnded, publish
+from daskcluster.methods.kernel.chunkwise.centres import GramCentres, nearest_by_gram
+from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points, join_points
 from daskcluster.methods.kernel.initial import (
     given_centres,
     gram_of,

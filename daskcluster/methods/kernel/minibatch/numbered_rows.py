@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.gram import GramFunction, Points
 from daskcluster.data.chosen_rows import chosen_rows
+from daskcluster.methods.kernel.chunkwise.gram import GramFunction, Points
 from daskcluster.methods.kernel.initial import given_centres, ready_rows
 from daskcluster.methods.kernel.moving import GramBatch
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from daskcluster.chunkwise.assign import prepare_rows
-from daskcluster.chunkwise.gram import GramFunction, GramSums, Points, join_points
-from daskcluster.chunkwise.gram_centres import GramCentres, GramRowParams, gram_sum_rows
 from daskcluster.data.sink import ArraySink
 from daskcluster.engine.engine import Placement
+from daskcluster.methods.kernel.chunkwise.centres import GramCentres, GramRowParams, gram_sum_rows
+from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points, join_points
 from daskcluster.methods.kernel.moving import GramBatch, Meter
 from daskcluster.methods.kernel.window import Mean, joined
 

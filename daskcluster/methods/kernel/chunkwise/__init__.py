@@ -1,0 +1,1 @@
+"""Passes of kernel k-means over a chunk."""

@@ -1,0 +1,213 @@
+"""Chunkwise kernel k-means: distances of rows to centres in the space of a Gram function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.assign import RowParams, ScoreStatistics
+from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.exact_sum import grid_shift, residual_shift
+from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.chunkwise.survey import refuse_bad
+from daskcluster.kernels.accumulate import accumulate_values
+from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, row_cuts
+from daskcluster.sparse_rows import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class GramCentres:
+    """Centres C_j, each a weighted sum of images of points.
+
+    Attributes
+    ----------
+    sums : GramSums
+        P_xj = <phi(x), C_j>, a group for each centre.
+    norms : ndarray of shape (k,), float64
+        Q_j = <C_j, C_j>.
+    """
+
+    sums: GramSums
+    norms: np.ndarray
+
+    @property
+    def gram(self) -> GramFunction:
+        return self.sums.gram
+
+    @property
+    def k(self) -> int:
+        return len(self.norms)
+
+    def relative(self, rows: Rows) -> np.ndarray:
+        """Return Q_j - 2 P_xj, float64 (n, k): squared distances less K(x, x)."""
+        found = self.sums(rows)
+        return np.asarray(self.norms - 2.0 * found)
+
+    def label(self, rows: Rows) -> np.ndarray:
+        """Return the nearest centre of every row, int32 (n,); lowest index on ties."""
+        parts = [self.relative(rows[cut]).argmin(axis=1) for cut in row_cuts(len(rows), self.k)]
+        return np.concatenate(parts).astype(np.int32)
+
+
+def clamped(squares: np.ndarray) -> np.ndarray:
+    """Return squared distances, 0 where rounding or a matrix that is no Mercer kernel made them less."""
+    return np.asarray(np.maximum(squares, 0.0))
+
+
+# -- results for rows -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GramRowParams(RowParams):
+    """Centres in the space of a Gram function, for per-row results.
+
+    Attributes
+    ----------
+    model : GramCentres or GramSums
+    """
+
+    model: Any = None
+
+    @classmethod
+    def of(cls, model: Any) -> GramRowParams:
+        return cls(np.empty((0, 1)), unit=model.gram.unit, model=model)
+
+
+_Prepared = tuple[Any, PreparedCentres]
+
+
+def _blocks(chunk: Chunk, model: Any) -> Iterator[tuple[Chunk, slice]]:
+    for block in chunk.cache_blocks(unit=model.gram.unit):
+        refuse_bad(block)
+        yield block, slice(block.start - chunk.start, block.stop - chunk.start)
+
+
+def label_by_gram(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+    """Return the nearest centre of every row, int32 (n,)."""
+    model: GramCentres = prepared[0].model
+    labels = np.empty(chunk.n_rows, np.int32)
+    for block, place in _blocks(chunk, model):
+        labels[place] = model.label(block.rows)
+    return labels
+
+
+def gram_distance_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+    """Return distances in the space of the Gram function to all centres, float64 (n, k)."""
+    model: GramCentres = prepared[0].model
+    found = np.empty((chunk.n_rows, model.k))
+    for block, place in _blocks(chunk, model):
+        own = model.gram.diagonal(block.rows, np.arange(block.start, block.stop))
+        found[place] = np.sqrt(clamped(model.relative(block.rows) + own[:, None]))
+    return found
+
+
+def gram_sum_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+    """Return the sums of a `GramSums` for every row, float64 (n, n_groups)."""
+    sums: GramSums = prepared[0].model
+    found = np.empty((chunk.n_rows, sums.n_groups))
+    for block, place in _blocks(chunk, sums):
+        sums(block.rows, found[place])
+    return found
+
+
+def gram_diagonal_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+    """Return K(x, x) of every row, float64 (n,)."""
+    sums: GramSums = prepared[0].model
+    found = np.empty(chunk.n_rows)
+    for block, place in _blocks(chunk, sums):
+        found[place] = sums.gram.diagonal(block.rows, np.arange(block.start, block.stop))
+    return found
+
+
+# -- labels and inertia -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GramScoreParams:
+    """Centres to measure rows by, and the grids of the sums.
+
+    Attributes
+    ----------
+    model : GramCentres
+    n_rows : int
+    bound : float
+        Of weighted squared distances. A row beyond it (`GramScore.largest`) spoils the sums: then the
+        pass is made again with that as the bound.
+    max_weight : float
+    labels : ndarray of shape (n,), int32, or None
+        OUT. Room for labels by global row index (only within one process).
+    """
+
+    model: GramCentres
+    n_rows: int
+    bound: float
+    max_weight: float = 1.0
+    labels: np.ndarray | None = None
+
+
+@dataclass
+class GramScore:
+    """Size, weight and cost of every cluster, and the largest weighted squared distance."""
+
+    clusters: ScoreStatistics
+    largest: float = 0.0
+
+    def combine(self, other: GramScore) -> GramScore:
+        self.clusters.combine(other.clusters)
+        self.largest = max(self.largest, other.largest)
+        return self
+
+
+def _zero(params: GramScoreParams) -> GramScore:
+    k = params.model.k
+    return GramScore(ScoreStatistics(np.zeros(k, np.int64), np.zeros((2, k)), np.zeros((2, k))))
+
+
+def _shifts(bound: float, n_rows: int) -> tuple[float, float]:
+    shift = grid_shift(bound, n_rows)
+    return float(shift), float(residual_shift(shift, n_rows))
+
+
+def _score_chunk(chunk: Chunk, params: GramScoreParams, into: GramScore) -> None:
+    model = params.model
+    for block, _ in _blocks(chunk, model):
+        own = model.gram.diagonal(block.rows, np.arange(block.start, block.stop))
+        for cut in row_cuts(block.n_rows, model.k):
+            part = block.slice(cut.start, cut.stop)
+            labels, costs = nearest_by_gram(model, part.rows, own[cut])
+            if params.labels is not None:
+                params.labels[part.start : part.stop] = labels
+            _add(part.weights, labels, costs, params, into)
+
+
+def nearest_by_gram(
+    model: GramCentres, rows: Rows, diagonal: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nearest centre of every row, int32 (n,), and the squared distance to it."""
+    relative = model.relative(rows)
+    labels = relative.argmin(axis=1).astype(np.int32)
+    return labels, clamped(diagonal + relative[np.arange(len(labels)), labels])
+
+
+def _add(
+    weights: np.ndarray | None,
+    labels: np.ndarray,
+    costs: np.ndarray,
+    params: GramScoreParams,
+    into: GramScore,
+) -> None:
+    clusters, n = into.clusters, params.n_rows
+    clusters.sizes += np.bincount(labels, minlength=len(clusters.sizes))
+    if weights is not None:
+        costs = costs * weights
+        accumulate_values(weights, labels, *_shifts(params.max_weight, n), *clusters.weights)
+    into.largest = max(into.largest, float(costs.max(initial=0.0)))
+    accumulate_values(costs, labels, *_shifts(params.bound, n), *clusters.costs)
+
+
+GRAM_SCORE = Reduction(name="score", zero=_zero, chunk=_score_chunk, combine=GramScore.combine)
+"""`GramScoreParams` -> `GramScore`."""

@@ -1,0 +1,290 @@
+"""Weighted sums of Gram values: every row against many points, added up in groups of points.
+
+``out[i, g]`` is the sum over the points y of group g of a(y) K(x_i, y). No n x m matrix is written:
+of dense rows the values of a block never leave the registers (`tile`), of CSR
+rows one panel of points at a time is spread out, and meets the rows in order. CSR rows are computed in
+float64, whose digits make up for distances that come from norms and products there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from daskcluster.kernels.arrays import read_only
+from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.panels import fill_panels
+from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_block, pack_few
+from daskcluster.methods.kernel.kernels.tile import (
+    ABSOLUTE,
+    PRODUCT,
+    SQUARE,
+    add_gram,
+    gram_tile_for,
+)
+
+__all__ = ["ABSOLUTE", "PRODUCT", "SQUARE", "PointPanels", "add_columns", "gram_sums",
+           "gram_sums_sparse", "pack_points"]  # fmt: skip
+
+_PACKED_BYTES = 512 << 10
+"""Budget of packed rows and their sums: they stay in L2 while the panels pass."""
+
+_SPARSE_LANES = 32
+"""Points of a panel that CSR rows meet: their sums fit the registers."""
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+
+
+@dataclass(frozen=True)
+class PointPanels:
+    """Points packed for the tile of this process's CPU.
+
+    Attributes
+    ----------
+    data : ndarray of shape (n_panels, (d + 1) * height)
+        The coordinates of `height` points, feature by feature, behind as many numbers that are not used.
+    d, height : int
+    """
+
+    data: np.ndarray
+    d: int
+    height: int
+
+
+def pack_points(points: np.ndarray) -> PointPanels:
+    """Pack points (m, d), float32 or float64, for `gram_sums`."""
+    points = np.ascontiguousarray(points)
+    m, d = points.shape
+    height = gram_tile_for(points.dtype).height
+    data = np.empty((-(-m // height), (d + 1) * height), points.dtype)
+    fill_panels(points, np.zeros(d, points.dtype), data, height)
+    return PointPanels(data, d, height)
+
+
+@cache
+def _dense_kernel(dtype: np.dtype[Any], term: int) -> Any:
+    return _build_dense(*gram_tile_for(dtype), lanes_of(dtype), term, STAMP)
+
+
+def _build_dense(height: int, vectors: int, width: int, lanes: int, term: int, stamp: int) -> Any:
+    block = vectors * width
+
+    def add_all(rows, panels, factors, groups, function, blocks, out):  # type: ignore[no-untyped-def]
+        # `blocks` row blocks are packed at once, and meet one panel after the other.
+        _ = stamp
+        (n, d), n_groups = rows.shape, out.shape[1]
+        scale, shift, degree = function
+        flat, panel, stride = rows.reshape(n * d), panels.reshape(panels.size), panels.shape[1]
+        packed, origin = aligned(blocks * d * block, panels), np.zeros(d, panels.dtype)
+        sums = aligned(blocks * n_groups * block, out)
+        places = groups * np.int64(block)
+        for start in range(0, n, blocks * block):
+            here = min(blocks, -(-(n - start) // block))
+            for b in range(here):
+                first = first_row(start + b * block, block, n)
+                if d < lanes or n < block:
+                    pack_few(rows, first, origin, packed[b * d * block :], block)
+                else:
+                    pack_block(flat, first, d, origin, packed, b * d * block, vectors, width)
+            sums[:] = 0.0
+            for p in range(panels.shape[0]):
+                for b in range(here):
+                    add_gram(
+                        packed, b * d * block, panel, p * stride + height, d, factors, places,
+                        p * height, sums, b * n_groups * block, scale, shift, degree,
+                        term, height, vectors, width,
+                    )  # fmt: skip
+            for b in range(here):
+                first = first_row(start + b * block, block, n)
+                for r in range(min(block, n)):
+                    for g in range(n_groups):
+                        out[first + r, g] = sums[(b * n_groups + g) * block + r]
+
+    return kernel(add_all)
+
+
+def gram_sums(
+    X: np.ndarray,
+    panels: PointPanels,
+    factors: np.ndarray,
+    groups: np.ndarray,
+    term: int,
+    function: tuple[float, float, int],
+    out: np.ndarray,
+) -> None:
+    """Add up Gram values of dense rows.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d), C-contiguous, dtype of the panels
+    panels : PointPanels
+        The points.
+    factors : ndarray of shape (m,), float64
+        a of each point.
+    groups : ndarray of shape (m,)
+        In ``[0, n_groups)``: not checked.
+    term : {SQUARE, ABSOLUTE, PRODUCT}
+    function : (scale, shift, degree)
+        K is ``exp(scale * total)``, scale <= 0, or for products ``(scale * total + shift) ** degree``.
+    out : ndarray of shape (n, n_groups), float64
+        OUT.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> out, points = np.empty((2, 1)), pack_points(np.array([[1.0, 0.0], [0.0, 1.0]]))
+    >>> rows, factors = np.array([[2.0, 3.0], [4.0, 5.0]]), np.array([10.0, 1.0])
+    >>> gram_sums(rows, points, factors, np.zeros(2, int), PRODUCT, (1.0, 0.0, 1), out)
+    >>> out.ravel()
+    array([23., 45.])
+    """
+    room = len(panels.data) * panels.height
+    padded = np.zeros(room), np.zeros(room, np.int64)
+    for whole, part in zip(padded, (factors, groups), strict=True):
+        whole[: len(part)] = part
+    scale, shift, degree = function
+    wanted = float(scale), float(shift), int(degree)
+    tile = gram_tile_for(panels.data.dtype)
+    row_bytes = panels.d * panels.data.itemsize + 8 * out.shape[1]
+    blocks = max(1, _PACKED_BYTES // (tile.rows * row_bytes))
+    add_all = _dense_kernel(panels.data.dtype, term)
+    add_all(read_only(X), read_only(panels.data), *padded, wanted, blocks, out)
+
+
+# -- CSR rows ---------------------------------------------------------------------------------------
+
+
+@kernel
+def _exponential(x):  # type: ignore[no-untyped-def]
+    # exp(x) for x <= 0; e^-700 is the least. Without FMA: the same bits on any machine.
+    x = max(x, -700.0)
+    k = np.rint(x * 1.4426950408889634)
+    r = (x - k * _LN2_HIGH) - k * _LN2_LOW
+    total, term = 1.0, 1.0
+    for m in range(1, 15):
+        term *= r / m
+        total += term
+    return math.ldexp(total, int(k))
+
+
+@kernel
+def _spread(data, indices, indptr, first, count, panel, norms):  # type: ignore[no-untyped-def]
+    # OUT: panel (d, lanes), all zero before; norms (2, lanes): |y|^2 and |y|_1.
+    for lane in range(count):
+        norms[0, lane] = norms[1, lane] = 0.0
+        i = first + lane
+        for s in range(indptr[i] - indptr[0], indptr[i + 1] - indptr[0]):
+            y = np.float64(data[s])
+            panel[indices[s], lane] = y
+            norms[0, lane] += y * y
+            norms[1, lane] += abs(y)
+
+
+@kernel
+def _clear(indices, indptr, first, count, panel):  # type: ignore[no-untyped-def]
+    for lane in range(count):
+        i = first + lane
+        for s in range(indptr[i] - indptr[0], indptr[i + 1] - indptr[0]):
+            panel[indices[s], lane] = 0.0
+
+
+@kernel
+def _total(data, indices, first, stop, panel, norms, term, totals):  # type: ignore[no-untyped-def]
+    # OUT: totals (lanes,), of the row of entries `first` to `stop`.
+    lanes, square = totals.shape[0], 0.0
+    totals[:] = 0.0
+    for s in range(first, stop):
+        x, points = np.float64(data[s]), panel[indices[s]]
+        square += x * x
+        if term == ABSOLUTE:
+            for lane in range(lanes):
+                totals[lane] += abs(x - points[lane]) - abs(points[lane])
+        else:
+            for lane in range(lanes):
+                totals[lane] += x * points[lane]
+    for lane in range(lanes):
+        if term == SQUARE:
+            totals[lane] = max(0.0, (square + norms[0, lane]) - 2.0 * totals[lane])
+        elif term == ABSOLUTE:
+            totals[lane] = max(0.0, totals[lane] + norms[1, lane])
+
+
+@kernel
+def _sum_sparse(rows, points, factors, groups, term, function, d, out):  # type: ignore[no-untyped-def]
+    data, indices, indptr = rows
+    scale, shift, degree = function
+    panel, norms = np.zeros((d, _SPARSE_LANES)), np.zeros((2, _SPARSE_LANES))
+    totals = np.empty(_SPARSE_LANES)
+    out[:] = 0.0
+    m = points[2].shape[0] - 1
+    for start in range(0, m, _SPARSE_LANES):
+        count = min(_SPARSE_LANES, m - start)
+        _spread(points[0], points[1], points[2], start, count, panel, norms)
+        for i in range(out.shape[0]):
+            first, stop = indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
+            _total(data, indices, first, stop, panel, norms, term, totals)
+            for lane in range(count):
+                if term == PRODUCT:
+                    base = scale * totals[lane] + shift
+                    value = base
+                    for _ in range(1, degree):
+                        value *= base
+                else:
+                    value = _exponential(scale * totals[lane])
+                out[i, groups[start + lane]] += factors[start + lane] * value
+        _clear(points[1], points[2], start, count, panel)
+
+
+def gram_sums_sparse(
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray],
+    points: tuple[np.ndarray, np.ndarray, np.ndarray],
+    factors: np.ndarray,
+    groups: np.ndarray,
+    term: int,
+    function: tuple[float, float, int],
+    n_features: int,
+    out: np.ndarray,
+) -> None:
+    """Add up Gram values of CSR rows and CSR points (data, indices, indptr); see `gram_sums`.
+
+    Memory: 256 bytes a feature.
+    """
+    scale, shift, degree = function
+    wanted = float(scale), float(shift), int(degree)
+    both = [tuple(read_only(array) for array in three) for three in (rows, points)]
+    _sum_sparse(*both, factors, groups.astype(np.int64), term, wanted, n_features, out)
+
+
+# -- values that exist already ----------------------------------------------------------------------
+
+
+@kernel
+def _add_columns(values, columns, factors, groups, out):  # type: ignore[no-untyped-def]
+    out[:] = 0.0
+    for i in range(out.shape[0]):
+        for j in range(columns.shape[0]):
+            out[i, groups[j]] += factors[j] * np.float64(values[i, columns[j]])
+
+
+def add_columns(
+    values: np.ndarray,
+    columns: np.ndarray,
+    factors: np.ndarray,
+    groups: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Add up columns of a matrix in groups: ``out[i, groups[j]] += factors[j] * values[i, columns[j]]``.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, N), C-contiguous, float32 or float64
+    columns : ndarray of shape (m,)
+        In ``[0, N)``: not checked.
+    factors, groups, out
+        As in `gram_sums`.
+    """
+    where = columns.astype(np.int64), factors, groups.astype(np.int64)
+    _add_columns(read_only(values), *where, out)

@@ -1,0 +1,253 @@
+"""The model of kernel k-means: support rows and their coefficients, which predict new rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from daskcluster.errors import ModelFormatError
+from daskcluster.methods.kernel.chunkwise.centres import GramCentres
+from daskcluster.methods.kernel.chunkwise.gram import (
+    CALLABLE,
+    PRECOMPUTED,
+    VECTOR_GRAMS,
+    GramFunction,
+    GramSums,
+    Points,
+)
+from daskcluster.models.fields import read_count, read_number, read_text
+from daskcluster.models.fitted import FittedModel, check_per_cluster
+from daskcluster.sparse_rows import Rows, SparseRows
+
+_PER_CLUSTER = ("weights", "sizes", "costs")
+_NONE = np.zeros(1, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelKMeansModel(FittedModel):
+    """A fitted kernel k-means, with no more of its data than the rows that its centres are made of.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+        The weighted sums of support rows: for tables, no row is compared with them. Of precomputed
+        values, the coefficients in their columns.
+    supports : ndarray
+        Support rows (m, d), or the values of CSR rows and one more; one number if there are none.
+    columns, starts : ndarrays of int64
+        Of CSR rows; one number for others.
+    rows, clusters : ndarrays of shape (m,), int64
+        Row number and cluster of each support.
+    coefficients : ndarray of shape (m,), float64
+    norms : ndarray of shape (k,), float64
+        Squared lengths of the centres in the space of the kernel.
+    weights, sizes, costs : ndarrays of shape (k,)
+        As in `daskcluster.models.kmeans.KMeansModel`; costs in the space of the kernel.
+    kernel, gamma, degree, coef0
+        The Gram function; a callable itself is not kept.
+    inertia : float
+
+    Raises
+    ------
+    ModelFormatError
+        A value breaks a rule (finite coefficients, clusters below k, shapes that fit, ...).
+    """
+
+    kind: ClassVar[str] = "kernel-kmeans"
+    kernels: ClassVar[tuple[str, ...]] = (*VECTOR_GRAMS, PRECOMPUTED, CALLABLE)
+    array_names: ClassVar[frozenset[str]] = frozenset(
+        {
+            "centres", "supports", "columns", "starts", "rows", "coefficients", "clusters", "norms",
+            *_PER_CLUSTER,
+        }
+    )  # fmt: skip
+
+    supports: np.ndarray
+    columns: np.ndarray
+    starts: np.ndarray
+    rows: np.ndarray
+    coefficients: np.ndarray
+    clusters: np.ndarray
+    norms: np.ndarray
+    weights: np.ndarray
+    sizes: np.ndarray
+    costs: np.ndarray
+    kernel: str
+    gamma: float
+    degree: int
+    coef0: float
+    inertia: float
+    estimator: str = field(default="KernelKMeans", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in _PER_CLUSTER:
+            check_per_cluster(name, getattr(self, name), self.n_clusters)
+        self._check_gram()
+        self._check_dtypes()
+        self._check_supports()
+        if self.supports.ndim == 1 and self.kernel != PRECOMPUTED:
+            self._check_csr()
+        if not (math.isfinite(self.inertia) and self.inertia >= 0.0):
+            raise ModelFormatError(f"inertia={self.inertia!r} should be finite and >= 0.")
+
+    def _check_gram(self) -> None:
+        if self.kernel not in self.kernels:
+            raise ModelFormatError(
+                f"kernel={self.kernel[:40]!r} should be one of {', '.join(self.kernels)}."
+            )
+        if self.gamma < 0.0 or not 1 <= self.degree <= 1000:
+            raise ModelFormatError(
+                f"gamma={self.gamma!r} should be >= 0, degree={self.degree!r} in [1, 1000]."
+            )
+
+    @property
+    def n_supports(self) -> int:
+        """Rows that are kept."""
+        return len(self.rows)
+
+    def _check_dtypes(self) -> None:
+        whole = {"rows", "clusters", "columns", "starts"}
+        for name in (*sorted(whole), "coefficients", "norms"):
+            wanted = np.int64 if name in whole else np.float64
+            found = getattr(self, name).dtype
+            if found != wanted:
+                raise ModelFormatError(f"{name} of dtype {found} should be {np.dtype(wanted)}.")
+
+    def _check_supports(self) -> None:
+        k, d, m = self.n_clusters, self.n_features, len(self.rows)
+        shapes = [each.shape for each in (self.rows, self.coefficients, self.clusters)]
+        if shapes != [(m,)] * 3 or self.norms.shape != (k,):
+            raise ModelFormatError("rows, coefficients, clusters should be as many as supports.")
+        if not (np.isfinite(self.coefficients).all() and np.isfinite(self.norms).all()):
+            raise ModelFormatError("coefficients and norms should be finite.")
+        if not ((self.clusters >= 0) & (self.clusters < k)).all():
+            raise ModelFormatError(f"clusters of supports should be in 0 to {k - 1}.")
+        if self.kernel == PRECOMPUTED:
+            if not ((self.rows >= 0) & (self.rows < d)).all():
+                raise ModelFormatError(f"supports should be columns in 0 to {d - 1}.")
+            return
+        if self.supports.dtype not in (np.float32, np.float64):
+            raise ModelFormatError("support rows should be float32 or float64.")
+        if not np.isfinite(self.supports).all():
+            raise ModelFormatError("support rows should be finite.")
+        kept = self.n_supports, d
+        if self.supports.ndim == 2 and self.supports.shape != kept:
+            raise ModelFormatError(f"supports of shape {self.supports.shape} should be {kept}.")
+
+    def _check_csr(self) -> None:
+        starts, columns, d = self.starts, self.columns, self.n_features
+        rising = starts.shape == (self.n_supports + 1,) and bool((np.diff(starts) >= 0).all())
+        if not rising or starts[0] != 0 or starts[-1] > min(len(self.supports), len(columns)):
+            raise ModelFormatError("support rows in CSR form should have starts that rise in them.")
+        if not ((columns >= 0) & (columns < d)).all():
+            raise ModelFormatError(f"columns of support rows should be in 0 to {d - 1}.")
+
+    @property
+    def gram(self) -> GramFunction:
+        """Return the Gram function; a callable without its function."""
+        return GramFunction(self.kernel, self.gamma, self.degree, self.coef0)
+
+    def gram_centres(self) -> GramCentres:
+        """Return the centres as rows are compared with them."""
+        points = Points(self.support_rows(), self.rows)
+        sums = GramSums(self.gram, points, self.coefficients, self.clusters, self.n_clusters)
+        return GramCentres(sums, self.norms)
+
+    def support_rows(self) -> Any:
+        """Return the rows that are kept, ready for the kernels; None of precomputed values."""
+        if self.kernel == PRECOMPUTED:
+            return None
+        if self.supports.ndim == 2:
+            return self.supports
+        stop = int(self.starts[-1])
+        columns = self.columns[:stop].astype(np.int32)
+        return SparseRows(self.supports[:stop], columns, self.starts, self.n_features)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays to save, by name."""
+        found = {name: getattr(self, name) for name in sorted(self.array_names)}
+        found["weights"] = np.asarray(self.weights, np.float64)
+        found["sizes"] = np.asarray(self.sizes, np.int64)
+        return found
+
+    def own(self) -> dict[str, Any]:
+        """Return the part of `body` that only this kind of model has."""
+        return {
+            "kernel": self.kernel,
+            "gamma": self.gamma,
+            "degree": self.degree,
+            "coef0": self.coef0,
+            "inertia": self.inertia,
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Return what only this kind of model has to say, for tables."""
+        return {
+            "kernel": self.kernel,
+            "gamma": self.gamma,
+            "supports": self.n_supports,
+            "inertia": self.inertia,
+        }
+
+    @classmethod
+    def own_parts(cls, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the constructor's arguments that only this kind of model has, arrays apart."""
+        return {
+            "kernel": read_text(body, "kernel"),
+            "gamma": read_number(body, "gamma"),
+            "degree": read_count(body, "degree"),
+            "coef0": read_number(body, "coef0"),
+            "inertia": read_number(body, "inertia"),
+        }
+
+    @classmethod
+    def from_parts(cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        """Return the model that `body` and `arrays` describe; see `ModelFormatError`."""
+        return cls(**cls.own_parts(body), **cls.shared_parts(body, arrays))
+
+
+def support_arrays(centres: GramCentres, n_features: int) -> dict[str, Any]:
+    """Return the fields of a model that say what its centres are."""
+    sums, gram = centres.sums, centres.gram
+    return {
+        "centres": _weighted_sums(sums, n_features),
+        **row_arrays(sums.points.rows),
+        "rows": sums.points.indices,
+        "coefficients": sums.factors,
+        "clusters": sums.groups.astype(np.int64),
+        "norms": centres.norms,
+        "kernel": gram.name,
+        "gamma": gram.gamma,
+        "degree": gram.degree,
+        "coef0": gram.coef0,
+    }
+
+
+def row_arrays(rows: Rows | None) -> dict[str, np.ndarray]:
+    """Return the fields of a model that hold its support rows."""
+    if isinstance(rows, SparseRows):
+        return {
+            # One entry more: no array is empty.
+            "supports": np.append(rows.data, rows.data.dtype.type(0)),
+            "columns": np.append(rows.indices, 0).astype(np.int64),
+            "starts": rows.offsets,
+        }
+    return {"supports": np.zeros(1) if rows is None else rows, "columns": _NONE, "starts": _NONE}
+
+
+def _weighted_sums(sums: GramSums, n_features: int) -> np.ndarray:
+    rows, found = sums.points.rows, np.zeros((sums.n_groups, n_features))
+    if rows is None:
+        np.add.at(found, (sums.groups, sums.points.indices), sums.factors)
+        return found
+    for j in range(sums.n_groups):
+        mine = np.flatnonzero(sums.groups == j)
+        part = rows[mine]
+        dense = part.toarray() if isinstance(part, SparseRows) else part
+        found[j] = (sums.factors[mine, None] * dense).sum(axis=0)
+    return found

@@ -1,0 +1,57 @@
+"""Jobs under a model whose clusters are centres: a row belongs to the nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from daskcluster.chunk import for_rows
+from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows, prepare_rows
+from daskcluster.chunkwise.labelled import ComputedLabels
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.examples import Examination, examine_rows
+from daskcluster.estimators.scoring import score_rows
+from daskcluster.events import Callback
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.typing import Dataset
+
+
+class CentreJobs:
+    """What jobs do with rows under a `KMeansModel`."""
+
+    def row_labels(self, model: KMeansModel, dataset: Dataset) -> ComputedLabels:
+        """Return what labels rows of `dataset`."""
+        return ComputedLabels(label_rows, _row_params(model, dataset), prepare_rows)
+
+    def evaluate(
+        self, model: KMeansModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
+    ) -> ScoreStatistics:
+        """Return size, weight and cost of every cluster on `dataset`. One pass."""
+        params = _row_params(model, dataset)
+        chosen = choose_engine(engine, dataset)
+        with chosen.place(dataset, callbacks=callbacks) as placement:
+            return score_rows(ScaledPlacement(placement, unit=params.unit), params.centres)
+
+    def score(
+        self, model: KMeansModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
+    ) -> tuple[float, float]:
+        """Return inertia and score (minus the inertia, as scikit-learn has it). One pass."""
+        inertia = self.evaluate(model, dataset, engine, callbacks).inertia
+        return inertia, -inertia
+
+    def examine(
+        self,
+        model: KMeansModel,
+        dataset: Dataset,
+        shown: int,
+        most: int,
+        engine: Any,
+        callbacks: Sequence[Callback],
+    ) -> Examination:
+        """Return figures, and the nearest and farthest rows, of every cluster. One pass."""
+        return examine_rows(dataset, _row_params(model, dataset), shown, most, engine, callbacks)
+
+
+def _row_params(model: KMeansModel, dataset: Dataset) -> RowParams:
+    return RowParams(for_rows(model.centres, dataset.dtype), model.metric == "cosine")

@@ -1,0 +1,104 @@
+"""Jobs under a Gaussian mixture: a row belongs to the component with the largest posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, prepare_rows
+from daskcluster.chunkwise.labelled import ComputedLabels
+from daskcluster.data.sparse import SparseDataset
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidDataError
+from daskcluster.estimators.examples import Examination, examine_rows
+from daskcluster.estimators.scoring import score_rows
+from daskcluster.events import Callback
+from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
+from daskcluster.methods.mixture.chunkwise.rows import (
+    MixtureRowParams,
+    label_by_density,
+)
+from daskcluster.methods.mixture.model import MixtureModel
+from daskcluster.methods.mixture.posteriors import save_posteriors
+from daskcluster.methods.mixture.rows import gaussians_for, log_likelihood
+from daskcluster.typing import Dataset
+
+
+class MixtureJobs:
+    """What jobs do with rows under a `MixtureModel`."""
+
+    def row_labels(self, model: MixtureModel, dataset: Dataset) -> ComputedLabels:
+        """Return what labels rows of `dataset`."""
+        params = MixtureRowParams.of(_gaussians(model, dataset))
+        return ComputedLabels(label_by_density, params, prepare_rows)
+
+    def write_posteriors(
+        self,
+        model: MixtureModel,
+        dataset: Dataset,
+        engine: Engine,
+        url: str,
+        *,
+        overwrite: bool,
+        storage_options: Mapping[str, Any] | None,
+        callbacks: Sequence[Callback],
+        resume: bool = False,
+    ) -> None:
+        """Write the posteriors of every row; see `save_posteriors`. One pass."""
+        save_posteriors(
+            dataset,
+            engine,
+            _gaussians(model, dataset),
+            min(model.truncation, model.n_clusters),
+            url,
+            overwrite=overwrite,
+            storage_options=storage_options,
+            callbacks=callbacks,
+            resume=resume,
+        )
+
+    def evaluate(
+        self, model: MixtureModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
+    ) -> ScoreStatistics:
+        """Return size, weight and cost of every cluster on `dataset`, rows with their nearest mean."""
+        means = _gaussians(model, dataset).means
+        chosen = choose_engine(engine, dataset)
+        with chosen.place(dataset, callbacks=callbacks) as placement:
+            return score_rows(ScaledPlacement(placement), means)
+
+    def score(
+        self, model: MixtureModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
+    ) -> tuple[float, float]:
+        """Return the inertia about the nearest means, and the mean log-density. Two passes."""
+        gaussians = _gaussians(model, dataset)
+        chosen = choose_engine(engine, dataset)
+        with chosen.place(dataset, callbacks=callbacks) as placement:
+            rows = ScaledPlacement(placement)
+            inertia = score_rows(rows, gaussians.means).inertia
+            total, weight = log_likelihood(rows, gaussians)
+        return inertia, total / weight
+
+    def examine(
+        self,
+        model: MixtureModel,
+        dataset: Dataset,
+        shown: int,
+        most: int,
+        engine: Any,
+        callbacks: Sequence[Callback],
+    ) -> Examination:
+        """Return figures, and the nearest and farthest rows, of every mean, with its rows. One pass."""
+        rows = RowParams(_gaussians(model, dataset).means)
+        return examine_rows(dataset, rows, shown, most, engine, callbacks)
+
+
+def _gaussians(model: MixtureModel, dataset: Dataset) -> Gaussians:
+    if isinstance(dataset, SparseDataset):
+        raise InvalidDataError(
+            "a mixture takes dense rows, the source is sparse; project the rows to fewer features first."
+        )
+    return gaussians_for(
+        dataset.dtype, model.centres, model.variances, model.mixing, model.covariance_type
+    )

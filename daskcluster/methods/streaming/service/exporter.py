@@ -1,0 +1,121 @@
+"""Figures of a stream for Prometheus, and whether it gets on, over HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from daskcluster.errors import EngineError, MissingExtraError
+from daskcluster.methods.streaming.service.cycle import Cycle
+from daskcluster.methods.streaming.service.pulse import Pulse
+from daskcluster.methods.streaming.service.sorting import Oddity
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+_GAUGES = {
+    "rows_seen": "Rows that were folded.",
+    "objects": "Entries of the ledger.",
+    "remembered": "Weight that all rows have left.",
+    "n_clusters": "Clusters of the latest model.",
+    "model_version": "Rows that the latest model has seen.",
+    "seconds": "Seconds that the last cycle took.",
+}
+_DRIFT = {
+    "error": "Mean squared distance of the last leaf to the centres before it.",
+    "baseline": "Mean of such errors before.",
+    "ratio": "The error over its baseline.",
+}
+
+
+class StreamMetrics:
+    """Serves the figures of the last cycle at /metrics, and at /health whether there will be a next one.
+
+    Parameters
+    ----------
+    pulse : Pulse
+        Of the loop. While it complains, /health is answered by 503, else by 200.
+    address : str
+        To listen at.
+    port : int
+        0 takes any that is free, see `port`.
+
+    Raises
+    ------
+    MissingExtraError
+        prometheus_client is not installed.
+    EngineError
+        The port is taken.
+    """
+
+    def __init__(self, pulse: Pulse, address: str = "127.0.0.1", port: int = 0) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+        except ImportError as error:
+            raise MissingExtraError(
+                'Metrics need prometheus_client. Remedy: pip install "daskcluster[metrics]".'
+            ) from error
+        registry = CollectorRegistry()
+        self._gauges: dict[str, Any] = {
+            name: Gauge(f"daskcluster_stream_{name}", text, registry=registry)
+            for name, text in _GAUGES.items()
+        }
+        self._drift: dict[str, Any] = {
+            name: Gauge(f"daskcluster_stream_drift_{name}", text, registry=registry)
+            for name, text in _DRIFT.items()
+        }
+        self._updated: Any = Gauge(
+            "daskcluster_stream_updated_seconds", "When the last cycle ended.", registry=registry
+        )
+        self._jumps: Any = Counter(
+            "daskcluster_stream_drifts", "How often the error jumped.", registry=registry
+        )
+        self._odd: Any = Gauge(
+            "daskcluster_stream_odd_objects",
+            "Odd objects in the last cycle.",
+            ["what"],
+            registry=registry,
+        )
+        try:
+            self._server, self._thread = start_http_server(port, address, registry)
+        except OSError as error:
+            raise EngineError(
+                f"metrics cannot be served at {address}:{port} ({error}); choose another port."
+            ) from error
+        metrics = self._server.get_app()
+        assert metrics is not None
+        self._server.set_app(_with_health(pulse, metrics))
+        self.port = int(self._server.server_port)
+
+    def update(self, cycle: Cycle) -> None:
+        """Show the figures of a cycle."""
+        for name, gauge in self._gauges.items():
+            gauge.set(float(getattr(cycle, name) or 0.0))
+        for name, gauge in self._drift.items():
+            gauge.set(float(cycle.drift.get(name) or 0.0))
+        self._jumps.inc(len(cycle.drifts))
+        for oddity in Oddity:
+            count = sum(finding.oddity == oddity for finding in cycle.findings)
+            self._odd.labels(str(oddity)).set(count)
+        self._updated.set(time.time())
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _with_health(pulse: Pulse, metrics: WSGIApplication) -> WSGIApplication:
+    """Return what answers /health itself, and all else as `metrics` does."""
+
+    def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if request["PATH_INFO"] != "/health":
+            return metrics(request, start)
+        complaint = pulse.complaint()
+        status = "200 OK" if complaint is None else "503 Service Unavailable"
+        start(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [(complaint or "ok").encode()]
+
+    return answer

@@ -1,0 +1,299 @@
+"""From new objects to the next state: pieces are summed up by the engine, several objects at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from daskcluster.chunk import compute_dtype
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.local import LocalEngine
+from daskcluster.errors import InvalidDataError
+from daskcluster.events import Callback, DriftFound, Event, publish
+from daskcluster.methods.streaming.fold import StreamFold
+from daskcluster.methods.streaming.learners.learner import Learner
+from daskcluster.methods.streaming.reading import fold_dataset
+from daskcluster.methods.streaming.refit import StreamCentres
+from daskcluster.methods.streaming.service.arrival import Source
+from daskcluster.methods.streaming.service.attempts import UNREADABLE, Bad, sum_up
+from daskcluster.methods.streaming.service.ledger import Entry
+from daskcluster.methods.streaming.service.sorting import Finding, New, Oddity
+from daskcluster.methods.streaming.service.state import StreamState
+from daskcluster.methods.streaming.tree.cutting import OpenPart
+from daskcluster.typing import Dataset
+
+WAVE_BYTES = 256 << 20
+WAVE_OBJECTS = 256
+"""A wave is folded, then committed: so much work at most is done again after a kill."""
+
+_ROW_BYTES = 256
+
+
+@dataclass(frozen=True)
+class Folded:
+    """One object that was folded.
+
+    Attributes
+    ----------
+    new : New
+    dataset : Dataset
+    entry : Entry
+    centres : tuple of (row, StreamCentres or None)
+        The centres in force from that row of the stream on; the first pair is of the object's first row.
+    after : callable () -> StreamCentres or None
+        The centres of all rows, this object's last.
+    """
+
+    new: New
+    dataset: Dataset
+    entry: Entry
+    centres: tuple[tuple[int, StreamCentres | None], ...]
+    after: Callable[[], StreamCentres | None]
+
+
+@dataclass
+class Wave:
+    """Objects that are folded and committed together.
+
+    Attributes
+    ----------
+    folded : list of Folded
+    findings : list of Finding
+        Objects that turned out to be unreadable.
+    is_stopped : bool
+        Rows that come after what could not be read must wait for it.
+    """
+
+    folded: list[Folded] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    is_stopped: bool = False
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """An object that was opened."""
+
+    new: New
+    dataset: Dataset
+
+    @property
+    def n_rows(self) -> int:
+        return self.new.span[1] - self.new.span[0]
+
+
+class _DriftLater:
+    """Passes events on, those of drift not before it is known that the rows that drifted count."""
+
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self._callbacks = callbacks
+        self._kept: list[DriftFound] = []
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, DriftFound):
+            self._kept.append(event)
+        else:
+            publish(self._callbacks, event)
+
+    def rows_count(self) -> None:
+        for event in self._kept:
+            publish(self._callbacks, event)
+
+
+def waves(new: Sequence[New], row_bytes: int) -> list[list[New]]:
+    """Cut new objects into waves; one that is larger than a wave is one by itself.
+
+    Rows of an object that grows are cut, too; others are folded whole or not at all.
+
+    Parameters
+    ----------
+    new : sequence of New
+    row_bytes : int
+        About so many; 0 if nothing is known.
+    """
+    row_bytes, found, total = row_bytes or _ROW_BYTES, list[list[New]](), 0
+    step = max(1, WAVE_BYTES // row_bytes)
+    for each in (part for one in new for part in _parts(one, step)):
+        size = (each.span[1] - each.span[0]) * row_bytes
+        if not found or len(found[-1]) >= WAVE_OBJECTS or total + size > WAVE_BYTES:
+            found.append([])
+            total = 0
+        found[-1].append(each)
+        total += size
+    return found
+
+
+def _parts(new: New, step: int) -> list[New]:
+    if not new.arrival.grows:
+        return [new]
+    first, last = new.span
+    return [
+        replace(new, span=(start, min(last, start + step))) for start in range(first, last, step)
+    ]
+
+
+def fold_wave(
+    state: StreamState,
+    wanted: Sequence[New],
+    source: Source,
+    learner: Learner,
+    engine: Any,
+    callbacks: Sequence[Callback] = (),
+) -> Wave:
+    """Fold objects into `state`, in order; unreadable ones are entered into the ledger as rejected.
+
+    Parameters
+    ----------
+    state : StreamState
+        IN/OUT.
+    wanted : sequence of New
+    source : Source
+    learner : Learner
+    engine : object
+        As `daskcluster.engine.choose.choose_engine` takes it.
+    callbacks : sequence of callables
+
+    Notes
+    -----
+    Cost: rows are read once; those of a wave once more for each unreadable object in it.
+    """
+    wave = Wave()
+    left = _opened(wanted, source, state, learner, wave)
+    while left and not wave.is_stopped:
+        assert state.fold is not None
+        chosen = choose_engine(engine, left[0].dataset)
+        if not all(chosen.can_read(each.dataset) for each in left):
+            chosen = LocalEngine()
+        # Without centres, labels of an object are those of all rows up to its end.
+        alone = len(left) == 1 or state.fold.fitted is None or left[0].new.arrival.grows
+        if alone:
+            _fold_one(left.pop(0), state, wave, chosen, callbacks)
+        else:
+            left = _fold_some(left, state, wave, chosen, callbacks)
+    return wave
+
+
+def _fold_one(
+    ready: _Ready, state: StreamState, wave: Wave, engine: Engine, callbacks: Sequence[Callback]
+) -> None:
+    """Fold one object of any size, some pieces at a time."""
+    before, watcher = state.fold, _DriftLater(callbacks)
+    assert before is not None
+    try:
+        after = fold_dataset(
+            before, ready.dataset, engine, [watcher], _stamp(before, ready.new), ready.new.span
+        )
+    except UNREADABLE as error:
+        _reject(ready.new, str(error), state, wave)
+        return
+    watcher.rows_count()
+    state.fold = after
+    changes = [(found.n_rows, found) for found in after.take_found()]
+    _enter([ready], state, wave, before, changes)
+
+
+def _fold_some(
+    ready: list[_Ready],
+    state: StreamState,
+    wave: Wave,
+    engine: Engine,
+    callbacks: Sequence[Callback],
+) -> list[_Ready]:
+    """Fold objects, or refuse those that cannot be read; return those that are still to be folded."""
+    before, bad = state.fold, dict[int, str]()
+    assert before is not None
+    parts = [OpenPart(each.dataset, each.new.span, _stamp(before, each.new)) for each in ready]
+    after, changes = before.twin(), list[tuple[int, StreamCentres]]()
+    watcher = _DriftLater(callbacks)
+    with closing(sum_up(parts, before, engine, callbacks)) as found:
+        for each in found:
+            if isinstance(each, Bad):
+                bad[each.number] = each.why
+            elif not bad:
+                after.add_piece(each, [watcher])
+                changes += [(new.n_rows, new) for new in after.take_found()]
+    if bad:
+        for number, why in bad.items():
+            _reject(ready[number].new, why, state, wave)
+        return [each for number, each in enumerate(ready) if number not in bad]
+    watcher.rows_count()
+    state.fold = after
+    _enter(ready, state, wave, before, changes)
+    return []
+
+
+def _enter(
+    ready: Sequence[_Ready],
+    state: StreamState,
+    wave: Wave,
+    before: StreamFold,
+    changes: Sequence[tuple[int, StreamCentres]],
+) -> None:
+    """Enter objects that were folded into the ledger, and note which centres their rows met."""
+    fold, first, known = state.fold, before.n_rows, before.fitted
+    assert fold is not None
+    for each in ready:
+        last, arrival = first + each.n_rows, each.new.arrival
+        inside = [(row, found) for row, found in changes if first < row < last]
+        note = "late" if each.new.is_late else ""
+        entry = Entry(arrival.name, arrival.version, *each.new.span, first, arrival.timestamp, note)
+        state.ledger.append(entry)
+        after = fold.twin().current if known is None else fold.current
+        wave.folded.append(Folded(each.new, each.dataset, entry, ((first, known), *inside), after))
+        known = next((found for row, found in reversed(changes) if row <= last), known)
+        first = last
+
+
+def _opened(
+    wanted: Sequence[New],
+    source: Source,
+    state: StreamState,
+    learner: Learner,
+    wave: Wave,
+) -> list[_Ready]:
+    ready = []
+    for new in wanted:
+        try:
+            dataset = source.open(new.arrival, new.span)
+            _check(dataset, new, state)
+        except UNREADABLE as error:
+            _reject(new, str(error), state, wave)
+            continue
+        learner.check_rows(dataset)
+        if state.fold is None:
+            dtype = compute_dtype(dataset.dtype).name
+            state.fold = learner.empty(dtype, state.seed)
+            state.n_features = dataset.n_features
+        ready.append(_Ready(new, dataset))
+    return ready
+
+
+def _check(dataset: Dataset, new: New, state: StreamState) -> None:
+    if dataset.n_rows < new.span[1]:
+        raise InvalidDataError(
+            f"{new.arrival.name!r} has {dataset.n_rows} rows, {new.span[1]} are expected; write it again."
+        )
+    if state.fold is not None and dataset.n_features != state.n_features:
+        raise InvalidDataError(
+            f"{new.arrival.name!r} has {dataset.n_features} features, the stream has {state.n_features}; "
+            "leave it out, or begin another stream."
+        )
+
+
+def _stamp(fold: StreamFold, new: New) -> float | None:
+    return new.arrival.timestamp if fold.settings.leaf.forgetting.by_time else None
+
+
+def _reject(new: New, why: str, state: StreamState, wave: Wave) -> None:
+    text = f"{new.arrival.name!r} is not folded: {why}"
+    wave.findings.append(Finding(Oddity.CORRUPT, new.arrival.name, text))
+    if new.arrival.grows:
+        wave.is_stopped = True  # what was folded of it stays; it is tried again
+        return
+    note = f"rejected: {why}"[:500]
+    arrival = new.arrival
+    state.ledger.append(
+        Entry(arrival.name, arrival.version, 0, 0, state.rows_seen, arrival.timestamp, note)
+    )

@@ -1,0 +1,143 @@
+"""What was folded into a stream, once: the ordered list of objects, versions and rows.
+
+Entries are written in segments that are never changed. A commit of the state names the segments that
+belong to it, so that both come about together; segments that no commit names are of no effect. Neighbours
+of about the same size are written anew as one, so that there are few of them, and each entry is written
+about log2(n) times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from daskcluster.data.stores import Location
+from daskcluster.data.whole_files import read_whole, write_whole
+from daskcluster.errors import CheckpointError
+from daskcluster.methods.streaming.service.arrival import Taken
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Rows of one object that were folded, or an object that was refused.
+
+    Attributes
+    ----------
+    name, version : str
+    start, stop : int
+        Rows of the object.
+    first : int
+        Which row of the stream the first one is.
+    timestamp : float
+    note : str
+        ``"late"`` if objects after it were folded before; ``"rejected: ..."`` if it was refused.
+    """
+
+    name: str
+    version: str
+    start: int
+    stop: int
+    first: int
+    timestamp: float
+    note: str = ""
+
+    @property
+    def n_rows(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def is_rejected(self) -> bool:
+        return self.note.startswith("rejected")
+
+
+class Ledger:
+    """All entries, in the order in which they were folded.
+
+    `last_name` and `last_time`, a time stamp and a name, tell which object that was folded comes last in
+    the order of names, and in that of time stamps.
+
+    Examples
+    --------
+    >>> ledger = Ledger()
+    >>> ledger.append(Entry("a.zarr", "v1", 0, 100, 0, 0.0))
+    >>> "a.zarr" in ledger.taken, ledger.taken["a.zarr"].stop, ledger.last_name
+    (True, 100, 'a.zarr')
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.segments: list[dict[str, Any]] = []
+        self.taken: dict[str, Taken] = {}
+        self.versions: dict[str, str] = {}
+        self.last_name = ""
+        self.last_time = (-math.inf, "")
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def append(self, entry: Entry) -> None:
+        """Note one more entry, not yet written."""
+        self.entries.append(entry)
+        self.taken[entry.name] = Taken(
+            entry.version, entry.stop, entry.note if entry.is_rejected else ""
+        )
+        # Of what was refused, too: a copy of it is a copy whenever it is looked at.
+        self.versions[entry.version] = entry.name
+        if not entry.is_rejected:
+            self.last_name = max(self.last_name, entry.name)
+            self.last_time = max(self.last_time, (entry.timestamp, entry.name))
+
+    @property
+    def n_written(self) -> int:
+        return sum(int(segment["entries"]) for segment in self.segments)
+
+    def write(self, place: Location) -> list[dict[str, Any]]:
+        """Write what is new, and return the segments of the whole ledger; old ones stay where they are."""
+        if self.n_written < len(self.entries):
+            kept = list(self.segments)
+            first = self.n_written
+            while kept and int(kept[-1]["entries"]) <= 2 * (len(self.entries) - first):
+                first -= int(kept.pop()["entries"])
+            content = _lines(self.entries[first:])
+            digest = hashlib.sha256(content).hexdigest()
+            name = f"{first:010d}-{digest[:16]}.jsonl"
+            write_whole(place, name, content)
+            kept.append({"name": name, "entries": len(self.entries) - first, "sha256": digest})
+            self.segments = kept
+        return self.segments
+
+    @classmethod
+    def read(cls, place: Location, segments: Sequence[Mapping[str, Any]]) -> Ledger:
+        """Return the ledger of the given segments.
+
+        Raises
+        ------
+        CheckpointError
+            One is missing or damaged.
+        """
+        ledger = cls()
+        for segment in segments:
+            for entry in _entries(place, segment):
+                ledger.append(entry)
+        ledger.segments = [dict(segment) for segment in segments]
+        return ledger
+
+
+def _lines(entries: Sequence[Entry]) -> bytes:
+    return "".join(json.dumps(asdict(entry)) + "\n" for entry in entries).encode()
+
+
+def _entries(place: Location, segment: Mapping[str, Any]) -> Iterator[Entry]:
+    name = str(segment["name"])
+    content = read_whole(place, name)
+    if content is None or hashlib.sha256(content).hexdigest() != segment["sha256"]:
+        raise CheckpointError(
+            f"The segment {name!r} of the ledger at {place.url!r} is "
+            f"{'missing' if content is None else 'damaged'}; restore a copy, or begin another state."
+        )
+    for line in content.decode().splitlines():
+        yield Entry(**json.loads(line))

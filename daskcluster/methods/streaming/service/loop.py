@@ -1,0 +1,216 @@
+"""The loop: look at the source, fold what is new, commit, and look again.
+
+A cycle that is killed leaves the state of the last commit; the next one folds the same rows again, to the
+same bits. Commits come after every wave of objects, in any case at the end of a cycle; how rows were shared
+out among cycles and waves does not show in the state.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from daskcluster.data.stores import locate
+from daskcluster.engine.choose import choose_engine
+from daskcluster.errors import InvalidParameterError
+from daskcluster.events import Callback, CycleEnded, DriftFound, Event, Notice, publish
+from daskcluster.methods.streaming.learners.learner import Learner
+from daskcluster.methods.streaming.service.arrival import Source
+from daskcluster.methods.streaming.service.cycle import Cycle
+from daskcluster.methods.streaming.service.drift import drift_facts
+from daskcluster.methods.streaming.service.folding import fold_wave, waves
+from daskcluster.methods.streaming.service.labels import LabelWriter
+from daskcluster.methods.streaming.service.portions import Portions
+from daskcluster.methods.streaming.service.sorting import Finding, Settling, sort_out
+from daskcluster.methods.streaming.service.state import StateStore, StreamState
+from daskcluster.methods.streaming.service.status import status_of
+from daskcluster.randomness import as_seed
+
+
+@dataclass
+class StreamLoop:
+    """Keeps the state of a stream up to date.
+
+    Attributes
+    ----------
+    source : Source
+    learner : Learner
+        The algorithm and its parameters.
+    state_url : str
+    labels, distances : str or None
+        URLs under which labels and distances of new rows are written.
+    settle : float
+        Seconds for which an object must not have changed.
+    storage_options : mapping or None
+        Of the state, labels and distances.
+    engine : object
+    callbacks : sequence of callables
+        Hear the events of `daskcluster.events`.
+    """
+
+    source: Source
+    learner: Learner
+    state_url: str
+    labels: str | None = None
+    distances: str | None = None
+    settle: float = 0.0
+    storage_options: Mapping[str, Any] | None = None
+    engine: Any = None
+    callbacks: Sequence[Callback] = ()
+    _drifts: list[dict[str, Any]] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.distances is not None and self.labels is None:
+            raise InvalidParameterError(
+                f"distances={self.distances!r} are written beside labels; give labels= too."
+            )
+        if self.learner.forgetting.by_time and not self.source.has_times:
+            raise InvalidParameterError(
+                "half_life or window is a time, but rows of this source have none: objects below a prefix "
+                "have; give a number of rows."
+            )
+        self.store = StateStore(self.state_url, self._facts(), self.storage_options)
+        self.state = self._loaded()
+        self._settling = Settling(self.settle)
+        self._watchers = (*self.callbacks, self._hear)
+        self._told: set[Finding] = set()
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "source": self.source.facts(),
+            "algorithm": self.learner.algorithm,
+            "parameters": self.learner.facts(),
+        }
+
+    def _loaded(self) -> StreamState:
+        given = self.learner.parameters["random_state"]
+        return self.store.load(self.learner, as_seed(0 if given is None else given))
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the source is drawn from, some chunks at a time, and has an end."""
+        return isinstance(self.source, Portions)
+
+    # -- one cycle ----------------------------------------------------------------------------------
+
+    def cycle(self) -> Cycle:
+        """Fold what is new at the source, and commit.
+
+        Raises
+        ------
+        DaskClusterError
+            The source, or the state, cannot be reached. The state is that of the last commit.
+        """
+        began, before = time.perf_counter(), (self.state.rows_seen, len(self.state.ledger))
+        self._drifts.clear()
+        try:
+            findings = self._fold_new()
+        except BaseException:
+            self.state = self._loaded()  # what was not committed has not been
+            raise
+        self._tell(findings)
+        cycle = self._record(before, findings, time.perf_counter() - began)
+        self.store.show(status_of(cycle, self.state.ledger))
+        told = cycle.rows_seen, cycle.new_rows, cycle.new_objects, cycle.model_version
+        publish(self.callbacks, CycleEnded(*told, cycle.seconds))
+        return cycle
+
+    def _fold_new(self) -> list[Finding]:
+        arrivals = self.source.look(self.state.ledger.taken)
+        settled = getattr(self.source, "settled_rows", None)
+        by_time = getattr(self.source, "order", "name") == "time"
+        new, findings = sort_out(
+            arrivals, self.state.ledger, self._settling, settled, by_time=by_time
+        )
+        for wanted in waves(new, 8 * self.state.n_features):
+            wave = fold_wave(
+                self.state,
+                wanted,
+                self.source,
+                self.learner,
+                self.engine,
+                self._watchers,
+            )
+            findings += wave.findings
+            if self.labels is not None:
+                self._write_labels(wave.folded)
+            self.store.commit(self.state, self.learner)
+            if wave.is_stopped:
+                break
+        return findings
+
+    def _write_labels(self, folded: Sequence[Any]) -> None:
+        assert self.labels is not None
+        options = self.storage_options
+        writer = LabelWriter(
+            locate(self.labels, options),
+            None if self.distances is None else locate(self.distances, options),
+            self.learner.unit,
+        )
+        for each in folded:
+            engine = choose_engine(self.engine, each.dataset)
+            if not writer.write(each, engine):
+                text = (
+                    f"{each.new.arrival.name!r} has no labels: there are fewer rows than clusters"
+                )
+                publish(self.callbacks, Notice(text))
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, DriftFound):
+            self._drifts.append(drift_facts(event))
+
+    def _tell(self, findings: Sequence[Finding]) -> None:
+        """Publish what is odd, each thing once."""
+        for finding in findings:
+            if finding not in self._told:
+                detail = {"what": str(finding.oddity), "name": finding.name}
+                publish(self.callbacks, Notice(finding.text, detail))
+        self._told = set(findings)
+
+    def _record(
+        self, before: tuple[int, int], findings: Sequence[Finding], seconds: float
+    ) -> Cycle:
+        state, fold = self.state, self.state.fold
+        version = state.version
+        fitted = None if fold is None else fold.current()
+        return Cycle(
+            state.rows_seen,
+            state.rows_seen - before[0],
+            len(state.ledger),
+            len(state.ledger) - before[1],
+            version,
+            None if version is None else self.store.model(version).url,
+            tuple(findings),
+            tuple(self._drifts),
+            {} if fold is None else {**fold.drift.body(), "counts": fold.drift.counts.tolist()},
+            0.0 if fold is None else fold.remembered,
+            None if fitted is None else len(fitted.centres),
+            self.learner.algorithm,
+            seconds,
+        )
+
+    def run(
+        self,
+        every: float,
+        heard: Callable[[Cycle], None],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        before: Callable[[], None] = lambda: None,
+    ) -> NoReturn:
+        """Make a cycle, hand it to `heard`, and wait until `every` seconds after it began; and so on.
+
+        Parameters
+        ----------
+        every : float
+        heard : callable (Cycle) -> None
+        sleep : callable (seconds) -> None
+        before : callable () -> None
+            Called before each cycle. It ends when this, `sleep` or `heard` raises.
+        """
+        while True:
+            before()
+            began = time.monotonic()
+            heard(self.cycle())
+            sleep(max(0.0, every - (time.monotonic() - began)))

@@ -1,0 +1,198 @@
+"""A source that is a folder or prefix in which Zarr arrays, Zarr groups and Parquet files land."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from typing import Any, ClassVar
+
+import numpy as np
+
+from daskcluster.data.converted import ROWS
+from daskcluster.data.listing import METADATA, StoredFile, digest_of_files, list_files
+from daskcluster.data.nodes import PARTIAL_MARK, open_node
+from daskcluster.data.open import open_dataset
+from daskcluster.data.presence import missing_chunks
+from daskcluster.data.stores import Location
+from daskcluster.data.tables import open_table
+from daskcluster.data.weighted_store import holds_weighted_rows
+from daskcluster.errors import DaskClusterError, DatasetNotFoundError, InvalidDataError
+from daskcluster.methods.streaming.service.arrival import Arrival, Taken
+from daskcluster.methods.streaming.service.growing import stamp_of
+from daskcluster.sparse_rows import join_rows
+from daskcluster.typing import Dataset, Range
+
+TABLES = (".parquet", ".pq")
+ORDERS = ("name", "time")
+
+_OF_GROUPS = ("X", "data")
+"""What an array of rows is called, where nobody says."""
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Objects below a place.
+
+    Attributes
+    ----------
+    location : Location
+    pattern : str
+        Names that are wanted, with ``*`` and ``?``; relative to the place.
+    array : str
+        Which array of groups.
+    weights : str or None
+        Array of the same group, or column of a Parquet file, with the weights of rows.
+    order : {"name", "time"}
+        By name, or by time stamp and then by name.
+    allow_missing : bool
+        Take chunks that are not there as the fill value.
+    without : tuple of str
+        Beginnings of URLs that are no objects: of what we write ourselves.
+    """
+
+    has_times: ClassVar[bool] = True
+
+    location: Location
+    pattern: str = "*"
+    array: str = ""
+    weights: Any = None
+    order: str = "name"
+    allow_missing: bool = False
+    without: tuple[str, ...] = ()
+
+    def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
+        """Return all objects; what was taken and has not changed is not opened."""
+        found = [
+            self._arrival(name, files, taken.get(name))
+            for name, files in self._objects()
+            if fnmatch(name, self.pattern)
+        ]
+        if self.order == "time":
+            return sorted(found, key=lambda arrival: (arrival.timestamp, arrival.name))
+        return found
+
+    def open(self, arrival: Arrival, span: Range) -> Dataset:
+        """Open an object; a Parquet file is read as a whole."""
+        place = self.location.child(arrival.name)
+        if not arrival.name.lower().endswith(TABLES):
+            options = place.storage_options() or None
+            return open_dataset(
+                place.url,
+                array=arrival.array or None,
+                weights=self.weights,
+                storage_options=options,
+            )
+        table = open_table(
+            place.url, weights=self.weights, storage_options=place.storage_options() or None
+        )
+        blocks = list(table.blocks())
+        if not blocks:
+            raise InvalidDataError(f"{place.url!r} has no rows; leave it out.")
+        weights = [block[1] for block in blocks if block[1] is not None]
+        joined = np.concatenate(weights) if weights else None
+        return open_dataset(join_rows([block[0] for block in blocks]), weights=joined)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "kind": "prefix",
+            "url": self.location.url,
+            "pattern": self.pattern,
+            "array": self.array,
+            "order": self.order,
+        }
+
+    # -- what is there ----------------------------------------------------------------------------
+
+    def _objects(self) -> Iterator[tuple[str, list[StoredFile]]]:
+        """Yield the name and the files of every object, in the order of the names."""
+        base = self.location.url.rstrip("/")
+        files = [
+            file
+            for file in list_files(self.location)
+            if not any(f"{base}/{file.name}".startswith(url) for url in self.without)
+        ]
+        folders = _roots(files)
+        members: dict[str, list[StoredFile]] = {}
+        for file in files:
+            if "/" not in file.name and not file.name.lower().endswith(TABLES):
+                continue  # a note, or the metadata of a group around all
+            members.setdefault(_owner(file.name, folders), []).append(file)
+        yield from sorted(members.items())
+
+    def _arrival(self, name: str, files: Sequence[StoredFile], before: Taken | None) -> Arrival:
+        version = digest_of_files(files, name)
+        modified = max(file.modified for file in files)
+        plain = Arrival(name, version, 0, modified, modified)
+        if before is not None and before.version == version:
+            return Arrival(name, version, before.stop, modified, modified)
+        try:
+            n_rows, stamp, problem, array = self._inspect(name, files)
+        except DatasetNotFoundError as error:
+            return Arrival(name, version, 0, modified, modified, f"half-written: {error}")
+        except (DaskClusterError, KeyError, ValueError, OSError) as error:
+            text = f"metadata cannot be read ({type(error).__name__}: {error})"
+            return Arrival(name, version, 0, modified, modified, text)
+        stamp = plain.timestamp if stamp is None else stamp_of(stamp, modified)
+        return Arrival(name, version, n_rows, stamp, modified, problem, array=array)
+
+    def _inspect(self, name: str, files: Sequence[StoredFile]) -> tuple[int, Any, str, str]:
+        """Return rows, time stamp, problem and array of an object from its metadata."""
+        place = self.location.child(name)
+        if name.lower().endswith(TABLES):
+            options = place.storage_options() or None
+            table = open_table(place.url, weights=self.weights, storage_options=options)
+            return int(table.n_rows or 0), None, "" if table.n_rows else "it has no rows", ""
+        names = {file.name[len(name) + 1 :] for file in files}
+        if not names & set(METADATA):
+            return 0, None, "half-written: it has no metadata", ""
+        if PARTIAL_MARK in names:
+            return 0, None, "half-written: its writer has not finished", ""
+        root: Any = open_node(place)
+        given = self._array_of(root)
+        array = ROWS if holds_weighted_rows(root) else given
+        node = root[array] if array else root
+        stamp = root.attrs.get("timestamp", node.attrs.get("timestamp"))
+        below = {each[len(array) + 1 :] for each in names if each.startswith(f"{array}/")}
+        missing, total = missing_chunks(node, below if array else names)
+        if missing and not self.allow_missing:
+            return 0, stamp, f"half-written: {missing} of {total} chunks are missing", given
+        shape = node.attrs["shape"] if not hasattr(node, "shape") else node.shape
+        n_rows = int(shape[0])
+        return n_rows, stamp, "" if n_rows else "it has no rows", given
+
+    def _array_of(self, node: Any) -> str:
+        """Return which array of a group holds the rows; empty where it is itself one."""
+        if self.array or hasattr(node, "shape"):
+            return "" if hasattr(node, "shape") else self.array
+        if holds_weighted_rows(node) or node.attrs.get("encoding-type"):
+            return ""
+        names = [name for name, array in node.arrays() if array.ndim > 1]
+        if len(names) == 1:
+            return str(names[0])
+        return next((name for name in _OF_GROUPS if name in node), "")
+
+
+def _roots(files: Sequence[StoredFile]) -> set[str]:
+    """Return the folders that are Zarr arrays or groups, and are in none."""
+    folders = sorted(
+        file.name.rpartition("/")[0]
+        for file in files
+        if file.name.rpartition("/")[2] in METADATA and "/" in file.name
+    )
+    roots: set[str] = set()
+    for folder in folders:
+        parts = folder.split("/")
+        if not any("/".join(parts[:depth]) in roots for depth in range(1, len(parts))):
+            roots.add(folder)
+    return roots
+
+
+def _owner(name: str, roots: set[str]) -> str:
+    """Return the object that a file belongs to: a Zarr folder, itself, or its first folder."""
+    parts = name.split("/")
+    for depth in range(1, len(parts)):
+        folder = "/".join(parts[:depth])
+        if folder in roots:
+            return folder
+    return name if name.lower().endswith(TABLES) else parts[0]

@@ -1,0 +1,93 @@
+"""From what a caller names to a source: a growing array, a prefix of objects, or an iterator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from daskcluster.data.nodes import open_node
+from daskcluster.data.stores import Location, locate
+from daskcluster.errors import DatasetNotFoundError, InvalidParameterError, WrongTypeError
+from daskcluster.methods.streaming.service.arrival import Source
+from daskcluster.methods.streaming.service.growing import GrowingArray
+from daskcluster.methods.streaming.service.portions import Portions
+from daskcluster.methods.streaming.service.prefix import ORDERS, Prefix
+
+_WILD = "*?["
+
+
+def open_source(
+    source: Any,
+    *,
+    array: str | None = None,
+    weights: Any = None,
+    order: str = "name",
+    allow_missing: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    without: tuple[str, ...] = (),
+) -> Source:
+    """Return the source that `source` names.
+
+    Parameters
+    ----------
+    source : str, path, or iterable
+        The URL of a Zarr array that grows; a folder or prefix in which arrays, groups and Parquet files
+        land, also one that does not exist yet, or a pattern such as ``s3://bucket/in/2026-*.zarr``; or
+        an iterator of chunks.
+    array : str, optional
+        Which array, where objects are Zarr groups.
+    weights : str, optional
+        Row weights: an array of the same group, or a column of Parquet files.
+    order : {"name", "time"}
+        Of objects that are there at the same time.
+    allow_missing : bool
+        Take chunks that are not there as the fill value.
+    storage_options : mapping, optional
+    without : tuple of str
+        URLs below which nothing belongs to the source.
+
+    Raises
+    ------
+    InvalidParameterError, WrongTypeError
+    """
+    if order not in ORDERS:
+        raise InvalidParameterError(f"order={order!r} should be one of {', '.join(ORDERS)}.")
+    if not isinstance(source, (str, os.PathLike)):
+        if not hasattr(source, "__iter__") or hasattr(source, "shape"):
+            raise WrongTypeError(
+                f"the source of a stream is a {type(source).__name__}; give a URL or an iterator."
+            )
+        return Portions(source)
+    text = os.fspath(source)
+    head, wild = _parted(text)
+    location = locate(head, storage_options)
+    if not wild and _is_array(location, array):
+        return GrowingArray(location, array or "", weights, allow_missing)
+    return Prefix(
+        location,
+        pattern=wild or "*",
+        array=array or "",
+        weights=weights,
+        order=order,
+        allow_missing=allow_missing,
+        without=tuple(f"{locate(url).url}/" for url in without),
+    )
+
+
+def _parted(url: str) -> tuple[str, str]:
+    """Return the folder of a URL without wildcards, and the pattern below it."""
+    parts = url.split("/")
+    for number, part in enumerate(parts):
+        if any(sign in part for sign in _WILD):
+            return "/".join(parts[:number]) or "/", "/".join(parts[number:])
+    return url, ""
+
+
+def _is_array(location: Location, array: str | None) -> bool:
+    """Whether there is one array at the place, or in the group that is there."""
+    try:
+        node: Any = open_node(location)
+    except DatasetNotFoundError:
+        return False
+    return hasattr(node, "shape") or (array is not None and array in node)

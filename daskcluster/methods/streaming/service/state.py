@@ -1,0 +1,204 @@
+"""The state of a stream in a store: commits, the ledger, immutable model versions and which is the latest.
+
+Layout below the URL of the state::
+
+    commits/<fingerprint>/<number>-<token>/   what was folded, as of then (`daskcluster.models.checkpoint`)
+    ledger/<first>-<digest>.jsonl             segments of the ledger, which commits name
+    models/<rows>/                            a model for each version; versions are numbers of rows
+    latest.json                               the version of the last commit
+    status.json                               what the last cycle found (`status`)
+
+A version is the number of rows that the model has seen, so it does not depend on how often the loop ran.
+Everything but the last two is written once and never changed; a commit makes the new ledger and the new
+version count together, and what no commit names is of no effect.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from daskcluster.data.stores import Location, locate
+from daskcluster.data.whole_files import names_below, read_whole, remove_file, write_whole
+from daskcluster.errors import CheckpointError, ModelFormatError
+from daskcluster.methods.streaming.fold import StreamFold
+from daskcluster.methods.streaming.learners.learner import Learner
+from daskcluster.methods.streaming.service.ledger import Ledger
+from daskcluster.methods.streaming.service.status import STATUS
+from daskcluster.methods.streaming.state import document_of
+from daskcluster.models.checkpoint import CheckpointFolder
+from daskcluster.models.document import Document
+from daskcluster.models.fields import read_count, read_mapping, read_records, read_text
+from daskcluster.models.persist import load_document, save_model
+
+LATEST = "latest.json"
+
+
+@dataclass
+class StreamState:
+    """Where a stream is.
+
+    Attributes
+    ----------
+    ledger : Ledger
+    fold : StreamFold or None
+        None before the first rows.
+    seed : int
+    n_features : int
+    version : int or None
+        Of the model; None before there is one.
+    n_commits : int
+    """
+
+    ledger: Ledger
+    fold: StreamFold | None
+    seed: int
+    n_features: int = 0
+    version: int | None = None
+    n_commits: int = 0
+
+    @property
+    def rows_seen(self) -> int:
+        return 0 if self.fold is None else self.fold.n_rows
+
+
+class StateStore:
+    """Loads and commits the state of one stream.
+
+    Parameters
+    ----------
+    url : str or path
+    facts : mapping
+        Plain values: all that decides the state, but the rows.
+    storage_options : mapping, optional
+    """
+
+    def __init__(
+        self, url: Any, facts: Mapping[str, Any], storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        self.place = locate(url, storage_options)
+        self._facts = dict(facts)
+        self._commits = CheckpointFolder(self.place.child("commits"), facts)
+        self._number = 0
+        self._ledger = self.place.child("ledger")
+        self._named: list[set[str]] = []
+
+    def load(self, learner: Learner, seed: int) -> StreamState:
+        """Return the state of the last commit, or an empty one with `seed`.
+
+        Raises
+        ------
+        CheckpointError
+            The state is of another stream or other parameters, or damaged.
+        """
+        self._commits = CheckpointFolder(self.place.child("commits"), self._facts)
+        found = self._commits.latest()
+        self._number = self._commits.newest()
+        if found is None:
+            return StreamState(Ledger(), None, seed)
+        body = found.body
+        ledger = Ledger.read(self._ledger, read_records(body, "ledger"))
+        self._named = [{str(segment["name"]) for segment in ledger.segments}]
+        seed = int(read_text(body, "seed"))
+        fold = None
+        if "fold" in body:
+            document = Document(found.kind, read_mapping(body, "fold"), found.arrays)
+            try:
+                fold = learner.restored(document, read_text(body, "dtype"), seed)
+            except (KeyError, ModelFormatError) as error:
+                raise CheckpointError(
+                    f"The state at {self.place.url!r} cannot be gone on from ({error}); it may be of "
+                    "another release: begin another state."
+                ) from error
+        version = body.get("version")
+        state = StreamState(
+            ledger,
+            fold,
+            seed,
+            read_count(body, "n_features"),
+            None if version is None else int(version),
+            read_count(body, "n_commits"),
+        )
+        self.point(state)  # a run may have been stopped between its commit and this
+        return state
+
+    def commit(self, state: StreamState, learner: Learner) -> None:
+        """Make a state, its ledger and its model count.
+
+        Raises
+        ------
+        CheckpointError
+            Somebody else has committed since this state was loaded.
+
+        Notes
+        -----
+        Cost: the bytes of the summary, of the model, and of what is new in the ledger.
+        """
+        if self._commits.newest() != self._number:
+            raise CheckpointError(
+                f"The state at {self.place.url!r} was committed by another loop meanwhile; run one at a "
+                "time on a state."
+            )
+        state.version = self._save_model(state, learner)
+        segments = state.ledger.write(self._ledger)
+        body: dict[str, Any] = {
+            "ledger": segments,
+            "seed": str(state.seed),
+            "n_features": state.n_features,
+            "version": state.version,
+            "n_commits": state.n_commits + 1,
+        }
+        arrays, kind = {}, "stream"
+        if state.fold is not None:
+            document = document_of(state.fold)
+            body |= {"fold": document.body, "dtype": state.fold.settings.leaf.dtype}
+            arrays, kind = document.arrays, document.kind
+        self._commits.commit(Document(kind, body, arrays))
+        state.n_commits += 1
+        self._number = self._commits.newest()
+        self.point(state)
+        self._tidy({str(segment["name"]) for segment in segments})
+
+    def _save_model(self, state: StreamState, learner: Learner) -> int | None:
+        """Save the model of a state, unless it is there already; return its version."""
+        if state.fold is None or state.fold.current() is None:
+            return None
+        version = state.rows_seen
+        place = self.model(version)
+        try:
+            load_document(place.url, place.storage_options())
+        except ModelFormatError:
+            model = learner.model_of(state.fold, state.n_features)
+            options = place.storage_options() or None
+            save_model(model, place.url, overwrite=True, storage_options=options)
+        return version
+
+    def model(self, version: int) -> Location:
+        """Return where the model of a version is."""
+        return self.place.child("models").child(f"{version:012d}")
+
+    def point(self, state: StreamState) -> None:
+        """Let ``latest.json`` name the version of a state."""
+        facts = {
+            "model_version": state.version,
+            "model": None if state.version is None else f"models/{state.version:012d}",
+            "rows_seen": state.rows_seen,
+        }
+        content = json.dumps(facts).encode()
+        if read_whole(self.place, LATEST) != content:
+            write_whole(self.place, LATEST, content)
+
+    def show(self, status: Mapping[str, Any]) -> None:
+        """Write how the stream is beside the state, for others to read."""
+        write_whole(self.place, STATUS, json.dumps(status).encode())
+
+    def _tidy(self, named: set[str]) -> None:
+        """Remove segments that neither this commit nor the one before names."""
+        before = self._named[-1] if self._named else set[str]()
+        self._named = [named]
+        if before and not before <= named:
+            for name in names_below(self._ledger):
+                if name not in named and name not in before:
+                    remove_file(self._ledger, name)

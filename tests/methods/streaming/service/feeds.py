@@ -1,0 +1,66 @@
+"""Sources for the tests of streams, and what is compared of their states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from daskcluster import jobs
+from daskcluster.methods.streaming.service.loop import StreamLoop
+from daskcluster.methods.streaming.state import document_of
+
+OPTIONS = {"n_clusters": 4, "coreset_size": 120, "random_state": 1}
+OPTIONS_OF: dict[str, dict[str, Any]] = {
+    "streaming": OPTIONS,
+    "mini-batch": {"n_clusters": 4, "batch_size": 64, "random_state": 1},
+    "vc-gmm": {**OPTIONS, "covariance_type": "diag"},
+}
+"""Leaves of about a thousand rows, under each algorithm."""
+
+
+def portion(number: int, rows: int = 700) -> np.ndarray:
+    """Return rows of four clouds, others for each number."""
+    rng = np.random.default_rng(number)
+    centres = 9.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]])
+    found = centres[rng.integers(0, 4, rows)] + rng.normal(size=(rows, 3))
+    return found.astype(np.float32)
+
+
+def put(folder: Path, number: int, rows: np.ndarray | None = None, **attributes: Any) -> Path:
+    """Write one object of a prefix; return its path."""
+    found = portion(number) if rows is None else rows
+    path = folder / f"part-{number:04d}.zarr"
+    array = zarr.create_array(
+        str(path), shape=found.shape, chunks=(300, found.shape[1]), dtype=found.dtype
+    )
+    array[:] = found
+    array.attrs.update(attributes)
+    return path
+
+
+def open_loop(source: Any, state: Any, *, algorithm: str = "streaming", **more: Any) -> StreamLoop:
+    options = {**OPTIONS_OF[algorithm], **more}
+    return jobs.open_stream(str(source), state=str(state), algorithm=algorithm, **options)
+
+
+def bits(loop: StreamLoop) -> dict[str, Any]:
+    """Return all that has to be the same however a stream was folded."""
+    state = loop.state
+    assert state.fold is not None
+    document = document_of(state.fold)
+    found = state.fold.current()
+    return {
+        "body": document.body,
+        "arrays": {name: values.tobytes() for name, values in document.arrays.items()},
+        "model": None if found is None else found.centres.tobytes(),
+        "version": state.version,
+        "names": sorted((e.name, e.start, e.stop, e.note) for e in state.ledger.entries),
+    }
+
+
+def order_of(loop: StreamLoop) -> Sequence[str]:
+    return [entry.name for entry in loop.state.ledger.entries]

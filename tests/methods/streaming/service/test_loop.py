@@ -1,0 +1,416 @@
+"""The loop: each row once, in any number of cycles to the same bits; odd objects are told, not folded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import daskcluster as dc
+from daskcluster import jobs
+from daskcluster.data.sparse_write import write_csr
+from daskcluster.errors import CheckpointError, InvalidParameterError
+from daskcluster.events import DriftFound, Event, Notice
+from daskcluster.methods.streaming.service.sorting import Settling
+from daskcluster.methods.streaming.tree import cutting
+from tests.methods.streaming.service.feeds import OPTIONS, bits, open_loop, order_of, portion, put
+
+N = 8
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Path:
+    folder = tmp_path / "feed"
+    for number in range(N):
+        put(folder, number)
+    return folder
+
+
+def found(cycle) -> dict[str, str]:
+    return {finding.name: str(finding.oddity) for finding in cycle.findings}
+
+
+@pytest.mark.parametrize("options", [{}, {"half_life": 2000}, {"metric": "cosine"}])
+def test_one_run_per_arrival_is_one_run_over_all(feed: Path, tmp_path: Path, options) -> None:
+    whole = open_loop(feed, tmp_path / "whole", **options)
+    cycle = whole.cycle()
+    assert (cycle.rows_seen, cycle.model_version, cycle.new_objects) == (N * 700, N * 700, N)
+    parts = tmp_path / "parts"
+    for number in range(N):
+        shutil.copytree(feed / f"part-{number:04d}.zarr", parts / f"part-{number:04d}.zarr")
+        # A process of its own, as it were.
+        loop = open_loop(parts, tmp_path / "apart", **options)
+        assert loop.cycle().rows_seen == (number + 1) * 700
+    apart, together = bits(loop), bits(whole)
+    assert apart == together
+    again = open_loop(feed, tmp_path / "whole", **options)
+    assert bits(again) == together
+    cycle = again.cycle()
+    assert (cycle.new_rows, cycle.new_objects, cycle.rows_seen) == (0, 0, N * 700)
+
+
+def test_workers_make_the_same(feed: Path, tmp_path: Path, client) -> None:
+    here, there = open_loop(feed, tmp_path / "a"), open_loop(feed, tmp_path / "b", engine=client)
+    here.cycle()
+    there.cycle()
+    assert bits(here) == bits(there)
+
+
+def test_the_model_is_that_of_the_estimator(feed: Path, tmp_path: Path) -> None:
+    cycle = open_loop(feed, tmp_path / "state").cycle()
+    rows = np.concatenate([portion(number) for number in range(N)])
+    model = dc.StreamingKMeans(**OPTIONS).fit(rows)
+    loaded = dc.load_model(cycle.model)
+    assert loaded.cluster_centers_.tobytes() == model.cluster_centers_.tobytes()
+    assert isinstance(loaded, dc.StreamingKMeans)
+    latest = json.loads((tmp_path / "state" / "latest.json").read_text())
+    assert latest["model_version"] == N * 700
+    assert dc.load_model(str(tmp_path / "state" / latest["model"])).rows_seen_ == N * 700
+
+
+def test_versions_are_never_changed(feed: Path, tmp_path: Path) -> None:
+    first = open_loop(feed, tmp_path / "state").cycle()
+    before = (Path(first.model) / "zarr.json").read_bytes()
+    put(feed, N)
+    second = open_loop(feed, tmp_path / "state").cycle()
+    assert second.model_version > first.model_version
+    assert (Path(first.model) / "zarr.json").read_bytes() == before
+    assert dc.load_model(first.model).rows_seen_ == N * 700
+
+
+def test_what_is_late_is_folded_and_told(feed: Path, tmp_path: Path) -> None:
+    held = feed / "part-0003.zarr"
+    shutil.move(held, tmp_path / "held")
+    heard = []
+    loop = open_loop(feed, tmp_path / "state", callbacks=[heard.append])
+    loop.cycle()
+    shutil.move(tmp_path / "held", held)
+    cycle = loop.cycle()
+    assert found(cycle) == {"part-0003.zarr": "late"}
+    assert cycle.rows_seen == N * 700
+    assert order_of(loop)[-1] == "part-0003.zarr"
+    assert loop.state.ledger.entries[-1].note == "late"
+    assert any("part-0003" in event.text for event in heard if isinstance(event, Notice))
+    assert found(loop.cycle()) == {}
+
+
+def test_what_is_late_by_time(tmp_path: Path) -> None:
+    """Names say nothing where objects come in the order of their time stamps."""
+    feed, names = tmp_path / "feed", {}
+    for number, day in [(5, 1), (3, 2), (4, 3), (7, 5)]:
+        names[day] = put(feed, number, timestamp=f"2026-01-0{day}T00:00:00Z").name
+    loop = open_loop(feed, tmp_path / "state", order="time")
+    assert found(loop.cycle()) == {}
+    assert order_of(loop) == [names[day] for day in (1, 2, 3, 5)]
+    names[6] = put(feed, 1, timestamp="2026-01-06T00:00:00Z").name
+    names[4] = put(feed, 9, timestamp="2026-01-04T00:00:00Z").name
+    cycle = open_loop(feed, tmp_path / "state", order="time").cycle()
+    assert found(cycle) == {names[4]: "late"}
+    assert f"after {names[5]!r} was folded" in cycle.findings[0].text
+    assert cycle.rows_seen == 6 * 700
+
+
+def test_what_comes_twice_is_folded_once(feed: Path, tmp_path: Path) -> None:
+    loop = open_loop(feed, tmp_path / "state")
+    loop.cycle()
+    shutil.copytree(feed / "part-0002.zarr", feed / "part-0002-again.zarr")  # times are kept
+    cycle = loop.cycle()
+    assert found(cycle) == {"part-0002-again.zarr": "duplicate"}
+    assert cycle.rows_seen == N * 700
+
+
+def test_a_copy_of_what_was_refused_is_a_copy(feed: Path, tmp_path: Path) -> None:
+    rows = portion(N)
+    rows[3, 1] = np.nan
+    zarr.save_array(str(feed / "part-0008.zarr"), rows)
+    apart, together = open_loop(feed, tmp_path / "apart"), open_loop(feed, tmp_path / "together")
+    assert found(apart.cycle()) == {"part-0008.zarr": "corrupt"}
+    shutil.copytree(feed / "part-0008.zarr", feed / "part-0008.zarr-again")  # times are kept
+    assert found(apart.cycle()) == {"part-0008.zarr-again": "duplicate"}
+    together.cycle()
+    assert bits(apart) == bits(together)
+
+
+def test_what_changes_or_shrinks_is_not_folded_again(feed: Path, tmp_path: Path) -> None:
+    loop = open_loop(feed, tmp_path / "state")
+    loop.cycle()
+    before = bits(loop)
+    zarr.open_array(str(feed / "part-0001.zarr"))[:5] = 7.0
+    shutil.rmtree(feed / "part-0004.zarr")
+    put(feed, 4, portion(4)[:100])
+    cycle = loop.cycle()
+    assert found(cycle) == {"part-0001.zarr": "changed", "part-0004.zarr": "shrunk"}
+    assert (cycle.new_rows, bits(loop)) == (0, before)
+
+
+def test_what_is_half_written_waits(feed: Path, tmp_path: Path) -> None:
+    chunk = feed / "part-0005.zarr" / "c" / "1" / "0"
+    shutil.move(chunk, tmp_path / "chunk")
+    meta = feed / "part-0006.zarr" / "zarr.json"
+    shutil.move(meta, tmp_path / "meta")
+    loop = open_loop(feed, tmp_path / "state")
+    cycle = loop.cycle()
+    assert found(cycle) == {"part-0005.zarr": "unsettled", "part-0006.zarr": "unsettled"}
+    assert "1 of 3 chunks are missing" in cycle.findings[0].text
+    assert cycle.rows_seen == (N - 2) * 700
+    shutil.move(tmp_path / "chunk", chunk)
+    shutil.move(tmp_path / "meta", meta)
+    cycle = loop.cycle()
+    assert found(cycle) == {"part-0005.zarr": "late", "part-0006.zarr": "late"}
+    assert cycle.rows_seen == N * 700
+
+
+def test_missing_chunks_count_only_if_asked_for(feed: Path, tmp_path: Path) -> None:
+    (feed / "part-0005.zarr" / "c" / "1" / "0").unlink()
+    with pytest.warns(UserWarning, match="lacks 1 of 3 chunks"):
+        cycle = open_loop(feed, tmp_path / "state", allow_missing=True).cycle()
+    assert cycle.rows_seen == N * 700
+
+
+def test_what_is_corrupt_is_left_out_until_it_changes(feed: Path, tmp_path: Path) -> None:
+    (feed / "part-0002.zarr" / "c" / "0" / "0").write_bytes(b"no chunk")
+    rows = portion(5)
+    rows[650, 1] = np.nan
+    shutil.rmtree(feed / "part-0005.zarr")
+    put(feed, 5, rows)
+    shutil.rmtree(feed / "part-0006.zarr")
+    put(feed, 6, portion(6)[:, :2])
+    loop = open_loop(feed, tmp_path / "state")
+    cycle = loop.cycle()
+    bad = ("part-0002.zarr", "part-0005.zarr", "part-0006.zarr")
+    assert found(cycle) == dict.fromkeys(bad, "corrupt")
+    texts = {finding.name: finding.text for finding in cycle.findings}
+    assert "first in row 650" in texts[bad[1]]
+    assert "has 2 features, the stream has 3" in texts[bad[2]]
+    assert cycle.rows_seen == (N - 3) * 700
+    assert found(loop.cycle()) == {}
+    # The others are what they would be if it had never been there.
+    for name in bad:
+        shutil.rmtree(feed / name)
+    other = open_loop(feed, tmp_path / "other")
+    other.cycle()
+    assert bits(other)["arrays"] == bits(loop)["arrays"]
+    put(feed, 5)
+    assert loop.cycle().rows_seen == (N - 2) * 700
+
+
+def test_objects_settle() -> None:
+    from daskcluster.methods.streaming.service.arrival import Arrival
+
+    now = [0.0]
+    settling = Settling(10.0, clock=lambda: now[0], wall=lambda: 1000.0)
+    fresh, old = Arrival("a", "1", 5, modified=999.0), Arrival("b", "1", 5, modified=900.0)
+    assert settling.is_settled(old)
+    assert not settling.is_settled(fresh)
+    now[0] = 9.0
+    assert not settling.is_settled(fresh)
+    changed = Arrival("a", "2", 6, modified=1000.0)
+    now[0] = 11.0
+    assert not settling.is_settled(changed)
+    now[0] = 21.0
+    assert settling.is_settled(changed)
+
+
+def test_waiting_for_it_to_settle(feed: Path, tmp_path: Path) -> None:
+    cycle = open_loop(feed, tmp_path / "state", settle=3600.0).cycle()
+    assert (cycle.rows_seen, cycle.model_version) == (0, None)
+    assert set(found(cycle).values()) == {"unsettled"}
+
+
+def test_an_array_that_grows(tmp_path: Path) -> None:
+    rows = np.concatenate([portion(number) for number in range(N)])
+    path = tmp_path / "rows.zarr"
+    array = zarr.create_array(str(path), shape=(0, 3), chunks=(256, 3), dtype="f4")
+    labels = tmp_path / "labels.zarr"
+    loop = open_loop(path, tmp_path / "state", labels=str(labels))
+    assert loop.cycle().rows_seen == 0
+    for stop in (10, 1500, 1501, 4000, len(rows)):
+        array.append(rows[array.shape[0] : stop])
+        assert open_loop(path, tmp_path / "state", labels=str(labels)).cycle().rows_seen == stop
+    loop = open_loop(path, tmp_path / "state", labels=str(labels))
+    whole = open_loop(path, tmp_path / "whole", labels=str(tmp_path / "others.zarr"))
+    whole.cycle()
+    assert {**bits(loop), "names": 0} == {**bits(whole), "names": 0}
+    one = zarr.open_array(str(labels), mode="r")[:]
+    two = zarr.open_array(str(tmp_path / "others.zarr"), mode="r")[:]
+    assert one.shape == two.shape == (len(rows),)
+    # The first leaf has no centres before it.
+    assert np.array_equal(one[1024:], two[1024:])
+    assert one.min() >= 0
+    array.resize((4000, 3))
+    assert found(loop.cycle()) == {"rows.zarr": "shrunk"}
+
+
+def test_rows_that_are_not_stored_yet_wait(tmp_path: Path) -> None:
+    rows = portion(0, 1000)
+    path = tmp_path / "rows.zarr"
+    array = zarr.create_array(str(path), shape=rows.shape, chunks=(256, 3), dtype="f4")
+    array[:700] = rows[:700]
+    (path / "c" / "1" / "0").unlink()
+    loop = open_loop(path, tmp_path / "state")
+    cycle = loop.cycle()
+    assert (cycle.rows_seen, found(cycle)) == (256, {"rows.zarr": "unsettled"})
+    array[256:] = rows[256:]
+    assert loop.cycle().rows_seen == 1000
+    assert {**bits(loop), "names": 0}["version"] == 1000
+
+
+def test_chunks_of_an_iterator(tmp_path: Path) -> None:
+    chunks = [portion(number) for number in range(N)]
+    state = str(tmp_path / "state")
+    cycle = jobs.stream(iter(chunks), state=state, **OPTIONS)
+    assert cycle.rows_seen == N * 700
+    more = [*chunks, portion(N)]
+    cycle = jobs.stream(iter(more), state=state, **OPTIONS)  # the program starts anew
+    assert (cycle.rows_seen, cycle.objects) == ((N + 1) * 700, N + 1)
+    with pytest.raises(InvalidParameterError, match="rows of this source have none"):
+        jobs.stream(iter(chunks), state=state, half_life="1h", **OPTIONS)
+
+
+def test_parquet_groups_and_sparse_objects(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    pandas.DataFrame(portion(0), columns=list("abc")).to_parquet(folder / "a.parquet")
+    group = zarr.create_group(str(folder / "b.zarr"))
+    group.create_array("X", shape=(700, 3), chunks=(300, 3), dtype="f4")[:] = portion(1)
+    dense = dc.open_dataset(portion(2))
+    dc.lightweight_coreset(portion(3), 50, random_state=0)
+    dc.LightweightCoreset(50, random_state=0).fit(portion(3)).save(str(folder / "d.zarr"))
+    (folder / "notes.txt").write_text("not an object")
+    cycle = open_loop(folder, tmp_path / "state").cycle()
+    assert found(cycle) == {}
+    assert cycle.rows_seen == 700 + 700 + 50
+    assert dense.n_rows == 700
+    sparse = tmp_path / "sparse"
+    from scipy.sparse import csr_array
+
+    for number in range(3):
+        rows = dc.open_dataset(csr_array(np.where(portion(number) > 0, portion(number), 0)))
+        write_csr(str(sparse / f"{number}.zarr"), [rows.rows], rows)
+    loop = open_loop(sparse, tmp_path / "of-sparse")
+    assert loop.cycle().rows_seen == 2100
+    assert bits(open_loop(sparse, tmp_path / "of-sparse")) == bits(loop)
+
+
+def test_labels_and_distances(feed: Path, tmp_path: Path) -> None:
+    labels, distances = tmp_path / "labels", tmp_path / "distances"
+    places = {"labels": str(labels), "distances": str(distances)}
+    loop = open_loop(feed, tmp_path / "state", **places)
+    loop.cycle()
+    held = {}
+    for number in range(N):
+        name = f"part-{number:04d}.zarr"
+        held[name] = zarr.open_array(str(labels / name), mode="r")[:]
+        far = zarr.open_array(str(distances / name), mode="r")[:]
+        assert held[name].shape == far.shape == (700,)
+        assert 1.0 < far.mean() < 3.0
+    # The centres hardly move, so neither do the labels.
+    model = dc.load_model(str(tmp_path / "state" / "models" / f"{N * 700:012d}"))
+    same = np.mean(model.predict(portion(7)) == held["part-0007.zarr"])
+    assert same > 0.98
+    # Written again, as after a kill before the commit: the same.
+    shutil.rmtree(tmp_path / "state")
+    open_loop(feed, tmp_path / "state", **places).cycle()
+    for name, before in held.items():
+        assert np.array_equal(zarr.open_array(str(labels / name), mode="r")[:], before)
+
+
+def test_half_lives_by_the_objects_own_time(tmp_path: Path) -> None:
+    feed = tmp_path / "feed"
+    for number, stamp in enumerate(["2026-01-01T00:00:00Z", "2026-01-01T01:00:00+00:00"]):
+        put(feed, number, timestamp=stamp)
+    cycle = open_loop(feed, tmp_path / "state", half_life="1h").cycle()
+    assert cycle.remembered == pytest.approx(350 + 700)
+
+
+def test_drift_is_told_and_a_command_run(tmp_path: Path) -> None:
+    feed, out = tmp_path / "feed", tmp_path / "drift.json"
+    for number in range(6):
+        put(feed, number, portion(number, 1024))
+    from daskcluster.methods.streaming.service.drift import DriftCommand
+
+    code = f"import sys; open({str(out)!r}, 'w').write(sys.stdin.read())"
+    command = DriftCommand((sys.executable, "-c", code))
+    loop = open_loop(feed, tmp_path / "state", max_clusters=5, callbacks=[command])
+    assert loop.cycle().drifts == ()
+    put(feed, 7, portion(7, 1024) + np.float32(200))
+    (drift,) = loop.cycle().drifts
+    assert drift["ratio"] > 1.5
+    assert json.loads(out.read_text()) == drift
+    assert command.failures == []
+    assert loop.state.fold.drift.is_high
+    cycle = loop.cycle()
+    assert cycle.n_clusters == 5
+    status = json.loads((tmp_path / "state" / "status.json").read_text())
+    assert sum(status["drift"]["counts"]) == pytest.approx(1024)
+
+
+def test_drift_is_told_once_where_objects_are_bad(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(cutting, "PIECE_BYTES", 1)  # a leaf each: some are folded before one is bad
+    feed, heard = tmp_path / "feed", list[Event]()
+    for number in range(4):
+        put(feed, number, portion(number, 1024))
+    loop = open_loop(feed, tmp_path / "state", callbacks=[heard.append])
+    loop.cycle()
+    rows = portion(6, 1024)
+    rows[1000] = np.inf
+    for number in (5, 7, 8):
+        put(feed, number, portion(number, 1024) + np.float32(200))
+    put(feed, 6, rows)
+    put(feed, 9, rows)
+    cycle = loop.cycle()
+    assert found(cycle) == dict.fromkeys(("part-0006.zarr", "part-0009.zarr"), "corrupt")
+    assert len(cycle.drifts) == 1
+    assert len([event for event in heard if isinstance(event, DriftFound)]) == 1
+    for number in (6, 9):
+        shutil.rmtree(feed / f"part-{number:04d}.zarr")
+    other = open_loop(feed, tmp_path / "other")
+    other.cycle()
+    assert bits(other)["arrays"] == bits(loop)["arrays"]
+
+
+def test_a_state_belongs_to_its_stream(feed: Path, tmp_path: Path) -> None:
+    open_loop(feed, tmp_path / "state").cycle()
+    with pytest.raises(CheckpointError, match=r"parameters\.n_clusters was 4 and is 5"):
+        open_loop(feed, tmp_path / "state", n_clusters=5)
+    with pytest.raises(CheckpointError, match=r"source\.url was"):
+        open_loop(tmp_path, tmp_path / "state")
+    # The seed is the state's own.
+    assert open_loop(feed, tmp_path / "state", random_state=9).state.seed == 1
+
+
+def test_a_pattern_chooses(feed: Path, tmp_path: Path) -> None:
+    loop = open_loop(f"{feed}/part-000[0-2].zarr", tmp_path / "state")
+    assert loop.cycle().rows_seen == 3 * 700
+    with pytest.raises(InvalidParameterError, match="order='size' should be one of"):
+        open_loop(feed, tmp_path / "other", order="size")
+
+
+def test_the_ledger_has_few_segments(tmp_path: Path) -> None:
+    feed = tmp_path / "feed"
+    for number in range(40):
+        put(feed, number, portion(number, 20))
+        open_loop(feed, tmp_path / "state").cycle()
+    loop = open_loop(feed, tmp_path / "state")
+    assert order_of(loop) == [f"part-{number:04d}.zarr" for number in range(40)]
+    assert len(loop.state.ledger.segments) <= 7
+    assert len(list((tmp_path / "state" / "ledger").iterdir())) <= 20
+    (segment,) = (tmp_path / "state" / "ledger").glob("0000000000-*")
+    segment.write_text("{}")
+    with pytest.raises(CheckpointError, match="damaged"):
+        open_loop(feed, tmp_path / "state")
+
+
+def test_one_loop_at_a_time(feed: Path, tmp_path: Path) -> None:
+    one, two = (open_loop(feed, tmp_path / "state") for _ in range(2))
+    assert one.cycle().rows_seen == N * 700
+    with pytest.raises(CheckpointError, match="committed by another loop"):
+        two.cycle()
+    assert two.cycle().new_rows == 0
