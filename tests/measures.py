@@ -1,7 +1,7 @@
 """``python -m tests.measures``: how large the package is, and how much of it is hard to enter.
 
-Lines are those of code: no blank ones, comments or docstrings. Lines of LLVM are those of functions that are
-given an IR builder. A kernel is a compiled function, or one that builds into one, of a folder ``kernels``.
+Lines are those of code: no blank ones, comments or docstrings. Lines of LLVM are those of functions that
+are given an IR builder. A kernel is a function without annotations in a folder ``kernels``: numba's.
 """
 
 from __future__ import annotations
