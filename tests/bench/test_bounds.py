@@ -17,6 +17,7 @@ from daskcluster.bench.plots import Curve, Panel, draw
 from daskcluster.bench.race import Outcome
 from daskcluster.bench.rows import mixture
 from daskcluster.bench.settings import Settings
+from tests.tiles import BOUNDS_SPARE
 
 
 @pytest.fixture
@@ -67,7 +68,8 @@ def test_ours_agree_and_others_reach_the_same(problem: Problem, outcomes: dict[s
     same, _ = bounds.compare_quality(problem, outcomes)
     assert set(same) == {"scikit-learn lloyd", "scikit-learn elkan"}
     assert outcomes["lloyd"].value.touched.tolist() == [1.0] * outcomes["lloyd"].value.n_iter
-    assert outcomes["hamerly"].value.touched[-1] < 0.5
+    last = outcomes["hamerly"].value.touched[-1]
+    assert last < 0.5 if BOUNDS_SPARE else last == 1.0
 
 
 @pytest.mark.parametrize("name", ["hamerly", "yinyang", "elkan", "auto"])
