@@ -35,6 +35,16 @@ DISTRIBUTIONS = {
 WITH_DISTRIBUTED = (
     "engine.dask", "engine.held", "engine.connect", "engine.tls", "jobs", "dashboard", "cli", "bench",
 )  # fmt: skip
+# Of methods only what users call, or what fits estimators: no algorithm, chunkwise function or kernel.
+WITH_SKLEARN = (
+    "bench", "estimators", "methods.from_sklearn", "methods.*.estimator", "methods.*.base",
+    "methods.coreset.kmeans", "methods.kernel.neighbour_graph", "methods.mixture.rows",
+    "methods.streaming.mixture", "methods.streaming.refit",
+)  # fmt: skip
+WITH_SEEDING = (
+    "seeding", "methods.kmeans.footprint", "methods.kmeans.functions", "methods.kmeans.initial",
+    "methods.kernel.minibatch.fit",
+)  # fmt: skip
 EXTRAS_ONLY = {
     "faiss",
     "sklearnex",
@@ -133,7 +143,8 @@ def offenders(forbidden: str, allowed: tuple[str, ...]) -> list[str]:
     [
         ("distributed", WITH_DISTRIBUTED),
         ("dask.distributed", WITH_DISTRIBUTED),
-        ("sklearn", ("estimators", "methods", "bench")),
+        ("sklearn", WITH_SKLEARN),
+        ("daskcluster.seeding", WITH_SEEDING),
         ("click", ("cli",)),
         ("rich", ("cli", "reports")),
         ("matplotlib", ("reports",)),

@@ -146,15 +146,17 @@ class StreamFold:
         is_first = self.tree.n_leaves == 0 and self.tree.tail
         return joined_rows(self.tree.tail).rows if is_first else None
 
-    def _numbered(self, found: FoundT | None, rows: Rows) -> FoundT | None:
+    def _numbered(self, found: FoundT | None, opening: Rows | None, rows: Rows) -> FoundT | None:
         """Return the first centres in the order in which the rows of their clusters first came.
 
+        Those are of `opening`, or where the first leaf has gone by, `rows` on which they were found.
         However many rows there are when they are sought, the numbers are the same, unless the clusters
         are others. Centres that somebody gave keep the numbers that they were given.
         """
         if found is None or self.fitted is not None or not is_method(self.settings.refit.init):
             return found
-        labels, _ = found.nearest(rows, unit=self.settings.leaf.unit)
+        came = rows if opening is None else opening
+        labels, _ = found.nearest(came, unit=self.settings.leaf.unit)
         first = np.full(len(found.centres), len(labels))
         np.minimum.at(first, labels, np.arange(len(labels)))
         return found.reordered(np.argsort(first, kind="stable"))
@@ -168,7 +170,7 @@ class StreamFold:
         found = self.settings.refit.seek(
             rows, weights, self.fitted, self.n_rows, fresh=fresh, grow=high
         )
-        found = self._numbered(found, rows if opening is None else opening)
+        found = self._numbered(found, opening, rows)
         if found is None:
             return
         self.since = 0.0
@@ -198,8 +200,7 @@ class StreamFold:
             else:
                 rows, weights = self.tree.summary()
                 found = self.settings.refit.seek(rows, weights, self.fitted, self.n_rows)
-                opening = self._opening()
-                self._current = self._numbered(found, rows if opening is None else opening)
+                self._current = self._numbered(found, self._opening(), rows)
         return self._current
 
     def take_found(self) -> list[StreamCentres]:

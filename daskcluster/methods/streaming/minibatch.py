@@ -253,6 +253,6 @@ class MiniBatchFold(StreamFold):
         if not len(rows):
             return before
         found = self.settings.refit.seek(rows, weights, before, self.n_rows)
-        found = self._numbered(found, rows if opening is None else opening)
+        found = self._numbered(found, opening, rows)
         assert found is None or isinstance(found, MovedCentres)
         return None if found is None else replace(found, tick=self.tree.now)
