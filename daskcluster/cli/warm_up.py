@@ -61,13 +61,18 @@ def command(
 
 def _ship(output: Path, cpus: tuple[str, ...], console: Console) -> None:
     from daskcluster.jobs.kernel_cache import ship
-    from daskcluster.kernels.targets import runnable
+    from daskcluster.kernels.targets import CPUS, runnable
 
     known = runnable()
+    if not known:
+        raise click.UsageError(
+            f"--output fills folders for {', '.join(CPUS)}, and this machine runs code for none of them; "
+            "fill them on a machine that does, or leave the kernels to the first fit of each machine."
+        )
     for cpu in cpus:
         if cpu not in known:
             raise click.UsageError(
-                f"--cpu {cpu}: this machine runs code for {', '.join(known) or 'none that has a name'}; "
+                f"--cpu {cpu}: this machine runs code for {', '.join(known)}; "
                 "fill the folder on a machine that has the CPU's features."
             )
     filled = list(cpus) or known

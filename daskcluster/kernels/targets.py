@@ -6,7 +6,9 @@ is good only under the two that it was filled under.
 
 from __future__ import annotations
 
+import platform
 import shutil
+import struct
 from pathlib import Path
 
 from llvmlite import binding
@@ -22,11 +24,31 @@ CPUS = {
 
 STAMP_FILE = "stamp"
 
+_AUXILIARY_VECTOR = Path("/proc/self/auxv")
+_AT_HWCAP = 16
+_ARM_BITS = {
+    "fp-armv8": 0, "neon": 1, "crc": 7, "lse": 8, "fullfp16": 10, "rdm": 12, "rcpc": 15, "dotprod": 20,
+}  # fmt: skip
+
 
 def runnable() -> list[str]:
     """Return the CPUs whose code this machine runs, the best one first."""
-    there = {name for name, has in binding.get_host_cpu_features().items() if has}
+    there = _features()
     return [name for name, features in CPUS.items() if features <= there]
+
+
+def _features() -> set[str]:
+    """Return this machine's features by LLVM's names.
+
+    LLVM reads /proc/cpuinfo on ARM, which lacks some of them and, where the processor is emulated, tells of
+    the processor below. What Linux hands to each process (AT_HWCAP, Documentation/arch/arm64/elf_hwcaps.rst
+    in its sources) is right in both places.
+    """
+    there = {name for name, has in binding.get_host_cpu_features().items() if has}
+    if platform.machine() == "aarch64" and _AUXILIARY_VECTOR.exists():
+        capabilities = dict(struct.iter_unpack("@NN", _AUXILIARY_VECTOR.read_bytes()))[_AT_HWCAP]
+        there |= {name for name, bit in _ARM_BITS.items() if capabilities >> bit & 1}
+    return there
 
 
 def settings(cpu: str) -> dict[str, str]:

@@ -1,6 +1,7 @@
 #!/bin/sh
-# The package on 64-bit ARM, which qemu emulates: builds the image for arm64, and in it runs the command line and
-# the fits of tests/digests, whose results should have the bits that x86 gave.
+# The package on 64-bit ARM, which qemu emulates: builds the image for arm64, and in it runs the command line, a fit
+# with the kernels that the image brings, and the fits of tests/digests, whose results should have the bits that
+# x86 gave.
 #
 #   tests/arm/run.sh [FITS]     FITS: a part of the names of fits; all by default
 #
@@ -24,6 +25,21 @@ nice deploy/docker/build-offline.sh "$store" s3 arm64
 inside() { nice deploy/docker/run-offline.sh "$store" "$store/volumes" "$@"; }
 
 inside --version
+# shellcheck disable=SC2016
+inside sh -euc '
+    export NUMBA_CACHE_DIR="$(mktemp -d)"
+    taken=$(daskcluster warm-up --take /opt/daskcluster/kernels)
+    eval "$taken"
+    exec python3 -c "
+import os
+import numpy as np
+import daskcluster as dc
+from daskcluster.kernels.jit import compilations
+rows = np.random.default_rng(0).random((20_000, 16), dtype=np.float32)
+dc.KMeans(50, random_state=0).fit(rows)
+loaded, compiled = compilations()
+print(loaded, \"kernels for\", os.environ[\"NUMBA_CPU_NAME\"], \"loaded,\", compiled, \"compiled\")
+assert loaded > 10 and compiled == 0"'
 rm -rf "$store/volumes/data/tree"
 mkdir "$store/volumes/data/tree"
 cp -R daskcluster tests "$store/volumes/data/tree"

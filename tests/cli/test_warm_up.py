@@ -39,6 +39,16 @@ def test_a_folder_is_filled_for_each_cpu(
     assert "this machine runs code for x86-64-v4, x86-64-v3" in " ".join(other.stderr.split())
 
 
+def test_a_machine_without_any_of_the_cpus_is_told(
+    run: Run, shipped: list[tuple[str, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "runnable", list)
+    result = run("warm-up", "--output", "k")
+    assert result.exit_code == 2
+    assert "this machine runs code for none of them" in " ".join(result.stderr.split())
+    assert shipped == []
+
+
 def test_without_a_folder_this_machine_is_warmed_up(
     record: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,27 @@ def shipped(tmp_path: Path) -> Path:
         (folder / "kernels_1" / "a.nbc").write_text(cpu)
         (folder / targets.STAMP_FILE).write_text("5")
     return tmp_path / "shipped"
+
+
+@pytest.mark.parametrize(
+    ("bits", "found"),
+    [
+        (0xECFFFFFB, ["neoverse-n1"]),  # as qemu says of its fullest processor
+        (0x119FFF & ~(1 << 20), []),
+        (0xFF, []),  # a Cortex-A72
+    ],
+)
+def test_on_arm_linux_says_what_there_is(
+    bits: int, found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, frozenset())
+    vector = tmp_path / "auxv"
+    vector.write_bytes(struct.pack("@6N", 6, 4096, 16, bits, 0, 0))
+    monkeypatch.setattr(targets, "_AUXILIARY_VECTOR", vector)
+    monkeypatch.setattr(targets.platform, "machine", lambda: "aarch64")
+    assert runnable() == found
+    monkeypatch.setattr(targets, "_AUXILIARY_VECTOR", tmp_path / "none")  # macOS
+    assert runnable() == []
 
 
 @pytest.mark.parametrize(
