@@ -25,6 +25,7 @@ import click
 import pytest
 
 from daskcluster.cli.main import main
+from tests.benchmarks.__main__ import main as benchmarks
 from tests.faults.processes import Command
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +40,9 @@ MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for path in sorted((ROOT / "daskcluster").rglob("*.py"))
 ]
+
+
+BENCHMARKS = "python -m tests.benchmarks "
 
 
 @dataclass(frozen=True)
@@ -63,14 +67,14 @@ def is_run(rule: str | None, said: str | None) -> bool:
 
 
 def commands_of(page: Path) -> list[str]:
-    """Return the commands `daskcluster ...` of all blocks of a page."""
+    """Return the commands of all blocks of a page, the package's and those of benchmarks."""
     lines = [
         line.removeprefix("$ ")
         for match in FENCE.finditer(page.read_text(encoding="utf-8"))
         if match[3] != "python"
         for line in match[4].replace("\\\n", " ").splitlines()
     ]
-    return [line for line in lines if line.startswith("daskcluster ")]
+    return [line for line in lines if line.startswith(("daskcluster ", BENCHMARKS))]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +146,12 @@ def run_forked(block: Block, page: Path, folder: Path) -> None:
     """
     for line, where in typed(block, page):
         program, *arguments = shlex.split(line, comments=True)
+        if line.startswith(BENCHMARKS):  # of a checkout; they import what tests do not
+            command = [sys.executable, *arguments]
+            path = {**os.environ, "PYTHONPATH": str(ROOT)}
+            done = subprocess.run(command, env=path, capture_output=True, text=True)
+            assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
+            continue
         assert program == "daskcluster", f"{where}\nis no command of this project"
         assert not set(arguments) & {"|", ">", "<", "&", "&&", ";"}, f"{where}\nneeds a shell"
         command = Command(arguments, folder, "command", os.environ)
@@ -155,8 +165,10 @@ def run_forked(block: Block, page: Path, folder: Path) -> None:
 )
 def test_commands_are_understood(page: Path) -> None:
     for line in commands_of(page):
-        _, name, *given = shlex.split(line, comments=True)
-        command = main.get_command(click.Context(main), name)
+        is_benchmark = line.startswith(BENCHMARKS)
+        name, *given = shlex.split(line, comments=True)[3 if is_benchmark else 1 :]
+        group = benchmarks if is_benchmark else main
+        command = group.get_command(click.Context(group), name)
         assert command is not None, line
         try:
             with command.make_context(name, given) as context:

@@ -27,17 +27,15 @@ NO_ROOMS = {"core", "utils", "util", "common", "helpers", "misc", "lib"}
 # What an import is called and what is installed, where the two differ.
 DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
-    "sklearnex": "scikit-learn-intelex",
-    "dask_ml": "dask-ml",
     "faiss": "faiss-cpu",
     "prometheus_client": "prometheus-client",
 }
 WITH_DISTRIBUTED = (
-    "engine.dask", "engine.held", "engine.connect", "engine.tls", "jobs", "dashboard", "cli", "bench",
+    "engine.dask", "engine.held", "engine.connect", "engine.tls", "jobs", "dashboard", "cli",
 )  # fmt: skip
 # Of methods only what users call, or what fits estimators: no algorithm, chunkwise function or kernel.
 WITH_SKLEARN = (
-    "bench", "estimators", "methods.from_sklearn", "methods.*.estimator", "methods.*.base",
+    "estimators", "methods.from_sklearn", "methods.*.estimator", "methods.*.base",
     "methods.coreset.kmeans", "methods.kernel.neighbour_graph", "methods.mixture.rows",
     "methods.streaming.mixture", "methods.streaming.refit",
 )  # fmt: skip
@@ -47,8 +45,6 @@ WITH_SEEDING = (
 )  # fmt: skip
 EXTRAS_ONLY = {
     "faiss",
-    "sklearnex",
-    "dask_ml",
     "pandas",
     "pyarrow",
     "matplotlib",
@@ -148,10 +144,9 @@ def offenders(forbidden: str, allowed: tuple[str, ...]) -> list[str]:
         ("click", ("cli",)),
         ("rich", ("cli", "reports")),
         ("matplotlib", ("reports",)),
-        # The processor's peak is measured by a kernel of its own, stores are read without ours.
-        ("numba", ("kernels", "methods.*.kernels", "bench.fma_peak")),
-        ("llvmlite", ("kernels", "methods.*.kernels", "bench.fma_peak")),
-        ("zarr", ("data", "models", "engine.worker", "bench")),
+        ("numba", ("kernels", "methods.*.kernels")),
+        ("llvmlite", ("kernels", "methods.*.kernels")),
+        ("zarr", ("data", "models", "engine.worker")),
     ],
 )
 def test_a_library_stays_in_its_rooms(forbidden: str, allowed: tuple[str, ...]) -> None:
@@ -204,7 +199,7 @@ PRODUCTS = {
     "daskcluster.data.sparse": "of whole numbers",
     "daskcluster.metrics.silhouettes": "of values so short that products are exact",
 }
-NO_RESULTS = ("bench", "dashboard", "reports", "sizing")
+NO_RESULTS = ("dashboard", "reports")
 
 
 def results() -> list[Path]:

@@ -1,4 +1,4 @@
-"""What a fit will cost, from metadata alone: passes, bytes, memory, work."""
+"""What a fit will cost, from metadata alone: passes, operations, bytes, memory."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ from typing import Any
 
 from daskcluster.cli.engines import Place
 from daskcluster.data.open import open_dataset
-from daskcluster.engine.local import LocalEngine, default_threads
+from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import Footprint, MemoryPlan, project
-from daskcluster.estimators.plan import Plan
+from daskcluster.estimators.plan import Plan, plan_of
 from daskcluster.host import format_bytes, host_memory
-from daskcluster.reports.tables import Rows, format_seconds
-from daskcluster.sizing.cluster import Cluster
-from daskcluster.sizing.forecast import forecast_fit
-from daskcluster.sizing.projection import plan_of
-from daskcluster.sizing.rates import REFERENCE
-from daskcluster.sizing.work import fit_work
+from daskcluster.reports.tables import Rows
 from daskcluster.typing import Dataset
 
 
@@ -60,52 +55,45 @@ def project_fit(
     }
     if plan is None:
         return facts
-    return {**facts, **_costs(dataset, plan, place, int(given["n_clusters"]))}
+    return {**facts, **_costs(dataset, plan, place)}
 
 
-def _costs(dataset: Dataset, plan: Plan, place: Place, n_clusters: int) -> dict[str, Any]:
-    cluster, memory = _memory(dataset, plan.footprint, place)
+def _costs(dataset: Dataset, plan: Plan, place: Place) -> dict[str, Any]:
+    processes, threads, memory = _memory(dataset, plan.footprint, place)
     return {
         "seeding": plan.seeding,
         "passes_seeding": plan.passes_seeding,
         "restarts": plan.restarts,
         "passes_at_most": plan.passes_at_most,
         **_bytes(dataset, memory, plan.passes_at_most),
-        "threads": cluster.lanes,
-        "processes": -1 if place.is_remote else max(1, cluster.workers),
+        "threads": threads,
+        "processes": processes,
         "memory": {**vars(memory), "projected": memory.projected},
         "bounds": _states(plan, memory),
         "commit_bytes": plan.commit_bytes,
-        **_work(dataset, plan, cluster, memory, n_clusters),
+        "flop_per_iteration": plan.flop,
+        "traffic": vars(plan.travel),
+        "afterwards": plan.afterwards and vars(plan.afterwards),
     }
 
 
-def _memory(dataset: Dataset, footprint: Footprint, place: Place) -> tuple[Cluster, MemoryPlan]:
+def _memory(dataset: Dataset, footprint: Footprint, place: Place) -> tuple[int, int, MemoryPlan]:
+    """Return the processes (-1 for a cluster that others started), all their threads, and the memory."""
     if place.is_remote:
         with place.open() as engine:
-            memory = engine.plan(dataset, footprint)
-            return _remote(engine), memory
-    cores = default_threads()
+            return -1, engine.n_threads, engine.plan(dataset, footprint)
     if place.workers is None:
         local = LocalEngine(place.threads, memory_limit=place.memory_limit)
-        return Cluster(0, local.n_threads, cores, one_host=True), local.plan(dataset, footprint)
-    cluster = Cluster(place.workers, place.threads or 1, cores, one_host=True)
+        return 1, local.n_threads, local.plan(dataset, footprint)
+    threads = place.workers * (place.threads or 1)
     memory = project(
         dataset,
         footprint.of_workers(),
         limit=place.memory_limit or host_memory(),
-        n_threads=cluster.lanes,
+        n_threads=threads,
         n_processes=place.workers,
     )
-    return cluster, memory
-
-
-def _remote(engine: Any) -> Cluster:
-    """Return the cluster behind an engine, as if its workers had equally many threads."""
-    workers = engine.n_workers
-    near = engine.is_on_this_host()
-    cores = default_threads() if near else None
-    return Cluster(workers, max(1, engine.n_threads // workers), cores, one_host=near)
+    return place.workers, threads, memory
 
 
 def _states(plan: Plan, memory: MemoryPlan) -> dict[str, Any]:
@@ -124,20 +112,6 @@ def _bytes(dataset: Dataset, memory: MemoryPlan, passes: int) -> dict[str, int]:
         "bytes_first_pass": first,
         "bytes_later_pass": later,
         "bytes_at_most": first + later * (passes - 1),
-    }
-
-
-def _work(
-    dataset: Dataset, plan: Plan, cluster: Cluster, memory: MemoryPlan, n_clusters: int
-) -> dict[str, Any]:
-    work = fit_work(dataset, plan, memory, n_clusters)
-    found = forecast_fit(work, cluster, REFERENCE)
-    return {
-        "flop_per_iteration": plan.flop,
-        "seconds_per_iteration_about": found.later.seconds,
-        "seconds_at_most_about": found.seconds,
-        "bottleneck": found.bottleneck,
-        "terms": found.later.terms,
     }
 
 
@@ -168,17 +142,24 @@ def _rows_of_passes(found: Mapping[str, Any]) -> Rows:
             f"{format_bytes(found['bytes_first_pass'])} in the first pass, "
             f"{format_bytes(found['bytes_later_pass'])} in each later one",
         ),
-        (
-            "iteration",
-            f"{found['flop_per_iteration']:.3g} operations, very roughly "
-            f"{format_seconds(found['seconds_per_iteration_about'])}",
-        ),
-        (
-            "time",
-            f"very roughly {format_seconds(found['seconds_at_most_about'])} at most, "
-            f"most of it for: {found['bottleneck']}",
-        ),
+        ("iteration", f"{found['flop_per_iteration']:.3g} operations"),
+        *_rows_of_traffic(found),
     ]
+
+
+def _rows_of_traffic(found: Mapping[str, Any]) -> Rows:
+    """Return what processes send to each other, if there are several, and what comes after the passes."""
+    rows, traffic, stage = [], found["traffic"], found["afterwards"]
+    if found["processes"] != 1 and any(traffic.values()):
+        drawn = f", {format_bytes(traffic['drawn'])} of rows" if traffic["drawn"] else ""
+        sent, returned = (format_bytes(traffic[name]) for name in ("sent", "returned"))
+        rows.append(
+            ("traffic", f"a pass: {sent} to each worker, {returned} back from each task{drawn}")
+        )
+    if stage:
+        text = f"at most {stage['passes_at_most']:,} passes over {stage['n_rows']:,} rows in this process"
+        rows.append(("afterwards", text))
+    return rows
 
 
 def _rows_of_memory(found: Mapping[str, Any]) -> Rows:

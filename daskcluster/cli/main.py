@@ -40,9 +40,6 @@ COMMANDS = {
     "stream": "Keep a model of a growing source up to date.",
     "stream-status": "Show how such a stream is.",
     "report": "Write a page about a model.",
-    "bench": "Compare with other libraries on this machine.",
-    "size": "Say how long a fit takes on how many workers, and what holds it up.",
-    "calibrate": "Measure what this machine takes, for `size`.",
     "warm-up": "Compile kernels before the first fit needs them.",
     "jobs": "See and stop jobs on a Dask scheduler.",
 }

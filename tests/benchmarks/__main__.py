@@ -1,19 +1,25 @@
-"""What ``daskcluster bench`` has no room for: figures of papers, and comparisons with ourselves.
+"""``python -m tests.benchmarks NAME``: comparisons, figures of papers, and a model of clusters' sizes.
 
-One command for each section: ``python -m tests.benchmarks stream [--quick] [--output FILE.md]``.
+Comparisons with other libraries are cells that are kept (``compare``); each other name writes one section.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from tests.benchmarks.harness import Options, machine, say, write_section
+import click
+
+from daskcluster.cli.main import Commands
+from tests.benchmarks.harness.machine import machine
+from tests.benchmarks.harness.page import write_section
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.harness.settings import Settings
 
 BENCHMARKS = {
     "bounds-ooc": "tests.benchmarks.bench_bounds_ooc",
@@ -25,6 +31,7 @@ BENCHMARKS = {
     "hierarchical": "tests.benchmarks.hierarchical",
     "allocator": "tests.benchmarks.bench_allocator",
 }
+"""Comparisons with ourselves."""
 REPRODUCTIONS = {
     "backward-euler": "tests.benchmarks.backward_euler",
     "figure2": "tests.benchmarks.figure2",
@@ -35,7 +42,13 @@ REPRODUCTIONS = {
     "vrkm": "tests.benchmarks.vrkm",
 }
 """Figures and tables of papers, on stand-ins for their data: hours, so they are not part of `all`."""
-
+GROUPS = {"all": list(BENCHMARKS), "reproduction": list(REPRODUCTIONS)}
+COMMANDS = {
+    "compare": "tests.benchmarks.harness.compare",
+    "size": "tests.benchmarks.scaling.size",
+    "calibrate": "tests.benchmarks.scaling.calibrate",
+}
+"""Those with options of their own; each module has its ``command``."""
 
 SEEDED = (
     "nested-digits", "figure2", "figure3", "vc-gmm", "vrkm", "backward-euler", "kernel", "stream",
@@ -45,94 +58,107 @@ SEEDS = 20
 """Of those that do not say how many they take by themselves."""
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks",
-        description="Print tables of ratios against other libraries, all measured in one run.",
-        epilog="Comparisons with other libraries: daskcluster bench --list.",
-    )
-    found.add_argument(
-        "name",
-        choices=[*BENCHMARKS, "all", *REPRODUCTIONS, "reproduction"],
-        help="one of them; all: those before it; reproduction: those after all",
-    )
-    found.add_argument("--quick", action="store_true", help="small shapes, to see that it runs")
-    found.add_argument(
-        "--data",
-        type=Path,
-        default=os.environ.get("DASKCLUSTER_DATA"),
-        metavar="DIR",
-        help="folder with mnist.npz, birch2.npz, worms_2.npz, cifar10_test10k.npz, kddcup99_10pct.npz, "
-        "text_la1.npz, cod_rna.npz; default $DASKCLUSTER_DATA; what is missing is generated or left out, "
-        "and said",
-    )
-    found.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
-    found.add_argument("--repeats", type=int, default=5, help="runs of which the median counts")
-    found.add_argument(
-        "--output",
-        type=Path,
-        metavar="FILE.md",
-        help="replace the table's section in this file; plots go to images/ beside it",
-    )
-    found.add_argument(
-        "--scratch",
-        type=Path,
-        metavar="DIR",
-        help="folder for data that is written; default: the system's temporary folder",
-    )
-    found.add_argument("--keep", action="store_true", help="leave that data for the next run")
-    found.add_argument(
-        "--seeds",
-        type=int,
-        help=f"random beginnings, of benchmarks that average over them; default {SEEDS} or as they say",
-    )
-    found.add_argument(
-        "--sets",
-        type=lambda text: tuple(text.split(",")),
-        default=(),
-        metavar="NAME,...",
-        help="only these sets, of benchmarks that have several",
-    )
-    return found
+class Benchmarks(Commands):
+    """One command for each benchmark; its module is imported when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *BENCHMARKS, "all", *REPRODUCTIONS, "reproduction"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS:
+            return importlib.import_module(COMMANDS[cmd_name]).command
+        if cmd_name in self.list_commands(ctx):
+            return section_command(cmd_name)
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        click.Group.format_commands(self, ctx, formatter)
 
 
-def command(name: str, options: Options) -> str:
-    """Return the command that repeats this run; paths of this machine are left out."""
-    words = ["python -m tests.benchmarks", name]
-    words += ["--quick"] if options.quick else []
-    words += ["--data DIR"] if options.data is not None else []
-    words += [f"--sets {','.join(options.sets)}"] if options.sets else []
-    words += [f"--seeds {options.seeds}"] if name in SEEDED else []
-    words += [f"--threads {options.threads}", f"--repeats {options.repeats}"]
-    return " ".join(words)
+@click.group("python -m tests.benchmarks", cls=Benchmarks)
+def main() -> None:
+    """Print tables of ratios, all measured in one run; the figures of papers; sizes of clusters."""
 
 
-def main(arguments: list[str] | None = None) -> None:
-    asked = parser().parse_args(arguments)
-    options = Options(
-        quick=asked.quick,
-        data=asked.data,
-        threads=asked.threads,
-        repeats=asked.repeats,
-        scratch=asked.scratch,
-        images=None if asked.output is None else asked.output.parent / "images",
-        keep=asked.keep,
-        sets=asked.sets,
-    )
-    modules = BENCHMARKS | REPRODUCTIONS
-    for name in {"all": BENCHMARKS, "reproduction": REPRODUCTIONS}.get(asked.name, [asked.name]):
-        benchmark = importlib.import_module(modules[name])
-        seeds = getattr(benchmark, "SEEDS", SEEDS) if asked.seeds is None else asked.seeds
-        options = replace(options, seeds=seeds)
+def section_command(name: str) -> click.Command:
+    """Return the command that writes the section `name`, or all those of a group."""
+    about = f"The sections {', '.join(GROUPS[name])}." if name in GROUPS else f"The section {name}."
+    folder = click.Path(file_okay=False, path_type=Path)
+    options = [
+        click.Option(["--quick"], is_flag=True, help="Small shapes, to see that it runs."),
+        click.Option(
+            ["--data"],
+            type=folder,
+            envvar="DASKCLUSTER_DATA",
+            metavar="DIR",
+            help="Folder with mnist.npz, birch2.npz, worms_2.npz, cifar10_test10k.npz, "
+            "kddcup99_10pct.npz, text_la1.npz, cod_rna.npz. Default: $DASKCLUSTER_DATA; what is "
+            "missing is generated or left out, and said.",
+        ),
+        click.Option(["--threads"], type=int, default=min(2, os.cpu_count() or 1)),
+        click.Option(["--repeats"], type=int, default=5, help="Runs of which the median counts."),
+        click.Option(
+            ["--output"],
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE.md",
+            help="Replace the section in this file; plots go to images/ beside it.",
+        ),
+        click.Option(
+            ["--scratch"],
+            type=folder,
+            metavar="DIR",
+            help="For data that is written. Default: the system's temporary folder.",
+        ),
+        click.Option(["--keep"], is_flag=True, help="Leave that data for the next run."),
+        click.Option(
+            ["--seeds"],
+            type=int,
+            help="Random beginnings, of benchmarks that average over them; "
+            f"default {SEEDS} or as they say.",
+        ),
+        click.Option(
+            ["--sets"],
+            callback=lambda ctx, option, text: tuple(text.split(",")) if text else (),
+            metavar="NAME,...",
+            help="Only these sets, of benchmarks that have several.",
+        ),
+    ]
+
+    def write(**asked: Any) -> None:
+        write_sections(GROUPS.get(name, [name]), **asked)
+
+    return click.Command(name, callback=write, params=options, help=about, short_help=about)
+
+
+def write_sections(
+    names: list[str], *, output: Path | None, seeds: int | None, **asked: Any
+) -> None:
+    """Run benchmarks; print each section, and put it into `output`."""
+    settings = Settings(images=None if output is None else output.parent / "images", **asked)
+    for name in names:
+        benchmark = importlib.import_module((BENCHMARKS | REPRODUCTIONS)[name])
+        many = getattr(benchmark, "SEEDS", SEEDS) if seeds is None else seeds
+        settings = replace(settings, seeds=many)
         say(f"{name}: takes {benchmark.TAKES}")
         where, begin = machine(), time.perf_counter()
-        parts = benchmark.run(options)
-        took = f"Made by `{command(name, options)}` in {time.perf_counter() - begin:.0f} s."
+        parts = benchmark.run(settings)
+        took = f"Made by `{command(name, settings)}` in {time.perf_counter() - begin:.0f} s."
         lines = [f"## {name}", "", took, "", *(f"- {line}" for line in where), ""]
         text = "\n".join(lines) + "\n" + "\n".join(part.markdown() for part in parts)
         sys.stdout.write(text)
-        if asked.output is not None:
-            write_section(asked.output, name, text)
+        if output is not None:
+            write_section(output, name, text)
+
+
+def command(name: str, settings: Settings) -> str:
+    """Return the command that repeats this run; paths of this machine are left out."""
+    words = ["python -m tests.benchmarks", name]
+    words += ["--quick"] if settings.quick else []
+    words += ["--data DIR"] if settings.data is not None else []
+    words += [f"--sets {','.join(settings.sets)}"] if settings.sets else []
+    words += [f"--seeds {settings.seeds}"] if name in SEEDED else []
+    words += [f"--threads {settings.threads}", f"--repeats {settings.repeats}"]
+    return " ".join(words)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from tests.benchmarks.euler_sets import EulerSet, folder_of, load
-from tests.benchmarks.harness import Figure, Note, Options, Table, say
+from tests.benchmarks.harness.parts import Figure, Note, Table
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.harness.settings import Settings
 
 TAKES = (
     "about half an hour on 2 cores with 100 starts, 2 GB of memory (--quick: a minute); finished starts "
@@ -104,7 +106,7 @@ EXAMINED = {"mnist": _readings(10, 500, 100, 5), "digits": _readings(8, 1000, 15
 """What may differ from the paper where its results are others; few starts each."""
 
 
-def run(options: Options) -> list[Table | Figure | Note]:
+def run(options: Settings) -> list[Table | Figure | Note]:
     """Return the tables, then the plots."""
     from tests.benchmarks.euler_plots import histograms, jumps, two_dimensions
 
@@ -124,7 +126,7 @@ def run(options: Options) -> list[Table | Figure | Note]:
     return parts
 
 
-def table_of(data: EulerSet, options: Options) -> Table:
+def table_of(data: EulerSet, options: Settings) -> Table:
     """Return the lines of one set beside the paper's."""
     table = Table(
         f"phi on {data.name}: {data.source}, {data.n:,} x {data.rows.shape[1]}, {options.seeds} starts",
@@ -140,7 +142,7 @@ def table_of(data: EulerSet, options: Options) -> Table:
     return table
 
 
-def examination(data: EulerSet, options: Options) -> Table:
+def examination(data: EulerSet, options: Settings) -> Table:
     """Return what other readings of the paper give."""
     few = min(options.seeds, BLOCK)
     table = Table(
@@ -165,7 +167,7 @@ def _figures(cell: Cell, values: np.ndarray, best: float) -> list[Any]:
     return [cell.k, cell.program, batch, cell.iterations, *shown, f"{values.var():.2g}", there]
 
 
-def _of_first_k(data: EulerSet, options: Options) -> dict[str, np.ndarray]:
+def _of_first_k(data: EulerSet, options: Settings) -> dict[str, np.ndarray]:
     """Return the objectives of the programs of the set's first k, by name."""
     cells = [_shortened(cell, options) for cell in CELLS[data.name]]
     return {
@@ -175,7 +177,7 @@ def _of_first_k(data: EulerSet, options: Options) -> dict[str, np.ndarray]:
     }
 
 
-def _shortened(cell: Cell, options: Options) -> Cell:
+def _shortened(cell: Cell, options: Settings) -> Cell:
     if not options.quick:
         return cell
     return replace(cell, batch=cell.batch and max(60, cell.batch // 5), outer=cell.outer // 5)
@@ -184,21 +186,21 @@ def _shortened(cell: Cell, options: Options) -> Cell:
 # -- runs, kept by blocks ----------------------------------------------------------------------------
 
 
-def objectives(data: EulerSet, cell: Cell, options: Options) -> np.ndarray:
+def objectives(data: EulerSet, cell: Cell, options: Settings) -> np.ndarray:
     """Return phi of every start, from files where it was found before."""
     n_blocks = -(-options.seeds // BLOCK)
     found = [_block(data, cell, block, options) for block in range(n_blocks)]
     return np.concatenate(found)[: options.seeds]
 
 
-def _kept(data: EulerSet, options: Options) -> int:
+def _kept(data: EulerSet, options: Settings) -> int:
     """Return how many starts of every cell are there already."""
     folder = folder_of(options) / "starts" / data.name
     cells = [_shortened(cell, options) for cell in CELLS[data.name]]
     return BLOCK * min(len(list(folder.glob(f"{cell.name}-[0-9]*.json"))) for cell in cells)
 
 
-def _block(data: EulerSet, cell: Cell, block: int, options: Options) -> np.ndarray:
+def _block(data: EulerSet, cell: Cell, block: int, options: Settings) -> np.ndarray:
     path = folder_of(options) / "starts" / data.name / f"{cell.name}-{block}.json"
     if path.exists():
         return np.array(json.loads(path.read_text()))
@@ -211,7 +213,7 @@ def _block(data: EulerSet, cell: Cell, block: int, options: Options) -> np.ndarr
     return values
 
 
-def euler(rows: np.ndarray, cell: Cell, block: int, options: Options) -> np.ndarray:
+def euler(rows: np.ndarray, cell: Cell, block: int, options: Settings) -> np.ndarray:
     """Return the inertia of a block of starts, which run at a time."""
     from daskcluster import BackwardEulerKMeans, LocalEngine
 
@@ -223,10 +225,10 @@ def euler(rows: np.ndarray, cell: Cell, block: int, options: Options) -> np.ndar
     return np.asarray(model.start_inertias_)
 
 
-def lloyd(rows: np.ndarray, cell: Cell, block: int, options: Options) -> np.ndarray:
+def lloyd(rows: np.ndarray, cell: Cell, block: int, options: Settings) -> np.ndarray:
     """Return the inertia of Lloyd's algorithm (EM) from random rows."""
     from daskcluster import KMeans, LocalEngine
-    from daskcluster.bench.peers import quietly
+    from tests.benchmarks.harness.peers import quietly
 
     found = []
     for first in _first_centres(rows, cell.k, block):
@@ -238,7 +240,7 @@ def lloyd(rows: np.ndarray, cell: Cell, block: int, options: Options) -> np.ndar
     return np.array(found)
 
 
-def mini_batches(rows: np.ndarray, cell: Cell, block: int, options: Options) -> np.ndarray:
+def mini_batches(rows: np.ndarray, cell: Cell, block: int, options: Settings) -> np.ndarray:
     """Return the inertia of mini-batch EM (Sculley's learning rate) after a number of batches."""
     from daskcluster import open_dataset, quantization_error
     from daskcluster.methods.minibatch.batches import Batches
@@ -259,7 +261,7 @@ def _first_centres(rows: np.ndarray, k: int, block: int) -> Sequence[np.ndarray]
     return [rows[random.choice(len(rows), k, replace=False)] for random in randoms]
 
 
-PROGRAMS: dict[str, Callable[[np.ndarray, Cell, int, Options], np.ndarray]] = {
+PROGRAMS: dict[str, Callable[[np.ndarray, Cell, int, Settings], np.ndarray]] = {
     "EM": lloyd,
     "mb-EM": mini_batches,
     "SBE": euler,

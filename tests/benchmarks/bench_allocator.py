@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from daskcluster.data.generate import generate
-from tests.benchmarks.harness import Options, Table, say
+from tests.benchmarks.harness.parts import Table
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.harness.settings import Settings
 
 TAKES = "about three minutes (--quick: half a minute)"
 
@@ -99,7 +101,7 @@ def measure(code: str, settings: str, url: str, passes: int) -> dict[str, Any]:
     return found
 
 
-def run(options: Options) -> list[Table]:
+def run(options: Settings) -> list[Table]:
     passes = 20 if options.quick else 100
     folder = options.folder("daskcluster-allocator")
     folder.mkdir(parents=True, exist_ok=True)

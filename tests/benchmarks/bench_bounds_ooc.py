@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.bench.ooc_fit import BOUNDS_BYTES, start
-from daskcluster.bench.plots import Curve, Panel, draw
-from tests.benchmarks.harness import Figure, Note, Options, Table, say, turns
+from tests.benchmarks.comparisons.ooc_fit import BOUNDS_BYTES, start
+from tests.benchmarks.harness.parts import Figure, Note, Table
+from tests.benchmarks.harness.plots import Curve, Panel, draw
+from tests.benchmarks.harness.race import say, turns
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.ooc_rows import Layout, prepare
 
 TAKES = (
@@ -31,50 +33,50 @@ ORDERS = {"arrival": "cluster after cluster", "random": "random order"}
 BYTES_TARGET, SECONDS_TARGET = 0.5, 1.10
 
 
-def run(options: Options) -> list[Table | Figure | Note]:
+def run(settings: Settings) -> list[Table | Figure | Note]:
     """Return the table of bytes, seconds and memory, and the plot of bytes per iteration."""
-    layout, k = QUICK if options.quick else LAYOUT, CLUSTERS
+    layout, k = QUICK if settings.quick else LAYOUT, CLUSTERS
     table = Table(
-        f"Out of core on {options.threads} threads: {layout.n_rows:,} x {layout.n_features} float32, "
+        f"Out of core on {settings.threads} threads: {layout.n_rows:,} x {layout.n_features} float32, "
         f"k = {k}, at most {ITERATIONS} iterations from the same centres, seconds and memory as medians of "
-        f"{_repeats(options)}",
+        f"{_repeats(settings)}",
         ["rows", "algorithm", "iterations", "rows looked at", "GB read", "of lloyd's", "target",
          "seconds", "of lloyd's", "target", "peak MB above baseline"],
         notes=_notes(layout),
     )  # fmt: skip
     panels = []
-    folder = (options.scratch or Path(tempfile.gettempdir())) / "daskcluster-bounds-ooc"
+    folder = (settings.scratch or Path(tempfile.gettempdir())) / "daskcluster-bounds-ooc"
     try:
-        paths = prepare(folder, layout, tuple(ORDERS), options.threads)
+        paths = prepare(folder, layout, tuple(ORDERS), settings.threads)
         for order, path in zip(ORDERS, paths, strict=True):
-            found = _compete(path, k, options)
+            found = _compete(path, k, settings)
             check(order, found, layout)
             table.rows += _rows(order, found, layout)
             panels.append(_panel(order, found, layout))
     finally:
-        if not options.keep:
+        if not settings.keep:
             shutil.rmtree(folder, ignore_errors=True)
     text = "Bytes read in each iteration, as a share of the bytes of all rows"
-    return [table, draw("bounds_bytes.svg", text, panels, options.images)]
+    return [table, draw("bounds_bytes.svg", text, panels, settings.images)]
 
 
-def _repeats(options: Options) -> int:
-    return min(options.repeats, MOST_REPEATS)
+def _repeats(settings: Settings) -> int:
+    return min(settings.repeats, MOST_REPEATS)
 
 
-def _compete(path: Path, k: int, options: Options) -> dict[str, list[dict[str, Any]]]:
+def _compete(path: Path, k: int, settings: Settings) -> dict[str, list[dict[str, Any]]]:
     """Return what each algorithm took in every round, all from the same centres."""
     from daskcluster import LocalEngine, kmeans_parallel
 
     say(f"  seeding by k-means|| on {path.name}")
-    centres = kmeans_parallel(str(path), k, random_state=0, engine=LocalEngine(options.threads))
-    with tempfile.TemporaryDirectory(prefix="daskcluster-bench-") as folder:
+    centres = kmeans_parallel(str(path), k, random_state=0, engine=LocalEngine(settings.threads))
+    with tempfile.TemporaryDirectory(prefix="daskcluster-compare-") as folder:
         file = Path(folder) / "centres.npy"
         np.save(file, centres)
         found: dict[str, list[dict[str, Any]]] = {name: [] for name in ALGORITHMS}
-        for name in turns(ALGORITHMS, _repeats(options)):
+        for name in turns(ALGORITHMS, _repeats(settings)):
             say(f"  {name}")
-            words = [str(path), str(file), name, str(ITERATIONS), str(options.threads)]
+            words = [str(path), str(file), name, str(ITERATIONS), str(settings.threads)]
             found[name].append(start(words))
     return found
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.bench.watched import EVERY, Log, watch
 from daskcluster.data.generate import Mixture, generate
-from tests.benchmarks.harness import Figure, Note, Options, Table, say
-from tests.benchmarks.plots import canvas_of, save, why_not
+from tests.benchmarks.harness.parts import Figure, Note, Table
+from tests.benchmarks.harness.plots import canvas_of, save, why_not
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.harness.settings import Settings
+from tests.benchmarks.harness.watched import EVERY, Log, watch
 
 TAKES = (
     "about 10 minutes on 2 cores, 2 GB of memory and 1 GB of disk in --scratch DIR, removed afterwards "
@@ -28,15 +30,15 @@ LIMIT = "1GiB"
 MIB = 2**20
 
 
-def run(options: Options) -> list[Table | Figure | Note]:
+def run(settings: Settings) -> list[Table | Figure | Note]:
     """Return a step's time by the number of rows, its plot, and what labelling whole stores takes."""
-    numbers = QUICK_ROWS if options.quick else ROWS
-    wanted = options.sets or PARTS
+    numbers = QUICK_ROWS if settings.quick else ROWS
+    wanted = settings.sets or PARTS
     found: list[Table | Figure | Note] = []
     if "steps" in wanted:
-        steps, records = _steps(numbers, options.threads)
-        found += [steps, _plot(numbers, records, options.images)]
-    return [*found, *([_stores(numbers[-2:], options)] if "stores" in wanted else [])]
+        steps, records = _steps(numbers, settings.threads)
+        found += [steps, _plot(numbers, records, settings.images)]
+    return [*found, *([_stores(numbers[-2:], settings)] if "stores" in wanted else [])]
 
 
 # -- a step ------------------------------------------------------------------------------------------
@@ -102,20 +104,20 @@ def _plot(
 # -- a store -----------------------------------------------------------------------------------------
 
 
-def _stores(numbers: tuple[int, ...], options: Options) -> Table:
+def _stores(numbers: tuple[int, ...], settings: Settings) -> Table:
     table = Table(
-        f"Stores of {D} float32 features clustered and labelled: one command on {options.threads} threads",
+        f"Stores of {D} float32 features clustered and labelled: one command on {settings.threads} threads",
         ["rows", "decoded MB", "seconds", "passes", "peak memory, MiB", "limit, MiB",
          "ARI with the true clusters"],
         notes=[
-            f"`daskcluster {' '.join(_words('ROWS.zarr', options.threads))}`.",
+            f"`daskcluster {' '.join(_words('ROWS.zarr', settings.threads))}`.",
             f"Memory: resident size of the process, every {EVERY:g} s, with Python, libraries and "
             "compiled kernels, which take some 250 MiB.",
             "One pass for gamma, one for the inertia and one for the labels, each row compared with the "
             "supports.",
         ],
     )  # fmt: skip
-    folder = options.folder("daskcluster-kernel-rows")
+    folder = settings.folder("daskcluster-kernel-rows")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         for n in numbers:
@@ -124,12 +126,12 @@ def _stores(numbers: tuple[int, ...], options: Options) -> Table:
                 say(f"  {name} is being written")
                 generate(
                     str(folder / name), n_rows=n, n_features=D, n_clusters=K, spread=SPREAD,
-                    n_threads=options.threads, overwrite=True,
+                    n_threads=settings.threads, overwrite=True,
                 )  # fmt: skip
-            log = watch(_words(name, options.threads), folder)
+            log = watch(_words(name, settings.threads), folder)
             table.rows.append(_row(n, log, folder))
     finally:
-        if not options.keep:
+        if not settings.keep:
             shutil.rmtree(folder, ignore_errors=True)
     return table
 

@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 
 from tests.benchmarks.energy_runs import Kept, RunFiles
-from tests.benchmarks.harness import Note, Options, Table, race
-from tests.benchmarks.plots import canvas_of, why_not
+from tests.benchmarks.harness.parts import Note, Table
+from tests.benchmarks.harness.plots import canvas_of, why_not
+from tests.benchmarks.harness.race import race
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.stream_growth import CLUSTERS, FEATURES, Growth, clouds, growth, middles
 
 TAKES = (
@@ -40,35 +42,37 @@ class Figures:
     values: dict[str, float]
 
 
-def run(options: Options) -> list[Any]:
+def run(settings: Settings) -> list[Any]:
     """Return the tables of growth, throughput, quality and small objects."""
-    folder = options.folder(f"daskcluster-stream{'-quick' if options.quick else ''}")
-    figures = _files(folder, options, Figures)
+    folder = settings.folder(f"daskcluster-stream{'-quick' if settings.quick else ''}")
+    figures = _files(folder, settings, Figures)
     found = [
-        *growth(options, _files(folder, options, Growth)),
-        _throughput(options, folder, figures),
-        _quality(options, figures),
-        _small_objects(options, folder, figures),
-        *_walk(options),
+        *growth(settings, _files(folder, settings, Growth)),
+        _throughput(settings, folder, figures),
+        _quality(settings, figures),
+        _small_objects(settings, folder, figures),
+        *_walk(settings),
     ]
-    if not options.keep:
+    if not settings.keep:
         shutil.rmtree(folder, ignore_errors=True)
     return found
 
 
-def _files(folder: Path, options: Options, kind: Callable[..., Kept]) -> RunFiles[Kept]:
-    return RunFiles(folder / "runs", {"threads": options.threads, "repeats": options.repeats}, kind)
+def _files(folder: Path, settings: Settings, kind: Callable[..., Kept]) -> RunFiles[Kept]:
+    return RunFiles(
+        folder / "runs", {"threads": settings.threads, "repeats": settings.repeats}, kind
+    )
 
 
 # -- throughput ------------------------------------------------------------------------------------
 
 
-def _throughput(options: Options, folder: Path, files: RunFiles[Figures]) -> Table:
-    n = THROUGHPUT_ROWS[options.quick]
-    found = files.get(f"throughput of {n} rows", partial(_raced, options, folder, n)).values
+def _throughput(settings: Settings, folder: Path, files: RunFiles[Figures]) -> Table:
+    n = THROUGHPUT_ROWS[settings.quick]
+    found = files.get(f"throughput of {n} rows", partial(_raced, settings, folder, n)).values
     table = Table(
-        f"{n:,} x {FEATURES} from Zarr on disk, {options.threads} threads: seconds, medians of "
-        f"{options.repeats}",
+        f"{n:,} x {FEATURES} from Zarr on disk, {settings.threads} threads: seconds, medians of "
+        f"{settings.repeats}",
         ["read once with both sums of a coreset", "stream, with centres", "throughput", "target"],
     )
     share = found["sums"] / found["stream"]
@@ -76,7 +80,7 @@ def _throughput(options: Options, folder: Path, files: RunFiles[Figures]) -> Tab
     return table
 
 
-def _raced(options: Options, folder: Path, n_rows: int) -> Figures:
+def _raced(settings: Settings, folder: Path, n_rows: int) -> Figures:
     from daskcluster import LocalEngine, StreamingKMeans
     from daskcluster.data.generate import generate
 
@@ -90,12 +94,12 @@ def _raced(options: Options, folder: Path, n_rows: int) -> Figures:
         spread=2.0,
         overwrite=True,
     )
-    engine = LocalEngine(options.threads)
+    engine = LocalEngine(settings.threads)
     programs: dict[str, Callable[[], Any]] = {
-        "sums": lambda: read_with_sums(path, options.threads),
+        "sums": lambda: read_with_sums(path, settings.threads),
         "stream": lambda: StreamingKMeans(CLUSTERS, random_state=0, engine=engine).fit(str(path)),
     }
-    raced = race(programs, options.repeats)
+    raced = race(programs, settings.repeats)
     return Figures({name: outcome.median for name, outcome in raced.items()})
 
 
@@ -118,8 +122,8 @@ def read_with_sums(path: Path, threads: int) -> None:
 # -- quality ---------------------------------------------------------------------------------------
 
 
-def _quality(options: Options, files: RunFiles[Figures]) -> Table:
-    seeds = 2 if options.quick else options.seeds
+def _quality(settings: Settings, files: RunFiles[Figures]) -> Table:
+    seeds = 2 if settings.quick else settings.seeds
     table = Table(
         "Mean squared distance of the rows still remembered, each with the weight it has left, over that "
         f"of a full fit of them (the best of 3 starts); {QUALITY_ROWS:,} x {FEATURES}",
@@ -131,7 +135,7 @@ def _quality(options: Options, files: RunFiles[Figures]) -> Table:
             "Lloyd from the truth",
         ],
     )
-    for k in (10,) if options.quick else (10, 50, 200):
+    for k in (10,) if settings.quick else (10, 50, 200):
         for half_life in (None, QUALITY_HALF_LIFE):
             name = f"quality, {k} clusters, half-life {half_life}, {seeds} seeds"
             found = files.get(name, partial(_ratios, k, half_life, seeds)).values
@@ -160,11 +164,11 @@ def _ratios(k: int, half_life: int | None, seeds: int) -> Figures:
 # -- many small objects ----------------------------------------------------------------------------
 
 
-def _small_objects(options: Options, folder: Path, files: RunFiles[Figures]) -> Table:
-    count = OBJECTS[options.quick]
-    found = files.get(f"{count} objects", partial(_looped, options, folder, count)).values
+def _small_objects(settings: Settings, folder: Path, files: RunFiles[Figures]) -> Table:
+    count = OBJECTS[settings.quick]
+    found = files.get(f"{count} objects", partial(_looped, settings, folder, count)).values
     table = Table(
-        f"{count:,} objects of {OBJECT_ROWS:,} x {FEATURES} rows on disk, {options.threads} threads",
+        f"{count:,} objects of {OBJECT_ROWS:,} x {FEATURES} rows on disk, {settings.threads} threads",
         ["", "seconds", "rows a second"],
     )
     for name, seconds in found.items():
@@ -173,12 +177,12 @@ def _small_objects(options: Options, folder: Path, files: RunFiles[Figures]) -> 
     return table
 
 
-def _looped(options: Options, folder: Path, count: int) -> Figures:
+def _looped(settings: Settings, folder: Path, count: int) -> Figures:
     import zarr
 
     from daskcluster import LocalEngine, jobs
 
-    feed, engine, found = folder / "feed", LocalEngine(options.threads), dict[str, float]()
+    feed, engine, found = folder / "feed", LocalEngine(settings.threads), dict[str, float]()
     for number in range(count):
         zarr.create_array(
             str(feed / f"{number:05d}.zarr"),
@@ -218,13 +222,13 @@ def corners(step: int) -> np.ndarray:
     return 20 * np.column_stack([np.cos(angles), np.sin(angles)])
 
 
-def _walk(options: Options) -> list[Any]:
+def _walk(settings: Settings) -> list[Any]:
     """Draw centres that follow a drifting mixture."""
     from daskcluster import StreamingKMeans
 
-    if (missing := why_not(options.images)) is not None:
+    if (missing := why_not(settings.images)) is not None:
         return [missing]
-    assert options.images is not None
+    assert settings.images is not None
     model = StreamingKMeans(3, half_life=2_000, coreset_size=100, random_state=0)
     track = [model.partial_fit(walking(step)).cluster_centers_ for step in range(40)]
     with canvas_of("stream", (4.2, 4.2)) as canvas:
@@ -236,5 +240,5 @@ def _walk(options: Options) -> list[Any]:
             path = np.array([centres[number] for centres in track])
             axes.plot(path[:, 0], path[:, 1], "o-", color=colour, markersize=3, linewidth=1)
         axes.set_aspect("equal")
-        canvas.savefig(options.images / "stream.svg", format="svg")
+        canvas.savefig(settings.images / "stream.svg", format="svg")
     return [Note("The walk of three centres is drawn in images/stream.svg.")]

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.harness import Options, Table, say
-from tests.benchmarks.plots import canvas_of, save, why_not
+from tests.benchmarks.harness.parts import Table
+from tests.benchmarks.harness.plots import canvas_of, save, why_not
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.harness.settings import Settings
 
 TAKES = "about a minute on 2 cores (--quick: a quarter of it)"
 
@@ -29,18 +31,18 @@ FOLLOWERS: Mapping[str, dict[str, Any]] = {
 COLOURS = dict(zip(FOLLOWERS, ("#0072b2", "#e69f00", "#009e73", "#999999"), strict=True))
 
 
-def run(options: Options) -> list[Any]:
+def run(settings: Settings) -> list[Any]:
     """Return the table of errors, and the plot."""
-    folder = options.folder("daskcluster-stream-drift")
-    n_objects = QUICK_OBJECTS if options.quick else OBJECTS
+    folder = settings.folder("daskcluster-stream-drift")
+    n_objects = QUICK_OBJECTS if settings.quick else OBJECTS
     try:
         found = {}
         for name, parameters in FOLLOWERS.items():
             say(f"  {name}")
             found[name] = follow(folder / name, n_objects, parameters)
-        return [_table(found, n_objects), _plot(found, n_objects, options)]
+        return [_table(found, n_objects), _plot(found, n_objects, settings)]
     finally:
-        if not options.keep:
+        if not settings.keep:
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -112,10 +114,10 @@ def _table(found: Mapping[str, dict[str, Any]], n_objects: int) -> Table:
     return table
 
 
-def _plot(found: Mapping[str, dict[str, Any]], n_objects: int, options: Options) -> Any:
-    if (missing := why_not(options.images)) is not None:
+def _plot(found: Mapping[str, dict[str, Any]], n_objects: int, settings: Settings) -> Any:
+    if (missing := why_not(settings.images)) is not None:
         return missing
-    assert options.images is not None
+    assert settings.images is not None
     with canvas_of("stream-drift", (7.6, 3.4)) as canvas:
         plane, curve = canvas.subplots(1, 2)
         path = np.array([middles(number / n_objects) for number in range(n_objects)])
@@ -133,4 +135,4 @@ def _plot(found: Mapping[str, dict[str, Any]], n_objects: int, options: Options)
         curve.set_title("excess error of the object just seen", fontsize=8)
         curve.legend(fontsize=6, frameon=False)
         text = "Centres of a stream that follow five clouds, and their errors by algorithm"
-        return save(canvas, options.images / "stream-drift.svg", text)
+        return save(canvas, settings.images / "stream-drift.svg", text)

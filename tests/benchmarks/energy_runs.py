@@ -12,8 +12,10 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from daskcluster.bench.energy import Rows, Run
-from tests.benchmarks.harness import Options, cpu_name, rest, say
+from tests.benchmarks.harness.energy import Rows, Run
+from tests.benchmarks.harness.machine import cpu_name
+from tests.benchmarks.harness.race import rest, say
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.minibatch_sets import folder_of
 
 Kept = TypeVar("Kept")
@@ -82,7 +84,7 @@ class RunFiles(Generic[Kept]):
         return {**self.settings, "processor": cpu_name()}
 
 
-def open_files(benchmark: str, rows: Rows, options: Options) -> RunFiles[Run]:
+def open_files(benchmark: str, rows: Rows, options: Settings) -> RunFiles[Run]:
     """Return the runs of a benchmark on one set."""
     settings = {
         "source": rows.source,
@@ -93,7 +95,7 @@ def open_files(benchmark: str, rows: Rows, options: Options) -> RunFiles[Run]:
     return RunFiles(folder_of(options) / "runs" / benchmark / rows.name, settings, Run)
 
 
-def write_results(options: Options, name: str, results: Any) -> None:
+def write_results(options: Settings, name: str, results: Any) -> None:
     """Write what tables and plots were made from to results/ beside the file that gets the section."""
     if options.images is None:
         return

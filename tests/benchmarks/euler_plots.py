@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.benchmarks.harness import Figure, Note, Options, Table
-from tests.benchmarks.plots import canvas_of, legend, save, why_not
+from tests.benchmarks.harness.parts import Figure, Note, Table
+from tests.benchmarks.harness.plots import canvas_of, legend, save, why_not
+from tests.benchmarks.harness.settings import Settings
 
 if TYPE_CHECKING:
     from tests.benchmarks.backward_euler import Cell
@@ -34,11 +35,11 @@ STUCK = ((-5.0, -3.0), (4.0, -3.6), (6.0, -2.4), (1.2, 4.5))
 PER_CLOUD, SEEDS = 1000, 20
 
 
-def histograms(name: str, found: Mapping[str, np.ndarray], options: Options) -> Figure | Note:
+def histograms(name: str, found: Mapping[str, np.ndarray], settings: Settings) -> Figure | Note:
     """Draw how often each program ended at which objective, on one axis."""
-    if (missing := why_not(options.images)) is not None:
+    if (missing := why_not(settings.images)) is not None:
         return missing
-    assert options.images is not None
+    assert settings.images is not None
     values = np.concatenate(list(found.values()))
     edges = np.linspace(values.min(), values.max() + 1e-12, BINS + 1)
     width, height = INCHES
@@ -52,16 +53,16 @@ def histograms(name: str, found: Mapping[str, np.ndarray], options: Options) -> 
         grid[0, 0].set_ylabel("starts")
         canvas.tight_layout()
         text = f"Objectives of all starts on {name}, by program (M, iterations)."
-        return save(canvas, options.images / file, text)
+        return save(canvas, settings.images / file, text)
 
 
-def jumps(data: EulerSet, cell: Cell, options: Options) -> Figure | Note:
+def jumps(data: EulerSet, cell: Cell, settings: Settings) -> Figure | Note:
     """Draw the objective on all rows after each outer step, of a few starts."""
-    if (missing := why_not(options.images)) is not None:
+    if (missing := why_not(settings.images)) is not None:
         return missing
-    assert options.images is not None
+    assert settings.images is not None
     file = f"backward-euler-{data.name}-jumps.svg"
-    outer = cell.outer // 5 if options.quick else cell.outer
+    outer = cell.outer // 5 if settings.quick else cell.outer
     with canvas_of(file, (4.2, 2.2)) as canvas:
         axes = canvas.subplots(1, 1)
         for number in range(JUMPING):
@@ -71,7 +72,7 @@ def jumps(data: EulerSet, cell: Cell, options: Options) -> Figure | Note:
         axes.grid(linewidth=0.3, color="#dddddd")
         canvas.tight_layout()
         text = f"phi on {data.name} after each outer step of {JUMPING} starts, k = {cell.k}."
-        return save(canvas, options.images / file, text)
+        return save(canvas, settings.images / file, text)
 
 
 def _followed(data: EulerSet, cell: Cell, outer: int, number: int) -> np.ndarray:
@@ -98,14 +99,14 @@ def _followed(data: EulerSet, cell: Cell, outer: int, number: int) -> np.ndarray
     return np.array(values)
 
 
-def two_dimensions(options: Options) -> list[Table | Figure | Note]:
+def two_dimensions(settings: Settings) -> list[Table | Figure | Note]:
     """Return what becomes of centres that Lloyd's algorithm leaves in the wrong clouds."""
     import daskcluster as dc
 
     random = np.random.default_rng(0)
     clouds = zip(MEANS, COVARIANCES, strict=True)
     rows = np.concatenate([random.multivariate_normal(*cloud, PER_CLOUD) for cloud in clouds])
-    engine = dc.LocalEngine(options.threads)
+    engine = dc.LocalEngine(settings.threads)
     stuck = dc.KMeans(4, init=np.array(STUCK), tol=0, engine=engine).fit(rows)
     best = dc.KMeans(4, init=np.array(MEANS), tol=0, engine=engine).fit(rows)
     euler = dc.BackwardEulerKMeans(
@@ -126,15 +127,15 @@ def two_dimensions(options: Options) -> list[Table | Figure | Note]:
             "is; these are ours. SBE: gamma = 1.2 k, the same first centres for each start, other batches."
         ],
     )  # fmt: skip
-    return [table, _clouds(rows, stuck.cluster_centers_, euler.cluster_centers_, options)]
+    return [table, _clouds(rows, stuck.cluster_centers_, euler.cluster_centers_, settings)]
 
 
 def _clouds(
-    rows: np.ndarray, stuck: np.ndarray, left: np.ndarray, options: Options
+    rows: np.ndarray, stuck: np.ndarray, left: np.ndarray, settings: Settings
 ) -> Figure | Note:
-    if (missing := why_not(options.images)) is not None:
+    if (missing := why_not(settings.images)) is not None:
         return missing
-    assert options.images is not None
+    assert settings.images is not None
     file, shown = "backward-euler-clouds.svg", rows[:: len(rows) // DRAWN]
     with canvas_of(file, (5.0, 2.6)) as canvas:
         grid = canvas.subplots(1, 2, sharex=True, sharey=True, squeeze=False)
@@ -148,4 +149,4 @@ def _clouds(
             axes.set_title(title, fontsize=8)
         legend(canvas, grid)
         text = "Where Lloyd's algorithm is stuck, and where implicit steps go from there."
-        return save(canvas, options.images / file, text)
+        return save(canvas, settings.images / file, text)

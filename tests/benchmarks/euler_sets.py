@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.benchmarks.harness import Options, mixture
+from tests.benchmarks.harness.rows import mixture
+from tests.benchmarks.harness.settings import Settings
 
 PER_DIGIT, NOISE = 7_500, 0.2
 FEATURES = 64
@@ -29,35 +30,35 @@ class EulerSet:
         return len(self.rows)
 
 
-def load(name: str, options: Options) -> EulerSet:
+def load(name: str, settings: Settings) -> EulerSet:
     """Return the set of a name."""
     makers = {"mnist": raw, "digits": noisy_digits, "features": features, "iris": iris}
-    return makers[name](options)
+    return makers[name](settings)
 
 
-def raw(options: Options) -> EulerSet:
+def raw(settings: Settings) -> EulerSet:
     """Return the training pictures of MNIST, values in [0, 1]."""
-    rows, _, source = _pictures(options)
+    rows, _, source = _pictures(settings)
     return EulerSet("mnist", source, rows)
 
 
-def noisy_digits(options: Options) -> EulerSet:
+def noisy_digits(settings: Settings) -> EulerSet:
     """Return eight pictures of digits, each many times, with Gaussian noise."""
-    rows, labels, source = _pictures(options)
+    rows, labels, source = _pictures(settings)
     kinds = np.unique(labels)[:8]
     chosen = rows[[int(np.flatnonzero(labels == kind)[0]) for kind in kinds]]
-    repeated = np.repeat(chosen, PER_DIGIT // (QUICK if options.quick else 1), axis=0)
+    repeated = np.repeat(chosen, PER_DIGIT // (QUICK if settings.quick else 1), axis=0)
     random = np.random.default_rng(0)
     noise = random.standard_normal(repeated.shape, dtype=np.float32)
     return EulerSet("digits", f"8 of {source}, noise {NOISE}", repeated + np.float32(NOISE) * noise)
 
 
-def features(options: Options) -> EulerSet:
+def features(settings: Settings) -> EulerSet:
     """Return the activations of 64 hidden units of a network that tells the digits apart."""
     from sklearn.neural_network import MLPClassifier
 
-    path = folder_of(options) / "features.npy"
-    rows, labels, source = _pictures(options)
+    path = folder_of(settings) / "features.npy"
+    rows, labels, source = _pictures(settings)
     if not path.exists():
         network = MLPClassifier(
             (128, FEATURES), max_iter=EPOCHS, random_state=0, n_iter_no_change=EPOCHS
@@ -71,22 +72,22 @@ def features(options: Options) -> EulerSet:
     return EulerSet("features", f"{FEATURES} hidden units of an MLP on {source}", np.load(path))
 
 
-def iris(options: Options) -> EulerSet:
+def iris(settings: Settings) -> EulerSet:
     """Return the 150 flowers."""
     from sklearn.datasets import load_iris
 
     return EulerSet("iris", "Iris", np.ascontiguousarray(load_iris().data))
 
 
-def folder_of(options: Options) -> Path:
+def folder_of(settings: Settings) -> Path:
     """Return where pieces are kept."""
-    return options.folder(f"daskcluster-euler{'-quick' if options.quick else ''}")
+    return settings.folder(f"daskcluster-euler{'-quick' if settings.quick else ''}")
 
 
-def _pictures(options: Options) -> tuple[np.ndarray, np.ndarray, str]:
+def _pictures(settings: Settings) -> tuple[np.ndarray, np.ndarray, str]:
     """Return 60,000 pictures in an order of no meaning, their digits, and where they come from."""
-    n = 60_000 // (QUICK if options.quick else 1)
-    path = None if options.data is None else options.data / "mnist.npz"
+    n = 60_000 // (QUICK if settings.quick else 1)
+    path = None if settings.data is None else settings.data / "mnist.npz"
     if path is None or not path.exists():
         return _generated(n)
     with np.load(path) as file:

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.bench.energy import Rows, Run, lowest
-from daskcluster.bench.energy_programs import exact, mini_batches, nested, warm_up
 from tests.benchmarks.energy_plots import Band, EnergyPanel, draw_energies
 from tests.benchmarks.energy_runs import mean_and_deviation, open_files, write_results
-from tests.benchmarks.harness import Figure, Note, Options, Table, say
+from tests.benchmarks.harness.energy import Rows, Run, lowest
+from tests.benchmarks.harness.energy_programs import exact, mini_batches, nested, warm_up
+from tests.benchmarks.harness.parts import Figure, Note, Table
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.minibatch_sets import DENSE, SPARSE, chosen, finished
 
 TAKES = (
@@ -38,36 +40,36 @@ LEAST_TOP = 0.02
 """Of the axis of energies, so that tiny differences do not look large."""
 
 
-def run(options: Options) -> list[Table | Figure | Note]:
+def run(settings: Settings) -> list[Table | Figure | Note]:
     """Return the plot and, as a table, what it shows."""
     table = Table(
         f"Seconds until the mean squared distance of validation rows is {WITHIN:.0%} above the lowest, E*, "
-        f"and the last one's mean excess over E* (k-means from random rows, {options.threads} threads, "
+        f"and the last one's mean excess over E* (k-means from random rows, {settings.threads} threads, "
         "medians over seeds)",
         ["data", "rows + validation, d, k", "seeds", "E*", *_heads("lloyd"), *_heads("yinyang"),
          *_heads("mbatch"), *_heads("nmbatch"), "mbatch / nmbatch, seconds"],
         notes=_notes(),
     )  # fmt: skip
     columns, results = [], {}
-    for rows in chosen(SETS, options):
-        runs = compete(rows, options)
+    for rows in chosen(SETS, settings):
+        runs = compete(rows, settings)
         table.rows.append(_line(rows, runs))
         columns.append([_panel(rows, runs, axis) for axis in ("seconds", "distances")])
         results[rows.name] = _result(rows, runs, columns[-1])
-    write_results(options, "figure2", results)
+    write_results(settings, "figure2", results)
     text = (
         "Energy of validation rows above the best one against time and against distances computed"
     )
     grid = [list(line) for line in zip(*columns, strict=True)]
-    figure = draw_energies("figure2.svg", text, grid, options.images)
-    finished(options)
+    figure = draw_energies("figure2.svg", text, grid, settings.images)
+    finished(settings)
     return [figure, table]
 
 
-def compete(rows: Rows, options: Options) -> dict[str, list[Run]]:
+def compete(rows: Rows, settings: Settings) -> dict[str, list[Run]]:
     """Return the runs of all programs from all seeds."""
-    seeds = min(options.seeds, MOST_SEEDS.get(rows.name, options.seeds))
-    steps = QUICK_STEPS if options.quick else STEPS
+    seeds = min(settings.seeds, MOST_SEEDS.get(rows.name, settings.seeds))
+    steps = QUICK_STEPS if settings.quick else STEPS
     passes = max(1, steps * rows.batch // rows.n)
     plain = partial(exact, max_iter=MOST_ITERATIONS.get(rows.name, 1000))
     programs: dict[str, Callable[..., Run]] = {"lloyd": plain}
@@ -75,13 +77,13 @@ def compete(rows: Rows, options: Options) -> dict[str, list[Run]]:
         programs["yinyang"] = partial(plain, algorithm="yinyang")
     programs |= {"mbatch": partial(mini_batches, passes=passes), "nmbatch": nested}
     say(f"  {rows.name}: {rows.shape}; {len(programs)} programs from {seeds} seeds")
-    warm_up(rows, options.threads, programs.values())
-    files = open_files("figure2", rows, options)
+    warm_up(rows, settings.threads, programs.values())
+    files = open_files("figure2", rows, settings)
     runs: dict[str, list[Run]] = {name: [] for name in programs}
     for seed in range(seeds):
         for name, program in programs.items():
             like = {"like": runs["lloyd"][-1]} if name == "yinyang" else {}
-            make = partial(program, rows, seed, options.threads, **like)
+            make = partial(program, rows, seed, settings.threads, **like)
             runs[name].append(files.get(f"{name}-{seed}", make))
     return runs
 

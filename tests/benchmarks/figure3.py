@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.bench.energy import Rows, Run, lowest
-from daskcluster.bench.energy_programs import nested, warm_up
 from tests.benchmarks.energy_plots import Band, EnergyPanel, draw_energies
 from tests.benchmarks.energy_runs import open_files, write_results
-from tests.benchmarks.harness import Figure, Note, Options, Table, say
+from tests.benchmarks.harness.energy import Rows, Run, lowest
+from tests.benchmarks.harness.energy_programs import nested, warm_up
+from tests.benchmarks.harness.parts import Figure, Note, Table
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.minibatch_sets import DENSE, chosen, finished
 
 TAKES = (
@@ -31,40 +33,42 @@ EARLY, LATE = 0.1, 0.5
 Runs = dict[tuple[str, float], list[Run]]
 
 
-def run(options: Options) -> list[Table | Figure | Note]:
+def run(settings: Settings) -> list[Table | Figure | Note]:
     """Return the plot and, as a table, what it shows."""
     table = Table(
-        f"Mean excess over E* after two times, {options.threads} threads, {options.seeds} seeds",
+        f"Mean excess over E* after two times, {settings.threads} threads, {settings.seeds} seeds",
         ["data", "after", "bounds", *(f"rho = {rho:g}" for rho in RHOS)],
         notes=_notes(),
     )
     panels, results = [], {}
-    for rows in chosen(DENSE, options):
-        late, runs = compete(rows, options)
+    for rows in chosen(DENSE, settings):
+        late, runs = compete(rows, settings)
         panel = _panel(rows, late, runs)
         table.rows += _lines(rows, late, panel)
         panels.append(panel)
         results[rows.name] = _result(rows, late, runs, panel)
-    write_results(options, "figure3", results)
+    write_results(settings, "figure3", results)
     text = "Energy of validation rows above the best one after two times, for five thresholds"
-    figure = draw_energies("figure3.svg", text, [panels], options.images)
-    finished(options)
+    figure = draw_energies("figure3.svg", text, [panels], settings.images)
+    finished(settings)
     return [figure, table]
 
 
-def compete(rows: Rows, options: Options) -> tuple[float, Runs]:
+def compete(rows: Rows, settings: Settings) -> tuple[float, Runs]:
     """Return the later time, and all runs, of which only the standard ones go on beyond it."""
-    say(f"  {rows.name}: {rows.shape}; {len(RHOS)} x {len(BOUNDS)} fits from {options.seeds} seeds")
+    say(
+        f"  {rows.name}: {rows.shape}; {len(RHOS)} x {len(BOUNDS)} fits from {settings.seeds} seeds"
+    )
     programs = [partial(nested, bounds=bounds) for bounds in BOUNDS.values()]
-    warm_up(rows, options.threads, programs)
-    files, threads = open_files("figure3", rows, options), options.threads
+    warm_up(rows, settings.threads, programs)
+    files, threads = open_files("figure3", rows, settings), settings.threads
     standard = [
         files.get(f"standard-{seed}", partial(nested, rows, seed, threads, rho=STANDARD[1]))
-        for seed in range(options.seeds)
+        for seed in range(settings.seeds)
     ]
     late = LATE * statistics.median(run.seconds[-1] for run in standard)
     runs: Runs = {STANDARD: standard}
-    for seed in range(options.seeds):
+    for seed in range(settings.seeds):
         for name, rho in _others():
             make = partial(nested, rows, seed, threads, rho=rho, bounds=BOUNDS[name], max_time=late)
             found = files.get(

@@ -14,7 +14,10 @@ import numpy as np
 import zarr
 
 from tests.benchmarks.energy_runs import RunFiles
-from tests.benchmarks.harness import Options, Table, mixture, say
+from tests.benchmarks.harness.parts import Table
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.harness.rows import mixture
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.hierarchical_fit import FitFigures
 
 TAKES = (
@@ -34,7 +37,7 @@ RUNS = {
 }
 
 
-def run(options: Options) -> list[Table]:
+def run(options: Settings) -> list[Table]:
     """Return times, memory, inertia and balance of all runs."""
     n, d, k = QUICK if options.quick else SHAPE
     folder = options.folder("daskcluster-hierarchical")
@@ -52,7 +55,7 @@ def run(options: Options) -> list[Table]:
     return [_times(where, runs, options.threads), _balance(where, runs)]
 
 
-def _runs(path: Path, shape: tuple[int, int, int], options: Options) -> dict[str, FitFigures]:
+def _runs(path: Path, shape: tuple[int, int, int], options: Settings) -> dict[str, FitFigures]:
     """Return what every run took; those of an interrupted benchmark are not made again."""
     settings = {"shape": list(shape), "threads": options.threads}
     files = RunFiles(path.with_suffix(".runs"), settings, FitFigures)

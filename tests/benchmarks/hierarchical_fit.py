@@ -16,10 +16,10 @@ import numpy as np
 import psutil
 
 from daskcluster import HierarchicalKMeans, KMeans, LocalEngine
-from daskcluster.bench.peers import quietly
 from daskcluster.events import Event, IterationEnded, SeedingEnded
 from daskcluster.host import forget_peak, peak_bytes
 from daskcluster.models.balance import Balance
+from tests.benchmarks.harness.peers import quietly
 
 
 @dataclass(frozen=True)

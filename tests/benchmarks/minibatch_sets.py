@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.bench.comparisons.nested import BATCH, CLUSTERS, QUICK, QUICK_CLUSTERS, mnist_rows
-from daskcluster.bench.energy import Rows
 from tests.benchmarks import digits
-from tests.benchmarks.harness import Options
+from tests.benchmarks.comparisons.nested import BATCH, CLUSTERS, QUICK, QUICK_CLUSTERS, mnist_rows
+from tests.benchmarks.harness.energy import Rows
+from tests.benchmarks.harness.settings import Settings
 
 PATCH = 6
 PATCHES_OF_A_PICTURE = 100
@@ -26,18 +26,18 @@ COLUMNS, TOPICS, WORDS = 47_000, 100, 76
 """Of the synthetic bags of words."""
 
 
-def folder_of(options: Options) -> Path:
+def folder_of(settings: Settings) -> Path:
     """Return where sets and runs are kept."""
-    return options.folder(f"daskcluster-minibatch{'-quick' if options.quick else ''}")
+    return settings.folder(f"daskcluster-minibatch{'-quick' if settings.quick else ''}")
 
 
-def finished(options: Options) -> None:
+def finished(settings: Settings) -> None:
     """Remove sets and runs, unless they are wanted again."""
-    if not options.keep:
-        shutil.rmtree(folder_of(options), ignore_errors=True)
+    if not settings.keep:
+        shutil.rmtree(folder_of(settings), ignore_errors=True)
 
 
-def chosen(names: Sequence[str], options: Options) -> Iterator[Rows]:
+def chosen(names: Sequence[str], settings: Settings) -> Iterator[Rows]:
     """Yield the sets of a benchmark, or those of them that were asked for, one in memory at a time.
 
     Raises
@@ -45,31 +45,31 @@ def chosen(names: Sequence[str], options: Options) -> Iterator[Rows]:
     ValueError
         A name is not one of `names`.
     """
-    for name in options.sets:
+    for name in settings.sets:
         if name not in names:
             raise ValueError(f"--sets {name} should be some of {','.join(names)}.")
-    for name in options.sets or names:
-        yield SETS[name](options)
+    for name in settings.sets or names:
+        yield SETS[name](settings)
 
 
-def deformed_digits(options: Options) -> Rows:
+def deformed_digits(settings: Settings) -> Rows:
     """Return 400,000 + 40,000 deformed digits, written to disk by the first run."""
     import zarr
 
-    shrink = QUICK if options.quick else 1
+    shrink = QUICK if settings.quick else 1
     path = digits.prepare(
-        folder_of(options), options.data, 400_000 // shrink, 40_000 // shrink, options.threads
+        folder_of(settings), settings.data, 400_000 // shrink, 40_000 // shrink, settings.threads
     )
     group = zarr.open_group(str(path), mode="r")
     source = f"{'MNIST' if 'digits-mnist' in path.name else 'generated'}, deformed"
     rows, held_out = (_grey(np.asarray(group[name])) for name in ("rows", "validation"))
-    return _rows("digits", source, rows, held_out, options)
+    return _rows("digits", source, rows, held_out, settings)
 
 
-def patches(options: Options) -> Rows:
+def patches(settings: Settings) -> Rows:
     """Return 6 x 6 x 3 patches, 100 of each picture; pictures of validation patches are other ones."""
-    path = _file(options, "cifar10_test10k")
-    shrink = QUICK if options.quick else 1
+    path = _file(settings, "cifar10_test10k")
+    shrink = QUICK if settings.quick else 1
     if path is None:
         source, pictures = "generated", _pictures(10_000 // shrink)
     else:
@@ -81,13 +81,13 @@ def patches(options: Options) -> Rows:
         _grey(_patches(part, np.random.default_rng(i)))
         for i, part in enumerate((pictures[:split], pictures[split:]))
     )
-    return _rows("patches", source, rows, held_out, options)
+    return _rows("patches", source, rows, held_out, settings)
 
 
-def connections(options: Options) -> Rows:
+def connections(settings: Settings) -> Rows:
     """Return 75,000 + 20,000 network connections, features of mean 0 and variance 1."""
-    path = _file(options, "kddcup99_10pct")
-    n, n_validation = (75_000, 20_000) if not options.quick else (75_000 // QUICK, 20_000 // QUICK)
+    path = _file(settings, "kddcup99_10pct")
+    n, n_validation = (75_000, 20_000) if not settings.quick else (75_000 // QUICK, 20_000 // QUICK)
     generator = np.random.default_rng(0)
     if path is None:
         source, raw = "generated", _heavy_tailed(generator, n + n_validation)
@@ -99,30 +99,30 @@ def connections(options: Options) -> Rows:
     mean, deviation = rows[:n].mean(axis=0), rows[:n].std(axis=0)
     rows = ((rows - mean) / np.where(deviation > 0, deviation, 1))[:, deviation > 0]
     rows = rows.astype(np.float32)
-    return _rows("connections", source, rows[:n].copy(), rows[n:].copy(), options)
+    return _rows("connections", source, rows[:n].copy(), rows[n:].copy(), settings)
 
 
-def words(options: Options) -> Rows:
+def words(settings: Settings) -> Rows:
     """Return 780,000 + 23,000 sparse rows of about 76 values in 47,000 columns, of length one."""
     from daskcluster.data.generate_sparse import SparseMixture
 
-    shrink = QUICK if options.quick else 1
+    shrink = QUICK if settings.quick else 1
     mixture = SparseMixture(COLUMNS // shrink, TOPICS, WORDS)
     n, n_validation = 780_000 // shrink, 23_000 // shrink
     starts = range(0, n + n_validation, 65_536)
-    with ThreadPoolExecutor(options.threads) as pool:
+    with ThreadPoolExecutor(settings.threads) as pool:
         parts = pool.map(
             lambda start: _csr(mixture.rows(start, min(start + 65_536, n + n_validation))), starts
         )
         rows = _stacked(list(parts))
-    return _rows("words", "generated", rows[:n], rows[n:], options)
+    return _rows("words", "generated", rows[:n], rows[n:], settings)
 
 
-def newspaper(options: Options) -> Rows:
+def newspaper(settings: Settings) -> Rows:
     """Return articles of the Los Angeles Times: word counts as tf-idf, of length one; a small set."""
     from scipy.sparse import csr_array, load_npz
 
-    path = _file(options, "text_la1")
+    path = _file(settings, "text_la1")
     if path is None:
         generator = np.random.default_rng(0)
         counts = csr_array(generator.poisson(0.03, (3204, 2000)).astype(np.float32))
@@ -134,10 +134,10 @@ def newspaper(options: Options) -> Rows:
     source = "LA Times" if path is not None else "generated"
     held_out = rows[order[split:]]
     # A batch that is as small beside the rows as on the other sets.
-    return Rows("newspaper", source, rows[order[:split]], held_out, 300, _clusters(options))
+    return Rows("newspaper", source, rows[order[:split]], held_out, 300, _clusters(settings))
 
 
-SETS: dict[str, Callable[[Options], Rows]] = {
+SETS: dict[str, Callable[[Settings], Rows]] = {
     "mnist": mnist_rows,
     "digits": deformed_digits,
     "patches": patches,
@@ -148,17 +148,17 @@ SETS: dict[str, Callable[[Options], Rows]] = {
 DENSE, SPARSE = ("digits", "patches", "connections"), ("words", "newspaper")
 
 
-def _rows(name: str, source: str, rows: Any, validation: Any, options: Options) -> Rows:
-    batch = BATCH // QUICK if options.quick else BATCH
-    return Rows(name, source, rows, validation, batch, _clusters(options))
+def _rows(name: str, source: str, rows: Any, validation: Any, settings: Settings) -> Rows:
+    batch = BATCH // QUICK if settings.quick else BATCH
+    return Rows(name, source, rows, validation, batch, _clusters(settings))
 
 
-def _clusters(options: Options) -> int:
-    return QUICK_CLUSTERS if options.quick else CLUSTERS
+def _clusters(settings: Settings) -> int:
+    return QUICK_CLUSTERS if settings.quick else CLUSTERS
 
 
-def _file(options: Options, name: str) -> Path | None:
-    path = None if options.data is None else options.data / f"{name}.npz"
+def _file(settings: Settings, name: str) -> Path | None:
+    path = None if settings.data is None else settings.data / f"{name}.npz"
     return path if path is not None and path.exists() else None
 
 

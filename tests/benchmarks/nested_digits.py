@@ -1,13 +1,14 @@
-"""Nested mini-batches on 400,000 deformed digits: the comparison of `daskcluster bench`."""
+"""Nested mini-batches on 400,000 deformed digits: as `compare` has them."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from daskcluster.bench.comparisons.nested import cells_of, show
-from daskcluster.bench.parts import Part
-from daskcluster.bench.store import Results
-from tests.benchmarks.harness import Options, say
+from tests.benchmarks.comparisons.nested import cells_of, show
+from tests.benchmarks.harness.parts import Part
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.harness.settings import Settings
+from tests.benchmarks.harness.store import Results
 from tests.benchmarks.minibatch_sets import SETS, finished, folder_of
 
 TAKES = (
@@ -21,16 +22,18 @@ MOST_STEPS = 4000
 """Of mini-batches: 50 passes."""
 
 
-def run(options: Options) -> list[Part]:
+def run(settings: Settings) -> list[Part]:
     """Return the times to the energy, the times to the end and the energies there."""
-    results = Results(folder_of(options) / "runs")
+    results = Results(folder_of(settings) / "runs")
     kept = results.read(SET)
-    for cell in cells_of(SET, partial(SETS[SET], options), MOST_STEPS, options):
+    for cell in cells_of(SET, partial(SETS[SET], settings), MOST_STEPS, settings):
         if cell.name not in kept:
             say(f"  {cell.name}")
             results.put(SET, cell.name, cell.measure())
     kept = results.read(SET)
-    names = [cell.name for cell in cells_of(SET, partial(SETS[SET], options), MOST_STEPS, options)]
-    parts = show({name: kept[name] for name in names}, options)
-    finished(options)
+    names = [
+        cell.name for cell in cells_of(SET, partial(SETS[SET], settings), MOST_STEPS, settings)
+    ]
+    parts = show({name: kept[name] for name in names}, settings)
+    finished(settings)
     return parts

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from daskcluster.data.generate import Mixture
-from tests.benchmarks.harness import say
+from tests.benchmarks.harness.race import say
 
 
 @dataclass(frozen=True)

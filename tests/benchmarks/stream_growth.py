@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from tests.benchmarks.energy_runs import RunFiles
-from tests.benchmarks.harness import Figure, Note, Options, Table
-from tests.benchmarks.plots import canvas_of, legend, save, why_not
+from tests.benchmarks.harness.parts import Figure, Note, Table
+from tests.benchmarks.harness.plots import canvas_of, legend, save, why_not
+from tests.benchmarks.harness.settings import Settings
 
 FEATURES, CLUSTERS = 16, 50
 PORTION = 100_000
@@ -47,18 +48,18 @@ class Growth:
     summary: list[int]
 
 
-def growth(options: Options, files: RunFiles[Growth]) -> list[Any]:
+def growth(settings: Settings, files: RunFiles[Growth]) -> list[Any]:
     """Return a table and a plot."""
     found = dict(
         zip(
             COLOURS,
-            (_grown(options, files, half_life) for half_life in (None, HALF_LIFE)),
+            (_grown(settings, files, half_life) for half_life in (None, HALF_LIFE)),
             strict=True,
         )
     )
     table = Table(
         f"A stream of {FEATURES} features and {CLUSTERS} clusters in portions of {PORTION:,} rows, "
-        f"{options.threads} threads: microseconds a row since the line above, and peak memory above that "
+        f"{settings.threads} threads: microseconds a row since the line above, and peak memory above that "
         "of the first portion",
         [
             "rows",
@@ -75,14 +76,14 @@ def growth(options: Options, files: RunFiles[Growth]) -> list[Any]:
             for one in found.values()
         ]
         table.rows.append([f"{n_rows:,}", *(cell for three in cells for cell in three)])
-    return [table, _plot(found, options)]
+    return [table, _plot(found, settings)]
 
 
-def _grown(options: Options, files: RunFiles[Growth], half_life: int | None) -> Growth:
-    stops = QUICK_STOPS if options.quick else STOPS
+def _grown(settings: Settings, files: RunFiles[Growth], half_life: int | None) -> Growth:
+    stops = QUICK_STOPS if settings.quick else STOPS
 
     def run() -> Growth:
-        call = f"grow({stops}, {half_life}, {options.threads})"
+        call = f"grow({stops}, {half_life}, {settings.threads})"
         code = f"from tests.benchmarks.stream_growth import grow; {call}"
         done = subprocess.run(
             [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True
@@ -135,10 +136,10 @@ def grow(stops: Sequence[int], half_life: int | None, threads: int) -> None:
     print(json.dumps(vars(found)))
 
 
-def _plot(found: dict[str, Growth], options: Options) -> Figure | Note:
-    if (missing := why_not(options.images)) is not None:
+def _plot(found: dict[str, Growth], settings: Settings) -> Figure | Note:
+    if (missing := why_not(settings.images)) is not None:
         return missing
-    assert options.images is not None
+    assert settings.images is not None
     with canvas_of("stream_cost", (4.6, 2.3)) as canvas:
         grid = canvas.subplots(1, 2, squeeze=False)
         for axes, (what, values) in zip(
@@ -156,4 +157,4 @@ def _plot(found: dict[str, Growth], options: Options) -> Figure | Note:
             axes.grid(linewidth=0.3, color="#dddddd")
         legend(canvas, grid)
         text = "Time and memory of a row of a stream, by the number of rows before it"
-        return save(canvas, options.images / "stream_cost.svg", text)
+        return save(canvas, settings.images / "stream_cost.svg", text)

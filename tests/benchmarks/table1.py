@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.bench.energy import Rows
-from daskcluster.bench.energy_programs import Clock, as_scikit_learn_likes, energy
-from daskcluster.bench.peers import quietly
 from tests.benchmarks.energy_runs import write_results
-from tests.benchmarks.harness import Options, Outcome, Table, rest, say, turns
+from tests.benchmarks.harness.energy import Rows
+from tests.benchmarks.harness.energy_programs import Clock, as_scikit_learn_likes, energy
+from tests.benchmarks.harness.parts import Table
+from tests.benchmarks.harness.peers import quietly
+from tests.benchmarks.harness.race import Outcome, rest, say, turns
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.minibatch_sets import chosen, finished
 
 TAKES = (
@@ -26,24 +28,24 @@ SAME_QUALITY = 0.01
 """Relative difference of energies up to which times are compared: batches are drawn differently."""
 
 
-def run(options: Options) -> list[Table]:
+def run(settings: Settings) -> list[Table]:
     """Return the seconds of a pass, on one thread as in the paper, and on all."""
     table = Table(
-        f"One pass of mini-batches: seconds, medians of {options.repeats}",
+        f"One pass of mini-batches: seconds, medians of {settings.repeats}",
         ["data", "rows + validation, d, k", "threads", "steps", "scikit-learn", "scikit-learn / ours",
          "target", "fit with labels", "scikit-learn", "scikit-learn / ours", "E", "E of scikit-learn"],
         notes=_notes(),
     )  # fmt: skip
     results = []
-    for rows in chosen(SETS, options):
-        for threads in dict.fromkeys((1, options.threads)):
+    for rows in chosen(SETS, settings):
+        for threads in dict.fromkeys((1, settings.threads)):
             say(f"  {rows.name}: {rows.shape}; {threads} threads")
-            passes = compete(rows, threads, options.repeats)
+            passes = compete(rows, threads, settings.repeats)
             table.rows.append(_line(rows, threads, passes, table.notes))
             medians = {name: found.median for name, found in passes.items()}
             results.append({"set": rows.name, "threads": threads, "seconds": medians})
-    write_results(options, "table1", results)
-    finished(options)
+    write_results(settings, "table1", results)
+    finished(settings)
     return [table]
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daskcluster.bench import ooc_fit
 from tests.benchmarks import bench_bounds_ooc, ooc_rows
+from tests.benchmarks.comparisons import ooc_fit
 from tests.tiles import BOUNDS_SPARE
 
 SMALL = ooc_rows.Layout(20_000, 4, 10, chunk_rows=256, shard_rows=4096)

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from daskcluster.bench import energy_programs
-from daskcluster.bench.comparisons import nested
-from daskcluster.bench.energy import Rows, Run, moments
 from tests.benchmarks import (
     digits,
     energy_runs,
@@ -21,9 +18,14 @@ from tests.benchmarks import (
     table1,
 )
 from tests.benchmarks.__main__ import main
+from tests.benchmarks.comparisons import nested
 from tests.benchmarks.energy_plots import Band, EnergyPanel, draw_energies
 from tests.benchmarks.energy_runs import RunFiles, mean_and_deviation
-from tests.benchmarks.harness import Figure, Options, mixture
+from tests.benchmarks.harness import energy_programs
+from tests.benchmarks.harness.energy import Rows, Run, moments
+from tests.benchmarks.harness.parts import Figure
+from tests.benchmarks.harness.rows import mixture
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.minibatch_sets import SETS, chosen
 from tests.tiles import BOUNDS_SPARE
 
@@ -90,7 +92,7 @@ def test_digits_are_written_once(tmp_path: Path):
 
 @pytest.mark.parametrize("name", list(SETS))
 def test_quick_sets_need_no_files(name: str, tmp_path: Path):
-    rows = SETS[name](Options(quick=True, scratch=tmp_path))
+    rows = SETS[name](Settings(quick=True, scratch=tmp_path))
     assert rows.name == name
     assert "generated" in rows.source
     assert rows.rows.dtype == rows.validation.dtype == np.float32
@@ -107,7 +109,7 @@ def test_quick_sets_need_no_files(name: str, tmp_path: Path):
 
 def test_sets_are_chosen_by_name():
     with pytest.raises(ValueError, match="--sets letters should be some of mnist,digits"):
-        next(chosen(("mnist", "digits"), Options(sets=("letters",))))
+        next(chosen(("mnist", "digits"), Settings(sets=("letters",))))
 
 
 def test_patches_come_from_their_pictures():
@@ -143,7 +145,7 @@ def test_means_are_relative_to_the_best():
 
 
 def test_runs_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
+    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
     made: list[str] = []
 
     def make() -> Run:
@@ -212,15 +214,15 @@ def test_nested_runs_have_a_moment_for_each_round(blobs: Rows):
 def test_a_benchmark_goes_on_with_the_seeds_that_are_there(
     blobs: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
-    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
+    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
     monkeypatch.setattr(nested, "QUICK_STEPS", 20)
-    monkeypatch.setitem(SETS, "digits", lambda options: replace(blobs, name="digits"))
+    monkeypatch.setitem(SETS, "digits", lambda settings: replace(blobs, name="digits"))
     words = ["nested-digits", "--quick", "--seeds", "2", "--scratch", str(tmp_path)]
-    main([*words, "--keep"])
+    main([*words, "--keep"], standalone_mode=False)
     first = capsys.readouterr()
     assert "| digits | 2,000 + 200, 4, 6 |" in first.out
     assert "digits, seed 1" in first.err
-    main(words)
+    main(words, standalone_mode=False)
     second = capsys.readouterr()
     assert "digits, seed 1" not in second.err
     assert second.out.split("###")[1:] == first.out.split("###")[1:]
@@ -231,8 +233,8 @@ def test_a_benchmark_goes_on_with_the_seeds_that_are_there(
 def test_figures_are_drawn_and_kept_as_numbers(
     name: str, curve: str, blobs: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
-    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
-    monkeypatch.setitem(SETS, "digits", lambda options: replace(blobs, name="digits"))
+    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
+    monkeypatch.setitem(SETS, "digits", lambda settings: replace(blobs, name="digits"))
     words = [
         name,
         "--quick",
@@ -243,7 +245,7 @@ def test_figures_are_drawn_and_kept_as_numbers(
         "--scratch",
         str(tmp_path / "scratch"),
     ]
-    main([*words, "--output", str(tmp_path / "reproduction.md")])
+    main([*words, "--output", str(tmp_path / "reproduction.md")], standalone_mode=False)
     capsys.readouterr()
     text = (tmp_path / "reproduction.md").read_text()
     assert f"](images/{name}.svg)" in text
@@ -255,8 +257,8 @@ def test_figures_are_drawn_and_kept_as_numbers(
 
 
 def test_early_energies_are_above_late_ones(blobs: Rows, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
-    late, runs = figure3.compete(blobs, Options(quick=True, seeds=2, threads=1, scratch=tmp_path))
+    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
+    late, runs = figure3.compete(blobs, Settings(quick=True, seeds=2, threads=1, scratch=tmp_path))
     assert set(runs) == {(name, rho) for name in figure3.BOUNDS for rho in figure3.RHOS}
     assert all(run.ended for run in runs[figure3.STANDARD])
     bands = {band.name: band.mean for band in figure3._panel(blobs, late, runs).bands}
@@ -266,22 +268,22 @@ def test_early_energies_are_above_late_ones(blobs: Rows, tmp_path: Path, monkeyp
 
 
 def test_programs_of_figure_2_share_their_start(blobs: Rows, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
-    runs = figure2.compete(blobs, Options(quick=True, seeds=1, threads=1, scratch=tmp_path))
+    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
+    runs = figure2.compete(blobs, Settings(quick=True, seeds=1, threads=1, scratch=tmp_path))
     assert list(runs) == ["lloyd", "yinyang", "mbatch", "nmbatch"]
     assert len({run.energies[0] for (run,) in runs.values()}) == 1
     (mini,) = runs["mbatch"]
     assert mini.iterations[-1] == figure2.QUICK_STEPS
     assert mini.distances[-1] == pytest.approx(figure2.QUICK_STEPS * blobs.batch * blobs.k)
     sparse = replace(blobs, rows=csr_array(blobs.rows), validation=csr_array(blobs.validation))
-    options = Options(quick=True, seeds=1, threads=1, scratch=tmp_path / "sparse")
-    found = figure2.compete(sparse, options)
+    settings = Settings(quick=True, seeds=1, threads=1, scratch=tmp_path / "sparse")
+    found = figure2.compete(sparse, settings)
     assert list(found) == ["lloyd", "mbatch", "nmbatch"]
     assert found["lloyd"][0].end == pytest.approx(runs["lloyd"][0].end, rel=1e-3)
 
 
 def test_a_pass_is_timed_with_labels_and_without(blobs: Rows, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
+    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
     passes = table1.compete(blobs, 1, 2)
     assert {name: len(found.seconds) for name, found in passes.items()} == {
         "steps": 2, "fit": 2, "scikit-learn": 2, "scikit-learn fit": 2,

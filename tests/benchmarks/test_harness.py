@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.__main__ import main
-from tests.benchmarks.harness import Table, machine, mixture, race, write_section
+from tests.benchmarks.harness.machine import machine
+from tests.benchmarks.harness.page import write_section
+from tests.benchmarks.harness.parts import Table
+from tests.benchmarks.harness.race import race
+from tests.benchmarks.harness.rows import mixture
 
 
 def test_race_rotates_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
+    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
     calls: list[str] = []
     found = race({name: lambda name=name: calls.append(name) or name for name in "abc"}, 3)
     assert "".join(calls) == "abc" + "abc" + "bca" + "cab"
@@ -23,7 +27,7 @@ def test_race_rotates_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_long_programs_warm_up_with_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
+    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
     calls: list[str] = []
     short = {name: lambda name=name: calls.append(name) for name in "ab"}
     long = {name: lambda name=name: calls.append(name.upper()) or name for name in "ab"}
@@ -74,6 +78,6 @@ def test_machine_names_cpu_and_versions() -> None:
 def test_quick_benchmark_runs(name: str, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "benchmarks.md"
     few = ["--repeats", "1", "--seeds", "2", "--scratch", str(tmp_path / "scratch")]
-    main([name, "--quick", *few, "--output", str(output)])
+    main([name, "--quick", *few, "--output", str(output)], standalone_mode=False)
     assert f"<!-- benchmark: {name} -->" in output.read_text()
     assert f"## {name}" in capsys.readouterr().out

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from tests.benchmarks import hierarchical
-from tests.benchmarks.harness import Options
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.hierarchical_fit import FitFigures
 
 
 @pytest.mark.slow
 def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hierarchical, "QUICK", (5_000, 8, 200))
-    times, balance = hierarchical.run(Options(quick=True, scratch=tmp_path))
+    times, balance = hierarchical.run(Settings(quick=True, scratch=tmp_path))
     assert [row[0] for row in times.rows] == list(hierarchical.RUNS.values())
     memory, stored = times.rows[0], times.rows[1]
     assert memory[-1] == stored[-1]  # the same bits
@@ -37,14 +37,14 @@ def test_an_interrupted_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return FitFigures(4.0, 6.0, 1.0, [1.0, 1.0], 1.0, 10**9, 120.0, 5, 60, figures)
 
     monkeypatch.setattr(hierarchical, "_measure", measure)
-    options = Options(quick=True, scratch=tmp_path)
+    settings = Settings(quick=True, scratch=tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        hierarchical.run(options)
+        hierarchical.run(settings)
     made.append("interrupted")
-    times, balance = hierarchical.run(options)
+    times, balance = hierarchical.run(settings)
     assert made == ["memory", "zarr", "interrupted", "unrefined", "random", "afk-mc2"]
     assert times.rows[0][1:] == [4.0, 3.0, 1.0, "1 + 1", 1.0, 1.0, 5, 2.0]
     assert len(balance.rows) == 5
     assert not list(tmp_path.iterdir())
-    hierarchical.run(replace(options, keep=True, sets=("memory",)))
+    hierarchical.run(replace(settings, keep=True, sets=("memory",)))
     assert list(tmp_path.iterdir())

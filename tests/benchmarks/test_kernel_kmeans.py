@@ -10,7 +10,8 @@ import pytest
 from scipy.linalg import expm
 
 from tests.benchmarks import bench_kernel_rows, kernel_kmeans
-from tests.benchmarks.harness import Figure, Options, Table
+from tests.benchmarks.harness.parts import Figure, Table
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.kernel_kmeans import problems, programs
 
 
@@ -47,12 +48,12 @@ def test_sets_run_and_what_is_finished_is_kept(
     monkeypatch.setattr(problems, "QUICK_ROWS", 300)
     monkeypatch.setattr(programs, "QUICK_STEPS", 3)
     monkeypatch.setattr(programs, "BATCH", 64)
-    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
-    options = Options(
+    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
+    settings = Settings(
         quick=True, scratch=tmp_path, images=tmp_path / "images", seeds=2, threads=1,
         sets=("rings", "rings-heat"),
     )  # fmt: skip
-    found = kernel_kmeans.run(options)
+    found = kernel_kmeans.run(settings)
     tables = [each for each in found if isinstance(each, Table)]
     assert [len(table.rows) for table in tables] == [2, 7, 7]
     assert all(len(row) == len(table.header) for table in tables for row in table.rows)
@@ -60,19 +61,19 @@ def test_sets_run_and_what_is_finished_is_kept(
     (figure,) = (each for each in found if isinstance(each, Figure))
     assert (tmp_path / figure.path).stat().st_size > 1000
     monkeypatch.setattr(kernel_kmeans, "fitted", None)  # nothing is fitted again
-    again = kernel_kmeans.run(replace(options, seeds=0))
+    again = kernel_kmeans.run(replace(settings, seeds=0))
     assert [each.markdown() for each in again] == [each.markdown() for each in found]
 
 
 def test_an_unknown_set_is_refused() -> None:
     with pytest.raises(ValueError, match="should be of pendigits"):
-        kernel_kmeans.run(Options(sets=("letters",)))
+        kernel_kmeans.run(Settings(sets=("letters",)))
 
 
 @pytest.mark.slow
 def test_stores_are_labelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_kernel_rows, "QUICK_ROWS", (4_000, 30_000))
-    steps, _, stores = bench_kernel_rows.run(Options(quick=True, scratch=tmp_path))
+    steps, _, stores = bench_kernel_rows.run(Settings(quick=True, scratch=tmp_path))
     assert [row[0] for row in steps.rows] == ["4,000", "30,000"]
     assert [row[0] for row in stores.rows] == ["4,000", "30,000"]
     assert all(row[-1] > 0.6 for row in stores.rows)

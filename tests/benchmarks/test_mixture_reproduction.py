@@ -14,7 +14,8 @@ import daskcluster as dc
 from daskcluster.events import IterationEnded, StopFit
 from tests.benchmarks import vc_gmm
 from tests.benchmarks.__main__ import main
-from tests.benchmarks.harness import Options, mixture
+from tests.benchmarks.harness.rows import mixture
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.vc_gmm import programs, sweeps, tables
 from tests.benchmarks.vc_gmm.cells import Cells
 from tests.benchmarks.vc_gmm.outcomes import (
@@ -88,7 +89,7 @@ def test_counts_and_errors():
 
 
 def test_names_tell_settings_apart():
-    problems = [problem.scaled(Options()) for problem in PROBLEMS.values()]
+    problems = [problem.scaled(Settings()) for problem in PROBLEMS.values()]
     for problem in problems:
         settings = {*sweeps.all_sweeps(problem)}
         names = [setting.name for setting in settings]
@@ -161,8 +162,8 @@ def test_kmeans_ends_by_its_free_energy(rows: np.ndarray):
 def test_cells_are_made_once(
     small: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
-    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
-    cells = Cells(small, Options(scratch=tmp_path, threads=1))
+    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
+    cells = Cells(small, Settings(scratch=tmp_path, threads=1))
     settings = [sweeps.base(small, "k-means++"), sweeps.base(small, "LWCS")]
     cells.make(settings, 2)
     first = cells.outcomes(settings[1])
@@ -173,7 +174,7 @@ def test_cells_are_made_once(
     cells.make(settings, 2)
     assert capsys.readouterr().err == ""
     assert cells.outcomes(settings[1]) == first
-    assert Cells(small, Options(scratch=tmp_path, threads=2)).outcomes(settings[0]) == []
+    assert Cells(small, Settings(scratch=tmp_path, threads=2)).outcomes(settings[0]) == []
 
 
 class _Kept:
@@ -203,7 +204,7 @@ def test_table_stands_beside_the_paper(small: Problem):
 
 
 def test_quick_problems_are_small_and_need_no_files():
-    options = Options(quick=True)
+    options = Settings(quick=True)
     sweeping = {
         "chain",
         "coreset",
@@ -240,7 +241,7 @@ def test_digits_are_noisy_and_bytes_are_logarithms(tmp_path: Path):
 def test_it_runs_small_resumes_and_shows_what_is_kept(
     small: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
-    monkeypatch.setattr("daskcluster.bench.race.REST", 0.0)
+    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
     tiny = replace(small, name="tiny-like", sweeps=("clusters",))
     both = {"cod_rna": replace(small, sweeps=("chain", "coreset", "warm-up")), "tiny-like": tiny}
     monkeypatch.setattr(vc_gmm, "PROBLEMS", both)
@@ -256,17 +257,17 @@ def test_it_runs_small_resumes_and_shows_what_is_kept(
         "1",
     ]
     shown = ["--output", str(tmp_path / "reproduction.md")]
-    main([*words, *shown, "--sets", "cod_rna", "--keep"])
+    main([*words, *shown, "--sets", "cod_rna", "--keep"], standalone_mode=False)
     first = capsys.readouterr()
     assert "vc-GMM" in first.err
     text = (tmp_path / "reproduction.md").read_text()
     assert "](images/vc-gmm.svg)" in text
     assert "Not run yet: tiny-like." in text
-    main([*words, "--seeds", "0", "--keep"])
+    main([*words, "--seeds", "0", "--keep"], standalone_mode=False)
     again = capsys.readouterr()
     assert "k-means++_C6" not in again.err
     assert again.out.split("###")[3:] == first.out.split("###")[3:]
-    main([*words, *shown])
+    main([*words, *shown], standalone_mode=False)
     assert "cod_rna: " not in capsys.readouterr().err
     assert "| tiny-like, 3,000 x 4 | 300 | 24 |" in (tmp_path / "reproduction.md").read_text()
     kept = json.loads((tmp_path / "results" / "vc-gmm.json").read_text())
@@ -277,4 +278,4 @@ def test_it_runs_small_resumes_and_shows_what_is_kept(
 
 def test_an_unknown_set_is_named(tmp_path: Path):
     with pytest.raises(ValueError, match="--sets wine should be some of cod_rna,"):
-        vc_gmm.run(Options(sets=("wine",), scratch=tmp_path))
+        vc_gmm.run(Settings(sets=("wine",), scratch=tmp_path))

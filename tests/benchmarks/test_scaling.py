@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from daskcluster.sizing.rates import REFERENCE
 from tests.benchmarks import scaling
-from tests.benchmarks.harness import Options, Table
+from tests.benchmarks.harness.parts import Table
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.scaling import projections, tables
+from tests.benchmarks.scaling.model.rates import REFERENCE
 from tests.benchmarks.scaling.problems import PROBLEMS, small
 from tests.network import network_of, why_not
 
@@ -69,11 +70,11 @@ def test_small_problems_are_of_the_same_kind() -> None:
 
 @pytest.mark.slow
 def test_the_whole_benchmark_runs(tmp_path: Path) -> None:
-    options = Options(quick=True, scratch=tmp_path, images=tmp_path / "images", keep=True)
-    found = scaling.run(options)
+    settings = Settings(quick=True, scratch=tmp_path, images=tmp_path / "images", keep=True)
+    found = scaling.run(settings)
     titles = [part.title for part in found if isinstance(part, Table)]
     assert len(titles) >= 4
     assert (tmp_path / "results" / "scaling.json").exists()
     assert (tmp_path / "images" / "scaling.svg").exists()
-    parts = scaling.run(Options(quick=True, scratch=tmp_path, sets=("none",)))
+    parts = scaling.run(Settings(quick=True, scratch=tmp_path, sets=("none",)))
     assert len([part for part in parts if isinstance(part, Table)]) == len(titles)

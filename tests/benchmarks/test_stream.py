@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import bench_stream, harness, stream_growth
-from tests.benchmarks.harness import Figure, Options, Table
+from tests.benchmarks import bench_stream, stream_growth
+from tests.benchmarks.harness.parts import Figure, Table
+from tests.benchmarks.harness.settings import Settings
 
 
 @pytest.fixture
@@ -17,9 +18,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_stream, "QUALITY_ROWS", 4_000)
     monkeypatch.setattr(bench_stream, "THROUGHPUT_ROWS", (20_000, 20_000))
     monkeypatch.setattr(bench_stream, "OBJECTS", (3, 3))
-    monkeypatch.setattr(harness, "REST", 0.0)
+    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
 
-    def grown(options: Options, files: object, half_life: int | None) -> stream_growth.Growth:
+    def grown(settings: Settings, files: object, half_life: int | None) -> stream_growth.Growth:
         return stream_growth.Growth([100, 200], [2.0, 1.0], [0.0, 3.0], [10, 20])
 
     monkeypatch.setattr(stream_growth, "_grown", grown)
@@ -30,10 +31,10 @@ def test_all_parts_run_and_what_is_finished_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib", reason="plots need matplotlib")
-    options = Options(
+    settings = Settings(
         quick=True, scratch=tmp_path / "scratch", images=tmp_path / "images", repeats=1, keep=True
     )
-    found = bench_stream.run(options)
+    found = bench_stream.run(settings)
     tables = [each for each in found if isinstance(each, Table)]
     assert [len(table.rows) for table in tables] == [2, 1, 2, 3]
     assert all(len(row) == len(table.header) for table in tables for row in table.rows)
@@ -45,7 +46,7 @@ def test_all_parts_run_and_what_is_finished_is_kept(
 
     for part in ("_raced", "_ratios", "_looped"):
         monkeypatch.setattr(bench_stream, part, refused)
-    again = bench_stream.run(replace(options, keep=False))
+    again = bench_stream.run(replace(settings, keep=False))
     assert [each.markdown() for each in again] == [each.markdown() for each in found]
     assert not list((tmp_path / "scratch").iterdir())
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.energy_runs import RunFiles
-from tests.benchmarks.harness import Figure, Options, Table, mixture
+from tests.benchmarks.harness.parts import Figure, Table
+from tests.benchmarks.harness.rows import mixture
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.vrkm import sweeps
 from tests.benchmarks.vrkm.problems import Problem, agreement, problems, sift_like
 from tests.benchmarks.vrkm.programs import PROGRAMS, Outcome, program, variance_reduced
@@ -66,27 +68,27 @@ def test_without_correction_the_loss_does_not_fall_as_far(problem: Problem) -> N
 
 def test_sweeps_are_kept_and_read_again(problem: Problem, tmp_path, monkeypatch) -> None:
     files = RunFiles(tmp_path, {}, Outcome)
-    options = Options(quick=True, threads=1)
-    first = sweeps.partitions(problem, files, options)
+    settings = Settings(quick=True, threads=1)
+    first = sweeps.partitions(problem, files, settings)
     monkeypatch.setattr(sweeps, "variance_reduced", None)
-    assert sweeps.partitions(problem, files, options).rows == first.rows
+    assert sweeps.partitions(problem, files, settings).rows == first.rows
     assert all(len(row) == len(first.header) for row in first.rows)
 
 
 def test_descriptors_are_integers_of_a_byte() -> None:
-    rows = sift_like(Options(quick=True)).rows
+    rows = sift_like(Settings(quick=True)).rows
     assert rows.dtype == np.float32
     assert rows.min() == 0
     assert rows.max() <= 255
     assert np.array_equal(rows, np.rint(rows))
     with pytest.raises(ValueError, match="some of mnist"):
-        next(problems(Options(sets=("other",))))
+        next(problems(Settings(sets=("other",))))
 
 
 def test_figures_are_tables_and_a_plot(problem: Problem, tmp_path) -> None:
     files = RunFiles(tmp_path, {}, Outcome)
-    options = Options(quick=True, threads=1, images=tmp_path / "images")
-    *tables, plot = sweeps.figures(problem, files, options)
+    settings = Settings(quick=True, threads=1, images=tmp_path / "images")
+    *tables, plot = sweeps.figures(problem, files, settings)
     for table in tables:
         assert isinstance(table, Table)
         assert all(len(row) == len(table.header) for row in table.rows)

@@ -265,7 +265,13 @@ def test_a_dry_run_says_what_a_fit_costs_and_does_nothing(
     assert little["bounds"]["fitting"] == ["yinyang", "hamerly"]
     two = record(*FIT[:-2], "--workers", "2", "--dry-run")
     assert (two["processes"], two["memory"]["baseline"]) == (2, 2 * 310 * 2**20)
+    assert two["traffic"] == {"sent": 8 * 6 * 4, "returned": 8 * 6 * 5, "drawn": 0}
+    assert (
+        "192 B to each worker, 240 B back from each task"
+        in run(*FIT[:-2], "--workers", "2", "--dry-run").stdout
+    )
     told = run(*arguments, "--dry-run").stdout
+    assert "back from each task" not in told
     assert "libraries" in told
     assert "96 B a commit, of which two stay" in told
 

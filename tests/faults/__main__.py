@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.harness import machine, write_section
+from tests.benchmarks.harness.machine import machine
+from tests.benchmarks.harness.page import write_section
 from tests.faults import slow_worker
 from tests.faults.processes import preload
 from tests.faults.summary import markdown, summary

@@ -14,7 +14,7 @@ import zarr
 
 import daskcluster as dc
 from daskcluster.data.stores import locate
-from tests.benchmarks.harness import say
+from tests.benchmarks.harness.race import say
 from tests.methods.streaming.service.feeds import bits, open_loop, portion
 from tests.methods.streaming.service.killing import begin_together, good_rows, start
 from tests.servers.conftest import Server

@@ -6,7 +6,9 @@ from functools import partial
 from typing import Any
 
 from tests.benchmarks.energy_runs import Kept, RunFiles
-from tests.benchmarks.harness import Figure, Note, Options, Table, say
+from tests.benchmarks.harness.parts import Figure, Note, Table
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.kernel_kmeans import plots, tables
 from tests.benchmarks.kernel_kmeans.problems import SETS, Problem, problem
 from tests.benchmarks.kernel_kmeans.programs import (
@@ -32,7 +34,7 @@ LARGE_SEEDS = 2
 """Of sets with more than 20,000 rows."""
 
 
-def run(options: Options) -> list[Table | Figure | Note]:
+def run(options: Settings) -> list[Table | Figure | Note]:
     """Return a table for each set, that of the kernels' norms, and the plots."""
     wanted = options.sets or (("pendigits", "rings") if options.quick else tuple(SETS))
     compared, kernels = [], []
@@ -51,18 +53,18 @@ def run(options: Options) -> list[Table | Figure | Note]:
     return [each for each in shown if each is not None]
 
 
-def _files(one: Problem, options: Options, kind: type[Kept]) -> RunFiles[Kept]:
+def _files(one: Problem, options: Settings, kind: type[Kept]) -> RunFiles[Kept]:
     settings = {"threads": options.threads, "quick": options.quick, **one.settings}
     return RunFiles(options.folder("kernel-runs"), settings, kind)
 
 
-def _norm(one: Problem, options: Options, files: RunFiles[Norm]) -> Norm | None:
+def _norm(one: Problem, options: Settings, files: RunFiles[Norm]) -> Norm | None:
     """Return the norm of a kernel; None where only what is kept counts, and it is not."""
     name = f"{one.name}, kernel"
     return files.get(name, partial(norm, one)) if options.seeds else files.kept(name)
 
 
-def _runs(one: Problem, options: Options, files: RunFiles[Fitted]) -> dict[Program, list[Fitted]]:
+def _runs(one: Problem, options: Settings, files: RunFiles[Fitted]) -> dict[Program, list[Fitted]]:
     """Return the fits of every program; the first seed of all comes before the second of any."""
     listed = cells(one, quick=options.quick)
     found: dict[Program, list[Fitted]] = {program: [] for program in listed}

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.harness import Figure, Note
+from tests.benchmarks.harness.parts import Figure, Note
+from tests.benchmarks.harness.plots import canvas_of, legend, save, why_not
 from tests.benchmarks.kernel_kmeans.problems import Problem
 from tests.benchmarks.kernel_kmeans.programs import (
     BATCH,
@@ -21,7 +22,6 @@ from tests.benchmarks.kernel_kmeans.programs import (
     Program,
 )
 from tests.benchmarks.kernel_kmeans.tables import Runs
-from tests.benchmarks.plots import canvas_of, legend, save, why_not
 
 COLOURS = {FULL: "#000000", UNTRUNCATED: "#d55e00", PLAIN: "#999999"}
 TAU_COLOURS = {50: "#56b4e9", 100: "#009e73", 200: "#0072b2", 300: "#cc79a7"}

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.harness import Options, say
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.harness.settings import Settings
 
 SETS = {
     "pendigits": {"gamma": 4.0},
@@ -124,7 +125,7 @@ def graph_matrix(X: np.ndarray, n_neighbors: int, heat_time: float | None) -> np
     return np.asarray((found + found.T) / 2.0, np.float32)
 
 
-def problem(name: str, options: Options) -> Problem:
+def problem(name: str, options: Settings) -> Problem:
     """Return the set of that name, one of `SETS`.
 
     Raises
@@ -157,7 +158,7 @@ def _moons(n: int = 4000) -> tuple[np.ndarray, np.ndarray, str]:
     return (X + 0.05 * rng.normal(size=X.shape)).astype(np.float32), y, ""
 
 
-def _stored(name: str, options: Options) -> tuple[np.ndarray, np.ndarray, str]:
+def _stored(name: str, options: Settings) -> tuple[np.ndarray, np.ndarray, str]:
     """Return a set of `--data`, or Gaussians of its shape where the file is missing."""
     file = {"mnist10k": "mnist"}.get(name, name)
     path = None if options.data is None else options.data / f"{file}.npz"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.bench.peers import quietly
+from tests.benchmarks.harness.peers import quietly
 from tests.benchmarks.kernel_kmeans.problems import Problem
 
 BATCHES, TAUS, RATES = (256, 512, 1024, 2048), (50, 100, 200, 300), ("sqrt", "count")

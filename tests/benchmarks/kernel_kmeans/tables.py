@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.harness import Table
+from tests.benchmarks.harness.parts import Table
 from tests.benchmarks.kernel_kmeans.problems import Problem
 from tests.benchmarks.kernel_kmeans.programs import FULL, Fitted, Norm, Program
 

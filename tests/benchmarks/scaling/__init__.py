@@ -9,7 +9,8 @@ from __future__ import annotations
 import shutil
 
 from tests.benchmarks.energy_runs import write_results
-from tests.benchmarks.harness import Figure, Note, Options, Table
+from tests.benchmarks.harness.parts import Figure, Note, Table
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.scaling import lines, plots, projections, tables, workers
 from tests.benchmarks.scaling.parts import PARTS, Parts
 
@@ -19,26 +20,26 @@ TAKES = (
 )
 
 
-def run(options: Options) -> list[Table | Figure | Note]:
+def run(settings: Settings) -> list[Table | Figure | Note]:
     """Make the parts that were asked for, and return tables of all that are kept."""
-    parts = Parts(options.folder("daskcluster-scaling"))
-    asked = options.sets or PARTS
+    parts = Parts(settings.folder("daskcluster-scaling"))
+    asked = settings.sets or PARTS
     if "rates" in asked:
         parts.measure_rates()
     if "workers" in asked:
-        parts.put("workers", workers.compare(parts.rates(), quick=options.quick))
+        parts.put("workers", workers.compare(parts.rates(), quick=settings.quick))
     if "lines" in asked:
-        parts.put("lines", lines.compare(parts.rates(), quick=options.quick))
+        parts.put("lines", lines.compare(parts.rates(), quick=settings.quick))
     rates = parts.rates()
     large = projections.project_all(rates)
-    write_results(options, "scaling", {**parts.kept, "projections": large})
+    write_results(settings, "scaling", {**parts.kept, "projections": large})
     found: list[Table | Figure | Note] = [
         tables.rates_table(parts.kept),
         tables.workers_table(parts.kept.get("workers", [])),
         tables.lines_table(parts.kept.get("lines", [])),
         *tables.projection_tables(large),
-        plots.draw(large, options.images),
+        plots.draw(large, settings.images),
     ]
-    if not options.keep:
+    if not settings.keep:
         shutil.rmtree(parts.folder, ignore_errors=True)
     return found

@@ -14,10 +14,10 @@ from typing import Any
 
 from daskcluster.data.convert import convert
 from daskcluster.engine.local import default_threads
-from daskcluster.sizing.cluster import Cluster
-from daskcluster.sizing.processes import Processes
-from daskcluster.sizing.rates import Rates
-from tests.benchmarks.harness import say
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.scaling.model.cluster import Cluster
+from tests.benchmarks.scaling.model.processes import Processes
+from tests.benchmarks.scaling.model.rates import Rates
 from tests.benchmarks.scaling.problems import Problem, compared, small
 from tests.network import Network, answers, network_of, why_not
 

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from daskcluster.sizing.calibrate import calibrate
-from daskcluster.sizing.rates import REFERENCE, Rates, load_rates, save_rates
-from tests.benchmarks.harness import cpu_name, say
+from tests.benchmarks.harness.machine import cpu_name
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.scaling.model.calibrate import calibrate
+from tests.benchmarks.scaling.model.rates import REFERENCE, Rates, load_rates, save_rates
 
 PARTS = ("rates", "workers", "lines")
 

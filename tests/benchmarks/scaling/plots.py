@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.harness import Figure, Note
-from tests.benchmarks.plots import canvas_of, legend, save, why_not
+from tests.benchmarks.harness.parts import Figure, Note
+from tests.benchmarks.harness.plots import canvas_of, legend, save, why_not
 from tests.benchmarks.scaling.projections import FITS, SHAPES
 
 NAME = "scaling.svg"

@@ -13,12 +13,12 @@ import numpy as np
 from daskcluster import KMeans, open_dataset
 from daskcluster.data.generate import generate
 from daskcluster.engine.dask import DaskEngine
-from daskcluster.sizing.cluster import Cluster
-from daskcluster.sizing.forecast import Forecast, forecast
-from daskcluster.sizing.projection import plan_of
-from daskcluster.sizing.rates import Rates
-from daskcluster.sizing.work import fit_work
+from daskcluster.estimators.plan import plan_of
 from daskcluster.typing import Dataset
+from tests.benchmarks.scaling.model.cluster import Cluster
+from tests.benchmarks.scaling.model.forecast import Forecast, forecast
+from tests.benchmarks.scaling.model.rates import Rates
+from tests.benchmarks.scaling.model.work import fit_work
 
 UNKEPT_BYTES = 600 << 20
 """Of a worker that has no room to keep rows: half of it is what the libraries take."""

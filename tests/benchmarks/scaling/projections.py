@@ -6,9 +6,10 @@ from typing import Any
 
 from daskcluster.data.generate import Mixture
 from daskcluster.data.generated import GeneratedDataset
-from daskcluster.sizing.cluster import Cluster
-from daskcluster.sizing.projection import plan_of, project_clusters
-from daskcluster.sizing.rates import Rates
+from daskcluster.estimators.plan import plan_of
+from tests.benchmarks.scaling.model.cluster import Cluster
+from tests.benchmarks.scaling.model.projection import project_clusters
+from tests.benchmarks.scaling.model.rates import Rates
 
 SHAPES = ((80_000_000, 3072), (1_000_000_000, 128))
 N_CLUSTERS = 1000

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from daskcluster.reports.tables import format_seconds
-from tests.benchmarks.harness import Note, Table
+from tests.benchmarks.harness.parts import Note, Table
 from tests.benchmarks.scaling.projections import CORESET, N_CLUSTERS, SHAPES, TOUCHED
 
 Records = Sequence[Mapping[str, Any]]
@@ -22,7 +22,8 @@ def rates_table(kept: Mapping[str, Any]) -> Table | Note:
         "What single steps take of one core",
         ["step", "costs", "largest error over shapes"],
         notes=[
-            "As `daskcluster calibrate` has them; kernels by the clock, all others in processor time."
+            "As `python -m tests.benchmarks calibrate` has them; kernels by the clock, others in "
+            "processor time."
         ],
     )
     units = (("product", "ps a product"), ("value", "ps a value"), ("row", "ns a row"))

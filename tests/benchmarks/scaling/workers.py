@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from daskcluster.engine.local import default_threads
-from daskcluster.sizing.cluster import Cluster
-from daskcluster.sizing.processes import Processes
-from daskcluster.sizing.rates import Rates
-from tests.benchmarks.harness import say
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.scaling.model.cluster import Cluster
+from tests.benchmarks.scaling.model.processes import Processes
+from tests.benchmarks.scaling.model.rates import Rates
 from tests.benchmarks.scaling.problems import PROBLEMS, compared, small
 
 WORKERS, QUICK = (1, 2, 4, 8), (1, 2)

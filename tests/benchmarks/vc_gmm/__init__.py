@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.benchmarks.energy_runs import write_results
-from tests.benchmarks.harness import Figure, Note, Options, Table
+from tests.benchmarks.harness.parts import Figure, Note, Table
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.vc_gmm import plots, sweep_tables, sweeps, tables
 from tests.benchmarks.vc_gmm.cells import Cells, chosen, finished
 from tests.benchmarks.vc_gmm.problems import PROBLEMS
@@ -30,7 +31,7 @@ ONE_RUN = ("tiny-like",)
 """As in the paper."""
 
 
-def run(options: Options) -> list[Table | Figure | Note]:
+def run(options: Settings) -> list[Table | Figure | Note]:
     """Make the fits that are missing, Table 1's first; return the sections of all that are kept."""
     problems = list(chosen(PROBLEMS, options))
     for wanted in (sweeps.most_wanted, sweeps.all_sweeps):

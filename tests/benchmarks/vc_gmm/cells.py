@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from tests.benchmarks.energy_runs import RunFiles
-from tests.benchmarks.harness import Options, say
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.vc_gmm import programs, sweeps
 from tests.benchmarks.vc_gmm.outcomes import Outcome, Setting
 from tests.benchmarks.vc_gmm.problems import Problem
@@ -26,10 +27,10 @@ class Cells:
     ----------
     problem : Problem
         As it is solved.
-    options : Options
+    options : Settings
     """
 
-    def __init__(self, problem: Problem, options: Options) -> None:
+    def __init__(self, problem: Problem, options: Settings) -> None:
         self.problem, self.threads, self._data = problem, options.threads, options.data
         self._folder = folder_of(options) / problem.name
         self.source = problem.source(options.data)
@@ -101,12 +102,12 @@ def _name(setting: Setting, seed: int) -> str:
     return f"{setting.name}-{seed}"
 
 
-def folder_of(options: Options) -> Path:
+def folder_of(options: Settings) -> Path:
     """Return where cells are kept."""
     return options.folder(f"daskcluster-vc-gmm{'-quick' if options.quick else ''}")
 
 
-def chosen(problems: dict[str, Problem], options: Options) -> Iterator[Problem]:
+def chosen(problems: dict[str, Problem], options: Settings) -> Iterator[Problem]:
     """Yield the sets that were asked for, as they are solved.
 
     Raises
@@ -121,7 +122,7 @@ def chosen(problems: dict[str, Problem], options: Options) -> Iterator[Problem]:
         yield problems[name].scaled(options)
 
 
-def finished(options: Options) -> None:
+def finished(options: Settings) -> None:
     """Remove the cells, unless they are wanted again."""
     if not options.keep:
         shutil.rmtree(folder_of(options), ignore_errors=True)

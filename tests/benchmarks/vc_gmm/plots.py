@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.harness import Figure, Note
-from tests.benchmarks.plots import canvas_of, legend, save, why_not
+from tests.benchmarks.harness.parts import Figure, Note
+from tests.benchmarks.harness.plots import canvas_of, legend, save, why_not
 from tests.benchmarks.vc_gmm import sweeps
 from tests.benchmarks.vc_gmm.outcomes import Outcome, Setting
 from tests.benchmarks.vc_gmm.problems import Problem

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.benchmarks.harness import Options, mixture
+from tests.benchmarks.harness.rows import mixture
+from tests.benchmarks.harness.settings import Settings
 
 QUICK_ROWS, QUICK_CLUSTERS, QUICK_CORESET = 25, 20, 16
 """By how much `--quick` divides them."""
@@ -58,7 +59,7 @@ class Problem:
     kind: str = "generated"
     sweeps: tuple[str, ...] = ()
 
-    def scaled(self, options: Options) -> Problem:
+    def scaled(self, options: Settings) -> Problem:
         """Return the problem as it is solved: `--quick` makes it smaller."""
         if not options.quick:
             return self

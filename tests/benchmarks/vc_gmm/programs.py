@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.bench.peers import quietly
+from tests.benchmarks.harness.peers import quietly
 from tests.benchmarks.vc_gmm.outcomes import (
     FreeEnergyRule,
     Setting,

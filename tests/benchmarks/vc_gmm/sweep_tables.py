@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 
-from tests.benchmarks.harness import Table
+from tests.benchmarks.harness.parts import Table
 from tests.benchmarks.vc_gmm import sweeps
 from tests.benchmarks.vc_gmm.outcomes import Outcome, Setting
 from tests.benchmarks.vc_gmm.tables import Compared, mean, not_run, times

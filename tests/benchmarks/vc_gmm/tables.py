@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tests.benchmarks.harness import Table
+from tests.benchmarks.harness.parts import Table
 from tests.benchmarks.vc_gmm import sweeps
 from tests.benchmarks.vc_gmm.cells import Cells
 from tests.benchmarks.vc_gmm.outcomes import Outcome, Setting, relative_error

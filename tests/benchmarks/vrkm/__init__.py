@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from tests.benchmarks.energy_runs import RunFiles, write_results
-from tests.benchmarks.harness import Figure, Note, Options, Table, say
+from tests.benchmarks.harness.parts import Figure, Note, Table
+from tests.benchmarks.harness.race import say
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.vrkm.problems import Problem, problems
 from tests.benchmarks.vrkm.programs import PROGRAMS, Outcome, program, variance_reduced
 from tests.benchmarks.vrkm.sweeps import LARGE, figures, partitions
@@ -27,7 +29,7 @@ BUDGET = 1.5
 """Time of the other programs, in that of batch k-means."""
 
 
-def run(options: Options) -> list[Table | Figure | Note]:
+def run(options: Settings) -> list[Table | Figure | Note]:
     """Return all tables and plots, of the sets that were asked for."""
     found: dict[str, dict[str, list[Outcome]]] = {}
     sets: list[Problem] = []
@@ -53,7 +55,7 @@ def run(options: Options) -> list[Table | Figure | Note]:
 
 
 def _compete(
-    problem: Problem, files: RunFiles[Outcome], options: Options
+    problem: Problem, files: RunFiles[Outcome], options: Settings
 ) -> dict[str, list[Outcome]]:
     """Return the runs of all programs, from the same rows for each seed."""
     runs: dict[str, list[Outcome]] = {name: [] for name in PROGRAMS}
@@ -71,18 +73,18 @@ def _compete(
     return runs
 
 
-def _warm_up(problem: Problem, options: Options) -> None:
+def _warm_up(problem: Problem, options: Settings) -> None:
     few = Problem("few", "", problem.rows[: 10 * problem.k], None, problem.k, most_iterations=2)
     for name in PROGRAMS:
         program(name)(few, 0, options.threads, 0.2)
     variance_reduced(few, 0, options.threads, 0.2, n_partitions=2)
 
 
-def _folder(options: Options) -> Path:
+def _folder(options: Settings) -> Path:
     return options.folder(f"daskcluster-vrkm{'-quick' if options.quick else ''}")
 
 
-def _files(problem: Problem, options: Options) -> RunFiles[Outcome]:
+def _files(problem: Problem, options: Settings) -> RunFiles[Outcome]:
     settings = {
         "source": problem.source,
         "shape": problem.shape,

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.harness import Figure, Note
-from tests.benchmarks.plots import canvas_of, save, why_not
+from tests.benchmarks.harness.parts import Figure, Note
+from tests.benchmarks.harness.plots import canvas_of, save, why_not
 from tests.benchmarks.vrkm.problems import Problem
 from tests.benchmarks.vrkm.programs import Outcome
 

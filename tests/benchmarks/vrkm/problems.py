@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.benchmarks.harness import Options, mixture
+from tests.benchmarks.harness.rows import mixture
+from tests.benchmarks.harness.settings import Settings
 
 QUICK_ROWS, QUICK_CLUSTERS = 2000, 20
 DESCRIPTORS, WORDS = 128, 3000
@@ -47,7 +48,7 @@ class Problem:
         return np.ascontiguousarray(self.rows[chosen])
 
 
-def problems(options: Options) -> Iterator[Problem]:
+def problems(settings: Settings) -> Iterator[Problem]:
     """Yield the sets that were asked for, one in memory at a time.
 
     Raises
@@ -55,27 +56,27 @@ def problems(options: Options) -> Iterator[Problem]:
     ValueError
         A name is not one of ours.
     """
-    for name in options.sets:
+    for name in settings.sets:
         if name not in SETS:
             raise ValueError(f"--sets {name} should be some of {','.join(SETS)}.")
-    for name in options.sets or SETS:
-        yield SETS[name](options)
+    for name in settings.sets or SETS:
+        yield SETS[name](settings)
 
 
-def mnist(options: Options) -> Problem:
+def mnist(settings: Settings) -> Problem:
     """Return the 70,000 digits, pixels from 0 to 1."""
-    return _pictures("mnist", options, n=70_000, d=784)
+    return _pictures("mnist", settings, n=70_000, d=784)
 
 
-def cifar10(options: Options) -> Problem:
+def cifar10(settings: Settings) -> Problem:
     """Return the 10,000 test pictures of CIFAR-10, pixels from 0 to 1; the paper has CIFAR-100."""
-    return _pictures("cifar10_test10k", options, n=10_000, d=3072)
+    return _pictures("cifar10_test10k", settings, n=10_000, d=3072)
 
 
-def _pictures(name: str, options: Options, *, n: int, d: int) -> Problem:
-    n = min(n, QUICK_ROWS) if options.quick else n
-    k = QUICK_CLUSTERS if options.quick else 100
-    path = None if options.data is None else options.data / f"{name}.npz"
+def _pictures(name: str, settings: Settings, *, n: int, d: int) -> Problem:
+    n = min(n, QUICK_ROWS) if settings.quick else n
+    k = QUICK_CLUSTERS if settings.quick else 100
+    path = None if settings.data is None else settings.data / f"{name}.npz"
     if path is None or not path.exists():
         rows = mixture(n, d, k)
         return Problem(name, "generated (not in --data)", rows, None, k)
@@ -85,9 +86,9 @@ def _pictures(name: str, options: Options, *, n: int, d: int) -> Problem:
     return Problem(name, "real", scaled, classes, k)
 
 
-def sift_like(options: Options) -> Problem:
+def sift_like(settings: Settings) -> Problem:
     """Return integers from 0 to 255 in the manner of SIFT descriptors: sparse, skewed, of length 512."""
-    n, k = (10 * QUICK_ROWS, QUICK_CLUSTERS) if options.quick else (2_000_000, 1000)
+    n, k = (10 * QUICK_ROWS, QUICK_CLUSTERS) if settings.quick else (2_000_000, 1000)
     rng = np.random.default_rng(0)
     words = rng.gamma(0.6, size=(WORDS, DESCRIPTORS)).astype(np.float32)
     rows = np.empty((n, DESCRIPTORS), np.float32)

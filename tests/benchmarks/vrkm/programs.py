@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.bench.peers import quietly
+from tests.benchmarks.harness.peers import quietly
 from tests.benchmarks.vrkm.problems import Problem, agreement
 
 PROGRAMS = ("batch", "mini-batch", "sgd", "growbatch-rho", "vrkm", "vrkm++")

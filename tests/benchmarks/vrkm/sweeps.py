@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.benchmarks.energy_runs import RunFiles
-from tests.benchmarks.harness import Figure, Note, Options, Table
+from tests.benchmarks.harness.parts import Figure, Note, Table
+from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.vrkm.plots import Sweep, draw_sweeps
 from tests.benchmarks.vrkm.problems import Problem
 from tests.benchmarks.vrkm.programs import Outcome, variance_reduced
@@ -21,19 +22,19 @@ LARGE = 1_000_000
 """Rows of a set of which there are no sweeps, as an epoch takes seconds."""
 
 
-def _epochs(problem: Problem, options: Options) -> int:
-    if options.quick:
+def _epochs(problem: Problem, settings: Settings) -> int:
+    if settings.quick:
         return QUICK_EPOCHS
     return LARGE_EPOCHS if len(problem.rows) >= LARGE else EPOCHS
 
 
 def _get(
-    problem: Problem, files: RunFiles[Outcome], options: Options, name: str, **changes: Any
+    problem: Problem, files: RunFiles[Outcome], settings: Settings, name: str, **changes: Any
 ) -> Outcome:
-    epochs = _epochs(problem, options)
+    epochs = _epochs(problem, settings)
     return files.get(
         f"{name}-{epochs}",
-        lambda: variance_reduced(problem, 0, options.threads, None, max_iter=epochs, **changes),
+        lambda: variance_reduced(problem, 0, settings.threads, None, max_iter=epochs, **changes),
     )
 
 
@@ -42,12 +43,15 @@ def _base(problem: Problem) -> float:
 
 
 def figures(
-    problem: Problem, files: RunFiles[Outcome], options: Options
+    problem: Problem, files: RunFiles[Outcome], settings: Settings
 ) -> list[Table | Figure | Note]:
     """Return the tables of Figures 3 (of the pictures of CIFAR-10), 6 and 7, and the plot of them."""
-    by_size = _by_size(problem, files, options)
-    by_rate, guarded = _by_rate(problem, files, options), _by_guarded_rate(problem, files, options)
-    tables = [_figure6(problem, by_size, options), _figure7(problem, by_rate, guarded, options)]
+    by_size = _by_size(problem, files, settings)
+    by_rate, guarded = (
+        _by_rate(problem, files, settings),
+        _by_guarded_rate(problem, files, settings),
+    )
+    tables = [_figure6(problem, by_size, settings), _figure7(problem, by_rate, guarded, settings)]
     panels = [
         Sweep("Figure 6: epoch size T", by_size),
         Sweep("Figure 6: epoch size T", by_size, against="seconds"),
@@ -55,16 +59,16 @@ def figures(
         Sweep("the same, with the guard", guarded),
     ]
     if problem.name == "cifar10_test10k":
-        corrections = _by_correction(problem, files, options, by_size["1.0 n"])
-        tables.insert(0, _figure3(problem, corrections, options))
+        corrections = _by_correction(problem, files, settings, by_size["1.0 n"])
+        tables.insert(0, _figure3(problem, corrections, settings))
         panels.insert(0, Sweep("Figure 3: position correction", corrections))
-    return [*tables, draw_sweeps(problem, panels, options.images)]
+    return [*tables, draw_sweeps(problem, panels, settings.images)]
 
 
 def _by_correction(
-    problem: Problem, files: RunFiles[Outcome], options: Options, corrected: Outcome
+    problem: Problem, files: RunFiles[Outcome], settings: Settings, corrected: Outcome
 ) -> dict[str, Outcome]:
-    epochs = min(_epochs(problem, options), 8)
+    epochs = min(_epochs(problem, settings), 8)
     plain = files.get(
         f"uncorrected-{epochs}",
         lambda: _outcome(losses(problem, 0, epochs, rate=_base(problem))),
@@ -73,10 +77,10 @@ def _by_correction(
     return {"SVRG without correction": plain, "VRKM++": first}
 
 
-def _by_size(problem: Problem, files: RunFiles[Outcome], options: Options) -> dict[str, Outcome]:
+def _by_size(problem: Problem, files: RunFiles[Outcome], settings: Settings) -> dict[str, Outcome]:
     return {
         "2^s" if size == "doubling" else f"{size} n": _get(
-            problem, files, options, f"size-{size}", epoch_size=size
+            problem, files, settings, f"size-{size}", epoch_size=size
         )
         for size in SIZES
     }
@@ -88,20 +92,20 @@ def _rates(problem: Problem) -> dict[int, float]:
 
 
 def _by_guarded_rate(
-    problem: Problem, files: RunFiles[Outcome], options: Options
+    problem: Problem, files: RunFiles[Outcome], settings: Settings
 ) -> dict[str, Outcome]:
     return {
-        str(multiple): _get(problem, files, options, f"rate-{multiple}", learning_rate=rate)
+        str(multiple): _get(problem, files, settings, f"rate-{multiple}", learning_rate=rate)
         for multiple, rate in _rates(problem).items()
     }
 
 
-def _by_rate(problem: Problem, files: RunFiles[Outcome], options: Options) -> dict[str, Outcome]:
+def _by_rate(problem: Problem, files: RunFiles[Outcome], settings: Settings) -> dict[str, Outcome]:
     """Return fits whose rate stays what it is, whatever the steps do."""
-    epochs = _epochs(problem, options)
+    epochs = _epochs(problem, settings)
 
     def run(rate: float) -> Outcome:
-        return _outcome(unguarded_losses(problem, 0, options.threads, epochs, rate=rate))
+        return _outcome(unguarded_losses(problem, 0, settings.threads, epochs, rate=rate))
 
     return {
         str(multiple): files.get(f"unguarded-{multiple}-{epochs}", lambda rate=rate: run(rate))
@@ -109,9 +113,9 @@ def _by_rate(problem: Problem, files: RunFiles[Outcome], options: Options) -> di
     }
 
 
-def _figure3(problem: Problem, found: dict[str, Outcome], options: Options) -> Table:
+def _figure3(problem: Problem, found: dict[str, Outcome], settings: Settings) -> Table:
     """Return the loss with and without position correction."""
-    epochs = min(_epochs(problem, options), 8)
+    epochs = min(_epochs(problem, settings), 8)
     start = next(iter(found.values())).losses[0]
     table = Table(
         f"Figure 3: loss over that of the start, {problem.name}, eta = K / n, T = n",
@@ -132,18 +136,18 @@ def _outcome(found: list[float]) -> Outcome:
     return Outcome(steps, found, found[-1], 0.0, len(found) - 1, [], {})
 
 
-def _figure6(problem: Problem, found: dict[str, Outcome], options: Options) -> Table:
+def _figure6(problem: Problem, found: dict[str, Outcome], settings: Settings) -> Table:
     """Return the loss by epoch size."""
-    table = _table(problem, options, "Figure 6: epoch size T")
+    table = _table(problem, settings, "Figure 6: epoch size T")
     table.rows = [[name, *_cells(outcome)] for name, outcome in found.items()]
     return table
 
 
 def _figure7(
-    problem: Problem, free: dict[str, Outcome], guarded: dict[str, Outcome], options: Options
+    problem: Problem, free: dict[str, Outcome], guarded: dict[str, Outcome], settings: Settings
 ) -> Table:
     """Return the loss by learning rate, from the paper's to one at which steps do harm."""
-    table = _table(problem, options, "Figure 7: learning rate, in multiples of K / n")
+    table = _table(problem, settings, "Figure 7: learning rate, in multiples of K / n")
     table.header = [*table.header, "last loss without the guard", "the best without it"]
     for name, outcome in guarded.items():
         bare = free[name]
@@ -156,20 +160,22 @@ def _figure7(
     return table
 
 
-def partitions(problem: Problem, files: RunFiles[Outcome], options: Options) -> Table:
+def partitions(problem: Problem, files: RunFiles[Outcome], settings: Settings) -> Table:
     """Return the loss by the number of partitions that step side by side, at a low and a high rate."""
-    table = _table(problem, options, "One partition or many: partitions, eta in multiples of K / n")
+    table = _table(
+        problem, settings, "One partition or many: partitions, eta in multiples of K / n"
+    )
     for multiple in (1, 10):
         for parts in PARTS:
             rate = min(1.0, multiple * _base(problem))
             name = f"parts-{parts}-{multiple}"
-            outcome = _get(problem, files, options, name, n_partitions=parts, learning_rate=rate)
+            outcome = _get(problem, files, settings, name, n_partitions=parts, learning_rate=rate)
             table.rows.append([f"{parts}, {multiple}", *_cells(outcome)])
     return table
 
 
-def _table(problem: Problem, options: Options, what: str) -> Table:
-    epochs = _epochs(problem, options)
+def _table(problem: Problem, settings: Settings, what: str) -> Table:
+    epochs = _epochs(problem, settings)
     return Table(
         f"{what}: {problem.name}, {problem.shape}, VRKM++, {epochs} epochs from one seed",
         ["", "loss after 3 epochs", "after half", "last", "seconds", "epochs that went back"],

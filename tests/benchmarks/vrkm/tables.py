@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from tests.benchmarks.harness import Table
+from tests.benchmarks.harness.parts import Table
 from tests.benchmarks.vrkm.problems import Problem
 from tests.benchmarks.vrkm.programs import PROGRAMS, Outcome
 from tests.benchmarks.vrkm.published import AGREEMENT, LOSSES, SPEEDUPS

@@ -15,6 +15,7 @@ from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import BASELINE_BYTES, Footprint, project
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import MemoryLimitError
+from daskcluster.estimators.plan import plan_of
 from daskcluster.methods.kernel.minibatch.fit import minibatch_footprint
 from daskcluster.methods.kmeans.footprint import fit_footprint, seeding_bytes
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
@@ -22,7 +23,6 @@ from daskcluster.methods.minibatch.projection import batches_footprint
 from daskcluster.methods.minibatch.sample import batch_room
 from daskcluster.randomness import Key
 from daskcluster.seeding import afkmc2, kmeans_parallel
-from daskcluster.sizing.projection import plan_of
 from daskcluster.sparse_rows import join_rows
 
 K, M = 30, 10

@@ -1,1 +1,0 @@
-"""Comparisons with other libraries on one machine, their results, and the page that shows them."""

@@ -1,0 +1,128 @@
+"""What starting costs: the import, ``--help``, and compiled kernels in a second process."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import partial
+
+from tests.benchmarks.harness.cells import Cell, Figures, Reading, Records, Target
+from tests.benchmarks.harness.parts import Part, Table
+from tests.benchmarks.harness.settings import Settings
+
+SCRATCH: tuple[str, ...] = ()
+IMPORT_TARGET, HELP_TARGET = 0.3, 0.5
+NOTHING = "pass"
+IMPORT = """
+import time
+import numpy
+begin = time.perf_counter()
+import daskcluster
+print(time.perf_counter() - begin)
+"""
+HELP = """
+import sys
+from daskcluster.cli.main import main
+sys.argv = ["daskcluster", "--help"]
+main()
+"""
+FIT = """
+import time
+import numpy as np
+from daskcluster import KMeans, LocalEngine
+rows = np.random.default_rng(0).standard_normal((2000, 16), dtype=np.float32)
+model = KMeans(8, init=rows[:8], n_init=1, max_iter=3, engine=LocalEngine(1))
+begin = time.perf_counter()
+model.fit(rows)
+print(time.perf_counter() - begin)
+"""
+
+
+def cells(settings: Settings) -> Iterator[Cell]:
+    """Yield a cell for the import, and one for compiled kernels."""
+    yield Cell("import", partial(measure_import, settings))
+    yield Cell("first fit", partial(measure_first_fit, settings))
+
+
+def measure_import(settings: Settings) -> Figures:
+    """Return the seconds of importing and of ``--help``."""
+    repeats = 3 if settings.quick else 2 * settings.repeats + 1
+    return {
+        "import": inside(IMPORT, repeats),
+        "help": whole(HELP, repeats),
+        "nothing": whole(NOTHING, repeats),
+    }
+
+
+def measure_first_fit(settings: Settings) -> Figures:
+    """Return the seconds of a small fit with kernels to compile, and with kernels to load."""
+    with tempfile.TemporaryDirectory(prefix="daskcluster-compare-") as folder:
+        first = inside(FIT, 1, NUMBA_CACHE_DIR=folder)
+        return {"first": first, "later": inside(FIT, settings.repeats, NUMBA_CACHE_DIR=folder)}
+
+
+def show(records: Records, settings: Settings) -> list[Part]:
+    """Return the table."""
+    names = {
+        "import": ("import daskcluster, after numpy", f"<= {IMPORT_TARGET:g}"),
+        "help": ("daskcluster --help, whole process", f"<= {HELP_TARGET:g}"),
+        "nothing": ("python -c pass, for comparison", None),
+        "first": ("first small fit of the first process: compiles", None),
+        "later": ("first small fit of a later process: loads", "no compilation"),
+    }
+    found = {key: value for one in records.values() for key, value in one.items()}
+    table = Table("Starting up, seconds", ["what", "seconds", "target"])
+    for key, (what, goal) in names.items():
+        if key in found:
+            table.rows.append([what, f"{found[key]:.3f}", goal])
+    return [table]
+
+
+def inside(code: str, repeats: int, **environment: str) -> float:
+    """Return the median of the seconds that `code` measures and prints, each in a new process."""
+    return statistics.median(float(start(code, environment)) for _ in range(repeats))
+
+
+def whole(code: str, repeats: int) -> float:
+    """Return the median seconds of a new process that runs `code`."""
+    found = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        start(code, {})
+        found.append(time.perf_counter() - begin)
+    return statistics.median(found)
+
+
+def start(code: str, environment: dict[str, str]) -> str:
+    """Run `code` in a new Python without warnings; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    return done.stdout
+
+
+def _read(records: Records) -> Reading | None:
+    one = records.get("import")
+    if one is None:
+        return None
+    met = one["import"] <= IMPORT_TARGET and one["help"] <= HELP_TARGET
+    return Reading(f"{one['import']:.3f} s and {one['help']:.2f} s", met)
+
+
+TARGETS: tuple[Target, ...] = (
+    Target(
+        "start-up",
+        "import daskcluster over bare numpy, and daskcluster --help",
+        f"<= {IMPORT_TARGET:g} s and <= {HELP_TARGET:g} s",
+        _read,
+    ),
+)

@@ -1,0 +1,154 @@
+"""``python -m tests.benchmarks compare``: other libraries on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from daskcluster.cli.options import OUTPUT, SHOWN, output_options
+from daskcluster.cli.output import emit
+from daskcluster.cli.sections import SectionedCommand, option
+from daskcluster.errors import InvalidParameterError
+
+MEASURED = "What is measured"
+
+
+@click.command("compare", cls=SectionedCommand)
+@option(
+    "--only",
+    section=MEASURED,
+    multiple=True,
+    metavar="NAME[/TEXT]",
+    help="This comparison, or its cells whose names contain TEXT; repeatable. Default: all.",
+)
+@option(
+    "--list", "listed", section=SHOWN, is_flag=True, help="Name the comparisons and what they take."
+)
+@option("--quick", section=MEASURED, is_flag=True, help="Small shapes, to see that it runs.")
+@option(
+    "--peer",
+    "peers",
+    section=MEASURED,
+    multiple=True,
+    metavar="NAME=MODULE:FUNCTION",
+    help="Compare Lloyd iterations with another library, too: a function (rows, centres, iterations, "
+    "threads) -> (centres, iterations); repeatable.",
+)
+@option(
+    "--data",
+    section=MEASURED,
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    envvar="DASKCLUSTER_DATA",
+    metavar="DIR",
+    help="Folder with mnist.npz, birch2.npz, worms_2.npz. Default: $DASKCLUSTER_DATA; what is missing "
+    "is generated or left out, and said.",
+)
+@option(
+    "--threads",
+    section=MEASURED,
+    type=click.IntRange(min=1),
+    default=min(2, os.cpu_count() or 1),
+    show_default=True,
+    help="Of every program.",
+)
+@option(
+    "--repeats",
+    section=MEASURED,
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Runs of which the median counts.",
+)
+@option(
+    "--without-avx512",
+    section=MEASURED,
+    is_flag=True,
+    help="Let no program use more than AVX2, as on a CPU that has no more; writes benchmarks-avx2.md.",
+)
+@option(
+    "--seeds",
+    section=MEASURED,
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Random beginnings of nested mini-batches.",
+)
+@option(
+    "--output",
+    section=OUTPUT,
+    default="daskcluster-compare",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Gets benchmarks.md, images/ and results/, which hold every cell as soon as it is measured.",
+)
+@option("--again", section=OUTPUT, is_flag=True, help="Measure cells that are kept there, too.")
+@option("--render", section=OUTPUT, is_flag=True, help="Only write the page from what is kept.")
+@option(
+    "--scratch",
+    section=OUTPUT,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="For stores that are written to be read. Default: the system's temporary folder.",
+)
+@option("--keep", section=OUTPUT, is_flag=True, help="Leave those for the next run.")
+@output_options
+def command(
+    only: tuple[str, ...],
+    listed: bool,
+    output: Path,
+    again: bool,
+    render: bool,
+    without_avx512: bool,
+    as_json: bool,
+    progress: bool | None,
+    **settings: Any,
+) -> None:
+    """Compare with scikit-learn, its extension for Intel, Faiss and dask-ml on this machine.
+
+    Programs take turns; medians and ratios count, and only where results are as good. Those that are not
+    installed are left out: pip install "daskcluster[benchmark]". An interrupted run goes on where it was.
+    """
+    from tests.benchmarks.harness import mask
+    from tests.benchmarks.harness.catalogue import COMPARISONS
+    from tests.benchmarks.harness.peers import adapter
+    from tests.benchmarks.harness.run import Bench, Choice
+    from tests.benchmarks.harness.settings import Settings
+
+    if listed:
+        for name, entry in COMPARISONS.items():
+            click.echo(f"{name}: {entry.what}; {entry.takes}")
+        return
+    if without_avx512 and not mask.is_masked():
+        # Libraries look when they are loaded, so this process begins anew.
+        words = [sys.executable, "-m", "tests.benchmarks", *sys.argv[sys.argv.index("compare") :]]
+        os.execve(sys.executable, words, mask.without_avx512(os.environ))
+    if progress is False:
+        settings["tell"] = lambda text: None
+    try:
+        choices = [Choice.of(word) for word in only or COMPARISONS]
+        for peer in settings["peers"]:
+            adapter(peer)
+        bench = Bench(Settings(**settings), output, again=again)
+        bench.check(choices)
+    except InvalidParameterError as error:
+        raise click.UsageError(str(error)) from error
+    for text in bench.render(choices) if render else bench.run(choices):
+        if not as_json:
+            click.echo(text)
+    rows = [("page", str(bench.page)), ("measured", f"{bench.measured} cells, {bench.kept} kept")]
+    emit(_record(bench), rows, as_json=as_json)
+
+
+def _record(bench: Any) -> dict[str, Any]:
+    return {
+        "page": str(bench.page),
+        "results": str(bench.results.folder),
+        "measured": bench.measured,
+        "kept": bench.kept,
+        "targets": bench.results.read("targets"),
+    }

@@ -1,0 +1,90 @@
+"""Where and with what figures were made."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import psutil
+
+from daskcluster.host import processor_facts
+from tests.benchmarks.harness.mask import is_masked
+
+LIBRARIES = (
+    "daskcluster", "numpy", "numba", "llvmlite", "scikit-learn", "scikit-learn-intelex",
+    "faiss-cpu", "dask", "distributed", "dask-ml", "zarr",
+)  # fmt: skip
+
+
+def facts() -> dict[str, Any]:
+    """Return what must be known of a machine to read its figures, as plain values."""
+    return {
+        "date": today(),
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory_gib()),
+        "load": round(load(), 1),
+        "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        "versions": {name: found for name in LIBRARIES if (found := version_of(name))},
+    }
+
+
+def lines_of(where: dict[str, Any]) -> list[str]:
+    """Return `facts` as lines for people."""
+    versions = ", ".join(f"{name} {version}" for name, version in where["versions"].items())
+    return [
+        f"Date: {where['date']}",
+        f"CPU: {where['cpu']}, {where['cores']} cores visible, {where['memory_gib']} GiB",
+        f"Load average of the last minute before the run: {where['load']:.1f}",
+        f"System: {where['system']}",
+        f"Versions: {versions}",
+    ]
+
+
+def machine() -> list[str]:
+    """Return lines that say where and with what the figures are made."""
+    return lines_of(facts())
+
+
+def today() -> str:
+    """Return the date, as in 2026-11-21."""
+    return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+def load() -> float:
+    """Return how many threads wanted to run in the last minute."""
+    return os.getloadavg()[0]
+
+
+def version_of(name: str) -> str | None:
+    """Return the version of a distribution, None if it is not installed."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        if name == "daskcluster":
+            import daskcluster
+
+            return daskcluster.__version__
+        return None
+
+
+def cpu_name() -> str:
+    """Return the processor and the widest vectors it has."""
+    text = processor_facts()
+    if not text:
+        return platform.processor() or "unknown"
+    found = re.search(r"model name\s*:\s*(.+)", text)
+    flags = re.search(r"flags\s*:\s*(.+)", text)
+    known = set(flags[1].split()) if flags else set()
+    best = next((name for name in ("avx512f", "avx2") if name in known), "no AVX2")
+    used = "avx2 only, AVX-512 switched off" if is_masked() and best == "avx512f" else best
+    return f"{found[1].strip() if found else platform.machine()} ({used})"
+
+
+def memory_gib() -> float:
+    """Return the machine's memory."""
+    return psutil.virtual_memory().total / 2**30

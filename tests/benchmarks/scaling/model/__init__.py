@@ -1,0 +1,1 @@
+"""How long work takes on how many workers, and what holds it up: a model of measured costs."""

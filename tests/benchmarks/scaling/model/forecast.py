@@ -1,0 +1,231 @@
+"""Seconds of a pass on a cluster, term by term: what of it computes, reads, talks and waits.
+
+The terms follow the engine's own rules: which parameters travel within tasks and which are broadcast,
+when totals are added up on workers, how many tasks a pass has. A pass takes
+
+    max(control, compute + control / 2) + broadcast + reduction + latency
+
+where compute is the longer of the kernel's and the decoder's time on the workers' cores and of the bytes
+from the store; control is what client and scheduler compute for tasks, handles and workers, of which
+half (sending) overlaps with the work of those that have their task and half (fetching) with the work of
+those that have not finished. On one host that has no core to spare, the processor time of all together
+over its cores is a lower bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from daskcluster.engine.homes import (
+    MOST_TAIL_TASKS,
+    TAIL_SHARE,
+    count_tail_tasks,
+    least_tail_seconds,
+)
+from daskcluster.engine.wire import (
+    FAN_IN,
+    FETCHED_TOGETHER,
+    is_heavy,
+    is_inline,
+    through_driver,
+)
+from daskcluster.estimators.plan import Stage
+from tests.benchmarks.scaling.model.cluster import Cluster
+from tests.benchmarks.scaling.model.rates import Rates
+from tests.benchmarks.scaling.model.work import FitWork, PassWork
+
+TERMS = ("kernel", "decode", "store", "broadcast", "reduction", "client", "scheduler", "latency")
+_TASK_MESSAGES, _FETCH_MESSAGES = 2, 4
+"""From client to worker and back; to the scheduler, the worker, and back both ways."""
+_LEAST_HOME = 4
+"""Partitions of a lane that has a tail."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A pass.
+
+    Attributes
+    ----------
+    seconds : float
+    terms : dict of str to float
+        Seconds by what takes them (`TERMS`); some of it overlaps, so they may add up to more.
+    n_tasks : int
+    """
+
+    seconds: float
+    terms: dict[str, float] = field(default_factory=dict)
+    n_tasks: int = 0
+
+    @property
+    def bottleneck(self) -> str:
+        """The largest term."""
+        return max(self.terms, key=lambda name: self.terms[name])
+
+
+@dataclass(frozen=True)
+class FitForecast:
+    """A fit.
+
+    Attributes
+    ----------
+    first, later, labels : Forecast
+        Passes.
+    stage : float
+        Seconds of the work on few rows.
+    seconds : float
+        Of the whole fit at most, without labels.
+    """
+
+    first: Forecast
+    later: Forecast
+    labels: Forecast
+    stage: float
+    seconds: float
+
+    @property
+    def bottleneck(self) -> str:
+        """What most of the time goes to: a term of the passes, or ``"driver"`` for the work on few rows."""
+        passes = self.seconds - self.stage
+        return "driver" if self.stage > passes else self.later.bottleneck
+
+
+def forecast_fit(work: FitWork, cluster: Cluster, rates: Rates) -> FitForecast:
+    """Say how long a fit takes.
+
+    Parameters
+    ----------
+    work : FitWork
+    cluster : Cluster
+    rates : Rates
+    """
+    first, later = forecast(work.first, cluster, rates), forecast(work.later, cluster, rates)
+    labels = forecast(work.labels, cluster, rates)
+    stage = 0.0 if work.stage is None else _stage_seconds(work.stage, cluster, rates)
+    passes = first.seconds + max(0, work.passes - 1) * later.seconds if work.passes else 0.0
+    return FitForecast(first, later, labels, stage, passes + stage)
+
+
+def forecast(work: PassWork, cluster: Cluster, rates: Rates) -> Forecast:
+    """Say how long a pass takes.
+
+    Parameters
+    ----------
+    work : PassWork
+    cluster : Cluster
+    rates : Rates
+
+    Examples
+    --------
+    >>> from tests.benchmarks.scaling.model.rates import REFERENCE
+    >>> rows = PassWork("nearest", n_rows=1e9, values=128e9, products=128e12, partitions=8000)
+    >>> few, many = (forecast(rows, Cluster(workers), REFERENCE) for workers in (10, 10_000))
+    >>> few.bottleneck, many.bottleneck
+    ('kernel', 'scheduler')
+    """
+    slower = rates.together if cluster.is_full else 1.0
+    kernel = slower * rates.kernel(work.kernel).seconds(work.products, work.values, work.n_rows)
+    decode = slower * rates.decode * work.decoded
+    cores = _busy_cores(work, cluster)
+    terms = dict.fromkeys(TERMS, 0.0)
+    terms["kernel"], terms["decode"] = kernel / cores, decode / cores
+    terms["store"] = (work.fetched + work.written) / cluster.from_store
+    compute = max(terms["kernel"] + terms["decode"], terms["store"])
+    if not cluster.workers:
+        return Forecast(compute, terms)
+    n_tasks = count_tasks(work, cluster, compute)
+    counted = n_tasks, work.handles, cluster.workers
+    terms["client"] = rates.client.seconds(*counted)
+    terms["scheduler"] = rates.scheduler.seconds(*counted)
+    talk = _Talk(work, cluster, rates, n_tasks)
+    terms["broadcast"], terms["reduction"] = talk.broadcast(), talk.reduction()
+    terms["latency"] = _latency(cluster, rates, n_tasks)
+    control = terms["client"] + terms["scheduler"]
+    beside = terms["broadcast"] + terms["reduction"] + terms["latency"]
+    seconds = beside + max(control, compute + control / 2)
+    if cluster.is_crowded:
+        ours = rates.worker.a_task * n_tasks + rates.worker.a_handle * work.handles
+        busy = kernel + decode + control + ours + talk.computed
+        seconds = max(seconds, busy / (cluster.cores or cluster.lanes))
+    return Forecast(seconds, terms, n_tasks)
+
+
+def count_tasks(work: PassWork, cluster: Cluster, compute: float) -> int:
+    """Return how many tasks a pass has: a head for every lane, and tails that are worth a round trip."""
+    lanes = min(cluster.lanes, work.partitions)
+    home = work.partitions // lanes
+    if lanes == 1 or home < _LEAST_HOME:
+        return lanes
+    tail = max(1, home // TAIL_SHARE)
+    travel = work.travel
+    n_bytes = through_driver(travel.sent, travel.returned, lanes * (1 + MOST_TAIL_TASKS))
+    if compute * tail / home < least_tail_seconds(lanes, tail, n_bytes):
+        return lanes
+    return lanes * (1 + count_tail_tasks(tail))
+
+
+def _busy_cores(work: PassWork, cluster: Cluster) -> float:
+    """Return how many cores the work keeps busy: partitions are not cut, and one is the last."""
+    lanes = min(cluster.lanes, work.partitions)
+    even = work.partitions / -(-work.partitions // lanes)
+    return min(float(cluster.busy_cores), even)
+
+
+def _latency(cluster: Cluster, rates: Rates, n_tasks: int) -> float:
+    """Return the time in which nobody computes: the first task goes out, results come some at a time."""
+    return rates.round_trip + cluster.latency * (
+        _TASK_MESSAGES + _FETCH_MESSAGES * math.ceil(n_tasks / FETCHED_TOGETHER)
+    )
+
+
+class _Talk:
+    """The bytes of a pass.
+
+    Attributes
+    ----------
+    computed : float
+        Seconds that all processes together compute for them.
+    """
+
+    def __init__(self, work: PassWork, cluster: Cluster, rates: Rates, n_tasks: int) -> None:
+        self._travel, self._cluster, self._rates = work.travel, cluster, rates
+        self._n_tasks = n_tasks
+        self._middle = rates.client.a_byte + rates.scheduler.a_byte
+        self.computed = 0.0
+
+    def broadcast(self) -> float:
+        """Return the seconds until the parameters are everywhere."""
+        sent, line = self._travel.sent, self._cluster.bandwidth
+        own = self._rates.worker.a_byte
+        if is_inline(sent, self._n_tasks):
+            # Through the scheduler's line, once for each task.
+            through = self._n_tasks * sent
+            self.computed += through * (self._middle + own)
+            return through * (1 / line + self._middle)
+        # To one worker, and from those that have it to as many others in each round.
+        rounds = 1 + math.ceil(math.log2(max(1, self._cluster.workers)))
+        self.computed += sent * (self._middle + 2 * own * self._cluster.workers)
+        return sent * (1 / line + self._middle + rounds * (1 / line + 2 * own))
+
+    def reduction(self) -> float:
+        """Return the seconds in which totals and rows that were drawn come to the client."""
+        line, own = self._cluster.bandwidth, self._rates.worker.a_byte
+        returned, n_tasks = self._travel.returned, self._n_tasks
+        came, added = returned * n_tasks, 0.0
+        if is_heavy(returned, n_tasks):
+            levels = math.ceil(math.log(max(2, n_tasks), FAN_IN))
+            self.computed += 2 * own * came
+            added = levels * FAN_IN * returned * (1 / line + 2 * own)
+            came = returned
+        came += self._travel.drawn
+        self.computed += came * (own + self._middle)
+        # One after the other: from the worker to the scheduler, and on from there.
+        return added + came * (2 / line + own + self._middle)
+
+
+def _stage_seconds(stage: Stage, cluster: Cluster, rates: Rates) -> float:
+    values = float(stage.n_rows) * stage.n_features
+    each = rates.kernel(stage.kernel).seconds(stage.flop / 2, values, stage.n_rows)
+    slower = rates.together if cluster.driver_threads > 1 else 1.0
+    return stage.passes_at_most * each * slower / cluster.driver_threads
