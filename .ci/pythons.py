@@ -27,7 +27,7 @@ TESTERS = ("hypothesis", "pytest", "pytest-timeout")
 # Zarr's buffers and stores), kernels, and fits of each family to the committed bits.
 CUT = (
     "tests/engine/test_connect.py", "tests/engine/test_held.py", "tests/dashboard/test_pages.py",
-    "tests/data/test_adopted.py", "tests/data/test_stores.py", "tests/kernels/test_distance.py",
+    "tests/data/test_adopted.py", "tests/storage/test_location.py", "tests/kernels/test_distance.py",
     "tests/kernels/test_accumulate.py", "tests/kernels/test_inertia.py", "tests/digests/test_digests.py",
 )  # fmt: skip
 SHOWN = ("dask", "numba", "numpy", "scikit-learn", "zarr")

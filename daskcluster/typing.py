@@ -25,7 +25,7 @@ class Reach(enum.IntEnum):
     EVERYONE = 2
 
 
-class Witness(Protocol):
+class ChangeGuard(Protocol):
     """What stored rows were at one moment."""
 
     def check(self) -> None:
@@ -81,7 +81,7 @@ class Dataset(Protocol):
 
     def recipe(self) -> Recipe: ...
 
-    def witness(self) -> Witness | None:
+    def change_guard(self) -> ChangeGuard | None:
         """Return what tells whether stored rows were changed from here on; None if nobody could."""
         ...
 

@@ -146,7 +146,8 @@ def offenders(forbidden: str, allowed: tuple[str, ...]) -> list[str]:
         ("matplotlib", ("reports",)),
         ("numba", ("kernels", "methods.*.kernels")),
         ("llvmlite", ("kernels", "methods.*.kernels")),
-        ("zarr", ("data", "models", "engine.worker")),
+        ("zarr", ("data", "storage", "engine.worker")),
+        ("fsspec", ("storage",)),
     ],
 )
 def test_a_library_stays_in_its_rooms(forbidden: str, allowed: tuple[str, ...]) -> None:
@@ -166,6 +167,21 @@ def test_kernels_import_nothing_of_ours_but_kernels() -> None:
         for target in imports_of(path)
         if target.startswith("daskcluster.")
         and not (is_kernel(target) or room_of(target) == "errors")
+    ]
+    assert found == []
+
+
+NAMES_OF_FILES = (
+    r"""\.filesystem\(\)|os\.(walk|listdir|scandir)\(|["'](zarr\.json|\.zarray|\.zgroup)"""
+)
+
+
+def test_only_storage_knows_files() -> None:
+    found = [
+        f"{name_of(path)}: {match.group()}"
+        for path in MODULES
+        if room_of(name_of(path)) != "storage"
+        for match in re.finditer(NAMES_OF_FILES, path.read_text(encoding="utf-8"))
     ]
     assert found == []
 

@@ -86,8 +86,8 @@ def _say(*, quiet: bool) -> Any:
 
 def _refuse_existing(paths: dict[str, str], overwrite: bool) -> None:
     from daskcluster.cli.report import check_page
-    from daskcluster.data.staging import check_free as check_output_free
     from daskcluster.models.persist import check_free
+    from daskcluster.storage.staging import check_free as check_output_free
 
     os.makedirs(os.path.dirname(paths["report"]) or ".", exist_ok=True)
     check_output_free(paths["rows"], overwrite=overwrite)

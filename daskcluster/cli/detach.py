@@ -79,7 +79,7 @@ def take_urls(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _absolute(url: str | None) -> str | None:
-    from daskcluster.data.stores import locate
+    from daskcluster.storage.location import locate
 
     return None if url is None else locate(url).url
 

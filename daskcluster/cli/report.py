@@ -140,8 +140,8 @@ def check_page(path: str, *, overwrite: bool, formats: Sequence[str] = FORMATS) 
 
 def write_output(path: str, content: bytes) -> None:
     """Write a file whole or not at all."""
-    from daskcluster.data.stores import locate
-    from daskcluster.data.whole_files import write_whole
+    from daskcluster.storage.files import write_file
+    from daskcluster.storage.location import locate
 
     folder, name = os.path.split(os.path.abspath(path))
-    write_whole(locate(folder), name, content)
+    write_file(locate(folder), name, content)

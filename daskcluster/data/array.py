@@ -15,13 +15,13 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.dataset import OnRead, RowDataset, check_rows
 from daskcluster.data.memory import MemoryDataset
-from daskcluster.data.opened import open_once
 from daskcluster.data.partitions import cut_rows, read_spans
 from daskcluster.data.readahead import WINDOW_BYTES
 from daskcluster.data.recipes import HeldRecipe, reopen
-from daskcluster.data.stores import Location, locate
 from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError
+from daskcluster.storage.location import Location, locate
+from daskcluster.storage.opened import open_once
 from daskcluster.typing import Range, Reach, Recipe
 
 _LEAST_READ_BYTES = 1 << 18

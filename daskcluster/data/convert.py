@@ -15,8 +15,6 @@ import numpy as np
 from daskcluster.data.checks import check_dtype
 from daskcluster.data.convert_sparse import write_sparse
 from daskcluster.data.converted import ROWS, WEIGHTS, WeightsWriter, Written, cast
-from daskcluster.data.staging import Staging
-from daskcluster.data.stores import locate
 from daskcluster.data.table import Block, Table
 from daskcluster.data.tables import open_table
 from daskcluster.data.writer import (
@@ -25,10 +23,12 @@ from daskcluster.data.writer import (
     array_metadata,
     check_chunking,
     good_chunk_rows,
-    group_metadata,
 )
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publish
+from daskcluster.storage.location import locate
+from daskcluster.storage.staging import Staging
+from daskcluster.storage.zarr_stores import group_document
 
 _UNKNOWN_ROWS = 1 << 46  # a length that no file reaches; the metadata gets the true one at the end
 
@@ -200,7 +200,7 @@ def _write(
     documents = rows.document(n_rows)
     if weights is not None:
         # The group last: until it is there, nothing is found at the URL.
-        documents |= weights.document(n_rows) | {"zarr.json": group_metadata({})}
+        documents |= weights.document(n_rows) | group_document({})
     shard = shard_rows if shard_rows != step else None
     return Written(documents, n_rows, n_rows * row_bytes, step, shard)
 

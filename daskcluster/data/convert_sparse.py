@@ -10,10 +10,11 @@ import numpy as np
 
 from daskcluster.data.converted import ROWS, WEIGHTS, WeightsWriter, Written, cast_sparse
 from daskcluster.data.sparse_write import CsrFacts, CsrWriter, refuse_row_chunks
-from daskcluster.data.staging import Staging
 from daskcluster.data.table import Table
-from daskcluster.data.writer import StagedArray, array_metadata, good_chunk_rows, group_metadata
+from daskcluster.data.writer import StagedArray, array_metadata, good_chunk_rows
 from daskcluster.events import Event, PassProgress, publish
+from daskcluster.storage.staging import Staging
+from daskcluster.storage.zarr_stores import group_document
 
 
 def write_sparse(
@@ -49,7 +50,7 @@ def write_sparse(
     documents = writer.documents()
     if weights is not None:
         # The group last: until it is there, nothing is found at the URL.
-        documents |= weights.document() | {"zarr.json": group_metadata({})}
+        documents |= weights.document() | group_document({})
     chunk = max(1, writer.chunk * done // max(1, table.n_entries))
     return Written(documents, done, table.n_entries * dtype.itemsize, min(chunk, done))
 

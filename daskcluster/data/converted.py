@@ -24,7 +24,7 @@ class Written:
     Attributes
     ----------
     documents : dict
-        For `daskcluster.data.staging.Staging.commit`.
+        For `daskcluster.storage.staging.Staging.commit`.
     n_rows, n_bytes : int
     chunk_rows : int
     shard_rows : int or None

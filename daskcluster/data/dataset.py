@@ -16,10 +16,10 @@ from daskcluster.data.partitions import MOST_BYTES, READ_BYTES, group_chunks, re
 from daskcluster.data.readahead import read_ahead
 from daskcluster.data.scaled_recipe import ScaledRecipe
 from daskcluster.data.shared_reads import SharedReads
-from daskcluster.data.stores import Location
-from daskcluster.data.witness import Witness, witness
 from daskcluster.errors import InvalidParameterError
 from daskcluster.sparse_rows import dense_rows
+from daskcluster.storage.change_guard import ChangeGuard, guard_changes
+from daskcluster.storage.location import Location
 from daskcluster.typing import Range, Reach, Recipe
 
 OnRead = Callable[[int], None]
@@ -156,14 +156,14 @@ class RowDataset(ABC):
         """Return where the rows are stored, the weights aside; empty in memory."""
         return ()
 
-    def excused(self) -> Collection[str]:
-        """Return the names of stored objects that may have changed without harm; see `witness`."""
+    def may_change(self) -> Collection[str]:
+        """Return the names of stored objects that may have changed without harm; see `change_guard`."""
         return ()
 
-    def witness(self) -> Witness | None:
+    def change_guard(self) -> ChangeGuard | None:
         """Return what tells whether rows and weights were changed in their store from here on."""
         weights = () if self.own_weights is None else self.own_weights.places()
-        return witness((*self.places(), *weights), self.excused)
+        return guard_changes((*self.places(), *weights), self.may_change)
 
     def with_weights(self, weights: RowWeights) -> Self:
         """Return the same rows with other weights (checked by the caller)."""

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.generate_sparse import SparseMixture, fill_sparse
-from daskcluster.data.staging import Staging
 from daskcluster.data.writer import StagedArray, array_metadata, good_chunk_rows
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.randomness import Key
+from daskcluster.storage.staging import Staging
 
 _BLOCK_ROWS = 8192
 """Rows that share a stream of random numbers; fixed, so that no chunking changes a row."""

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.sparse_write import CsrWriter
-from daskcluster.data.staging import Staging
 from daskcluster.elementary import exp, log1p
 from daskcluster.events import Event, PassProgress, publish
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
+from daskcluster.storage.staging import Staging
 
 _BLOCK_ROWS = 8192
 """Rows that share a stream of random numbers; fixed, so that no block of output changes a row."""

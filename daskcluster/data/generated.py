@@ -8,9 +8,9 @@ import numpy as np
 
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.generate import Mixture
-from daskcluster.data.opened import open_once
 from daskcluster.data.writer import good_chunk_rows
 from daskcluster.data.zarr import write_scratch
+from daskcluster.storage.opened import open_once
 from daskcluster.typing import Reach, Recipe
 
 

@@ -215,7 +215,7 @@ def _stored_shape(
     if hasattr(source, "shape"):
         return tuple(source.shape[:-1])
     from daskcluster.data.nodes import open_array
-    from daskcluster.data.stores import locate
+    from daskcluster.storage.location import locate
 
     return tuple(open_array(locate(source, options), name or "").shape[:-1])
 

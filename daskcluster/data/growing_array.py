@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.stores import Location, explain, open_store
 from daskcluster.errors import DaskClusterError, OutputExistsError
+from daskcluster.storage.location import Location, explain
+from daskcluster.storage.zarr_stores import open_store
 
 UNKNOWN = {"i": -1, "f": np.nan}
 """What rows show that were not written yet."""
@@ -35,7 +36,7 @@ def write_rows_at(place: Location, start: int, values: np.ndarray, chunk_rows: i
     Examples
     --------
     >>> import numpy as np, zarr
-    >>> from daskcluster.data.stores import locate
+    >>> from daskcluster.storage.location import locate
     >>> place = locate("memory://growing-array")
     >>> for start in (0, 2, 2):
     ...     write_rows_at(place, start, np.arange(start, start + 3, dtype=np.int32), 2)

@@ -10,9 +10,10 @@ import zarr
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import PARTS, ZarrSparseDataset, is_csr
-from daskcluster.data.stores import locate, open_store
 from daskcluster.data.weighted_store import stored_facts
 from daskcluster.data.zarr import ZarrDataset
+from daskcluster.storage.location import locate
+from daskcluster.storage.zarr_stores import open_store
 from daskcluster.typing import Dataset
 
 

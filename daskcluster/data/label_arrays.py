@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.nodes import open_array, read_chunk
-from daskcluster.data.stores import locate
 from daskcluster.errors import InvalidDataError
+from daskcluster.storage.location import locate
 
 BLOCK_ROWS = 1 << 20
 

@@ -9,16 +9,15 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from daskcluster.data.patience import is_passing, patiently, while_others_write
-from daskcluster.data.stores import Location, explain, open_store
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError, InvalidDataError
+from daskcluster.storage.files import file_size, list_files
+from daskcluster.storage.location import Location, explain
+from daskcluster.storage.retry import is_passing, retry
+from daskcluster.storage.zarr_stores import HEAD, PARTIAL_MARK, open_store
 from daskcluster.typing import Reach
 
 if TYPE_CHECKING:
     import zarr
-
-PARTIAL_MARK = "daskcluster.partial"
-"""Object beside a half-written output in a store without rename."""
 
 _MOST_LISTED = 10_000
 
@@ -123,17 +122,13 @@ def _no_metadata(location: Location) -> DatasetNotFoundError:
     where = "the folder exists" if location.is_local else "nothing is stored there"
     return DatasetNotFoundError(
         f"There is no Zarr array at {location.url!r}: {where}"
-        f"{', but has neither zarr.json nor .zarray' if location.is_local else ''}. Check the spelling; "
+        f"{f', but has neither {HEAD} nor .zarray' if location.is_local else ''}. Check the spelling; "
         "if a writer was stopped half-way, run it again."
     )
 
 
 def _is_partial(location: Location) -> bool:
-    try:
-        fs, path = location.filesystem()
-        return bool(fs.exists(f"{path.rstrip('/')}/{PARTIAL_MARK}"))
-    except Exception:  # a hint for a better text must not hide the error it is for
-        return False
+    return file_size(location, PARTIAL_MARK) >= 0  # no error here may hide the one it is a hint for
 
 
 def _member(group: Any, location: Location, name: str) -> Any:
@@ -203,7 +198,7 @@ def read_chunk(
     from daskcluster.data.adopted import read_adopted
 
     try:
-        return patiently(lambda: read_adopted(array, index), location, damaged=True)
+        return retry(lambda: read_adopted(array, index), location, damaged=True)
     except (DaskClusterError, MemoryError, KeyboardInterrupt):
         raise
     except OSError as error:
@@ -255,13 +250,8 @@ def warn_of_missing_chunks(array: zarr.Array[Any], location: Location) -> None:
 
 def _count_objects(location: Location) -> int | None:
     """Return how many chunks (or shards) are stored; None if the store cannot be listed."""
-    if location.is_local:
-        names = [name for _, _, files in os.walk(location.url) for name in files]
-    else:
-        try:
-            fs, path = location.filesystem()
-            found = while_others_write(lambda: fs.find(path))
-            names = [name.rsplit("/", 1)[-1] for name in found]
-        except Exception:  # listing needs a permission that reading does not
-            return None
-    return sum(not name.startswith((".z", "zarr.json", PARTIAL_MARK)) for name in names)
+    try:
+        found = list_files(location)
+    except DaskClusterError:  # listing needs a permission that reading does not
+        return None
+    return sum(file.is_data for file in found)

@@ -12,9 +12,9 @@ from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitions import READ_BYTES
 from daskcluster.data.sparse_memory import open_sparse
-from daskcluster.data.stores import Location
 from daskcluster.data.table import Block, Table, open_binary
 from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.storage.location import Location
 
 
 def npz_table(location: Location, name: str | None, weights: str | None, *, flatten: bool) -> Table:

@@ -23,7 +23,6 @@ from daskcluster.data.nodes import (
 )
 from daskcluster.data.sparse_memory import MemorySparseDataset, is_sparse, open_sparse
 from daskcluster.data.sparse_zarr import is_csr, open_csr
-from daskcluster.data.stores import Location, locate
 from daskcluster.data.weighted import array_weights, stored_weights
 from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, recipe_of
@@ -34,6 +33,7 @@ from daskcluster.errors import (
     WrongTypeError,
 )
 from daskcluster.sparse_rows import SparseRows
+from daskcluster.storage.location import Location, locate
 from daskcluster.typing import Dataset
 
 _CONVERTIBLE = (".npz", ".csv", ".tsv", ".parquet", ".csv.gz", ".pq")

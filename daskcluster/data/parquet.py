@@ -9,9 +9,9 @@ import numpy as np
 
 from daskcluster.data.frame import check_columns, frame_dtype
 from daskcluster.data.partitions import READ_BYTES
-from daskcluster.data.stores import Location
 from daskcluster.data.table import Block, Table, open_binary
 from daskcluster.errors import InvalidDataError, InvalidParameterError, MissingExtraError
+from daskcluster.storage.location import Location
 
 
 def parquet_table(location: Location, weights: Any) -> Table:

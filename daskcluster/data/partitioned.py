@@ -11,9 +11,9 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.data.dataset import OnRead, RowDataset
-from daskcluster.data.opened import open_once
 from daskcluster.data.partitions import MOST_BYTES
-from daskcluster.data.stores import Location
+from daskcluster.storage.location import Location
+from daskcluster.storage.opened import open_once
 from daskcluster.typing import Range, Reach, Recipe
 
 WHOLE_BYTES = 256 << 20
@@ -120,8 +120,8 @@ class PartitionedDataset(RowDataset):
     def places(self) -> tuple[Location, ...]:
         return self.base.places()
 
-    def excused(self) -> Collection[str]:
-        return self.base.excused()
+    def may_change(self) -> Collection[str]:
+        return self.base.may_change()
 
     def to_scratch(self, folder: str) -> PartitionedDataset:
         """Write the base to Zarr in `folder`, and return the same partitions of that."""

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from daskcluster.data.opened import open_once
-from daskcluster.data.process_local import ProcessLocal
-from daskcluster.data.stores import Location
 from daskcluster.errors import InvalidDataError, ReachError
+from daskcluster.storage.location import Location
+from daskcluster.storage.opened import open_once
+from daskcluster.storage.process_local import ProcessLocal
 from daskcluster.typing import Reach
 
 ELSEWHERE = "write it to Zarr on a disk or bucket that the workers see and open it by URL"

@@ -26,10 +26,10 @@ from daskcluster.data.shuffle_sparse import carry_out_sparse
 from daskcluster.data.shuffle_sparse_plan import SparseShufflePlan, plan_sparse_shuffle
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_write import refuse_row_chunks
-from daskcluster.data.stores import locate
 from daskcluster.data.writer import check_chunking, good_chunk_rows
 from daskcluster.events import Callback
 from daskcluster.randomness import Key, as_seed
+from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
 ZARR_THREADS = 4

@@ -14,12 +14,13 @@ from daskcluster.data.recipes import StoredRecipe
 from daskcluster.data.shuffle_plan import ShufflePlan
 from daskcluster.data.shuffle_sparse_plan import SparseShufflePlan
 from daskcluster.data.sparse_write import CsrWriter
-from daskcluster.data.staging import Staging, check_free
-from daskcluster.data.stores import Location, locate
 from daskcluster.data.weighted import ZarrWeights
-from daskcluster.data.writer import RowWriter, StagedArray, array_metadata, group_metadata
+from daskcluster.data.writer import RowWriter, StagedArray, array_metadata
 from daskcluster.errors import InvalidParameterError
 from daskcluster.sparse_rows import Rows
+from daskcluster.storage.location import Location, locate
+from daskcluster.storage.staging import Staging, check_free
+from daskcluster.storage.zarr_stores import group_document
 from daskcluster.typing import Dataset
 
 ROWS, WEIGHTS = "X", "weights"
@@ -109,7 +110,7 @@ class ShuffleOutputs:
         rows = self.rows.documents() if isinstance(self.rows, CsrWriter) else self.rows.document()
         if self.weights is None:
             return rows
-        group = {"zarr.json": group_metadata(_attributes(seed))}
+        group = group_document(_attributes(seed))
         # The group last: until it is there, nothing is found at the URL.
         return rows | self.weights.document() | group
 

@@ -14,9 +14,9 @@ import numpy as np
 from daskcluster.data.buckets import record_dtype
 from daskcluster.data.partitions import READ_BYTES
 from daskcluster.data.readahead import WINDOW_BYTES
-from daskcluster.data.stores import Location
 from daskcluster.errors import DatasetNotFoundError, DiskSpaceError, MemoryLimitError
 from daskcluster.host import format_bytes, host_memory
+from daskcluster.storage.location import Location
 from daskcluster.typing import Dataset
 
 LIBRARIES_BYTES = 170 * 1024**2

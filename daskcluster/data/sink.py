@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 
 from daskcluster.data.staged_sink import StagedSink
-from daskcluster.data.staging import Staging
 from daskcluster.data.writer import StagedArray, array_metadata
 from daskcluster.data.written_blocks import finished_blocks
+from daskcluster.storage.staging import Staging
 from daskcluster.typing import Range, Reach
 
 

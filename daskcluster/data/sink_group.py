@@ -9,9 +9,10 @@ from typing import Any, Self
 import numpy as np
 
 from daskcluster.data.staged_sink import StagedSink
-from daskcluster.data.staging import Staging
-from daskcluster.data.writer import StagedArray, array_metadata, group_metadata
+from daskcluster.data.writer import StagedArray, array_metadata
 from daskcluster.data.written_blocks import finished_blocks
+from daskcluster.storage.staging import Staging
+from daskcluster.storage.zarr_stores import group_document
 
 KINDS = ("group",)
 """What an output of this kind may replace."""
@@ -103,4 +104,4 @@ class GroupSink(StagedSink):
         for array in self.arrays:
             found |= array.document()
         # The group last: until it is there, nothing is found at the URL.
-        return found | {"zarr.json": group_metadata(self.attributes)}
+        return found | group_document(self.attributes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,10 +10,11 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from daskcluster.data.staging import Staging
 from daskcluster.data.writer import CHUNK_BYTES, RowWriter, StagedArray, array_metadata
 from daskcluster.errors import InvalidParameterError
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows
+from daskcluster.storage.staging import Staging
+from daskcluster.storage.zarr_stores import group_document
 
 _UNKNOWN = 1 << 46
 """A length that no data reaches; the metadata gets the true one at the end."""
@@ -122,12 +122,7 @@ class CsrWriter:
         """Return the metadata for `Staging.commit`; the group last, for it makes the rows readable."""
         values = self._values.document(self.n_entries) | self._columns.document(self.n_entries)
         attributes = {**_ENCODING, "shape": list(self._shape), **self._attributes}
-        group = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-        return {
-            **values,
-            **self._starts.document(),
-            f"{self._prefix}zarr.json": json.dumps(group).encode(),
-        }
+        return {**values, **self._starts.document(), **group_document(attributes, self._prefix)}
 
 
 def refuse_row_chunks(chunk_rows: int | None, shard_rows: int | None) -> None:

@@ -20,10 +20,10 @@ from daskcluster.data.recipes import HeldRecipe, StoredRecipe
 from daskcluster.data.sparse import SparseDataset, canonical, check_structure
 from daskcluster.data.sparse_write import write_csr
 from daskcluster.data.stored import StoredDataset
-from daskcluster.data.stores import Location
 from daskcluster.data.zarr import REMOTE_READERS, location_of, write_scratch
 from daskcluster.errors import InvalidDataError
 from daskcluster.sparse_rows import SparseRows
+from daskcluster.storage.location import Location
 from daskcluster.typing import Reach
 
 if TYPE_CHECKING:

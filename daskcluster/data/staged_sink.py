@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from daskcluster.data.staging import Staging
 from daskcluster.data.writer import StagedArray
 from daskcluster.data.written_blocks import check_whole, covers
+from daskcluster.storage.staging import Staging
 from daskcluster.typing import Range, Reach
 
 

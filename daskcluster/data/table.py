@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.stores import Location, explain
+from daskcluster.storage.files import open_file
+from daskcluster.storage.location import Location, explain
 
 Block = tuple[Any, np.ndarray | None]
 """Rows, (m, d) or `SparseRows`, and their weights (m,), or None."""
@@ -42,7 +43,6 @@ class Table:
 def open_binary(location: Location) -> Any:
     """Open a file for reading bytes."""
     try:
-        fs, path = location.filesystem()
-        return fs.open(path, "rb")
+        return open_file(location)
     except OSError as error:
         raise explain(error, location, "file") from error

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.stores import Location, explain
 from daskcluster.data.table import Block, Table
 from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.storage.files import open_text
+from daskcluster.storage.location import Location, explain
 
 _BLOCK_LINES = 1 << 14
 _MISSING = ("", "na", "nan", "null", "none", "?")
@@ -57,17 +58,8 @@ def text_table(location: Location, weights: Any = None) -> Table:
 
 
 def _open_text(location: Location) -> Any:
-    import fsspec
-
     try:
-        opened = fsspec.open(
-            location.url,
-            "rt",
-            compression="infer",
-            encoding="utf-8-sig",
-            **location.storage_options(),
-        )
-        return opened.open()
+        return open_text(location)
     except (OSError, ImportError, ValueError) as error:
         raise explain(error, location, "file") from error
 

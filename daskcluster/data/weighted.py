@@ -10,8 +10,8 @@ import numpy as np
 
 from daskcluster.data.nodes import metadata_digest, open_array, read_chunk
 from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen
-from daskcluster.data.stores import Location
 from daskcluster.errors import InvalidParameterError
+from daskcluster.storage.location import Location
 from daskcluster.typing import Reach
 
 if TYPE_CHECKING:

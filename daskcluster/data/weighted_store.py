@@ -15,15 +15,15 @@ from daskcluster.data.converted import ROWS, WEIGHTS
 from daskcluster.data.nodes import open_node
 from daskcluster.data.recipes import StoredRecipe
 from daskcluster.data.sparse_write import CsrFacts, CsrWriter
-from daskcluster.data.staging import Staging
 from daskcluster.data.writer import (
     RowWriter,
     StagedArray,
     array_metadata,
     good_chunk_rows,
-    group_metadata,
 )
 from daskcluster.sparse_rows import Rows, SparseRows
+from daskcluster.storage.staging import Staging
+from daskcluster.storage.zarr_stores import group_document
 
 INDICES = "indices"
 KINDS = ("group",)
@@ -93,7 +93,7 @@ def write_weighted(
         if indices is not None:
             documents |= _write_array(staging, INDICES, np.asarray(indices, np.int64))
         # The group last: until it is there, nothing is found at the URL.
-        staging.commit(documents | {"zarr.json": group_metadata({**facts, **_MARK})})
+        staging.commit(documents | group_document({**facts, **_MARK}))
 
 
 def _write_rows(staging: Staging, rows: Rows) -> dict[str, bytes]:

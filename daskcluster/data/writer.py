@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from daskcluster.data.opened import open_once
-from daskcluster.data.patience import patiently
-from daskcluster.data.staging import Staging
-from daskcluster.data.stores import Location, explain, open_store
 from daskcluster.errors import InvalidParameterError
+from daskcluster.storage.location import Location, explain
+from daskcluster.storage.opened import open_once
+from daskcluster.storage.retry import retry
+from daskcluster.storage.staging import Staging
+from daskcluster.storage.zarr_stores import HEAD, open_store
 
 if TYPE_CHECKING:
     import zarr
@@ -73,13 +74,6 @@ def array_metadata(
     return json.dumps(array.metadata.to_dict(), allow_nan=False)
 
 
-def group_metadata(attributes: Mapping[str, Any]) -> bytes:
-    """Return the Zarr v3 metadata document of a group."""
-    return json.dumps(
-        {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
-    ).encode()
-
-
 @dataclass(frozen=True)
 class StagedArray:
     """An array under way: chunks go to the store, the metadata is held back. Picklable.
@@ -126,7 +120,7 @@ class StagedArray:
         """
         array, span = self.open(), slice(start, start + len(values))
         try:
-            patiently(lambda: array.__setitem__(span, values), self.work)
+            retry(lambda: array.__setitem__(span, values), self.work)
         except OSError as error:
             if self.work.is_local:
                 raise
@@ -151,7 +145,7 @@ class StagedArray:
         metadata = json.loads(self.metadata)
         if n_rows is not None:
             metadata["shape"][0] = n_rows
-        path = f"{self.name}/zarr.json" if self.name else "zarr.json"
+        path = f"{self.name}/{HEAD}" if self.name else HEAD
         return {path: json.dumps(metadata, indent=1).encode()}
 
 

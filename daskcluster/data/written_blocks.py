@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from daskcluster.data.patience import while_others_write
-from daskcluster.data.staging import Staging
 from daskcluster.data.writer import StagedArray
 from daskcluster.errors import OutputExistsError
+from daskcluster.storage.files import list_files
+from daskcluster.storage.staging import Staging
 from daskcluster.typing import Range
 
 _READERS = 8
@@ -64,14 +64,9 @@ def check_whole(staging: Staging, arrays: Sequence[StagedArray]) -> None:
 
 
 def _listed(array: StagedArray) -> frozenset[int]:
-    fs, path = array.work.child(f"{array.name}/c").filesystem()
-    fs.invalidate_cache()
-    found = set()
-    for file, info in while_others_write(lambda: fs.find(path, detail=True)).items():
-        first = str(file).removeprefix(str(path)).strip("/").split("/")[0]
-        if first.isdecimal() and (info.get("size") or 0) > 0:
-            found.add(int(first))
-    return frozenset(found)
+    files = list_files(array.work.child(f"{array.name}/c"))
+    blocks = [file.name.split("/")[0] for file in files if file.size > 0]
+    return frozenset(int(block) for block in blocks if block.isdecimal())
 
 
 def _is_sound(array: StagedArray, block: int) -> bool:

@@ -14,9 +14,10 @@ from daskcluster.data.layout import RowLayout
 from daskcluster.data.nodes import is_longer, metadata_digest, open_array, read_chunk
 from daskcluster.data.recipes import HeldRecipe, StoredRecipe
 from daskcluster.data.stored import StoredDataset
-from daskcluster.data.stores import Location, locate
 from daskcluster.data.weighted import open_weights
 from daskcluster.data.writer import write_array
+from daskcluster.storage.location import Location, locate
+from daskcluster.storage.zarr_stores import METADATA
 from daskcluster.typing import Reach
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class ZarrDataset(StoredDataset):
     def places(self) -> tuple[Location, ...]:
         return () if isinstance(self._recipe, HeldRecipe) else (self._recipe.place,)
 
-    def excused(self) -> Collection[str]:
+    def may_change(self) -> Collection[str]:
         """Return what changes where rows are appended: the metadata, and a last chunk that was not full."""
         if isinstance(self._recipe, HeldRecipe) or not is_longer(self.array, self._recipe.node()):
             return ()
@@ -65,7 +66,7 @@ class ZarrDataset(StoredDataset):
         rest = product(*(range(count) for count in counts[1:]))
         partial = [(last, *index) for index in rest] if self.array.shape[0] % step[0] else []
         encode = self.array.metadata.encode_chunk_key
-        return {"zarr.json", ".zarray", *(encode(index) for index in partial)}
+        return {*METADATA, *(encode(index) for index in partial)}
 
     def to_scratch(self, folder: str) -> RowDataset:
         """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
@@ -152,7 +153,7 @@ def location_of(array: Any) -> Location | None:
     """Return where an opened array or group is; None in a store that no URL names."""
     from zarr.storage import FsspecStore, LocalStore
 
-    from daskcluster.data.azure import BlobStore
+    from daskcluster.storage.azure import BlobStore
 
     store = array.store
     if isinstance(store, LocalStore):

@@ -20,7 +20,7 @@ from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
 from daskcluster.engine.legs import Leg, Legs, legs_together
 from daskcluster.engine.memory import Footprint
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
-from daskcluster.typing import Dataset, Range, Reachable, Sink, Witness
+from daskcluster.typing import ChangeGuard, Dataset, Range, Reachable, Sink
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Placement(ABC):
     traffic: Traffic
     callbacks: Sequence[Callback]
     shares_memory: bool = False
-    _witness: Witness | None = None
+    _witness: ChangeGuard | None = None
     """Tasks see this process's arrays, so a chunkwise function may write into one."""
 
     @abstractmethod
@@ -183,7 +183,7 @@ class Placement(ABC):
     def close(self) -> None: ...
 
     def __enter__(self) -> Self:
-        self._witness = self.dataset.witness()
+        self._witness = self.dataset.change_guard()
         return self
 
     def __exit__(

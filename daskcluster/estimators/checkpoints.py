@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.data.stores import Location
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, Notice, publish
 from daskcluster.interrupts import deliver, pending
-from daskcluster.models.checkpoint import CheckpointFolder
-from daskcluster.models.document import Document
 from daskcluster.models.versions import created_with
+from daskcluster.storage.checkpoint import CheckpointFolder
+from daskcluster.storage.document import Document
+from daskcluster.storage.location import Location
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:

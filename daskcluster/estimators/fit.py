@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from daskcluster.data.stores import Location
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -25,9 +24,10 @@ from daskcluster.events import (
     StopReason,
     publish,
 )
-from daskcluster.models.document import Document
-from daskcluster.models.state import Shapes
 from daskcluster.randomness import as_seed
+from daskcluster.storage.document import Document
+from daskcluster.storage.location import Location
+from daskcluster.storage.state import Shapes
 from daskcluster.typing import Dataset
 
 S = TypeVar("S")
@@ -153,7 +153,7 @@ class Fit:
         Parameters
         ----------
         kind : type
-            Of the state, a dataclass; see `daskcluster.models.state`.
+            Of the state, a dataclass; see `daskcluster.storage.state`.
         shapes : mapping of str to tuple of int
             Of its arrays.
         check : callable (state) -> None

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from daskcluster.chunkwise.statistics import SurveyStatistics
 from daskcluster.errors import CheckpointError, ModelFormatError
-from daskcluster.models.document import Document
-from daskcluster.models.fields import read_mapping
-from daskcluster.models.state import Shapes, document_of, state_of
+from daskcluster.storage.document import Document
+from daskcluster.storage.fields import read_mapping
+from daskcluster.storage.state import Shapes, document_of, state_of
 
 S = TypeVar("S")
 
@@ -85,7 +85,7 @@ class Framed:
     def state(
         self, kind: type[S], shapes: Shapes, check: Callable[[S], None] = lambda state: None
     ) -> S:
-        """Return the state; arguments as of `daskcluster.models.state.state_of`, and what else to check."""
+        """Return the state; arguments as of `state_of` of `daskcluster.storage.state`, and a check."""
         state = self._part(_STATE, kind, shapes)
         try:
             check(state)

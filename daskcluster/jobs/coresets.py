@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from daskcluster.data.open import open_dataset
-from daskcluster.data.stores import locate
 from daskcluster.data.weighted_store import KINDS
 from daskcluster.events import Callback
 from daskcluster.jobs.run import Run
-from daskcluster.models.checkpoint import told_where
 from daskcluster.models.record import CoresetRecord
+from daskcluster.storage.checkpoint import told_where
+from daskcluster.storage.location import locate
 
 if TYPE_CHECKING:
     from daskcluster.methods.coreset.estimator import LightweightCoreset

@@ -8,16 +8,16 @@ from functools import partial
 from typing import Any
 
 from daskcluster.data.open import open_dataset
-from daskcluster.data.stores import locate
 from daskcluster.engine.engine import Engine
 from daskcluster.estimators.opening import scaled
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import write_labels
 from daskcluster.jobs.run import Run
-from daskcluster.models.checkpoint import told_where
 from daskcluster.models.kinds import Model
 from daskcluster.models.record import FitRecord
 from daskcluster.parameters.catalogue import check_parameters, find_algorithm
+from daskcluster.storage.checkpoint import told_where
+from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from daskcluster.data.staging import check_free as check_output_free
-from daskcluster.data.stores import Location, locate
 from daskcluster.errors import InvalidParameterError
 from daskcluster.models.persist import check_free
+from daskcluster.storage.location import Location, locate
+from daskcluster.storage.staging import check_free as check_output_free
 
 _GROUPS = {"posteriors": ("group",)}
 

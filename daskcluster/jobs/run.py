@@ -8,22 +8,21 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from daskcluster.data.objects import remove_below
-from daskcluster.data.stores import locate
-from daskcluster.data.whole_files import names_below
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import DaskClusterError, JobCancelledError, LeaseError
 from daskcluster.events import Callback
-from daskcluster.jobs.lease import Holder, Lease, folder_of
 from daskcluster.jobs.naming import check_name, name_of_key
 from daskcluster.jobs.outputs import check_outputs
 from daskcluster.jobs.surroundings import board_of, in_task, task_key, worker_here
 from daskcluster.jobs.tally import Tally
 from daskcluster.jobs.watch import Watch
-from daskcluster.models.checkpoint import tell_where
 from daskcluster.models.record import Record
 from daskcluster.parameters.catalogue import find_algorithm
+from daskcluster.storage.checkpoint import tell_where
+from daskcluster.storage.files import list_names, remove_folder
+from daskcluster.storage.lease import Holder, Lease, folder_of
+from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset, Reach
 
 if TYPE_CHECKING:
@@ -201,9 +200,9 @@ class Run:
 
     def _clear(self) -> None:
         assert self._lease is not None
-        for name in names_below(self._lease.folder):
+        for name in list_names(self._lease.folder):
             if name != "jobs":
-                remove_below(self._lease.folder.child(name))
+                remove_folder(self._lease.folder.child(name))
 
     def begin_output(self) -> None:
         """Say that outputs are about to be written, if this run still may.

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from daskcluster.data.stores import locate
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.jobs.run import Run
+from daskcluster.storage.location import locate
 from daskcluster.typing import Reach
 
 if TYPE_CHECKING:

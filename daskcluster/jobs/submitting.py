@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from daskcluster.data.secrets import split_options
 from daskcluster.engine.connect import check_versions
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.jobs.board import Board, JobStatus
 from daskcluster.jobs.naming import check_name, new_name
 from daskcluster.jobs.remote import call
+from daskcluster.storage.secrets import split_options
 
 if TYPE_CHECKING:
     from distributed import Client, Future

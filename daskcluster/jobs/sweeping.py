@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from daskcluster.data.open import open_dataset
-from daskcluster.data.stores import Location, locate
-from daskcluster.data.whole_files import read_whole, write_whole
 from daskcluster.errors import InvalidParameterError, OutputExistsError
 from daskcluster.events import Callback
 from daskcluster.jobs.run import Run
 from daskcluster.jobs.selection import select_k
 from daskcluster.models.record import SweepRecord
+from daskcluster.storage.files import read_file, write_file
+from daskcluster.storage.location import Location, locate
 
 _SUFFIX = ".json"
 
@@ -114,7 +114,7 @@ def sweep(
         if place is not None:
             run.begin_output()
             content = json.dumps(record.as_dict(), allow_nan=False, indent=1)
-            write_whole(*place, content.encode())
+            write_file(*place, content.encode())
         return run.done(record)
 
 
@@ -130,7 +130,7 @@ def _place(output: str, storage_options: Mapping[str, Any] | None) -> tuple[Loca
 
 
 def _check_free(folder: Location, file: str) -> None:
-    if read_whole(folder, file) is not None:
+    if read_file(folder, file) is not None:
         raise OutputExistsError(
             f"{folder.child(file).url!r} exists; pass overwrite=True or choose another name."
         )

@@ -19,8 +19,8 @@ from daskcluster.events import (
     PassShare,
     PassStarted,
 )
-from daskcluster.jobs.lease import Lease
 from daskcluster.reports.lines import ProgressLines
+from daskcluster.storage.lease import Lease
 
 if TYPE_CHECKING:
     from daskcluster.jobs.board import Board

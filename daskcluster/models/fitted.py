@@ -10,7 +10,7 @@ import numpy as np
 
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.errors import InvalidParameterError, ModelFormatError
-from daskcluster.models.fields import (
+from daskcluster.storage.fields import (
     plain,
     read_count,
     read_mapping,

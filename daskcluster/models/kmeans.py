@@ -11,9 +11,9 @@ import numpy as np
 
 from daskcluster.errors import ModelFormatError
 from daskcluster.models.balance import Balance
-from daskcluster.models.fields import read_number, read_text
 from daskcluster.models.fitted import FittedModel, check_per_cluster
 from daskcluster.parameters.shared import METRICS
+from daskcluster.storage.fields import read_number, read_text
 
 _PER_CLUSTER = ("weights", "sizes", "costs")
 

@@ -1,16 +1,18 @@
-"""Models on disk: sealed documents (`daskcluster.models.document`), there whole or not at all."""
+"""Models on disk: sealed documents (`daskcluster.storage.document`), there whole or not at all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from daskcluster.data.staging import Staging
-from daskcluster.data.staging import check_free as check_output_free
 from daskcluster.errors import OutputExistsError
-from daskcluster.models.document import HEAD, Document, Form, looks_like, sealed, unsealed
-from daskcluster.models.folder import Folder
 from daskcluster.models.kinds import KINDS, Model, model_class
+from daskcluster.storage.document import Document, Form, looks_like, sealed, unsealed
+from daskcluster.storage.files import file_size
+from daskcluster.storage.location import locate
+from daskcluster.storage.staging import Staging
+from daskcluster.storage.staging import check_free as check_output_free
+from daskcluster.storage.zarr_stores import HEAD
 
 MODEL = Form("daskcluster-model", 1, "model")
 
@@ -68,18 +70,18 @@ def check_free(
 ) -> None:
     """Raise `OutputExistsError` now if `save_model` would refuse `url` later."""
     check_output_free(url, overwrite=overwrite, storage_options=storage_options, kinds=_REPLACEABLE)
-    folder = Folder(url, storage_options)
-    if overwrite and folder.size(HEAD) >= 0 and not looks_like(MODEL, folder):
+    place = locate(url, storage_options)
+    if overwrite and file_size(place, HEAD) >= 0 and not looks_like(MODEL, place):
         # Any other Zarr group may hold somebody's rows.
         raise OutputExistsError(
-            f"The output {folder.url!r} exists and is not a model, so overwrite=True does not touch "
+            f"The output {place.url!r} exists and is not a model, so overwrite=True does not touch "
             "it; choose another name, or remove it yourself."
         )
 
 
 def is_model(url: str, *, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Whether a model, sound or damaged, stands under `url`."""
-    return looks_like(MODEL, Folder(url, storage_options))
+    return looks_like(MODEL, locate(url, storage_options))
 
 
 def load_document(url: str, storage_options: Mapping[str, Any] | None = None) -> Model:
@@ -101,5 +103,5 @@ def load_document(url: str, storage_options: Mapping[str, Any] | None = None) ->
         know.
     """
     known = {kind: model_class(kind).array_names for kind in KINDS}
-    document = unsealed(MODEL, Folder(url, storage_options), known)
+    document = unsealed(MODEL, locate(url, storage_options), known)
     return model_class(document.kind).from_parts(document.body, document.arrays)

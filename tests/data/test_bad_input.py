@@ -12,7 +12,6 @@ import pytest
 import zarr
 
 from daskcluster.data.open import open_dataset
-from daskcluster.data.stores import Location, explain
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,
@@ -20,6 +19,7 @@ from daskcluster.errors import (
     MissingExtraError,
     WrongTypeError,
 )
+from daskcluster.storage.location import Location, explain
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_no_permission(store: str) -> None:
 
 
 def test_no_permission_is_explained() -> None:
-    from daskcluster.data.stores import explain, locate
+    from daskcluster.storage.location import explain, locate
 
     error = explain(PermissionError(13, "denied"), locate("/data/x.zarr"))
     assert isinstance(error, DatasetNotFoundError)
@@ -244,7 +244,7 @@ def test_dask_blocks_that_are_not_what_they_say() -> None:
     [("gs://b/x.zarr", "gcs"), ("abfs://b/x.zarr", "azure"), ("s3://b/x.zarr", "s3")],
 )
 def test_missing_cloud_client_names_the_extra(url: str, extra: str) -> None:
-    from daskcluster.data.stores import explain, locate
+    from daskcluster.storage.location import explain, locate
 
     error = explain(ImportError("no client"), locate(url))
     assert isinstance(error, MissingExtraError)
@@ -277,7 +277,7 @@ def test_local_data_that_is_gone_on_the_worker(
     ]
     shutil.rmtree(store)
     (tmp_path / "x.npy").unlink()
-    monkeypatch.setattr("daskcluster.data.opened._opened", OrderedDict())  # as on a worker
+    monkeypatch.setattr("daskcluster.storage.opened._opened", OrderedDict())  # as on a worker
     for recipe in sent:
         with pytest.raises(DatasetNotFoundError, match=r"bucket's URL"):
             pickle.loads(recipe).open()

@@ -67,7 +67,7 @@ def test_whole_or_absent(tmp_path, monkeypatch):
     def fail(*arguments):
         raise RuntimeError("disk full")
 
-    monkeypatch.setattr("daskcluster.data.weighted_store.group_metadata", fail)
+    monkeypatch.setattr("daskcluster.data.weighted_store.group_document", fail)
     with pytest.raises(RuntimeError, match="disk full"):
         write(tmp_path / "rows")
     assert list(tmp_path.iterdir()) == []

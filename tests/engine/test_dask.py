@@ -201,7 +201,7 @@ def test_no_secret_is_in_a_task(stored: Path) -> None:
     dataset = open_dataset(f"file://{stored}", storage_options={"auto_mkdir": False})
     packed = dumps(Errand(Fold(r.SUM), {"factor": 1}, dataset.recipe(), 1))
     assert str(stored).encode() in packed
-    from daskcluster.data.stores import locate
+    from daskcluster.storage.location import locate
 
     packed = dumps(Errand(Fold(r.SUM), locate("s3://bucket/rows.zarr", options), None, 1))
     assert b"s3://bucket/rows.zarr" in packed

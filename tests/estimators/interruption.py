@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskcluster.models.checkpoint import CheckpointFolder
-from daskcluster.models.document import Document
+from daskcluster.storage.checkpoint import CheckpointFolder
+from daskcluster.storage.document import Document
 
 
 class Killed(BaseException):

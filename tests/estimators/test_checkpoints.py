@@ -15,7 +15,7 @@ import daskcluster as dc
 from daskcluster.errors import CheckpointError, InvalidParameterError
 from daskcluster.estimators import checkpoints
 from daskcluster.events import IterationEnded, Notice, SeedingEnded
-from daskcluster.models.checkpoint import CheckpointFolder
+from daskcluster.storage.checkpoint import CheckpointFolder
 from tests.laws.data import CASES, case
 
 

@@ -17,7 +17,7 @@ from daskcluster.estimators import checkpoints, fit
 from daskcluster.events import FitEnded, Notice, SeedingEnded
 from daskcluster.methods.backward_euler import fit as backward_euler_fit
 from daskcluster.methods.minibatch import fit as minibatch_fit
-from daskcluster.models.checkpoint import CheckpointFolder
+from daskcluster.storage.checkpoint import CheckpointFolder
 from tests.estimators.interruption import Killed, die_after, killed, same
 from tests.laws.data import case
 

@@ -15,13 +15,14 @@ import zarr
 from zarr.codecs import ZstdCodec
 
 import daskcluster as dc
-from daskcluster.data import patience, witness
 from daskcluster.data.sink import ZarrSink
-from daskcluster.data.stores import locate
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError
 from daskcluster.events import IterationEnded
-from daskcluster.models.checkpoint import CheckpointFolder
-from daskcluster.models.document import Document
+from daskcluster.storage import change_guard
+from daskcluster.storage import retry as patience
+from daskcluster.storage.checkpoint import CheckpointFolder
+from daskcluster.storage.document import Document
+from daskcluster.storage.location import locate
 from tests.faults.faulty import FAULTS, Fault, FaultyFileSystem, failing, register
 
 PASSING = ("500", "503", "time-out", "reset", "cut body", "truncated")
@@ -34,7 +35,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("FAULTY_ROOT", str(tmp_path / "bucket"))
     monkeypatch.setattr(patience, "PAUSES", (0.001, 0.001, 0.001, 0.001))
     # The same URLs are in another folder in each test.
-    monkeypatch.setattr("daskcluster.data.opened._opened", OrderedDict())
+    monkeypatch.setattr("daskcluster.storage.opened._opened", OrderedDict())
     FaultyFileSystem.clear_instance_cache()
     (tmp_path / "bucket").mkdir()
     yield tmp_path / "bucket"
@@ -101,7 +102,7 @@ def test_a_client_that_is_patient_itself_is_not_asked_again(
     monkeypatch.setattr(patience, "MOST_SECONDS", -1.0)
     fault, place = Fault("503"), locate("faulty://rows.zarr")
     with failing(fault), pytest.raises(OSError, match="SlowDown"):
-        patience.patiently(lambda: FaultyFileSystem().cat_file("rows.zarr/zarr.json"), place)
+        patience.retry(lambda: FaultyFileSystem().cat_file("rows.zarr/zarr.json"), place)
     assert fault.met["read"] == 1
 
 
@@ -114,9 +115,9 @@ def test_what_is_here_is_never_tried_twice() -> None:
 
     for url in ("memory://rows", "/rows"):
         with pytest.raises(TimeoutError):
-            patience.patiently(fail, locate(url))
+            patience.retry(fail, locate(url))
     with pytest.raises(TimeoutError):
-        patience.patiently(fail, None)
+        patience.retry(fail, None)
     assert len(calls) == 3
 
 
@@ -232,7 +233,7 @@ def test_rows_that_are_appended_are_no_change(rows: np.ndarray, store: Path) -> 
 
 def test_what_cannot_be_listed_is_not_watched(rows: np.ndarray) -> None:
     with failing(Fault("denied", verbs=("list",))):
-        assert witness.objects_at(locate("faulty://rows.zarr")) is None
+        assert change_guard.objects_at(locate("faulty://rows.zarr")) is None
         model().fit("faulty://rows.zarr")
 
 
@@ -240,9 +241,9 @@ def test_too_many_objects_are_not_watched(
     rows: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = locate("faulty://rows.zarr")
-    assert len(witness.objects_at(place) or ()) == 9
-    monkeypatch.setattr(witness, "MOST_OBJECTS", 8)
-    assert witness.objects_at(place) is None
+    assert len(change_guard.objects_at(place) or ()) == 9
+    monkeypatch.setattr(change_guard, "MOST_OBJECTS", 8)
+    assert change_guard.objects_at(place) is None
 
 
 # -- outputs ----------------------------------------------------------------------------------------------

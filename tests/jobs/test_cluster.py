@@ -12,8 +12,6 @@ import zarr
 from distributed import Client
 
 from daskcluster import jobs, select_k
-from daskcluster.data.stores import locate
-from daskcluster.data.whole_files import names_below, read_whole
 from daskcluster.errors import (
     EngineError,
     InvalidParameterError,
@@ -21,8 +19,10 @@ from daskcluster.errors import (
     JobNotFoundError,
     WrongTypeError,
 )
-from daskcluster.jobs.lease import folder_of
 from daskcluster.models.persist import is_model, load_document
+from daskcluster.storage.files import list_names, read_file
+from daskcluster.storage.lease import folder_of
+from daskcluster.storage.location import locate
 from tests.data.conftest import SECRET
 from tests.jobs.conftest import Cluster, kill_worker, reached, soon
 from tests.methods.streaming.service.feeds import OPTIONS, portion, put
@@ -87,7 +87,7 @@ def test_the_client_may_leave(
     assert written.inertia == expected(LONG).inertia
     sizes = np.bincount(zarr.open_array(labels, mode="r", storage_options=s3)[:], minlength=100)
     np.testing.assert_array_equal(sizes, expected(LONG).sizes)
-    assert names_below(folder_of(model, s3)) == ["jobs"]
+    assert list_names(folder_of(model, s3)) == ["jobs"]
 
 
 def test_two_jobs_at_once(
@@ -184,7 +184,7 @@ def test_a_sweep_leaves_its_table_in_the_bucket(
     )
     record = future.result(timeout=200)
     assert record.candidates == select_k(noise, engine="local", **settings).table()
-    content = read_whole(locate("s3://rows/jobs", s3), "table.json")
+    content = read_file(locate("s3://rows/jobs", s3), "table.json")
     assert json.loads(content or b"") == record.as_dict()
 
 

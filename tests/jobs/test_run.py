@@ -19,11 +19,11 @@ from daskcluster.errors import (
     SchedulerUnreachableError,
 )
 from daskcluster.events import Event, IterationEnded, PassStarted
-from daskcluster.jobs.lease import Lease, folder_of
 from daskcluster.jobs.naming import check_name
 from daskcluster.jobs.run import Run
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.models.persist import load_document
+from daskcluster.storage.lease import Lease, folder_of
 
 
 class PowerCutError(Exception):

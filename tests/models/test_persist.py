@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 import zarr
 
-from daskcluster.data.staging import Staging
-from daskcluster.data.stores import locate
 from daskcluster.errors import (
     InvalidParameterError,
     ModelFormatError,
@@ -26,6 +24,8 @@ from daskcluster.events import StopReason
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import check_free, is_model, load_document, save_model
 from daskcluster.models.versions import created_with
+from daskcluster.storage.location import locate
+from daskcluster.storage.staging import Staging
 
 
 def make_model(k: int = 5, d: int = 3, dtype: Any = np.float32, **changes: Any) -> KMeansModel:
@@ -91,9 +91,9 @@ def test_a_long_history_is_read_if_memory_suffices(
     history = [{"iteration": i, "inertia": 1.0 / (i + 1)} for i in range(500)]
     model = make_model(history=history)
     save_model(model, str(tmp_path / "m"))
-    monkeypatch.setattr("daskcluster.models.document.LEAST_LIMIT", 1000)
+    monkeypatch.setattr("daskcluster.storage.document.LEAST_LIMIT", 1000)
     assert same(load_document(str(tmp_path / "m")), model)
-    monkeypatch.setattr("daskcluster.models.document.host_memory", lambda: 640_000)
+    monkeypatch.setattr("daskcluster.storage.document.host_memory", lambda: 640_000)
     with pytest.raises(
         ModelFormatError, match=r"larger than 9\.8 KiB, a 64th of this host's memory"
     ):
@@ -103,7 +103,7 @@ def test_a_long_history_is_read_if_memory_suffices(
 def test_large_arrays_are_cut_into_padded_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daskcluster.models.plain_zarr.CHUNK_BYTES", 4 * 3 * 2)
+    monkeypatch.setattr("daskcluster.storage.arrays.CHUNK_BYTES", 4 * 3 * 2)
     model = make_model(k=5)
     save_model(model, str(tmp_path / "m"))
     assert sorted(os.listdir(tmp_path / "m" / "centres" / "c")) == ["0", "1", "2"]
@@ -412,7 +412,7 @@ def read_head(url: Path) -> Any:
 
 
 def edit_head(url: Path, *, sign: bool = False, **changes: Any) -> None:
-    from daskcluster.models.document import _digest
+    from daskcluster.storage.document import _digest
 
     head = read_head(url)
     head["attributes"].update(changes)

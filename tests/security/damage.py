@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.models.document import HEAD
+from daskcluster.storage.document import HEAD
 
 Files = MutableMapping[str, bytes]
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from daskcluster.methods.mixture.model import MixtureModel
-from daskcluster.models.checkpoint import CheckpointFolder
-from daskcluster.models.document import Document
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import load_document, save_model
+from daskcluster.storage.checkpoint import CheckpointFolder
+from daskcluster.storage.document import Document
 
 NUMBERS = itertools.count()
 QUICK = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])

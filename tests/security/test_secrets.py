@@ -17,10 +17,10 @@ from click.testing import Result
 import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.data.convert import convert
-from daskcluster.data.stores import locate
 from daskcluster.engine.connect import local_cluster
 from daskcluster.errors import DaskClusterError
 from daskcluster.events import Event, PassEnded
+from daskcluster.storage.location import locate
 from tests.cli.conftest import run  # noqa: F401  (a fixture)
 from tests.data.conftest import SECRET, s3  # noqa: F401  (a fixture)
 from tests.security.evidence import Evidence

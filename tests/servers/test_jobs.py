@@ -12,12 +12,12 @@ import zarr
 from daskcluster import jobs
 from daskcluster.data.convert import convert
 from daskcluster.errors import LeaseError
-from daskcluster.jobs.lease import Lease, folder_of
 from daskcluster.models.persist import is_model, load_document
+from daskcluster.storage.lease import Lease, folder_of
 from tests.jobs.conftest import Cluster, kill_worker, reached, soon
-from tests.jobs.leases import is_lost, take_at_once
 from tests.methods.streaming.service.feeds import OPTIONS, portion
 from tests.servers.conftest import Server
+from tests.storage.leases import is_lost, take_at_once
 
 FIT: dict[str, Any] = {
     "n_clusters": 60, "algorithm": "lloyd", "init": "random", "tol": 0.0, "max_iter": 40,

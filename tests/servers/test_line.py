@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
-from daskcluster.data import patience
 from daskcluster.data.convert import convert
 from daskcluster.errors import DatasetNotFoundError
+from daskcluster.storage import retry as patience
 from tests.servers.conftest import forget_file_systems, moto
 from tests.servers.proxy import Line, proxied
 

@@ -17,11 +17,11 @@ import daskcluster as dc
 from daskcluster.cli.main import main
 from daskcluster.data.convert import convert
 from daskcluster.data.sink import ZarrSink
-from daskcluster.data.stores import locate
-from daskcluster.data.witness import objects_at
 from daskcluster.engine.connect import local_cluster
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError
 from daskcluster.events import IterationEnded
+from daskcluster.storage.change_guard import objects_at
+from daskcluster.storage.location import locate
 from tests.servers.conftest import Server
 
 SETTINGS = {"random_state": 0, "max_iter": 6, "tol": 0.0}

@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 import daskcluster as dc
-from daskcluster.data.stores import locate
+from daskcluster.storage.location import locate
 from tests.benchmarks.harness.race import say
 from tests.methods.streaming.service.feeds import bits, open_loop, portion
 from tests.methods.streaming.service.killing import begin_together, good_rows, start

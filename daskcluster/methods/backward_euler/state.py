@@ -8,8 +8,8 @@ from daskcluster.errors import ModelFormatError
 from daskcluster.estimators.checkpoints import Commits
 from daskcluster.estimators.frame import unfit
 from daskcluster.methods.backward_euler.algorithm import DescentState
-from daskcluster.models.document import Document
-from daskcluster.models.state import document_of, state_of
+from daskcluster.storage.document import Document
+from daskcluster.storage.state import document_of, state_of
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from daskcluster.methods.coreset.state import (
     KeptRows,
     coreset_shapes,
 )
-from daskcluster.models.document import Document
 from daskcluster.randomness import as_seed
 from daskcluster.sampling.moments import Moments
+from daskcluster.storage.document import Document
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from daskcluster.data.stores import Location
 from daskcluster.engine.engine import Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.estimators.fit import Fit
@@ -29,6 +28,7 @@ from daskcluster.methods.coreset.relative_error import CoresetQuality
 from daskcluster.methods.kmeans.base import KMeansEstimator
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.randomness import Key
+from daskcluster.storage.location import Location
 
 _OF_THE_CORESET = (FitStarted, PassStarted, PassProgress, PassEnded)
 """Events of the fit within the fit: passes are those over the rows."""

@@ -13,9 +13,9 @@ from daskcluster.chunkwise.statistics import ExactScalar, KMeansStatistics, Surv
 from daskcluster.engine.legs import Leg
 from daskcluster.errors import ModelFormatError
 from daskcluster.methods.coreset.algorithm import Coreset
-from daskcluster.models.state import Shapes
 from daskcluster.sampling.moments import Moments
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
+from daskcluster.storage.state import Shapes
 
 _STORED = {"f2": "f4", "f4": "f4", "f8": "f8"}
 """Dtypes in which values are stored that documents have no room for; small whole numbers become int64."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskcluster.errors import ModelFormatError
 from daskcluster.events import StopReason
-from daskcluster.models.state import Shapes, check_numbers
+from daskcluster.storage.state import Shapes, check_numbers
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,9 @@ from daskcluster.methods.kernel.neighbour_graph import NeighbourGraph, neighbour
 from daskcluster.methods.kernel.seeding import kernel_kmeans_plusplus
 from daskcluster.methods.kernel.state import FullState
 from daskcluster.methods.kernel.window import joined
-from daskcluster.models.state import within
 from daskcluster.parameters.kernel import GRAPHS
 from daskcluster.randomness import Key
+from daskcluster.storage.state import within
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:

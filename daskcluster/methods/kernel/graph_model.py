@@ -14,7 +14,7 @@ from daskcluster.methods.kernel.chunkwise.gram import GramSums, Points
 from daskcluster.methods.kernel.chunkwise.graph_centres import GraphCentres
 from daskcluster.methods.kernel.chunkwise.neighbours import Neighbourhoods
 from daskcluster.methods.kernel.model import KernelKMeansModel, row_arrays, support_arrays
-from daskcluster.models.fields import read_count, read_number
+from daskcluster.storage.fields import read_count, read_number
 
 KNN, HEAT = "knn", "heat"
 

@@ -11,7 +11,7 @@ import numpy as np
 from daskcluster.errors import ModelFormatError
 from daskcluster.events import StopReason
 from daskcluster.methods.kernel.chunkwise.centres import clamped
-from daskcluster.models.state import Shapes, check_numbers, within
+from daskcluster.storage.state import Shapes, check_numbers, within
 
 
 @dataclass

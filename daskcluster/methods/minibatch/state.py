@@ -11,7 +11,7 @@ from daskcluster.methods.minibatch.algorithm import Improvement
 from daskcluster.methods.minibatch.chunkwise.batch import MovingCentres
 from daskcluster.methods.minibatch.journal import JournalState
 from daskcluster.methods.minibatch.reassign import Reassignment
-from daskcluster.models.state import Shapes
+from daskcluster.storage.state import Shapes
 
 
 @dataclass(frozen=True)

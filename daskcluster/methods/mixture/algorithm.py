@@ -22,7 +22,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from daskcluster.data.state_files import StateFiles
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.stopping import Stopping
 from daskcluster.events import Callback, EMStepEnded, StopReason
@@ -31,6 +30,7 @@ from daskcluster.methods.mixture.chunkwise.statistics import MixtureStatistics
 from daskcluster.methods.mixture.m_step import as_kind, updated, variances_by_feature
 from daskcluster.methods.mixture.passes import Carried, ExactPasses, TruncatedPasses
 from daskcluster.methods.mixture.settings import EMSettings
+from daskcluster.storage.row_state import StateFiles
 
 _LEAST_VARIANCE = 1e-30
 """Of the mean variance of the features, if that is below one."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.data.state_files import StateFiles
-from daskcluster.data.stores import Location
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
@@ -40,9 +38,11 @@ from daskcluster.methods.mixture.state import (
     MixtureState,
     mixture_shapes,
 )
-from daskcluster.models.document import Document
-from daskcluster.models.state import Shapes
 from daskcluster.randomness import Key
+from daskcluster.storage.document import Document
+from daskcluster.storage.location import Location
+from daskcluster.storage.row_state import StateFiles
+from daskcluster.storage.state import Shapes
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:

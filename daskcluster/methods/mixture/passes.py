@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.data.state_files import StateFiles
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.scoring import score_rows
 from daskcluster.methods.mixture.chunkwise.e_step import (
@@ -25,6 +24,7 @@ from daskcluster.methods.mixture.kernels.truncated import STEPS
 from daskcluster.methods.mixture.saves import Saves
 from daskcluster.methods.mixture.settings import EMSettings
 from daskcluster.randomness import Key
+from daskcluster.storage.row_state import StateFiles
 
 
 @dataclass(frozen=True)

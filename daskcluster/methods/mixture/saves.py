@@ -5,9 +5,9 @@ A save is made by the tasks themselves in a step that is made anyway: each write
 
 from __future__ import annotations
 
-from daskcluster.data.state_files import StateFiles
-from daskcluster.data.stores import locate
 from daskcluster.engine.engine import Placement
+from daskcluster.storage.location import locate
+from daskcluster.storage.row_state import StateFiles
 
 SAVE_EVERY = 8
 """Steps between two saves of K(n): a lost worker costs its rows half of these again on average."""

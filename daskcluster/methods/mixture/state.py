@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.state_files import StateFiles
 from daskcluster.events import StopReason
 from daskcluster.methods.mixture.algorithm import EMState, MixtureResult
 from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
 from daskcluster.methods.mixture.passes import Carried
-from daskcluster.models.state import Shapes
+from daskcluster.storage.row_state import StateFiles
+from daskcluster.storage.state import Shapes
 
 
 @dataclass(frozen=True)

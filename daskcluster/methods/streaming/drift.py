@@ -10,8 +10,8 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.models.fields import read_count, read_number
 from daskcluster.sparse_rows import Rows
+from daskcluster.storage.fields import read_count, read_number
 
 MEMORY = 8
 """The baseline is the mean of about so many leaves."""

@@ -13,10 +13,16 @@ from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
 from daskcluster.methods.streaming.refit import StreamCentres
 from daskcluster.methods.streaming.tree.node import Node
 from daskcluster.methods.streaming.tree.stream_rows import StreamRows, joined_rows
-from daskcluster.models.document import Document
-from daskcluster.models.fields import read_count, read_mapping, read_number, read_records, read_text
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
+from daskcluster.storage.document import Document
+from daskcluster.storage.fields import (
+    read_count,
+    read_mapping,
+    read_number,
+    read_records,
+    read_text,
+)
 
 KIND = "stream"
 

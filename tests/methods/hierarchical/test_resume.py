@@ -13,7 +13,7 @@ import daskcluster as dc
 from daskcluster.errors import CheckpointError
 from daskcluster.estimators import checkpoints
 from daskcluster.methods.hierarchical import fit as hierarchical_fit
-from daskcluster.models.checkpoint import CheckpointFolder
+from daskcluster.storage.checkpoint import CheckpointFolder
 from tests.estimators.interruption import killed, same
 from tests.laws.data import case
 

@@ -15,7 +15,7 @@ import daskcluster as dc
 from daskcluster.errors import CheckpointError
 from daskcluster.events import Notice, SeedingEnded
 from daskcluster.methods.kernel.minibatch import fit as minibatch_kernel_fit
-from daskcluster.models.checkpoint import CheckpointFolder
+from daskcluster.storage.checkpoint import CheckpointFolder
 from tests.estimators.interruption import killed, same
 from tests.laws.data import case
 

@@ -18,7 +18,7 @@ from daskcluster.methods.kernel.chunkwise.gram import GramFunction, Points
 from daskcluster.methods.kernel.minibatch.recursion import MovingProducts
 from daskcluster.methods.kernel.moving import MovingWindows
 from daskcluster.methods.kernel.window import Mean, Window
-from daskcluster.models.state import Shapes, check_numbers
+from daskcluster.storage.state import Shapes, check_numbers
 
 PointsAt = Callable[[np.ndarray], Points]
 """From numbers of rows to points that are ready for the kernels."""

@@ -12,7 +12,7 @@ from daskcluster.methods.kernel.minibatch.algorithm import KernelSteps
 from daskcluster.methods.kernel.minibatch.algorithm_state import ProductsState, WindowsState
 from daskcluster.methods.kernel.minibatch.recursion import MovingProducts
 from daskcluster.methods.kernel.moving import MovingGramCentres, MovingWindows
-from daskcluster.models.state import Shapes, check_numbers, within
+from daskcluster.storage.state import Shapes, check_numbers, within
 
 
 @dataclass(frozen=True)

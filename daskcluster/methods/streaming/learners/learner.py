@@ -13,10 +13,10 @@ from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
 from daskcluster.methods.streaming.refit import StreamCentres
 from daskcluster.methods.streaming.state import fold_of
 from daskcluster.methods.streaming.tree.forgetting import Forgetting
-from daskcluster.models.document import Document
 from daskcluster.models.kinds import Model
 from daskcluster.parameters.catalogue import check_parameters, find_algorithm
 from daskcluster.parameters.streams import STREAMS
+from daskcluster.storage.document import Document
 from daskcluster.typing import Dataset
 
 _NOT_OF_THE_STATE = ("verbose", "random_state")

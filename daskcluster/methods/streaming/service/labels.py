@@ -15,11 +15,11 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.data.growing_array import write_rows_at
 from daskcluster.data.sink import ZarrSink
-from daskcluster.data.stores import Location
 from daskcluster.engine.engine import Engine
 from daskcluster.methods.streaming.refit import StreamCentres
 from daskcluster.methods.streaming.service.folding import Folded
 from daskcluster.sparse_rows import SparseRows
+from daskcluster.storage.location import Location
 from daskcluster.typing import Range, Reach
 
 NEAREST = np.dtype([("label", np.int32), ("distance", np.float64)])

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from daskcluster.data.stores import Location
-from daskcluster.data.whole_files import read_whole, write_whole
 from daskcluster.errors import CheckpointError
 from daskcluster.methods.streaming.service.arrival import Taken
+from daskcluster.storage.files import read_file, write_file
+from daskcluster.storage.location import Location
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Ledger:
             content = _lines(self.entries[first:])
             digest = hashlib.sha256(content).hexdigest()
             name = f"{first:010d}-{digest[:16]}.jsonl"
-            write_whole(place, name, content)
+            write_file(place, name, content)
             kept.append({"name": name, "entries": len(self.entries) - first, "sha256": digest})
             self.segments = kept
         return self.segments
@@ -133,7 +133,7 @@ def _lines(entries: Sequence[Entry]) -> bytes:
 
 def _entries(place: Location, segment: Mapping[str, Any]) -> Iterator[Entry]:
     name = str(segment["name"])
-    content = read_whole(place, name)
+    content = read_file(place, name)
     if content is None or hashlib.sha256(content).hexdigest() != segment["sha256"]:
         raise CheckpointError(
             f"The segment {name!r} of the ledger at {place.url!r} is "

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from daskcluster.data.stores import locate
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, CycleEnded, DriftFound, Event, Notice, publish
@@ -27,6 +26,7 @@ from daskcluster.methods.streaming.service.sorting import Finding, Settling, sor
 from daskcluster.methods.streaming.service.state import StateStore, StreamState
 from daskcluster.methods.streaming.service.status import status_of
 from daskcluster.randomness import as_seed
+from daskcluster.storage.location import locate
 
 
 @dataclass

@@ -10,17 +10,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskcluster.data.converted import ROWS
-from daskcluster.data.listing import METADATA, StoredFile, digest_of_files, list_files
-from daskcluster.data.nodes import PARTIAL_MARK, open_node
+from daskcluster.data.nodes import open_node
 from daskcluster.data.open import open_dataset
 from daskcluster.data.presence import missing_chunks
-from daskcluster.data.stores import Location
 from daskcluster.data.tables import open_table
 from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError, InvalidDataError
 from daskcluster.methods.streaming.service.arrival import Arrival, Taken
 from daskcluster.methods.streaming.service.growing import stamp_of
 from daskcluster.sparse_rows import join_rows
+from daskcluster.storage.files import StoredFile, digest_of_files, list_files
+from daskcluster.storage.location import Location
+from daskcluster.storage.zarr_stores import METADATA, PARTIAL_MARK
 from daskcluster.typing import Dataset, Range
 
 TABLES = (".parquet", ".pq")

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from daskcluster.data.nodes import open_node
-from daskcluster.data.stores import Location, locate
 from daskcluster.errors import DatasetNotFoundError, InvalidParameterError, WrongTypeError
 from daskcluster.methods.streaming.service.arrival import Source
 from daskcluster.methods.streaming.service.growing import GrowingArray
 from daskcluster.methods.streaming.service.portions import Portions
 from daskcluster.methods.streaming.service.prefix import ORDERS, Prefix
+from daskcluster.storage.location import Location, locate
 
 _WILD = "*?["
 

@@ -2,7 +2,7 @@
 
 Layout below the URL of the state::
 
-    commits/<fingerprint>/<number>-<token>/   what was folded, as of then (`daskcluster.models.checkpoint`)
+    commits/<fingerprint>/<number>-<token>/   what was folded, as of then (`daskcluster.storage.checkpoint`)
     ledger/<first>-<digest>.jsonl             segments of the ledger, which commits name
     models/<rows>/                            a model for each version; versions are numbers of rows
     latest.json                               the version of the last commit
@@ -20,18 +20,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from daskcluster.data.stores import Location, locate
-from daskcluster.data.whole_files import names_below, read_whole, remove_file, write_whole
 from daskcluster.errors import CheckpointError, ModelFormatError
 from daskcluster.methods.streaming.fold import StreamFold
 from daskcluster.methods.streaming.learners.learner import Learner
 from daskcluster.methods.streaming.service.ledger import Ledger
 from daskcluster.methods.streaming.service.status import STATUS
 from daskcluster.methods.streaming.state import document_of
-from daskcluster.models.checkpoint import CheckpointFolder
-from daskcluster.models.document import Document
-from daskcluster.models.fields import read_count, read_mapping, read_records, read_text
 from daskcluster.models.persist import load_document, save_model
+from daskcluster.storage.checkpoint import CheckpointFolder
+from daskcluster.storage.document import Document
+from daskcluster.storage.fields import read_count, read_mapping, read_records, read_text
+from daskcluster.storage.files import list_names, read_file, remove_file, write_file
+from daskcluster.storage.location import Location, locate
 
 LATEST = "latest.json"
 
@@ -187,18 +187,18 @@ class StateStore:
             "rows_seen": state.rows_seen,
         }
         content = json.dumps(facts).encode()
-        if read_whole(self.place, LATEST) != content:
-            write_whole(self.place, LATEST, content)
+        if read_file(self.place, LATEST) != content:
+            write_file(self.place, LATEST, content)
 
     def show(self, status: Mapping[str, Any]) -> None:
         """Write how the stream is beside the state, for others to read."""
-        write_whole(self.place, STATUS, json.dumps(status).encode())
+        write_file(self.place, STATUS, json.dumps(status).encode())
 
     def _tidy(self, named: set[str]) -> None:
         """Remove segments that neither this commit nor the one before names."""
         before = self._named[-1] if self._named else set[str]()
         self._named = [named]
         if before and not before <= named:
-            for name in names_below(self._ledger):
+            for name in list_names(self._ledger):
                 if name not in named and name not in before:
                     remove_file(self._ledger, name)

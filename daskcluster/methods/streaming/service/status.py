@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from daskcluster.data.stores import locate
-from daskcluster.data.whole_files import read_whole
 from daskcluster.errors import DatasetNotFoundError
 from daskcluster.methods.streaming.service.cycle import Cycle
 from daskcluster.methods.streaming.service.ledger import Ledger
-from daskcluster.models.fields import plain
+from daskcluster.storage.fields import plain
+from daskcluster.storage.files import read_file
+from daskcluster.storage.location import locate
 
 STATUS = "status.json"
 
@@ -52,7 +52,7 @@ def read_status(url: Any, storage_options: Mapping[str, Any] | None = None) -> d
         There is none.
     """
     place = locate(url, storage_options)
-    content = read_whole(place, STATUS)
+    content = read_file(place, STATUS)
     if content is None:
         raise DatasetNotFoundError(
             f"There is no state of a stream at {place.url!r}; give the URL that was --state of "

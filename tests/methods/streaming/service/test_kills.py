@@ -14,7 +14,7 @@ import pytest
 import zarr
 
 from daskcluster.methods.streaming.service import folding, labels, ledger, state
-from daskcluster.models import checkpoint
+from daskcluster.storage import checkpoint
 from tests.methods.streaming.service.feeds import bits, open_loop, portion, put
 from tests.methods.streaming.service.killing import begin_together, good_rows, start
 
@@ -43,9 +43,9 @@ def counted(monkeypatch: pytest.MonkeyPatch, die_at: int) -> list[int]:
         return call
 
     for module, name in [
-        (ledger, "write_whole"),
-        (checkpoint, "write_whole"),
-        (state, "write_whole"),
+        (ledger, "write_file"),
+        (checkpoint, "write_file"),
+        (state, "write_file"),
         (state, "save_model"),
         (folding, "_enter"),
     ]:

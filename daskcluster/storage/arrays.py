@@ -18,7 +18,9 @@ import numpy as np
 
 from daskcluster.errors import MemoryLimitError, ModelFormatError
 from daskcluster.host import format_bytes, host_memory
-from daskcluster.models.folder import Folder
+from daskcluster.storage.files import file_size, read_at_most
+from daskcluster.storage.location import Location
+from daskcluster.storage.zarr_stores import HEAD
 
 CHUNK_BYTES = 1 << 26
 MAX_BYTES = 1 << 36
@@ -104,10 +106,10 @@ def encode(spec: ArraySpec, values: np.ndarray) -> Iterator[tuple[str, bytes]]:
         chunk = np.zeros(spec.chunk_shape, np.dtype(spec.dtype).newbyteorder("<"))
         chunk[: last - first] = values[first:last]  # the last chunk is padded: Zarr wants it whole
         yield name, chunk.tobytes()
-    yield f"{spec.name}/zarr.json", json.dumps(spec.metadata, indent=1).encode()
+    yield f"{spec.name}/{HEAD}", json.dumps(spec.metadata, indent=1).encode()
 
 
-def decode(folder: Folder, spec: ArraySpec) -> np.ndarray:
+def decode(place: Location, spec: ArraySpec) -> np.ndarray:
     """Read an array back and check it.
 
     Raises
@@ -117,16 +119,16 @@ def decode(folder: Folder, spec: ArraySpec) -> np.ndarray:
     MemoryLimitError
         It takes more than half of this host's memory.
     """
-    _check_metadata(folder, spec)
+    _check_metadata(place, spec)
     # Sizes are compared before anything is allocated: a claim costs the claimant real bytes.
     chunk_bytes = math.prod(spec.chunk_shape) * np.dtype(spec.dtype).itemsize
     for name, _, _ in spec.chunks():
-        if folder.size(name) != chunk_bytes:
-            raise _damaged(spec.name, f"has a chunk {name} of {folder.size(name)} bytes")
+        if file_size(place, name) != chunk_bytes:
+            raise _damaged(spec.name, f"has a chunk {name} of {file_size(place, name)} bytes")
     _check_memory(spec)
     values = np.empty(spec.shape, spec.dtype)
     for name, first, last in spec.chunks():
-        content = folder.read(name, chunk_bytes)
+        content = read_at_most(place, name, chunk_bytes)
         if len(content) != chunk_bytes:
             raise _damaged(spec.name, f"has a chunk {name} of another size")
         stored = np.frombuffer(content, np.dtype(spec.dtype).newbyteorder("<"))
@@ -146,8 +148,8 @@ def _check_memory(spec: ArraySpec) -> None:
         )
 
 
-def _check_metadata(folder: Folder, spec: ArraySpec) -> None:
-    content = folder.read(f"{spec.name}/zarr.json", _METADATA_BYTES)
+def _check_metadata(place: Location, spec: ArraySpec) -> None:
+    content = read_at_most(place, f"{spec.name}/{HEAD}", _METADATA_BYTES)
     try:
         metadata = json.loads(content)
     except (ValueError, RecursionError):

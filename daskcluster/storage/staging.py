@@ -1,6 +1,6 @@
 """Outputs that are whole or absent: write within ``with Staging.begin(url) as staging``, and commit last.
 
-On a local file system an output grows in a folder beside it (`daskcluster.data.leftovers`), which is
+On a local file system an output grows in a folder beside it (`daskcluster.storage.stale`), which is
 renamed when it is whole; then what killed writers of the same output have left there is removed.
 An object store has no rename: there the chunks go to their final place and the metadata, without which
 nothing can be opened, is written last; a mark names the half-written output until then.
@@ -14,22 +14,19 @@ import shutil
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from daskcluster.data import leftovers
-from daskcluster.data.nodes import PARTIAL_MARK
-from daskcluster.data.patience import patiently, while_others_write
-from daskcluster.data.stores import Location, explain, locate
 from daskcluster.errors import (
-    DaskClusterError,
     DatasetNotFoundError,
     OutputExistsError,
     comes_from_outside,
 )
-
-_METADATA = ("zarr.json", ".zarray", ".zgroup")
+from daskcluster.storage import stale
+from daskcluster.storage.files import explained, read_file, remove_file, write_file
+from daskcluster.storage.location import Location, locate
+from daskcluster.storage.retry import retry, while_others_write
+from daskcluster.storage.zarr_stores import HEAD, METADATA, PARTIAL_MARK
 
 
 @dataclass(frozen=True)
@@ -89,12 +86,8 @@ class Staging:
         target = locate(url, storage_options)
         if target.is_local:
             return cls._begin_local(target, overwrite, kinds, mark, resume)
-        try:
+        with explained(target, "output"):
             return cls._begin_remote(target, overwrite, kinds, mark, resume)
-        except DaskClusterError:
-            raise
-        except Exception as error:
-            raise explain(error, target, "output") from error
 
     @classmethod
     def _begin_local(
@@ -107,11 +100,11 @@ class Staging:
     ) -> Staging:
         target = replace(target, url=os.path.realpath(target.url))
         _check_local(target, overwrite, kinds)
-        work = replace(target, url=leftovers.new_folder(target.url, mark))
+        work = replace(target, url=stale.new_folder(target.url, mark))
         try:
-            if not (resume and mark and leftovers.adopt(target.url, mark, work.url)):
+            if not (resume and mark and stale.adopt(target.url, mark, work.url)):
                 os.makedirs(work.url)
-                leftovers.claim(work.url)
+                stale.claim(work.url)
         except OSError as error:
             raise DatasetNotFoundError(
                 f"The output {target.url!r} cannot be written ({error}); choose a folder that you may "
@@ -130,15 +123,14 @@ class Staging:
     ) -> Staging:
         is_there = _check_remote(target, overwrite, kinds)
         fs, path = target.filesystem()
-        note = f"{path}/{PARTIAL_MARK}"
-        goes_on = resume and bool(mark) and not is_there and _read(fs, note) == mark.encode()
-        if not goes_on:
+        resumes = resume and bool(mark) and not is_there
+        if not (resumes and read_file(target, PARTIAL_MARK) == mark.encode()):
             # The mark first: whatever stops us from here on, the next writer may take the place. But who
             # it is of is told last: what is there until then is of another output.
-            patiently(lambda: fs.pipe_file(note, b""), target)
-            patiently(lambda: _remove_all(fs, path, but_the_mark=True), target)
+            write_file(target, PARTIAL_MARK, b"")
+            retry(lambda: _remove_all(fs, path, but_the_mark=True), target)
             if mark:
-                patiently(lambda: fs.pipe_file(note, mark.encode()), target)
+                write_file(target, PARTIAL_MARK, mark.encode())
         return cls(target, target, overwrite, mark, stays=resume)
 
     def commit(self, documents: Mapping[str, bytes]) -> None:
@@ -149,27 +141,18 @@ class Staging:
         OutputExistsError
             Somebody else wrote there in the meantime.
         """
-        if not self.target.is_local:
-            self._commit_remote(documents)
+        if self.target.is_local:
+            self._write(documents)
+            self._rename()
             return
-        for name, content in documents.items():
-            file = os.path.join(self.work.url, name)
-            os.makedirs(os.path.dirname(file), exist_ok=True)
-            with open(file, "wb") as out:
-                out.write(content)
-        self._rename()
+        with explained(self.target, "output"):
+            self._write(documents)
+            retry(lambda: remove_file(self.target, PARTIAL_MARK), self.target)
+        self.target.filesystem()[0].invalidate_cache()
 
-    def _commit_remote(self, documents: Mapping[str, bytes]) -> None:
-        fs, path = self.target.filesystem()
-        try:
-            for name, content in documents.items():
-                patiently(partial(fs.pipe_file, f"{path}/{name}", content), self.target)
-            patiently(lambda: _remove_file(fs, f"{path}/{PARTIAL_MARK}"), self.target)
-        except DaskClusterError:
-            raise
-        except Exception as error:
-            raise explain(error, self.target, "output") from error
-        fs.invalidate_cache()
+    def _write(self, documents: Mapping[str, bytes]) -> None:
+        for name, content in documents.items():
+            write_file(self.work, name, content, durable=False)
 
     def _rename(self) -> None:
         target, work = self.target.url, self.work.url
@@ -184,8 +167,8 @@ class Staging:
                 "replaced. Choose another name or pass overwrite=True."
             ) from error
         shutil.rmtree(replaced, ignore_errors=True)
-        leftovers.release(target)
-        leftovers.remove_abandoned(target)
+        stale.release(target)
+        stale.remove_abandoned(target)
 
     def _tell(self, error: BaseException) -> None:
         """Add to an error that what was written stays, if it does and the error comes from outside."""
@@ -214,13 +197,13 @@ class Staging:
         Never raises: what ended the writing is what its caller should hear of.
         """
         if self.target.is_local:
-            (leftovers.release if self.stays else leftovers.remove)(self.work.url)
+            (stale.release if self.stays else stale.remove)(self.work.url)
             return
         if self.stays:
             return
         fs, path = self.target.filesystem()
         try:
-            patiently(lambda: _remove_all(fs, path), self.target)
+            retry(lambda: _remove_all(fs, path), self.target)
         except Exception as error:
             warnings.warn(
                 f"What was written of the output {self.target.url!r} could not be removed "
@@ -248,19 +231,15 @@ def check_free(
     if target.is_local:
         _check_local(replace(target, url=os.path.realpath(target.url)), overwrite, kinds)
         return
-    try:
+    with explained(target, "output"):
         _check_remote(target, overwrite, kinds)
-    except DaskClusterError:
-        raise
-    except Exception as error:
-        raise explain(error, target, "output") from error
 
 
 def _remove_all(fs: Any, path: str, *, but_the_mark: bool = False) -> None:
     """Remove an output of an object store: first what makes it readable, last the mark."""
     fs.invalidate_cache()
     names = [str(name) for name in while_others_write(lambda: fs.find(path))]
-    heads = [name for name in names if name.removeprefix(f"{path}/") in _METADATA]
+    heads = [name for name in names if name.removeprefix(f"{path}/") in METADATA]
     rest = [name for name in names if name not in heads and not name.endswith(PARTIAL_MARK)]
     for part in (heads, rest):
         if part:
@@ -270,16 +249,11 @@ def _remove_all(fs: Any, path: str, *, but_the_mark: bool = False) -> None:
     fs.invalidate_cache()
 
 
-def _remove_file(fs: Any, path: str) -> None:
-    if fs.exists(path):  # an earlier try may have got that far
-        fs.rm_file(path)
-
-
 def _check_remote(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> bool:
     """Return True if something readable is there that may be replaced."""
     fs, path = target.filesystem()
     fs.invalidate_cache()
-    kind = _kind_of({name: _read(fs, f"{path}/{name}") for name in _METADATA})
+    kind = _kind_of({name: read_file(target, name) for name in METADATA})
     if kind is not None:
         _refuse(target, overwrite, kind in kinds)
     elif not fs.exists(f"{path}/{PARTIAL_MARK}") and fs.exists(path):
@@ -292,7 +266,7 @@ def _check_local(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> N
     if not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path)):
         return
     documents = {}
-    for name in _METADATA:
+    for name in METADATA:
         file = os.path.join(path, name)
         if os.path.isfile(file):
             with open(file, "rb") as stream:
@@ -319,17 +293,10 @@ def _kind_of(documents: Mapping[str, bytes | None]) -> str | None:
         return "array"
     if documents.get(".zgroup") is not None:
         return "group"
-    content = documents.get("zarr.json")
+    content = documents.get(HEAD)
     if content is None:
         return None
     try:
         return str(json.loads(content).get("node_type"))
     except ValueError:
         return "array"  # half-written metadata of ours or another's: replaceable as one
-
-
-def _read(fs: Any, path: str) -> bytes | None:
-    try:
-        return bytes(fs.cat_file(path))
-    except FileNotFoundError:
-        return None

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.opened import open_once
-from daskcluster.data.patience import while_others_write
-from daskcluster.data.stores import Location, explain
-from daskcluster.data.whole_files import write_whole
-from daskcluster.errors import CheckpointError, DaskClusterError
+from daskcluster.errors import CheckpointError
+from daskcluster.storage.files import explained, list_names, open_file, remove_folder, write_file
+from daskcluster.storage.location import Location
+from daskcluster.storage.opened import open_once
 
 _STORED = np.dtype("<i4")
 _DIGEST_BYTES = 32
@@ -48,7 +47,7 @@ class StateFiles:
     Examples
     --------
     >>> import numpy as np
-    >>> from daskcluster.data.stores import locate
+    >>> from daskcluster.storage.location import locate
     >>> files = StateFiles(locate("memory://state-example"), 2)
     >>> files.write(0, np.arange(6).reshape(3, 2)), files.write(3, np.arange(4).reshape(2, 2))
     (True, True)
@@ -78,7 +77,7 @@ class StateFiles:
         name = f"{start:015d}-{start + len(values):015d}.state"
         content = hashlib.sha256(payload).digest() + payload
         try:
-            write_whole(self.folder, name, content, durable=self.kept)
+            write_file(self.folder, name, content, durable=self.kept)
         except Exception:  # clouds' clients have error classes of their own
             if self.kept:
                 raise
@@ -141,20 +140,15 @@ class StateFiles:
     def remove(self) -> None:
         """Remove the folder and what is in it; what cannot be removed is left."""
         with suppress(Exception):  # clouds' clients have error classes of their own
-            fs, path = self.folder.filesystem()
-            fs.rm(path, recursive=True)
+            remove_folder(self.folder)
 
     # -- files ------------------------------------------------------------------------------------
 
     def _content(self, first: int, last: int, name: str) -> np.ndarray:
-        fs, path = self.folder.filesystem()
         expected = _DIGEST_BYTES + (last - first) * self.width * _STORED.itemsize
-        try:
-            # One byte more than there should be: a larger file is no file of ours.
-            with fs.open(f"{path}/{name}", "rb") as file:
-                content: Any = file.read(expected + 1)
-        except Exception as error:  # clouds' clients have error classes of their own
-            raise explain(error, self.folder, "saved state") from error
+        # One byte more than there should be: a larger file is no file of ours.
+        with explained(self.folder, "saved state"), open_file(self.folder, name) as file:
+            content: Any = file.read(expected + 1)
         digest, payload = content[:_DIGEST_BYTES], memoryview(content)[_DIGEST_BYTES:]
         if len(content) != expected or hashlib.sha256(payload).digest() != digest:
             raise CheckpointError(
@@ -169,19 +163,8 @@ class StateFiles:
         return open_once(("state files", self), lambda: list(self._runs()))
 
     def _runs(self) -> Iterator[Run]:
-        fs, path = self.folder.filesystem()
-        fs.invalidate_cache()
-        try:
-            found = while_others_write(lambda: fs.ls(path, detail=False))
-            names = [str(entry).rsplit("/", 1)[-1] for entry in found]
-        except FileNotFoundError:
-            names = []
-        except DaskClusterError:
-            raise
-        except Exception as error:  # clouds' clients have error classes of their own
-            raise explain(error, self.folder, "saved state") from error
         at = 0
-        for match in filter(None, map(_NAME.fullmatch, sorted(names))):
+        for match in filter(None, map(_NAME.fullmatch, list_names(self.folder))):
             first, last = int(match.group(1)), int(match.group(2))
             if last > at:  # others have nothing new
                 at = last

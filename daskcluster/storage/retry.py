@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from daskcluster.data.stores import Location
 from daskcluster.errors import DaskClusterError
+from daskcluster.storage.location import Location
 from daskcluster.typing import Reach
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ _LASTING = (
 )
 
 
-def patiently(call: Callable[[], T], location: Location | None, *, damaged: bool = False) -> T:
+def retry(call: Callable[[], T], location: Location | None, *, damaged: bool = False) -> T:
     """Return what `call` returns, made again when the store at `location` fails for a moment.
 
     Parameters
@@ -58,8 +58,8 @@ def patiently(call: Callable[[], T], location: Location | None, *, damaged: bool
 
     Examples
     --------
-    >>> from daskcluster.data.stores import locate
-    >>> patiently(lambda: 7, locate("s3://bucket/rows.zarr"))
+    >>> from daskcluster.storage.location import locate
+    >>> retry(lambda: 7, locate("s3://bucket/rows.zarr"))
     7
     """
     if location is None or location.reach is not Reach.EVERYONE:

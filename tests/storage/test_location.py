@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from daskcluster.data.secrets import looks_secret, split_options
-from daskcluster.data.stores import explain, locate
 from daskcluster.errors import InvalidParameterError
+from daskcluster.storage.location import explain, locate
+from daskcluster.storage.secrets import looks_secret, split_options
 from daskcluster.typing import Reach
 
 PLANTED = "planted-secret"

@@ -23,11 +23,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from daskcluster.data.objects import create_object
-from daskcluster.data.stores import Location, locate
-from daskcluster.data.whole_files import names_below, read_whole, remove_file
 from daskcluster.errors import InvalidParameterError, LeaseError
-from daskcluster.models.checkpoint import differences
+from daskcluster.storage.checkpoint import differences
+from daskcluster.storage.files import create_file, list_names, read_file, remove_file
+from daskcluster.storage.location import Location, locate
 
 _FORMAT = "daskcluster-lease"
 _LEASE = re.compile(r"(\d{8})\.json")
@@ -210,7 +209,7 @@ class Lease:
             )
 
     def _numbers(self) -> list[int]:
-        found = map(_LEASE.fullmatch, names_below(self._place))
+        found = map(_LEASE.fullmatch, list_names(self._place))
         return sorted(int(match.group(1)) for match in found if match)
 
     def _is_last(self, number: int) -> bool:
@@ -222,7 +221,7 @@ class Lease:
         return mine and last
 
     def _is_mine(self, number: int) -> bool:
-        return _parsed(read_whole(self._place, _file(number))).get("token") == self._token
+        return _parsed(read_file(self._place, _file(number))).get("token") == self._token
 
     def _last(self) -> Holder | None:
         for number in reversed(self._numbers()):
@@ -232,11 +231,11 @@ class Lease:
         return None
 
     def _read(self, number: int) -> Holder | None:
-        lease = _parsed(read_whole(self._place, _file(number)))
+        lease = _parsed(read_file(self._place, _file(number)))
         if lease.pop("format", None) != _FORMAT:
             return None
-        begun = read_whole(self._place, _file(number, "begun")) is not None
-        ended = _parsed(read_whole(self._place, _file(number, "ended")))
+        begun = read_file(self._place, _file(number, "begun")) is not None
+        ended = _parsed(read_file(self._place, _file(number, "ended")))
         lease["begun"] = begun or bool(lease.get("begun"))
         return Holder(number=number, **lease, **ended)
 
@@ -251,13 +250,13 @@ class Lease:
             "since": datetime.now(UTC).isoformat(timespec="seconds"),
             "host": f"{platform.node()}/{os.getpid()}",
         }
-        return create_object(self._place, _file(number), json.dumps(lease, indent=1).encode())
+        return create_file(self._place, _file(number), json.dumps(lease, indent=1).encode())
 
     def _mark(self, what: str, facts: Mapping[str, Any]) -> None:
-        create_object(self._place, _file(self._number, what), json.dumps(facts, indent=1).encode())
+        create_file(self._place, _file(self._number, what), json.dumps(facts, indent=1).encode())
 
     def _prune(self) -> None:
-        for name in names_below(self._place):
+        for name in list_names(self._place):
             if re.match(r"\d{8}\.", name) and int(name[:8]) < self._number:
                 remove_file(self._place, name)
 

@@ -2,7 +2,7 @@
 
 Layout::
 
-    <url>/<fingerprint>/<number>-<token>/          a sealed document (`daskcluster.models.document`)
+    <url>/<fingerprint>/<number>-<token>/          a sealed document (`daskcluster.storage.document`)
     <url>/<fingerprint>/<part>/<number>-<token>/   the same of a part of the fit that goes its own way
     <url>/<fingerprint>/<kind>-<number>-<token>/   an attachment: what commits only name
 
@@ -23,17 +23,23 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from daskcluster.data.stores import Location, explain, locate
-from daskcluster.data.whole_files import names_below, write_whole
 from daskcluster.errors import (
     CheckpointError,
-    DaskClusterError,
     DatasetNotFoundError,
     ModelFormatError,
     comes_from_outside,
 )
-from daskcluster.models.document import HEAD, Document, Form, read_body, sealed, unsealed
-from daskcluster.models.folder import Folder
+from daskcluster.storage.document import Document, Form, read_body, sealed, unsealed
+from daskcluster.storage.files import (
+    explained,
+    file_size,
+    list_names,
+    remove_file,
+    remove_folder,
+    write_file,
+)
+from daskcluster.storage.location import Location, locate
+from daskcluster.storage.zarr_stores import HEAD
 from daskcluster.typing import Reach
 
 CHECKPOINT = Form("daskcluster-checkpoint", 1, "checkpoint")
@@ -132,13 +138,9 @@ class CheckpointFolder:
         name = f"{number:08d}-{uuid.uuid4().hex[:8]}"
         body = {"facts": self._facts, "state": state.body}
         document = Document(state.kind, body, state.arrays)
-        try:
+        with explained(self._place, "checkpoint"):
             for file, content in sealed(CHECKPOINT, document):
-                write_whole(self._place.child(name), file, content)
-        except DaskClusterError:
-            raise
-        except Exception as error:  # clouds' clients have error classes of their own
-            raise explain(error, self._place, "checkpoint") from error
+                write_file(self._place.child(name), file, content)
         self._next = number + 1
         self._attached[name] = attachments_of(state).values()
         self._prune()
@@ -198,7 +200,7 @@ class CheckpointFolder:
     # -- what is there ------------------------------------------------------------------------------
 
     def _read(self, place: Location) -> Document:
-        document = unsealed(CHECKPOINT, Folder(place.url, self._top.storage_options()))
+        document = unsealed(CHECKPOINT, place)
         facts, state = document.body.get("facts"), document.body.get("state")
         if facts != self._facts or not isinstance(state, dict):
             raise ModelFormatError(f"the checkpoint at {place.url!r} is not that of its folder.")
@@ -207,7 +209,7 @@ class CheckpointFolder:
         return found
 
     def _prune(self) -> None:
-        names = names_below(self._place)
+        names = list_names(self._place)
         commits = _commits(self._place, names)
         for _, name in commits[KEPT:]:
             _remove(self._place.child(name))
@@ -224,9 +226,8 @@ class CheckpointFolder:
     def _named_by(self, commit: str) -> Collection[str]:
         """Return the attachments that a commit names; none if it is damaged."""
         if commit not in self._attached:
-            folder = Folder(self._place.child(commit).url, self._top.storage_options())
             try:
-                state = read_body(CHECKPOINT, folder).get("state")
+                state = read_body(CHECKPOINT, self._place.child(commit)).get("state")
                 document = Document("", state if isinstance(state, dict) else {}, {})
                 self._attached[commit] = attachments_of(document).values()
             except ModelFormatError:
@@ -235,14 +236,13 @@ class CheckpointFolder:
 
     def _refuse_others(self) -> None:
         """Say in what the fit differs from one that has checkpoints here."""
-        for name in names_below(self._top):
+        for name in list_names(self._top):
             if not _FINGERPRINT.fullmatch(name):
                 continue
             other = self._top.child(name)
             for _, commit in _commits(other):
-                folder = Folder(other.child(commit).url, self._top.storage_options())
                 try:
-                    facts = unsealed(CHECKPOINT, folder).body.get("facts")
+                    facts = unsealed(CHECKPOINT, other.child(commit)).body.get("facts")
                 except ModelFormatError:
                     continue
                 if isinstance(facts, dict):
@@ -293,7 +293,7 @@ def tell_where(
 
 def _holds_commits(place: Location) -> bool:
     with suppress(Exception):  # the store may be what failed; the error at hand matters more
-        return any(_commits(place.child(name)) for name in names_below(place))
+        return any(_commits(place.child(name)) for name in list_names(place))
     return False
 
 
@@ -354,7 +354,7 @@ def _shown(value: Any) -> str:
 def _commits(place: Location, names: Collection[str] | None = None) -> list[tuple[int, str]]:
     """Return numbers and names of the whole commits of one fit, newest first."""
     found = []
-    for name in names_below(place) if names is None else names:
+    for name in list_names(place) if names is None else names:
         match = _COMMIT.fullmatch(name)
         if match and _is_there(place.child(name)):
             found.append((int(match.group(1)), name))
@@ -362,16 +362,10 @@ def _commits(place: Location, names: Collection[str] | None = None) -> list[tupl
 
 
 def _is_there(place: Location) -> bool:
-    return Folder(place.url, place.storage_options()).size(HEAD) >= 0
+    return file_size(place, HEAD) >= 0
 
 
 def _remove(place: Location) -> None:
     """Remove a commit, its last file first: what is left of a stopped removal is no commit."""
-    fs, path = place.filesystem()
-    try:
-        if fs.exists(f"{path}/{HEAD}"):
-            fs.rm_file(f"{path}/{HEAD}")
-        if fs.exists(path):
-            fs.rm(path, recursive=True)
-    except FileNotFoundError:
-        pass  # somebody else was faster
+    remove_file(place, HEAD)
+    remove_folder(place)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from daskcluster.errors import ModelFormatError
 from daskcluster.events import StopReason
-from daskcluster.models.checkpoint import CheckpointFolder
-from daskcluster.models.document import Document
-from daskcluster.models.state import document_of, state_of
+from daskcluster.storage.checkpoint import CheckpointFolder
+from daskcluster.storage.document import Document
+from daskcluster.storage.state import document_of, state_of
 
 
 @dataclass(frozen=True)

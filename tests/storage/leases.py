@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from daskcluster.data.stores import Location
 from daskcluster.errors import LeaseError
-from daskcluster.jobs.lease import Lease
+from daskcluster.storage.lease import Lease
+from daskcluster.storage.location import Location
 
 
 def take_at_once(folder: Location, n_jobs: int) -> tuple[list[Lease], list[LeaseError]]:

@@ -4,7 +4,7 @@ Layout: a Zarr v3 group whose attributes are the document::
 
     <url>/zarr.json            the group; its attributes: format, format_version, kind, body,
                                arrays (shape, dtype and sha256 of each), sha256 of all that
-    <url>/<array>/zarr.json    see `daskcluster.models.plain_zarr`
+    <url>/<array>/zarr.json    see `daskcluster.storage.arrays`
     <url>/<array>/c/...
 
 Reading one executes nothing that it brings along, and believes nothing that it claims.
@@ -23,14 +23,15 @@ import numpy as np
 
 from daskcluster.errors import InvalidParameterError, ModelFormatError, ModelNotFoundError
 from daskcluster.host import format_bytes, host_memory
-from daskcluster.models.fields import odd_value, plain
-from daskcluster.models.folder import Folder
-from daskcluster.models.plain_zarr import ArraySpec, decode, encode
+from daskcluster.storage.arrays import ArraySpec, decode, encode
+from daskcluster.storage.fields import odd_value, plain
+from daskcluster.storage.files import file_size, read_at_most
+from daskcluster.storage.location import Location
+from daskcluster.storage.zarr_stores import HEAD
 
 LEAST_LIMIT = 1 << 24
 _EXPANSION = 64
 """JSON takes up to some twenty times its length once it is read; half of the memory is enough for that."""
-HEAD = "zarr.json"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 """What an array may be called: its name becomes part of a path."""
@@ -99,14 +100,14 @@ def sealed(form: Form, document: Document) -> Iterator[tuple[str, bytes]]:
 
 
 def unsealed(
-    form: Form, folder: Folder, arrays_of: Mapping[str, Collection[str]] | None = None
+    form: Form, place: Location, arrays_of: Mapping[str, Collection[str]] | None = None
 ) -> Document:
     """Read a document and check all of it.
 
     Parameters
     ----------
     form : Form
-    folder : Folder
+    place : Location
     arrays_of : mapping of str to collection of str, optional
         The kinds that are known, and the arrays that each must have.
 
@@ -117,26 +118,26 @@ def unsealed(
     ModelFormatError
         It is something else, is damaged, or has a version or kind that this release does not know.
     """
-    attributes = _read_head(form, folder)
+    attributes = _read_head(form, place)
     kind, body, entries = (attributes[name] for name in ("kind", "body", "arrays"))
     if not isinstance(kind, str) or (arrays_of is not None and kind not in arrays_of):
         raise ModelFormatError(
-            f"{folder.url!r} is a {form.noun} of kind {str(kind)[:40]!r}, known are "
+            f"{place.url!r} is a {form.noun} of kind {str(kind)[:40]!r}, known are "
             f"{', '.join(sorted(arrays_of or ()))}; load it with a newer daskcluster."
         )
     if not isinstance(entries, dict) or (
         arrays_of is not None and set(entries) != set(arrays_of[kind])
     ):
-        raise _damaged(form, folder, "its arrays are not those of its kind")
+        raise _damaged(form, place, "its arrays are not those of its kind")
     if not all(map(_NAME.fullmatch, entries)):
-        raise _damaged(form, folder, "its arrays are not named as they should be")
+        raise _damaged(form, place, "its arrays are not named as they should be")
     if not isinstance(body, dict):
-        raise _damaged(form, folder, "its document has no body")
+        raise _damaged(form, place, "its document has no body")
     odd = odd_value(body)
     if odd:
-        raise _damaged(form, folder, f"its document holds {odd}")
+        raise _damaged(form, place, f"its document holds {odd}")
     specs = [ArraySpec.parse(name, entry) for name, entry in sorted(entries.items())]
-    arrays = {spec.name: decode(folder, spec) for spec in specs}
+    arrays = {spec.name: decode(place, spec) for spec in specs}
     return Document(kind, body, arrays)
 
 
@@ -148,74 +149,74 @@ def most_bytes() -> int:
     return max(LEAST_LIMIT, host_memory() // _EXPANSION)
 
 
-def read_body(form: Form, folder: Folder) -> dict[str, Any]:
+def read_body(form: Form, place: Location) -> dict[str, Any]:
     """Read the body of a document alone, and check that.
 
     Raises
     ------
     ModelFormatError
     """
-    body = _read_head(form, folder)["body"]
+    body = _read_head(form, place)["body"]
     if not isinstance(body, dict):
-        raise _damaged(form, folder, "its document has no body")
+        raise _damaged(form, place, "its document has no body")
     return body
 
 
-def looks_like(form: Form, folder: Folder) -> bool:
+def looks_like(form: Form, place: Location) -> bool:
     """Whether a document of that family, sound or damaged, stands there."""
     try:
-        return form.format.encode() in folder.read(HEAD, LEAST_LIMIT)
+        return form.format.encode() in read_at_most(place, HEAD, LEAST_LIMIT)
     except ModelNotFoundError:
         return False
 
 
-def _read_all(form: Form, folder: Folder) -> bytes:
-    content = folder.read(HEAD, LEAST_LIMIT)
+def _read_all(form: Form, place: Location) -> bytes:
+    content = read_at_most(place, HEAD, LEAST_LIMIT)
     if len(content) <= LEAST_LIMIT:
         return content
     # Its size is looked at before more is read: a file with holes takes no room on its disk.
-    limit, size = most_bytes(), folder.size(HEAD)
-    content = folder.read(HEAD, limit) if size <= limit else content
+    limit, size = most_bytes(), file_size(place, HEAD)
+    content = read_at_most(place, HEAD, limit) if size <= limit else content
     if max(size, len(content)) > limit:
         raise _damaged(
             form,
-            folder,
+            place,
             f"its document is larger than {format_bytes(limit)}, a {_EXPANSION}th of this host's memory",
         )
     return content
 
 
-def _read_head(form: Form, folder: Folder) -> dict[str, Any]:
-    content = _read_all(form, folder)
+def _read_head(form: Form, place: Location) -> dict[str, Any]:
+    content = _read_all(form, place)
     try:
         head = json.loads(content, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise _damaged(form, folder, "its zarr.json is no JSON") from error
+        raise _damaged(form, place, "its zarr.json is no JSON") from error
     attributes = head.get("attributes") if isinstance(head, dict) else None
     if not isinstance(attributes, dict) or attributes.get("format") != form.format:
         raise ModelFormatError(
-            f"{folder.url!r} is no daskcluster {form.noun}: its zarr.json does not say "
+            f"{place.url!r} is no daskcluster {form.noun}: its zarr.json does not say "
             f"format={form.format!r}; give the URL that a fit wrote its {form.noun} to."
         )
-    _check_version(form, folder, attributes)
+    _check_version(form, place, attributes)
     claimed = attributes.pop("sha256", None)
     try:
         digest = _digest(attributes)
     except RecursionError as error:
-        raise _damaged(form, folder, "its document is nested too deeply") from error
+        raise _damaged(form, place, "its document is nested too deeply") from error
     if claimed != digest:
-        raise _damaged(form, folder, "its document fails its checksum")
+        raise _damaged(form, place, "its document fails its checksum")
     if set(attributes) != {"format", "format_version", "kind", "arrays", "body"}:
-        raise _damaged(form, folder, "its document has other parts than it should")
+        raise _damaged(form, place, "its document has other parts than it should")
     return attributes
 
 
-def _check_version(form: Form, folder: Folder, attributes: Mapping[str, Any]) -> None:
+def _check_version(form: Form, place: Location, attributes: Mapping[str, Any]) -> None:
     version = attributes.get("format_version")
     if version is True or version != form.version:
         shown = str(version)[:20] if isinstance(version, str | float) else _short(version)
         raise ModelFormatError(
-            f"{folder.url!r} has {form.noun} format version {shown}, this release reads version "
+            f"{place.url!r} has {form.noun} format version {shown}, this release reads version "
             f"{form.version}; upgrade daskcluster or save the {form.noun} again with this release."
         )
 
@@ -235,7 +236,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def _damaged(form: Form, folder: Folder, what: str) -> ModelFormatError:
+def _damaged(form: Form, place: Location, what: str) -> ModelFormatError:
     return ModelFormatError(
-        f"the {form.noun} at {folder.url!r} is damaged: {what}; save it again or restore a copy."
+        f"the {form.noun} at {place.url!r} is damaged: {what}; save it again or restore a copy."
     )

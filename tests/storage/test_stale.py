@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskcluster.data import leftovers
 from daskcluster.data.sink import ZarrSink
+from daskcluster.storage import stale
 
 WRITER = """
 import os, sys
@@ -119,18 +119,18 @@ def test_an_output_that_was_moved_aside_goes_too(target: str) -> None:
 
 
 def test_whose_a_folder_is(tmp_path: Path) -> None:
-    folder, before = str(tmp_path / "a"), dict(leftovers._claimed)
-    assert leftovers.claim(folder) is None
+    folder, before = str(tmp_path / "a"), dict(stale._claimed)
+    assert stale.claim(folder) is None
     os.mkdir(folder)
-    assert leftovers.claim(folder) is True
-    assert leftovers.claim(folder) is False
+    assert stale.claim(folder) is True
+    assert stale.claim(folder) is False
     os.rename(folder, f"{folder}2")
-    assert leftovers.claim(f"{folder}2") is False
-    leftovers.release(f"{folder}2")
-    leftovers.release(f"{folder}2")
-    assert leftovers.claim(f"{folder}2") is True
-    leftovers.remove(f"{folder}2")
-    assert leftovers._claimed == before
+    assert stale.claim(f"{folder}2") is False
+    stale.release(f"{folder}2")
+    stale.release(f"{folder}2")
+    assert stale.claim(f"{folder}2") is True
+    stale.remove(f"{folder}2")
+    assert stale._claimed == before
     assert os.listdir(tmp_path) == []
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from daskcluster.data.objects import create_object
-from daskcluster.data.stores import Location
-from daskcluster.data.whole_files import names_below, read_whole, remove_file
 from daskcluster.errors import InvalidParameterError, LeaseError
-from daskcluster.jobs.lease import Lease, folder_of
-from tests.jobs.leases import is_lost, take_at_once
+from daskcluster.storage.files import create_file, list_names, read_file, remove_file
+from daskcluster.storage.lease import Lease, folder_of
+from daskcluster.storage.location import Location
+from tests.data.conftest import s3  # noqa: F401  (a fixture)
+from tests.storage.leases import is_lost, take_at_once
 
 STORES = ["local", "memory", "s3"]
 
@@ -38,15 +38,15 @@ pytestmark = pytest.mark.parametrize("folder", STORES, indirect=True)
 
 
 def test_objects_are_created_once(folder: Location) -> None:
-    assert names_below(folder) == []
-    assert read_whole(folder, "x") is None
-    assert create_object(folder, "x", b"mine")
-    assert not create_object(folder, "x", b"yours")
-    assert read_whole(folder, "x") == b"mine"
-    assert names_below(folder) == ["x"]
+    assert list_names(folder) == []
+    assert read_file(folder, "x") is None
+    assert create_file(folder, "x", b"mine")
+    assert not create_file(folder, "x", b"yours")
+    assert read_file(folder, "x") == b"mine"
+    assert list_names(folder) == ["x"]
     remove_file(folder, "x")
     remove_file(folder, "x")
-    assert names_below(folder) == []
+    assert list_names(folder) == []
 
 
 def test_another_job_waits_until_the_holder_has_ended(folder: Location) -> None:
@@ -73,7 +73,7 @@ def test_the_same_job_takes_over(folder: Location) -> None:
     third = begun(folder, n=3)
     assert (third.attempt, third.begun) == (3, True)
     # Older leases are gone: what stays does not grow with the runs.
-    assert len(names_below(folder.child("jobs"))) == 1
+    assert len(list_names(folder.child("jobs"))) == 1
 
 
 def test_a_name_stands_for_one_set_of_arguments(folder: Location) -> None:
@@ -109,13 +109,13 @@ def test_who_comes_right_after_the_look_is_not_followed(
     came: list[Lease] = []
 
     def look(place: Location) -> list[str]:
-        found = names_below(place)
+        found = list_names(place)
         if not came:
             came.append(Lease(folder, "a", {}))
             came[0].take()
         return found
 
-    monkeypatch.setattr("daskcluster.jobs.lease.names_below", look)
+    monkeypatch.setattr("daskcluster.storage.lease.list_names", look)
     with pytest.raises(LeaseError, match="is being written by the job 'a'"):
         begun(folder, "b")
     came[0].check()

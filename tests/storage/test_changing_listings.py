@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from daskcluster.data.listing import list_files
-from daskcluster.data.patience import while_others_write
-from daskcluster.data.state_files import StateFiles
-from daskcluster.data.stores import locate
-from daskcluster.data.whole_files import names_below, write_whole
+from daskcluster.storage.files import list_files, list_names, write_file
+from daskcluster.storage.location import locate
+from daskcluster.storage.retry import while_others_write
+from daskcluster.storage.row_state import StateFiles
 
 PLACE = "memory://changing-listings"
 
@@ -40,14 +39,14 @@ class Restless(dict[str, Any]):
     "names",
     [
         lambda: [file.name for file in list_files(locate(PLACE))],
-        lambda: names_below(locate(PLACE)),
+        lambda: list_names(locate(PLACE)),
         lambda: [run[2] for run in StateFiles(locate(PLACE), 2)._runs()] or ["a.json"],
     ],
 )
 def test_what_changes_while_it_is_listed_is_listed_again(
     names: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_whole(locate(PLACE), "a.json", b"{}")
+    write_file(locate(PLACE), "a.json", b"{}")
     store = Restless(MemoryFileSystem.store)
     monkeypatch.setattr(MemoryFileSystem, "store", store)
     assert names() == ["a.json"]

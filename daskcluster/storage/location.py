@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from daskcluster.data.process_local import ProcessLocal
-from daskcluster.data.secrets import secret_values, split_options
 from daskcluster.errors import (
     DaskClusterError,
     DatasetNotFoundError,
@@ -17,6 +15,8 @@ from daskcluster.errors import (
     InvalidParameterError,
     MissingExtraError,
 )
+from daskcluster.storage.process_local import ProcessLocal
+from daskcluster.storage.secrets import secret_values, split_options
 from daskcluster.typing import Reach
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)(://|::)")
@@ -168,23 +168,6 @@ def _thaw(options: tuple[Any, ...]) -> dict[str, Any]:
             value = list(value[1:])
         thawed[name] = value
     return thawed
-
-
-def open_store(location: Location, *, read_only: bool = True) -> Any:
-    """Return the Zarr store at a location."""
-    from zarr.storage import FsspecStore, LocalStore
-
-    from daskcluster.data.azure import SCHEMES, BlobStore
-
-    if location.is_local:
-        return LocalStore(location.url, read_only=read_only)
-    kind = BlobStore if location.scheme in SCHEMES else FsspecStore
-    try:
-        return kind.from_url(
-            location.url, storage_options=location.storage_options(), read_only=read_only
-        )
-    except (ImportError, ValueError, TypeError) as error:
-        raise explain(error, location) from error
 
 
 def explain(error: BaseException, location: Location, what: str = "dataset") -> DaskClusterError:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from daskcluster.data.listing import find_files
-from daskcluster.data.patience import patiently
-from daskcluster.data.stores import Location
 from daskcluster.errors import DaskClusterError, InvalidDataError
+from daskcluster.storage.files import find_files
+from daskcluster.storage.location import Location
+from daskcluster.storage.retry import retry
 
 MOST_OBJECTS = 100_000
 """Listing more takes a remote store minutes; rows in more objects are not watched."""
@@ -29,18 +29,18 @@ _NAMED = 3
 
 
 @dataclass(frozen=True)
-class Witness:
+class ChangeGuard:
     """The objects under some locations at one moment.
 
     Attributes
     ----------
     seen : tuple of (Location, Objects)
-    excused : callable () -> names
+    may_change : callable () -> names
         Asked if something has changed: objects of which that is no harm.
     """
 
     seen: tuple[tuple[Location, Objects], ...]
-    excused: Callable[[], Iterable[str]] = tuple
+    may_change: Callable[[], Iterable[str]] = tuple
 
     def check(self) -> None:
         """Return if all objects are as they were.
@@ -56,8 +56,8 @@ class Witness:
                 continue
             found = [name for name in before if before[name] != now.get(name)]
             if found:
-                excused = self._excused()
-                found = [name for name in found if name not in excused]
+                may_change = self._may_change()
+                found = [name for name in found if name not in may_change]
             if found:
                 raise InvalidDataError(
                     f"The rows at {place.url!r} changed while they were being read: "
@@ -65,16 +65,16 @@ class Witness:
                     "wait for the writer, or write to another URL, and run again."
                 )
 
-    def _excused(self) -> set[str]:
+    def _may_change(self) -> set[str]:
         try:
-            return set(self.excused())
+            return set(self.may_change())
         except DaskClusterError:  # not even its metadata can be read any more
             return set()
 
 
-def witness(
-    places: Iterable[Location], excused: Callable[[], Iterable[str]] = tuple
-) -> Witness | None:
+def guard_changes(
+    places: Iterable[Location], may_change: Callable[[], Iterable[str]] = tuple
+) -> ChangeGuard | None:
     """Return what is at `places` now; None if that is nothing that others could change.
 
     Notes
@@ -83,11 +83,11 @@ def witness(
 
     Examples
     --------
-    >>> witness([]) is None
+    >>> guard_changes([]) is None
     True
     """
     seen = tuple((place, objects_at(place) or {}) for place in places)
-    return Witness(seen, excused) if seen else None
+    return ChangeGuard(seen, may_change) if seen else None
 
 
 def objects_at(place: Location) -> Objects | None:
@@ -124,7 +124,7 @@ def _stamp(facts: os.stat_result) -> tuple[Any, ...]:
 
 
 def _in_store(place: Location) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    found = patiently(partial(find_files, place), place)
+    found = retry(partial(find_files, place), place)
     place.filesystem()[0].invalidate_cache()
     for file in found:
         yield file.name, (file.size, file.version)

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskcluster.data.stores import Location, locate
-from daskcluster.data.whole_files import write_whole
 from daskcluster.errors import (
     CheckpointError,
     EngineError,
@@ -17,14 +15,16 @@ from daskcluster.errors import (
     ModelFormatError,
     OutputExistsError,
 )
-from daskcluster.models.checkpoint import (
+from daskcluster.storage.checkpoint import (
     CheckpointFolder,
     _commits,
     attachments_of,
     differences,
     told_where,
 )
-from daskcluster.models.document import Document
+from daskcluster.storage.document import Document
+from daskcluster.storage.files import write_file
+from daskcluster.storage.location import Location, locate
 from tests.data.conftest import s3  # noqa: F401  (a fixture)
 
 
@@ -146,15 +146,15 @@ def test_attachments_stay_as_long_as_a_commit_that_names_them(place: Location) -
     folder = CheckpointFolder(place, {})
     names: list[str] = []
     kept = folder.new_attachment("rows")
-    write_whole(folder.attachment(kept), "content", b"all along")
+    write_file(folder.attachment(kept), "content", b"all along")
     for number in range(4):
         names.append(folder.new_attachment("sets"))
-        write_whole(folder.attachment(names[-1]), "part/content", b"of one commit")
+        write_file(folder.attachment(names[-1]), "part/content", b"of one commit")
         folder.commit(attached(number, sets=names[-1], rows=kept, none=None))
     assert left(folder, place) == sorted([kept, *names[-2:]])
     again = CheckpointFolder(place, {})  # another process
     under_way = again.new_attachment("sets")
-    write_whole(again.attachment(under_way), "content", b"of the next commit")
+    write_file(again.attachment(under_way), "content", b"of the next commit")
     again.commit(attached(4, rows=kept))
     assert left(again, place) == sorted([kept, names[-1], under_way])
     again.commit(attached(5))

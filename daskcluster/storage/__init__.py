@@ -1,0 +1,1 @@
+"""All durable state: where it is, files that are whole or absent, documents, checkpoints, leases."""

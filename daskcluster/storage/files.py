@@ -1,0 +1,336 @@
+"""Files below a place, on disk or in an object store: written whole or not at all, created once, listed.
+
+All other modules of this room are made of these functions. A place is a `Location` of a folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from daskcluster.errors import DaskClusterError, ModelNotFoundError
+from daskcluster.storage.location import Location, explain
+from daskcluster.storage.retry import retry, while_others_write
+from daskcluster.storage.zarr_stores import METADATA, PARTIAL_MARK
+
+_ATTRIBUTES = (".zattrs", ".zmetadata")
+_TIMES = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
+_VERSIONS = ("ETag", "etag", "md5", "content_md5")
+
+
+@contextmanager
+def explained(place: Location, what: str) -> Iterator[None]:
+    """Turn what the client of a store raises into an error that says what, where, and what to do."""
+    try:
+        yield
+    except DaskClusterError:
+        raise
+    except Exception as error:  # clouds' clients have error classes of their own
+        raise explain(error, place, what) from error
+
+
+# -- writing -----------------------------------------------------------------------------------------
+
+
+def write_file(place: Location, name: str, content: bytes, *, durable: bool = True) -> None:
+    """Write file `name` below a place; one that is there is replaced.
+
+    Parameters
+    ----------
+    place : Location
+        A folder; made if it is not there.
+    name : str
+        Relative path.
+    content : bytes
+    durable : bool
+        On disk, wait until the disk has it: it is whole after a power cut, too.
+
+    Raises
+    ------
+    OSError
+        Or what else the client of a store raises.
+
+    Examples
+    --------
+    >>> from daskcluster.storage.location import locate
+    >>> write_file(locate("memory://files-example"), "a.json", b"{}")
+    >>> read_file(locate("memory://files-example"), "a.json")
+    b'{}'
+    """
+    if not place.is_local:
+        fs, path = place.filesystem()
+        retry(lambda: fs.pipe_file(f"{path}/{name}", content), place)
+        return
+    # A file on disk grows; renaming lets it appear whole.
+    file = os.path.join(place.url, name)
+    part = f"{file}.{os.getpid()}-{threading.get_ident()}.partial"
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    try:
+        with open(part, "wb") as out:
+            out.write(content)
+            if durable:
+                out.flush()
+                os.fsync(out.fileno())
+        os.replace(part, file)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+def create_file(place: Location, name: str, content: bytes) -> bool:
+    """Write a file that is not there yet; False if it is, and then nothing is touched.
+
+    `content` should be like no other's: where a client says unclearly why it did not write, what is there
+    tells whose it is. A store that knows no conditional writes lets two win; who comes later is found out
+    by reading again.
+
+    Raises
+    ------
+    DatasetNotFoundError
+        The store cannot be written.
+    """
+    try:
+        if place.is_local:
+            return _create_on_disk(os.path.join(place.url, name), content)
+        fs, path = place.filesystem()
+        fs.pipe_file(f"{path}/{name}", content, mode="create")
+    except FileExistsError:
+        return False
+    except Exception as error:  # a failed precondition has another class with every client
+        found = read_file(place, name)
+        if found is None:
+            raise explain(error, place, "folder") from error
+        return found == content
+    return True
+
+
+def _create_on_disk(file: str, content: bytes) -> bool:
+    # A link is there whole or not at all, and never replaces; a file that is opened grows.
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    draft = f"{file}.{uuid.uuid4().hex[:8]}.partial"
+    with open(draft, "xb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    try:
+        os.link(draft, file)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        with open(file, "xb") as out:
+            out.write(content)
+    finally:
+        os.unlink(draft)
+    return True
+
+
+# -- reading -----------------------------------------------------------------------------------------
+
+
+def read_file(place: Location, name: str) -> bytes | None:
+    """Return the content of a file; None if it is not there.
+
+    Raises
+    ------
+    DaskClusterError
+        The store cannot be reached.
+    """
+    fs, path = place.filesystem()
+    with explained(place, "file"):
+        try:
+            return bytes(retry(lambda: fs.cat_file(f"{path}/{name}"), place))
+        except FileNotFoundError:
+            return None
+
+
+def open_file(place: Location, name: str = "") -> Any:
+    """Open the file at a place, or `name` below it, for reading bytes; errors are the client's."""
+    fs, path = place.filesystem()
+    return fs.open(f"{path.rstrip('/')}/{name}" if name else path, "rb")
+
+
+def open_text(place: Location) -> Any:
+    """Open a file for reading text in UTF-8, with or without a mark, compressed or not; see `open_file`."""
+    import fsspec
+
+    form = {"mode": "rt", "compression": "infer", "encoding": "utf-8-sig"}
+    return fsspec.open(place.url, **form, **place.storage_options()).open()
+
+
+def read_at_most(place: Location, name: str, most: int) -> bytes:
+    """Return the content of a file of a model; at most `most` bytes and one more are read.
+
+    Raises
+    ------
+    ModelNotFoundError
+        It is not there, or may not be read.
+    """
+
+    def content() -> bytes:
+        with open_file(place, name) as file:
+            return bytes(file.read(most + 1))
+
+    try:
+        _refuse_special(place, name)
+        return retry(content, place)
+    except Exception as error:  # clouds' clients have error classes of their own
+        raise ModelNotFoundError(
+            f"no model can be read at {place.url!r}: {name} is missing or not readable "
+            f"({type(error).__name__}); check the URL and the permissions."
+        ) from error
+
+
+def file_size(place: Location, name: str) -> int:
+    """Return the size of a file in bytes; -1 if it is not there."""
+    try:
+        _refuse_special(place, name)
+        fs, path = place.filesystem()
+        return int(retry(lambda: fs.size(f"{path.rstrip('/')}/{name}"), place) or 0)
+    except Exception:  # clouds' clients have error classes of their own
+        return -1
+
+
+def _refuse_special(place: Location, name: str) -> None:
+    # A pipe or a device in a folder from elsewhere would be waited for, or read without end.
+    file = os.path.join(place.url, name)
+    if place.is_local and not os.path.isfile(file):
+        raise FileNotFoundError(file)
+
+
+# -- what is there -----------------------------------------------------------------------------------
+
+
+def list_names(place: Location) -> list[str]:
+    """Return the names of files and folders at a place, sorted; none if it is not there.
+
+    Raises
+    ------
+    DaskClusterError
+        The store cannot be reached.
+    """
+    fs, path = place.filesystem()
+    fs.invalidate_cache()
+    with explained(place, "folder"):
+        try:
+            found = while_others_write(lambda: fs.ls(path, detail=False))
+        except FileNotFoundError:
+            return []
+    return sorted({str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in found})
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file or an object of a store.
+
+    Attributes
+    ----------
+    name : str
+        Relative to the place that was listed, with slashes.
+    size : int
+    modified : float
+        Seconds since 1970, by the store; 0 if it does not say.
+    version : str
+        What changes when the content does: the store's tag of it, or else size and time.
+    """
+
+    name: str
+    size: int
+    modified: float
+    version: str
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it may be a chunk, or a file of rows."""
+        last = self.name.rsplit("/", 1)[-1]
+        return last not in (*METADATA, *_ATTRIBUTES, PARTIAL_MARK)
+
+
+def list_files(place: Location) -> list[StoredFile]:
+    """Return all files below a place, in the order of their names; none if it is not there.
+
+    Raises
+    ------
+    DaskClusterError
+        The store cannot be reached.
+
+    Notes
+    -----
+    Cost: one request for each thousand objects, or one look at each file.
+
+    Examples
+    --------
+    >>> import fsspec
+    >>> from daskcluster.storage.location import locate
+    >>> fsspec.filesystem("memory").pipe_file("/listing/a/b", b"123")
+    >>> [(file.name, file.size) for file in list_files(locate("memory://listing"))]
+    [('a/b', 3)]
+    """
+    with explained(place, "source"):
+        try:
+            found = find_files(place)
+        except FileNotFoundError:
+            return []
+    return sorted((file for file in found if file.name), key=lambda file: file.name)
+
+
+def find_files(place: Location) -> list[StoredFile]:
+    """Return the file at a place, which has no name then, and all below it; errors are the client's own."""
+    fs, path = place.filesystem()
+    fs.invalidate_cache()
+    root = path.strip("/")
+    return [
+        _file(str(full).strip("/").removeprefix(root).lstrip("/"), facts)
+        for full, facts in while_others_write(lambda: fs.find(path, detail=True)).items()
+    ]
+
+
+def _file(name: str, facts: Mapping[str, Any]) -> StoredFile:
+    size = int(facts.get("size") or 0)
+    modified = next((_seconds(facts[key]) for key in _TIMES if facts.get(key)), 0.0)
+    tag = next((str(facts[key]).strip('"') for key in _VERSIONS if facts.get(key)), "")
+    return StoredFile(name, size, modified, tag or f"{size}-{modified!r}")
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, datetime):
+        return value.timestamp()
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        try:
+            return datetime.fromisoformat(str(value).replace("Z", "+00:00")).timestamp()
+        except ValueError:
+            return 0.0
+
+
+def digest_of_files(files: Iterable[StoredFile], below: str) -> str:
+    """Return a digest of files, which changes with any of them; names count from `below` on."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name[len(below) :]}\0{file.size}\0{file.version}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+# -- removing ----------------------------------------------------------------------------------------
+
+
+def remove_file(place: Location, name: str) -> None:
+    """Remove a file, if it is there."""
+    fs, path = place.filesystem()
+    with suppress(FileNotFoundError):  # somebody else was faster
+        fs.rm_file(f"{path}/{name}")
+
+
+def remove_folder(place: Location) -> None:
+    """Remove all that is below a place; it is no error if nothing is."""
+    fs, path = place.filesystem()
+    with suppress(FileNotFoundError):
+        fs.rm(path, recursive=True)

@@ -1,0 +1,39 @@
+"""Zarr's stores at a location, and the names by which Zarr and we know what lies there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from daskcluster.storage.location import Location, explain
+
+METADATA = ("zarr.json", ".zarray", ".zgroup")
+"""Files that make a folder a Zarr array or group."""
+HEAD = METADATA[0]
+"""The one that we write."""
+PARTIAL_MARK = "daskcluster.partial"
+"""Object beside a half-written output in a store without rename."""
+
+
+def group_document(attributes: Mapping[str, Any], prefix: str = "") -> dict[str, bytes]:
+    """Return the metadata of a Zarr v3 group by its path, for `Staging.commit`."""
+    group = {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
+    return {f"{prefix}{HEAD}": json.dumps(group).encode()}
+
+
+def open_store(location: Location, *, read_only: bool = True) -> Any:
+    """Return the Zarr store at a location."""
+    from zarr.storage import FsspecStore, LocalStore
+
+    from daskcluster.storage.azure import SCHEMES, BlobStore
+
+    if location.is_local:
+        return LocalStore(location.url, read_only=read_only)
+    kind = BlobStore if location.scheme in SCHEMES else FsspecStore
+    try:
+        return kind.from_url(
+            location.url, storage_options=location.storage_options(), read_only=read_only
+        )
+    except (ImportError, ValueError, TypeError) as error:
+        raise explain(error, location) from error
