@@ -12,7 +12,7 @@ import zarr
 import daskcluster as dc
 from daskcluster import events
 from daskcluster.engine.memory import BASELINE_BYTES
-from daskcluster.methods.kmeans.kinds import Bounds
+from daskcluster.methods.kmeans.kinds import BOUNDS
 from tests.laws.test_law_02_chunking import same_bits
 from tests.tiles import BOUNDS_SPARE
 
@@ -65,7 +65,7 @@ def test_workers_and_threads(client, rows, plain, algorithm, order):
 
 @pytest.mark.parametrize("algorithm", ["hamerly", "yinyang", "elkan"])
 def test_chunks_without_a_failing_row_are_not_read(rows, plain, algorithm):
-    state = N * Bounds(algorithm).row_bytes(K, np.dtype(np.float32))
+    state = N * BOUNDS[algorithm].row_bytes(K, np.dtype(np.float32))
     engine = dc.LocalEngine(2, memory_limit=2 * (BASELINE_BYTES + state + 2**19))
     model = fitted(rows["in order"], algorithm, engine)
     same_bits(model, plain["in order"])

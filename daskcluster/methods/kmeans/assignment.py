@@ -21,11 +21,8 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
     unproven,
 )
 from daskcluster.methods.kmeans.chunkwise.copied_bounds import CopyParams, copying
-from daskcluster.methods.kmeans.chunkwise.elkan import ElkanParams, elkan
-from daskcluster.methods.kmeans.chunkwise.grouped import GroupedParams, yinyang
-from daskcluster.methods.kmeans.chunkwise.hamerly import hamerly
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
 from daskcluster.methods.kmeans.drift import Drift, Gaps
-from daskcluster.methods.kmeans.kinds import Bounds
 
 
 @dataclass(frozen=True)
@@ -145,7 +142,7 @@ class FullAssignment:
 class CarriedBounds:
     """Bounds of rows, and the drift under which they were kept."""
 
-    bounds: Bounds
+    bounds: BoundKind
     state: BoundState
     drift: Drift
     placed: bool = True
@@ -161,7 +158,7 @@ class BoundedAssignment:
     Parameters
     ----------
     rows : ScaledPlacement
-    bounds : Bounds
+    bounds : BoundKind
         How many bounds a row has.
     labels : ndarray of shape (n,), int32, optional
         OUT. As for `FullAssignment`.
@@ -179,13 +176,13 @@ class BoundedAssignment:
     ----------
     rows : ScaledPlacement
         Scouts go on when others of the same width take their place.
-    bounds : Bounds
+    bounds : BoundKind
     """
 
     def __init__(
         self,
         rows: ScaledPlacement,
-        bounds: Bounds,
+        bounds: BoundKind,
         labels: np.ndarray | None = None,
         *,
         recent_bytes: int = 0,
@@ -230,7 +227,7 @@ class BoundedAssignment:
         placement = self.rows.placement
         if self._kept is None or self._drift is None or not is_at_hand(self.rows):
             return None
-        lower = self.bounds.n_lower(self._drift.groups, len(self._drift.centres))
+        lower = self.bounds.n_lower(len(self._drift.groups), len(self._drift.centres))
         out = unproven(placement.dataset.n_rows, lower)
         placement.map_state(copying(self._kept), CopyParams(out))
         return CarriedBounds(self.bounds, out, self._drift)
@@ -258,7 +255,8 @@ class BoundedAssignment:
             previous = self._drift.centres
             self._drift.move(centres)
         drift, rows, recent = self._drift, self.rows, self._recent_bytes
-        halves = self._gaps.between(centres) if self.bounds is Bounds.ELKAN else None
+        if self.bounds.pairwise:
+            self._gaps.between(centres)  # the table below follows from them
         params = BoundedParams(
             centres,
             previous,
@@ -271,12 +269,7 @@ class BoundedAssignment:
             known=self._known,
         )
         self._relabel, self._known = False, None
-        if self.bounds is Bounds.HAMERLY:
-            return hamerly(recent), params
-        if halves is not None:
-            return elkan(len(centres), recent), ElkanParams(params, halves)
-        grouped = GroupedParams(params, drift.groups, drift.of_groups.copy())
-        return yinyang(len(drift.groups), recent), grouped
+        return self.bounds.step(params, drift, self._gaps)
 
 
 def is_at_hand(rows: ScaledPlacement) -> bool:

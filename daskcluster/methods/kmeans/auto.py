@@ -26,9 +26,9 @@ from daskcluster.methods.kmeans.assignment import (
     FullAssignment,
 )
 from daskcluster.methods.kmeans.chunkwise.bounded import Changes
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
 from daskcluster.methods.kmeans.costs import Counts, Shape, tile_slowness
 from daskcluster.methods.kmeans.drift import Gaps
-from daskcluster.methods.kmeans.kinds import Bounds
 
 _RUNS = 16
 _LEAST_RUN, _MOST_RUN, _LONGEST_RUN = 16, 64, 256
@@ -47,7 +47,7 @@ _LOST = 1.2
 """Bounds that cost this much more than they save are left alone for a while."""
 
 
-def _none(kind: Bounds) -> int:
+def _none(kind: BoundKind) -> int:
     return 0
 
 
@@ -57,11 +57,11 @@ class AutoAssignment:
     Parameters
     ----------
     rows : ScaledPlacement
-    allowed : sequence of Bounds
+    allowed : sequence of BoundKind
         Kinds whose state fits the memory.
     labels : ndarray of shape (n,), int32, optional
         OUT. As for `FullAssignment`.
-    recent_bytes : callable (Bounds) -> int
+    recent_bytes : callable (BoundKind) -> int
         As for `BoundedAssignment`, for each kind.
     reads : bool
         Rows do not fit the memory and are read in each pass.
@@ -75,10 +75,10 @@ class AutoAssignment:
     def __init__(
         self,
         rows: ScaledPlacement,
-        allowed: Sequence[Bounds],
+        allowed: Sequence[BoundKind],
         labels: np.ndarray | None = None,
         *,
-        recent_bytes: Callable[[Bounds], int] = _none,
+        recent_bytes: Callable[[BoundKind], int] = _none,
         reads: bool = False,
     ) -> None:
         self._rows = rows
@@ -156,7 +156,7 @@ class AutoAssignment:
         # New bounds hold better than older ones, which tells against some kinds more than against others.
         return len(self._scouts or ())
 
-    def _choose(self, costs: dict[Bounds, float], shape: Shape) -> None:
+    def _choose(self, costs: dict[BoundKind, float], shape: Shape) -> None:
         current = None if self._bounded is None or self._idle else self._bounded.bounds
         now = shape.plain() if current is None else min(shape.plain(), costs[current])
         best = min(costs, key=costs.__getitem__)
@@ -164,7 +164,7 @@ class AutoAssignment:
         if best is not current and costs[best] < worth * now:
             self._use(best)
 
-    def _use(self, kind: Bounds) -> BoundedAssignment:
+    def _use(self, kind: BoundKind) -> BoundedAssignment:
         self._kept_for, self._idle = 0, False
         if self._bounded is None or self._bounded.bounds is not kind:
             self.close()
@@ -188,24 +188,22 @@ class AutoAssignment:
         self._kept_for += 1
         # The first pass sets bounds, or makes old ones tight again.
         if self._kept_for > 1:
-            self._idle = _cost(self._bounded.bounds, shape, counts) > _LOST * shape.plain()
+            self._idle = self._bounded.bounds.cost(shape, counts) > _LOST * shape.plain()
         return found
 
-    def _scouted(self, centres: np.ndarray, shape: Shape) -> dict[Bounds, float]:
+    def _scouted(self, centres: np.ndarray, shape: Shape) -> dict[BoundKind, float]:
         if self._scouts is None:
             runs = _sample(self._rows, _LONGEST_RUN if self._reads else _MOST_RUN)
             runs = runs if self._reads else [np.concatenate(runs)]
             self._scouts = [
                 _Scout(self._rows, kind, runs, self._gaps) for kind in self._hopeful(shape)
             ]
-        return {scout.kind: _cost(scout.kind, shape, scout(centres)) for scout in self._scouts}
+        return {scout.kind: scout.kind.cost(shape, scout(centres)) for scout in self._scouts}
 
-    def _hopeful(self, shape: Shape) -> list[Bounds]:
-        """Return the kinds that may win: where single centres may have bounds, these."""
-        if Bounds.ELKAN in self._allowed:
-            return [Bounds.ELKAN]
-        groups = shape.may_gain_by_groups()
-        return [kind for kind in self._allowed if kind is not Bounds.YINYANG or groups]
+    def _hopeful(self, shape: Shape) -> list[BoundKind]:
+        """Return the kinds that may win."""
+        alone = [kind for kind in self._allowed if kind.excludes_others]
+        return alone or [kind for kind in self._allowed if kind.may_win(shape)]
 
     def _shape(self, centres: np.ndarray) -> Shape:
         k, d = centres.shape
@@ -214,20 +212,11 @@ class AutoAssignment:
         return Shape(d, k, d * centres.itemsize, group, self._reads, slowness)
 
 
-def _cost(kind: Bounds, shape: Shape, counts: Counts) -> float:
-    costs = {
-        Bounds.HAMERLY: shape.hamerly,
-        Bounds.YINYANG: shape.yinyang,
-        Bounds.ELKAN: shape.elkan,
-    }
-    return costs[kind](counts)
-
-
 @dataclass(frozen=True)
 class _Carried:
     """What is known after some passes: the kind in use, its bounds, and the scouts."""
 
-    kind: Bounds | None
+    kind: BoundKind | None
     bounds: CarriedBounds | None
     reads: bool
     passes: int
@@ -243,7 +232,7 @@ class _Scout:
     """Goes ahead with one kind of bounds over runs of sampled rows, in this process."""
 
     def __init__(
-        self, rows: ScaledPlacement, kind: Bounds, runs: Sequence[np.ndarray], gaps: Gaps
+        self, rows: ScaledPlacement, kind: BoundKind, runs: Sequence[np.ndarray], gaps: Gaps
     ) -> None:
         self.kind = kind
         self._assign = BoundedAssignment(rows, kind, run=self._run, scouting=True, gaps=gaps)

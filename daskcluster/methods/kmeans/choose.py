@@ -12,7 +12,8 @@ from daskcluster.events import Callback, Notice, publish
 from daskcluster.host import format_bytes
 from daskcluster.methods.kmeans.assignment import Assignment, BoundedAssignment, FullAssignment
 from daskcluster.methods.kmeans.auto import AutoAssignment
-from daskcluster.methods.kmeans.kinds import Bounds, automatic, fallbacks, recent_bytes, within
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
+from daskcluster.methods.kmeans.kinds import BOUNDS, automatic, fallbacks, recent_bytes, within
 
 
 @dataclass(frozen=True)
@@ -61,17 +62,17 @@ class AssignmentChoice:
                 recent_bytes=lambda kind: self._recent_bytes(kind, rows),
                 reads=_is_read_again(rows),
             )
-        return self._bounded(Bounds(name), rows, labels)
+        return self._bounded(BOUNDS[name], rows, labels)
 
     def _bounded(
-        self, wanted: Bounds, rows: ScaledPlacement, labels: np.ndarray | None
+        self, wanted: BoundKind, rows: ScaledPlacement, labels: np.ndarray | None
     ) -> Assignment:
         kinds = self._within(fallbacks(wanted), rows)
         if not kinds or kinds[0] is not wanted:
             n_rows = rows.placement.dataset.n_rows
             needed = n_rows * wanted.row_bytes(self.n_clusters, rows.dtype)
             self._notice(
-                f"{self.parameter}={wanted.value!r} needs {format_bytes(needed)} for its bounds, of which "
+                f"{self.parameter}={wanted.name!r} needs {format_bytes(needed)} for its bounds, of which "
                 f"{format_bytes(self._room(rows))} are there; {kinds[0] if kinds else 'lloyd'} "
                 "takes its place, with the same result. Raise bounds_memory or the memory limit."
             )
@@ -80,11 +81,11 @@ class AssignmentChoice:
         recent = self._recent_bytes(kinds[0], rows)
         return BoundedAssignment(rows, kinds[0], labels, recent_bytes=recent)
 
-    def _recent_bytes(self, kind: Bounds, rows: ScaledPlacement) -> int:
+    def _recent_bytes(self, kind: BoundKind, rows: ScaledPlacement) -> int:
         room, k = self._room(rows), self.n_clusters
         return recent_bytes(kind, room, rows.placement.dataset, k, rows.dtype)
 
-    def _within(self, kinds: Sequence[Bounds], rows: ScaledPlacement) -> tuple[Bounds, ...]:
+    def _within(self, kinds: Sequence[BoundKind], rows: ScaledPlacement) -> tuple[BoundKind, ...]:
         n_rows = rows.placement.dataset.n_rows
         return within(kinds, self._room(rows), n_rows, self.n_clusters, rows.dtype)
 

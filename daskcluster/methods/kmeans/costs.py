@@ -27,16 +27,6 @@ _DECODE = 4.0
 _PLAIN_ROW, _SCREENED_ROW, _TOUCHED_ROW = 3.5, 7.0, 15.0
 _WINNER, _RUNNER_UP = 0.1, 0.6
 """Per centre: keeping the best, and the best two."""
-_SCREENED_GROUPS, _SCREENED_GROUP = 10.0, 1.1
-_TOUCHED_GROUPS, _TOUCHED_GROUP = 36.0, 10.0
-_MET = 0.95
-"""A row within groups of bounds that is screened, one that is looked at, and one centre it meets."""
-
-_SCREENED_CENTRES, _SCREENED_CENTRE = 10.0, 0.3
-_TOUCHED_CENTRES, _TOUCHED_CENTRE = 30.0, 0.8
-_ALONE, _FETCH_ALONE = 0.085, 0.085
-"""The same within bounds of single centres; per feature of a row and a centre that are measured where they
-stand, and per byte of the row."""
 
 
 def tile_slowness(dtype: np.dtype[Any], tile: str) -> float:
@@ -85,45 +75,28 @@ class Shape:
 
     def plain(self) -> float:
         """Return the cost of a row in a pass over all rows and centres."""
-        tile = self._met(self.k, _WINNER)
-        return _PLAIN_ROW + self.d * _PREPARE + tile + self.row_bytes * _READ + self._decode(1.0)
+        tile = self.met(self.k, _WINNER)
+        return _PLAIN_ROW + self.d * _PREPARE + tile + self.row_bytes * _READ + self.decode(1.0)
 
     def all_fail(self) -> float:
         """Return the cost of a row within one lower bound where no bound holds."""
-        return self.hamerly(Counts(1.0, 1.0 + self.k))
+        return self.one_bound(Counts(1.0, 1.0 + self.k))
 
-    def hamerly(self, counts: Counts) -> float:
+    def one_bound(self, counts: Counts) -> float:
         """Return the cost of a row within one lower bound."""
         met = max(0.0, counts.distances - counts.touched)
-        looked = counts.touched * (_TOUCHED_ROW + self._fetch())
-        tile = self._met(met, _RUNNER_UP)
-        return _SCREENED_ROW + looked + tile + self._decode(counts.read)
+        looked = counts.touched * (_TOUCHED_ROW + self.fetch())
+        tile = self.met(met, _RUNNER_UP)
+        return _SCREENED_ROW + looked + tile + self.decode(counts.read)
 
-    def yinyang(self, counts: Counts) -> float:
-        """Return the cost of a row within a bound for each group."""
-        n_groups = -(-self.k // self.group)
-        met = max(0.0, counts.distances - counts.touched)
-        screened = _SCREENED_GROUPS + n_groups * _SCREENED_GROUP
-        touched = _TOUCHED_GROUPS + n_groups * _TOUCHED_GROUP + self._fetch()
-        tile = self._met(met, _MET)
-        return screened + counts.touched * touched + tile + self._decode(counts.read)
-
-    def elkan(self, counts: Counts) -> float:
-        """Return the cost of a row within a bound for each centre."""
-        screened = _SCREENED_CENTRES + self.k * _SCREENED_CENTRE
-        touched = _TOUCHED_CENTRES + self.k * _TOUCHED_CENTRE + self.row_bytes * _FETCH_ALONE
-        alone = counts.distances * self.d * _ALONE
-        return screened + counts.touched * touched + alone + self._decode(counts.read)
-
-    def may_gain_by_groups(self) -> bool:
-        """Whether a row that is looked at within groups may cost less than one that meets all centres."""
-        return self.yinyang(Counts(1.0, 1.0)) < self.all_fail()
-
-    def _met(self, centres: float, keeping: float) -> float:
+    def met(self, centres: float, keeping: float) -> float:
+        """Return the cost of so many centres in the tile, where `keeping` is that of the best of them."""
         return self.slowness * centres * (self.d * _FMA + keeping)
 
-    def _decode(self, share: float) -> float:
+    def decode(self, share: float) -> float:
+        """Return the cost of reading this share of the rows from their store."""
         return share * self.row_bytes * _DECODE if self.reads else 0.0
 
-    def _fetch(self) -> float:
+    def fetch(self) -> float:
+        """Return the cost of moving a row that is looked at, and of measuring it against its own centre."""
         return self.d * _MEASURE + self.row_bytes * _FETCH

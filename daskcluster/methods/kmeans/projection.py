@@ -11,7 +11,7 @@ from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, Travel, centres_bytes
 from daskcluster.methods.kmeans.footprint import fit_footprint, statistics_bytes
 from daskcluster.methods.kmeans.initial import method_for, restarts_for
-from daskcluster.methods.kmeans.kinds import Bounds, automatic, fallbacks
+from daskcluster.methods.kmeans.kinds import BOUNDS, automatic, fallbacks
 from daskcluster.typing import Dataset
 
 KMEANS_PARALLEL_PASSES = 6
@@ -75,6 +75,6 @@ def bounds_bytes(dataset: Dataset, n_clusters: int, algorithm: str) -> dict[str,
     kinds = (
         automatic(dataset.n_features, n_clusters, dtype)
         if algorithm == "auto"
-        else fallbacks(Bounds(algorithm))
+        else fallbacks(BOUNDS[algorithm])
     )
     return {str(kind): dataset.n_rows * kind.row_bytes(n_clusters, dtype) for kind in kinds}

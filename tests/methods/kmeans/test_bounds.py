@@ -10,10 +10,13 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.algorithm import updated
 from daskcluster.methods.kmeans.assignment import BoundedAssignment, FullAssignment
 from daskcluster.methods.kmeans.auto import AutoAssignment
+from daskcluster.methods.kmeans.chunkwise.elkan import ELKAN
+from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY
+from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
 from daskcluster.methods.kmeans.costs import Counts, Shape
 from daskcluster.methods.kmeans.drift import Drift, Gaps, half_distances, half_gaps
 from daskcluster.methods.kmeans.groups import balanced_groups
-from daskcluster.methods.kmeans.kinds import Bounds, automatic, fallbacks, within
+from daskcluster.methods.kmeans.kinds import BOUNDS, automatic, fallbacks, within
 from tests.tiles import BOUNDS_SPARE
 
 
@@ -117,32 +120,32 @@ def test_gaps_of_a_single_centre_prove_nothing():
 
 
 def test_fewer_bounds_take_over():
-    assert fallbacks(Bounds.ELKAN) == (Bounds.ELKAN, Bounds.YINYANG, Bounds.HAMERLY)
-    assert fallbacks(Bounds.HAMERLY) == (Bounds.HAMERLY,)
-    assert within(fallbacks(Bounds.ELKAN), 12_000, 1000, 100, np.dtype("f4")) == (Bounds.HAMERLY,)
-    assert within(fallbacks(Bounds.ELKAN), 11_999, 1000, 100, np.dtype("f4")) == ()
+    assert fallbacks(ELKAN) == (ELKAN, YINYANG, HAMERLY)
+    assert fallbacks(HAMERLY) == (HAMERLY,)
+    assert within(fallbacks(ELKAN), 12_000, 1000, 100, np.dtype("f4")) == (HAMERLY,)
+    assert within(fallbacks(ELKAN), 11_999, 1000, 100, np.dtype("f4")) == ()
 
 
 def test_single_centres_have_bounds_of_their_own_beside_long_rows_only():
     f4 = np.dtype(np.float32)
-    assert automatic(784, 50, f4) == (Bounds.HAMERLY, Bounds.YINYANG, Bounds.ELKAN)
-    assert automatic(415, 50, f4) == (Bounds.HAMERLY, Bounds.YINYANG)
-    assert automatic(415, 50, np.dtype(np.float64))[-1] is Bounds.ELKAN
-    assert automatic(3072, 64, f4)[-1] is Bounds.ELKAN
-    assert automatic(3072, 65, f4) == (Bounds.HAMERLY, Bounds.YINYANG)
+    assert automatic(784, 50, f4) == (HAMERLY, YINYANG, ELKAN)
+    assert automatic(415, 50, f4) == (HAMERLY, YINYANG)
+    assert automatic(415, 50, np.dtype(np.float64))[-1] is ELKAN
+    assert automatic(3072, 64, f4)[-1] is ELKAN
+    assert automatic(3072, 65, f4) == (HAMERLY, YINYANG)
 
 
 def test_costs_rank_as_they_should():
     wide, narrow = Shape(784, 50, 3136, 10), Shape(8, 50, 32, 10)
     assert wide.all_fail() < 1.5 * wide.plain()
     assert narrow.all_fail() > 1.5 * narrow.plain()
-    assert wide.may_gain_by_groups()
-    assert not narrow.may_gain_by_groups()
+    assert YINYANG.may_win(wide)
+    assert not YINYANG.may_win(narrow)
     late = Counts(0.1, 0.2)
     for shape in (wide, narrow):
-        assert shape.hamerly(late) < 0.7 * shape.plain()
+        assert shape.one_bound(late) < 0.7 * shape.plain()
     # What passes over MNIST counted with 50 centres: bounds of single centres meet few of them.
-    assert wide.elkan(Counts(0.5, 2.0)) < 0.8 * wide.yinyang(Counts(0.5, 8.0))
+    assert ELKAN.cost(wide, Counts(0.5, 2.0)) < 0.8 * YINYANG.cost(wide, Counts(0.5, 8.0))
 
 
 def fit_auto(X, k):
@@ -184,10 +187,10 @@ def test_auto_takes_bounds_of_single_centres_beside_long_rows():
             centres = updated(wanted, centres, unit=False)
         auto.close()
     if BOUNDS_SPARE:  # else nothing is gained by them
-        assert kinds == {None, Bounds.ELKAN}
+        assert kinds == {None, ELKAN}
 
 
-@pytest.mark.parametrize("kind", list(Bounds))
+@pytest.mark.parametrize("kind", list(BOUNDS.values()), ids=str)
 def test_bounds_that_were_left_alone_for_a_while(kind):
     """Plain passes in between change labels behind the bounds' back: back and forth, some of them."""
     rng = np.random.default_rng(6)

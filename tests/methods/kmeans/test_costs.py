@@ -22,7 +22,7 @@ def test_float64_takes_twice_as_long_in_every_tile(tile: str) -> None:
 def test_bounds_win_sooner_where_products_take_longer() -> None:
     slow = replace(SHAPE, slowness=tile_slowness(np.dtype("f8"), "portable"))
     counts = Counts(touched=0.5, distances=0.5 * (1 + SHAPE.k))
-    assert SHAPE.hamerly(counts) / SHAPE.plain() > slow.hamerly(counts) / slow.plain()
+    assert SHAPE.one_bound(counts) / SHAPE.plain() > slow.one_bound(counts) / slow.plain()
 
 
 def test_bounds_that_never_hold_lose_in_every_tile() -> None:

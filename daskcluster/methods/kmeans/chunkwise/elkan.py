@@ -8,6 +8,7 @@ stands; only rows that fail for many centres, or that rounding leaves in doubt, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +24,19 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
 )
 from daskcluster.methods.kmeans.chunkwise.bounded_pass import BoundedPass
 from daskcluster.methods.kmeans.chunkwise.gathered import Gathered
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
+from daskcluster.methods.kmeans.costs import Counts, Shape
+from daskcluster.methods.kmeans.drift import Drift, Gaps
 from daskcluster.methods.kmeans.kernels.bounds import OWN
 from daskcluster.methods.kmeans.kernels.elkan import look_kernel, rough_error
 from daskcluster.methods.kmeans.kernels.groups import screen_groups
+
+_SMALL_SHARE, _FEW_CENTRES = 1 / 8, 64
+_SCREENED, _SCREENED_CENTRE = 10.0, 0.3
+_TOUCHED, _TOUCHED_CENTRE = 30.0, 0.8
+"""Nanoseconds of a row that is screened, and of one that is looked at, as in `costs`."""
+_MEASURED, _FETCH = 0.085, 0.085
+"""Per feature of a row and a centre that are measured where they stand, and per byte of the row."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +86,40 @@ def _revise(
 _PASS = BoundedPass(_failing, _revise)
 
 
-def elkan(n_clusters: int, recent_bytes: int = 0) -> StatefulReduction:
-    """Return the reduction ``ElkanParams -> Changes`` for so many centres.
+def _row_bytes(n_clusters: int, dtype: np.dtype[Any]) -> int:
+    return 8 + 4 * n_clusters
 
-    `recent_bytes` as in `BoundedParams`.
-    """
-    row_bytes = 8 + 4 * n_clusters + recent_bytes
-    return _PASS.reduction("assign within bounds of centres", row_bytes, _fresh, _prepare)
+
+def _n_lower(n_groups: int, n_clusters: int) -> tuple[int, ...]:
+    return (n_clusters,)
+
+
+def _step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulReduction, Any]:
+    row_bytes = 8 + 4 * len(params.centres) + params.recent_bytes
+    reduction = _PASS.reduction("assign within bounds of centres", row_bytes, _fresh, _prepare)
+    return reduction, ElkanParams(params, gaps.between(params.centres))
+
+
+def _cost(shape: Shape, counts: Counts) -> float:
+    screened = _SCREENED + shape.k * _SCREENED_CENTRE
+    touched = _TOUCHED + shape.k * _TOUCHED_CENTRE + shape.row_bytes * _FETCH
+    measured = counts.distances * shape.d * _MEASURED
+    return screened + counts.touched * touched + measured + shape.decode(counts.read)
+
+
+def _suits(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> bool:
+    """Whether centres are few and rows long beside the bounds: there it is the fastest, and only there."""
+    room = _SMALL_SHARE * n_features * dtype.itemsize
+    return n_clusters <= _FEW_CENTRES and _row_bytes(n_clusters, dtype) <= room
+
+
+ELKAN = BoundKind(
+    "elkan",
+    _row_bytes,
+    _step,
+    _cost,
+    n_lower=_n_lower,
+    pairwise=True,
+    suits=_suits,
+    excludes_others=True,
+)

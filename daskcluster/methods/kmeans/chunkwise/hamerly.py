@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.kernels.arrays import read_only
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
+    BoundedParams,
     BoundState,
     Changes,
     fresh_state,
@@ -15,6 +18,9 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
 )
 from daskcluster.methods.kmeans.chunkwise.bounded_pass import BoundedPass
 from daskcluster.methods.kmeans.chunkwise.gathered import Gathered
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
+from daskcluster.methods.kmeans.costs import Shape
+from daskcluster.methods.kmeans.drift import Drift, Gaps
 from daskcluster.methods.kmeans.kernels.bounds import revise_kernel, screen
 
 
@@ -44,7 +50,17 @@ def _revise(
 _PASS = BoundedPass(_failing, _revise)
 
 
-def hamerly(recent_bytes: int = 0) -> StatefulReduction:
-    """Return the reduction ``BoundedParams -> Changes``; `recent_bytes` as in `BoundedParams`."""
-    row_bytes = 12 + recent_bytes
-    return _PASS.reduction("assign within bounds", row_bytes, _fresh, prepare)
+def _row_bytes(n_clusters: int, dtype: np.dtype[Any]) -> int:
+    return 12
+
+
+def _step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulReduction, Any]:
+    row_bytes = 12 + params.recent_bytes
+    return _PASS.reduction("assign within bounds", row_bytes, _fresh, prepare), params
+
+
+def _suits(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> bool:
+    return True
+
+
+HAMERLY = BoundKind("hamerly", _row_bytes, _step, Shape.one_bound, suits=_suits)

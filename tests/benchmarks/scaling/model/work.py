@@ -128,5 +128,5 @@ def _saved(dataset: Dataset, n_clusters: int, touched: float) -> float:
     """Return what a pass within bounds costs of a plain one: never more, `auto` sees to it."""
     size = compute_dtype(dataset.dtype).itemsize * dataset.n_features
     shape = Shape(dataset.n_features, n_clusters, size, group=1)
-    within = shape.hamerly(Counts(touched, touched * (1 + n_clusters)))
+    within = shape.one_bound(Counts(touched, touched * (1 + n_clusters)))
     return min(1.0, within / shape.plain())

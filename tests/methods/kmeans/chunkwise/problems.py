@@ -12,11 +12,9 @@ from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams, BoundState, Changes
-from daskcluster.methods.kmeans.chunkwise.elkan import ElkanParams, elkan
-from daskcluster.methods.kmeans.chunkwise.grouped import GroupedParams, yinyang
-from daskcluster.methods.kmeans.chunkwise.hamerly import hamerly
-from daskcluster.methods.kmeans.drift import Drift, Gaps, half_distances
+from daskcluster.methods.kmeans.drift import Drift, Gaps
 from daskcluster.methods.kmeans.groups import balanced_groups
+from daskcluster.methods.kmeans.kinds import BOUNDS
 
 KINDS = ["hamerly", "yinyang", "elkan"]
 N_CHUNKS = 8
@@ -65,22 +63,10 @@ def wandering(task: Problem, kind: str, recent_bytes: int) -> Iterator[tuple[Any
         bounded = BoundedParams(
             centres, previous, drift.table(Gaps()), task.scale(), task.unit, None, recent_bytes
         )
-        yield _reduction(bounded, kind, drift, recent_bytes)
+        yield BOUNDS[kind].step(bounded, drift, Gaps())
         previous = centres
         centres = (centres + size * step * rng.standard_normal(centres.shape)).astype(rows.dtype)
         drift.move(centres)
-
-
-def _reduction(
-    bounded: BoundedParams, kind: str, drift: Drift, recent_bytes: int
-) -> tuple[StatefulReduction, Any]:
-    if kind == "hamerly":
-        return hamerly(recent_bytes), bounded
-    if kind == "elkan":
-        halves = half_distances(bounded.centres)
-        return elkan(len(bounded.centres), recent_bytes), ElkanParams(bounded, halves)
-    grouped = GroupedParams(bounded, drift.groups, drift.of_groups.copy())
-    return yinyang(len(drift.groups), recent_bytes), grouped
 
 
 def whole(task: Problem, reduction: StatefulReduction, prepared: Any, state: Any) -> Changes:

@@ -22,8 +22,10 @@ from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.assignment import BoundedAssignment, FullAssignment
+from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
 from daskcluster.methods.kmeans.chunkwise.recent import RecentRows
-from daskcluster.methods.kmeans.kinds import Bounds
+from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
 from daskcluster.models.result import FitResult
 from tests.tiles import BOUNDS_SPARE
 
@@ -118,7 +120,7 @@ def place(request: pytest.FixtureRequest) -> Callable[..., Placement]:
 
 def fitted(
     placed: Placement,
-    kind: Bounds | None,
+    kind: BoundKind | None,
     recent_bytes: int = 0,
     before: Callable[[int], None] = lambda number: None,
 ) -> FitResult:
@@ -131,7 +133,7 @@ def fitted(
 
     def run(reduction: StatefulReduction, params: Any) -> Any:
         before(next(numbers))
-        if kind is Bounds.HAMERLY:
+        if kind is HAMERLY:
             params = replace(params, recent_bytes=recent_bytes)
         else:
             params = replace(params, bounded=replace(params.bounded, recent_bytes=recent_bytes))
@@ -158,9 +160,9 @@ def plain(url: str) -> dict[bool, FitResult]:
     return results
 
 
-@pytest.mark.parametrize("kind", [Bounds.HAMERLY, Bounds.YINYANG])
+@pytest.mark.parametrize("kind", [HAMERLY, YINYANG])
 def test_lloyd_to_the_bit_and_less_is_read(
-    place: Callable[..., Placement], url: str, plain: dict[bool, FitResult], kind: Bounds
+    place: Callable[..., Placement], url: str, plain: dict[bool, FitResult], kind: BoundKind
 ) -> None:
     read = {}
     for recent_bytes in (0, RECENT_BYTES):
@@ -179,7 +181,7 @@ def test_weights_are_kept_with_the_rows(
     place: Callable[..., Placement], url: str, plain: dict[bool, FitResult]
 ) -> None:
     with place(open_dataset(url, weights=url + ".weights")) as placed:
-        assert_same(fitted(placed, Bounds.HAMERLY, RECENT_BYTES), plain[True])
+        assert_same(fitted(placed, HAMERLY, RECENT_BYTES), plain[True])
         full = plain[True].n_iter * N * (D * 4 + 8)
         assert (
             placed.traffic.bytes_read < 0.9 * full
@@ -198,7 +200,7 @@ def test_what_is_lost_is_read_again(
             if number == late:
                 _forget(placed)
 
-        result = fitted(placed, Bounds.HAMERLY, RECENT_BYTES, lose)
+        result = fitted(placed, HAMERLY, RECENT_BYTES, lose)
     assert_same(result, plain[False])
     # The first pass is Lloyd's own: the surveying one.
     if BOUNDS_SPARE:

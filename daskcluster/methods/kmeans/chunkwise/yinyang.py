@@ -8,13 +8,14 @@ from k-means on the initial centres; ours are of one size, whole panels of the t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.panels import PORTABLE
-from daskcluster.kernels.tile import pack, pack_groups
+from daskcluster.kernels.tile import group_size, pack, pack_groups
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
     BoundedParams,
@@ -25,10 +26,19 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
 )
 from daskcluster.methods.kmeans.chunkwise.bounded_pass import BoundedPass
 from daskcluster.methods.kmeans.chunkwise.gathered import Gathered
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
+from daskcluster.methods.kmeans.costs import Counts, Shape
+from daskcluster.methods.kmeans.drift import Drift, Gaps
+from daskcluster.methods.kmeans.groups import balanced_groups
 from daskcluster.methods.kmeans.kernels.groups import revise_groups_kernel, screen_groups
 
 _WAITING_BYTES = 1 << 20
 _LEAST_WAITING, _MOST_WAITING = 64, 1024
+_SCREENED, _SCREENED_GROUP = 10.0, 1.1
+_TOUCHED, _TOUCHED_GROUP = 36.0, 10.0
+_MET = 0.95
+"""Nanoseconds of a row that is screened, of one that is looked at, and of one centre that it meets; see
+`daskcluster.methods.kmeans.costs`."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +122,49 @@ def _revise(
 _PASS = BoundedPass(_failing, _revise)
 
 
-def yinyang(n_groups: int, recent_bytes: int = 0) -> StatefulReduction:
-    """Return the reduction ``GroupedParams -> Changes`` for so many groups.
+def _groups(centres: np.ndarray) -> tuple[np.ndarray, ...]:
+    return balanced_groups(centres, group_size(len(centres), centres.dtype))
 
-    `recent_bytes` as in `BoundedParams`.
-    """
-    row_bytes = 8 + 4 * n_groups + recent_bytes
-    return _PASS.reduction("assign within bounds of groups", row_bytes, _fresh, _prepare)
+
+def _n_lower(n_groups: int, n_clusters: int) -> tuple[int, ...]:
+    return (n_groups,)
+
+
+def _row_bytes(n_clusters: int, dtype: np.dtype[Any]) -> int:
+    return 8 + 4 * -(-n_clusters // group_size(n_clusters, dtype))
+
+
+def _step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulReduction, Any]:
+    row_bytes = 8 + 4 * len(drift.groups) + params.recent_bytes
+    reduction = _PASS.reduction("assign within bounds of groups", row_bytes, _fresh, _prepare)
+    return reduction, GroupedParams(params, drift.groups, drift.of_groups.copy())
+
+
+def _cost(shape: Shape, counts: Counts) -> float:
+    n_groups = -(-shape.k // shape.group)
+    met = max(0.0, counts.distances - counts.touched)
+    screened = _SCREENED + n_groups * _SCREENED_GROUP
+    touched = _TOUCHED + n_groups * _TOUCHED_GROUP + shape.fetch()
+    tile = shape.met(met, _MET)
+    return screened + counts.touched * touched + tile + shape.decode(counts.read)
+
+
+def _suits(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> bool:
+    return True
+
+
+def _may_win(shape: Shape) -> bool:
+    """Whether a row that is looked at within groups may cost less than one that meets all centres."""
+    return _cost(shape, Counts(1.0, 1.0)) < shape.all_fail()
+
+
+YINYANG = BoundKind(
+    "yinyang",
+    _row_bytes,
+    _step,
+    _cost,
+    groups=_groups,
+    n_lower=_n_lower,
+    suits=_suits,
+    may_win=_may_win,
+)
