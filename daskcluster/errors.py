@@ -79,10 +79,6 @@ class JobNotFoundError(DaskClusterError, LookupError):
     """The scheduler knows no job of that name."""
 
 
-class BenchmarkError(DaskClusterError, RuntimeError):
-    """Some cells of a comparison could not be measured; the others were, and are kept."""
-
-
 _FROM_OUTSIDE = (EngineError, MemoryError, OSError, KeyboardInterrupt, SystemExit)
 
 

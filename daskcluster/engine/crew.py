@@ -143,6 +143,11 @@ class Crew:
         self._memory_limit = memory_limit
         self._recipe: Recipe | None = None
         self._looks: dict[str, Look] = {}
+        if client.scheduler is None:
+            raise SchedulerUnreachableError(
+                "the Dask client is closed, so its workers cannot be reached; read what they compute, such "
+                "as labels_, before you close it, or fit again with a new client."
+            )
         self._address = client.scheduler.address
         self._alone_since: float | None = None
 

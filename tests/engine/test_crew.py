@@ -6,8 +6,13 @@ from concurrent.futures import CancelledError
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 
+import daskcluster as dc
+from daskcluster.data.generate import Mixture
+from daskcluster.data.generated import GeneratedDataset
 from daskcluster.engine.crew import Crew
 from daskcluster.errors import InvalidDataError, SchedulerUnreachableError
 
@@ -64,3 +69,14 @@ def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> Non
             fail(crew("running"), error)
     with pytest.raises(InvalidDataError):
         fail(crew("closed"), InvalidDataError("NaN in row 3"))
+
+
+def test_labels_that_are_read_after_the_client_is_closed_say_so() -> None:
+    with LocalCluster(1, processes=False, dashboard_address=":0") as cluster:
+        with Client(cluster) as client:
+            rows = GeneratedDataset(Mixture(n_features=2, n_clusters=2), 50)
+            model = dc.KMeans(2, random_state=0, engine=client).fit(rows)
+        with pytest.raises(
+            SchedulerUnreachableError, match="read what they compute, such as labels_"
+        ):
+            np.asarray(model.labels_)

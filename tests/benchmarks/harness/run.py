@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from daskcluster.errors import BenchmarkError, InvalidParameterError
+from daskcluster.errors import DaskClusterError, InvalidParameterError
 from tests.benchmarks.harness.catalogue import COMPARISONS, comparison
 from tests.benchmarks.harness.cells import Cell, Comparison, Figures, Records
 from tests.benchmarks.harness.machine import cpu_name, facts, lines_of
@@ -22,6 +22,10 @@ from tests.benchmarks.harness.race import say
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.harness.store import Results
 from tests.benchmarks.harness.targets import note_targets, section_of_targets
+
+
+class BenchmarkError(DaskClusterError, RuntimeError):
+    """Some cells of a comparison could not be measured; the others were, and are kept."""
 
 
 @dataclass(frozen=True)

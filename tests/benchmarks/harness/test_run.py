@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from daskcluster.errors import BenchmarkError, InvalidDataError, InvalidParameterError
+from daskcluster.errors import InvalidDataError, InvalidParameterError
 from tests.benchmarks.harness import catalogue, mask, run, targets
 from tests.benchmarks.harness.cells import Cell, Target, at_least, at_most
 from tests.benchmarks.harness.parts import Table
-from tests.benchmarks.harness.run import Bench, Choice
+from tests.benchmarks.harness.run import Bench, BenchmarkError, Choice
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.harness.store import Results
 
