@@ -23,7 +23,7 @@ from daskcluster.cli.output import Console
 from daskcluster.cli.report import check_page, write_output
 from daskcluster.cli.sections import SectionedCommand, option
 from daskcluster.cli.values import ParamType
-from daskcluster.parameters.mixture import COVARIANCE_TYPES
+from daskcluster.methods.mixture.parameters import COVARIANCE_TYPES
 from daskcluster.parameters.shared import METHODS, METRICS
 
 TRYING = "What is tried"

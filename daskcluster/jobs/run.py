@@ -21,9 +21,9 @@ from daskcluster.jobs.outputs import check_outputs
 from daskcluster.jobs.surroundings import board_of, in_task, task_key, worker_here
 from daskcluster.jobs.tally import Tally
 from daskcluster.jobs.watch import Watch
+from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.models.checkpoint import tell_where
 from daskcluster.models.record import Record
-from daskcluster.parameters.catalogue import find_algorithm
 from daskcluster.typing import Dataset, Reach
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class Run:
 
 
 def _resumes(algorithm: str) -> bool:
-    return "checkpoint" in find_algorithm(algorithm).parameters
+    return "checkpoint" in ALGORITHMS.find(algorithm).parameters
 
 
 def _told(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from daskcluster.engine.memory import MemoryPlan, project
 from daskcluster.errors import MemoryLimitError
 from daskcluster.estimators.plan import MakePlan, Plan
-from daskcluster.parameters.catalogue import find_algorithm
+from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.sizing.cluster import Cluster
 from daskcluster.sizing.forecast import FitForecast, forecast_fit
 from daskcluster.sizing.rates import REFERENCE, Rates
@@ -77,7 +77,7 @@ def plan_of(dataset: Dataset, algorithm: str, given: Mapping[str, Any]) -> Plan 
     DaskClusterError
         What the fit would raise before it starts.
     """
-    entry = find_algorithm(algorithm)
+    entry = ALGORITHMS.find(algorithm)
     if not entry.plan:
         return None
     defaults = {name: parameter.default for name, parameter in entry.parameters.items()}

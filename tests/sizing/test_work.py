@@ -12,7 +12,7 @@ from daskcluster import KMeans, LocalEngine, open_dataset
 from daskcluster.data.generate import Mixture, generate
 from daskcluster.data.generated import GeneratedDataset
 from daskcluster.engine.memory import project
-from daskcluster.parameters.catalogue import ALGORITHMS
+from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.sizing.cluster import Cluster
 from daskcluster.sizing.projection import plan_of, project_clusters
 from daskcluster.sizing.work import FitWork, fit_work
