@@ -2,10 +2,17 @@
 
 A method declares its names beside its parameters, in its ``parameters.py``. Nothing heavy is imported here:
 an estimator is named by module and class.
+
+Another package adds its own entries to `ALGORITHMS` when it is imported. ``DASKCLUSTER_PRELOAD=package``
+imports it for the command line, and for every other process that reads the catalogue.
 """
 
 from __future__ import annotations
 
+import os
+from importlib import import_module
+
+from daskcluster.errors import InvalidParameterError
 from daskcluster.methods.backward_euler import parameters as backward_euler
 from daskcluster.methods.coreset import parameters as coreset
 from daskcluster.methods.hierarchical import parameters as hierarchical
@@ -26,7 +33,7 @@ _METHODS = (
 ALGORITHMS = Catalogue(
     {name: each for method in _METHODS for name, each in method.ALGORITHMS.items()}
 )
-"""All algorithms, in the order of help. A package adds its own: ``ALGORITHMS["name"] = Algorithm(...)``."""
+"""All algorithms, in the order of help."""
 
 
 def estimator_path(class_name: str) -> str | None:
@@ -47,3 +54,17 @@ def class_names() -> tuple[str, ...]:
 
 def _paths() -> dict[str, str]:
     return {entry.class_name: entry.estimator for entry in ALGORITHMS.values()}
+
+
+def _preload(modules: str) -> None:
+    for name in filter(None, modules.split(",")):
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise InvalidParameterError(
+                f"DASKCLUSTER_PRELOAD={modules!r} should name modules that can be imported, separated by "
+                f"commas: {error}; install the package, or unset the variable."
+            ) from error
+
+
+_preload(os.environ.get("DASKCLUSTER_PRELOAD", ""))

@@ -94,7 +94,9 @@ class Parameter:
         kinds += self.also
         kinds += ["None", "False"] if self.off else []
         optional = ", optional" if self.default is None and not self.off else ""
-        return (", " if self.choices else " or ").join(kinds) + optional
+        *first, last = kinds
+        between = ", " if self.choices else " or "
+        return between.join([", ".join(first), last] if first else [last]) + optional
 
     @property
     def rule(self) -> str:

@@ -29,6 +29,21 @@ def documented(estimator: Any) -> dict[str, str]:
     return {name: entry[2] or "" for entry in entries if entry for name in entry[1].split(", ")}
 
 
+def check_declaration(estimator: Any) -> None:
+    """Check that signature and docstring have what is declared: names, order, defaults and types."""
+    declared = estimator._parameters
+    signature = inspect.signature(estimator).parameters
+    assert [(p.name, p.default) for p in declared] == [
+        (name, p.default) for name, p in signature.items()
+    ]
+    found = documented(estimator)
+    assert list(found) == list(signature)
+    assert all(found.values())
+    plain = {p.name: p.words for p in declared if p.is_plain}
+    assert {name: found[name] for name in plain} == plain
+    estimator().check_parameters()
+
+
 def write_types(estimator: Any) -> None:
     """Bring the types in the docstring of `estimator` to what it declares."""
     path, declared = Path(inspect.getfile(estimator)), {p.name: p for p in estimator._parameters}

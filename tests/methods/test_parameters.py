@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from typing import Any
 
@@ -14,9 +13,7 @@ from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.streaming.streams import STREAMS
 from daskcluster.parameters import Parameter
 from daskcluster.parameters.checks import check_value
-from tests.methods.declared import documented, estimators
-
-by_class = pytest.mark.parametrize("estimator", estimators(), ids=lambda each: each.__name__)
+from tests.methods.declared import check_declaration, estimators
 
 
 def plain_parameters() -> list[Any]:
@@ -39,27 +36,9 @@ def test_every_class_of_the_catalogue_declares_its_parameters() -> None:
         assert entry.table in [each._parameters for each in estimators()]
 
 
-@by_class
-def test_signature_and_docstring_have_what_is_declared_in_its_order(estimator: Any) -> None:
-    declared = {parameter.name: parameter.default for parameter in estimator._parameters}
-    signature = inspect.signature(estimator).parameters
-    assert list({name: p.default for name, p in signature.items()}.items()) == list(
-        declared.items()
-    )
-    assert list(documented(estimator)) == list(declared)
-
-
-@by_class
-def test_the_docstring_has_the_declared_types(estimator: Any) -> None:
-    plain = {p.name: p.words for p in estimator._parameters if p.is_plain}
-    found = documented(estimator)
-    assert {name: found[name] for name in plain} == plain
-    assert all(found.values())
-
-
-@by_class
-def test_defaults_are_allowed(estimator: Any) -> None:
-    estimator().check_parameters()
+@pytest.mark.parametrize("estimator", estimators(), ids=lambda each: each.__name__)
+def test_signature_and_docstring_have_what_is_declared(estimator: Any) -> None:
+    check_declaration(estimator)
 
 
 def bad_values(parameter: Parameter) -> list[Any]:
@@ -143,7 +122,7 @@ def test_learners_of_streams_have_parameters_of_fits_alone() -> None:
         (Parameter("a", float, 0.5, "", gt=0, le=1), "float in (0, 1]", "a float in the range (0.0, 1.0]"),
         (Parameter("a", int, None, "", le=3), "int <= 3, optional",
          "an int in the range (-inf, 3] or None"),
-        (Parameter("a", int, 1, "", lt=3, off="none"), "int < 3 or None or False",
+        (Parameter("a", int, 1, "", lt=3, off="none"), "int < 3, None or False",
          "an int in the range (-inf, 3) or None or False"),
         (Parameter("a", str, "b", "", ("b", "c"), "the URL of a thing"), '{"b", "c"}, URL',
          "a str among {'b', 'c'} or the URL of a thing"),

@@ -44,7 +44,7 @@ class BackwardEulerKMeans(KMeansEstimator):
     max_iter : int >= 0
         Outer steps; omaxit. 0 keeps the first centres.
     metric : {"euclidean", "cosine"}
-    random_state : int >= 0 or RandomState or Generator, optional
+    random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
         Where starts and the last passes run, see `daskcluster.KMeans`. A single start runs in this process.
     callbacks : sequence of callables

@@ -43,7 +43,7 @@ class LightweightCoreset(SharesEngine):
     ----------
     size : int >= 1
         m, rows to draw. With at least as many as there are rows, the rows themselves are the coreset.
-    random_state : int >= 0 or RandomState or Generator, optional
+    random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`.

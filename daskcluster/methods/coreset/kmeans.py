@@ -69,7 +69,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
     tol : float >= 0
     metric : {"euclidean", "cosine"}
         Of the fit on the coreset, see `daskcluster.KMeans`.
-    random_state : int >= 0 or RandomState or Generator, optional
+    random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
         Draws the coreset; it is clustered in this process.
     callbacks : sequence of callables

@@ -42,7 +42,7 @@ class HierarchicalKMeans(KMeansEstimator):
     tol : float >= 0
         As in `daskcluster.KMeans`, for every stage with the variance of its own rows.
     metric : {"euclidean", "cosine"}
-    random_state : int >= 0 or RandomState or Generator, optional
+    random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
         Cells are independent tasks on it.
     callbacks : sequence of callables

@@ -55,7 +55,7 @@ class KernelKMeans(KernelEstimator):
         Centre updates at most; 0 keeps the first centres.
     tol : float >= 0
         Stop when an iteration lowers the inertia by at most this times itself; 0: when no label changes.
-    random_state : int >= 0 or RandomState or Generator, optional
+    random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
     verbose : int >= 0 or bool

@@ -36,7 +36,7 @@ class KMeans(KMeansEstimator):
         variance; 0 waits until nothing moves.
     metric : {"euclidean", "cosine"}
         ``"cosine"`` is spherical k-means (Dhillon and Modha 2001): rows and centres of length one.
-    random_state : int >= 0 or RandomState or Generator, optional
+    random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
         Where to run. None: the current Dask client if there is one that can read the rows, else
         threads of this process.

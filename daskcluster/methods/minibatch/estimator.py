@@ -50,7 +50,7 @@ class MiniBatchKMeans(KMeansEstimator):
         batch, b that of the batch, v_j that of the centre's rows in batches before.
     max_iter : int >= 0
         Passes over the rows at most; 0 keeps the first centres.
-    max_no_improvement : int >= 0 or None or False
+    max_no_improvement : int >= 0, None or False
         Stop after this many steps in which the smoothed inertia of the batches did not fall; None and False
         never do.
     reassignment_ratio : float >= 0
@@ -63,7 +63,7 @@ class MiniBatchKMeans(KMeansEstimator):
     init_size : int >= 1, optional
         Rows of the sample: three batches, at least 3 k, by default.
     metric : {"euclidean", "cosine"}
-    random_state : int >= 0 or RandomState or Generator, optional
+    random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
         Where the last pass runs, see `daskcluster.KMeans`. Steps run in this process.
     callbacks : sequence of callables
@@ -71,7 +71,7 @@ class MiniBatchKMeans(KMeansEstimator):
     verbose : int >= 0 or bool
     max_time : float > 0, optional
         Seconds, without the last pass and without validation; the step that exceeds them is the last.
-    validation : str or array-like of shape (m, d) or Dataset, optional
+    validation : str, array-like of shape (m, d) or Dataset, optional
         Rows whose mean squared distance to the centres goes into `history_`. Computing it takes no part in
         the times there.
     chain_length : int >= 1

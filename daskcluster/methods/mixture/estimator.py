@@ -86,7 +86,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         which ends in better optima where either alone is stuck, at the mean of their costs.
     chain_length : int >= 1
         Of ``init="afk-mc2"``.
-    random_state : int >= 0 or RandomState or Generator, optional
+    random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`.

@@ -45,14 +45,14 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         The spread that is compared with the movement: ``"paper"``, the standard error of the mean, which
         is Algorithm 5; or ``"code"``, the standard deviation of the cluster, which is the authors' program
         and doubles earlier, the more so the larger the clusters.
-    validation : str or array-like of shape (m, d) or Dataset, optional
+    validation : str, array-like of shape (m, d) or Dataset, optional
         Rows whose mean squared distance is measured after each round, for ``history_``.
     max_iter : int >= 0
         Rounds at most, on batches of any size; 0 keeps the first centres.
     tol : float >= 0
         As of `KMeans`, once the batch is all rows.
     metric : {"euclidean", "cosine"}
-    random_state : int >= 0 or RandomState or Generator, optional
+    random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
         As of `KMeans`. Batches up to 256 MB are gathered in this process in any case.
     callbacks : sequence of callables

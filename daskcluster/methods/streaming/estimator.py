@@ -89,7 +89,7 @@ class StreamingKMeans(KMeansEstimator):
     tol : float >= 0
     metric : {"euclidean", "cosine"}
         Of each search on the summary, see `daskcluster.KMeans`.
-    random_state : int >= 0 or RandomState or Generator, optional
+    random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
         Makes the coresets of `fit`; everything else happens in this process.
     callbacks : sequence of callables

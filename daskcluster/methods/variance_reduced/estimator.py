@@ -45,7 +45,7 @@ class VarianceReducedKMeans(KMeansEstimator):
         nothing moves.
     metric : {"euclidean", "cosine"}
         With ``"cosine"``, centres are scaled to length one at the end of each epoch.
-    random_state : int >= 0 or RandomState or Generator, optional
+    random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
         As of `KMeans`. The steps of a single partition run in this process in any case.
     callbacks : sequence of callables

@@ -39,7 +39,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
         Further arguments of a callable.
     batch_size : int >= 1
         Rows of a step.
-    truncation : int >= 1 or None or False
+    truncation : int >= 1, None or False
         tau: a centre consists of the latest batches that have at least so many of its rows, so of at most
         tau + batch_size. None keeps everything (Algorithm 1): a pass over all rows a step.
     normalize_truncated : bool
@@ -59,7 +59,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
         Batches at most; 0 keeps the first centres.
     tol : float >= 0
         Stop when a step lowers the mean squared distance of its batch by less than this; 0 never does.
-    random_state : int >= 0 or RandomState or Generator, optional
+    random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
         Where passes run, see `daskcluster.KMeans`. Steps run in this process.
     callbacks : sequence of callables
