@@ -18,6 +18,7 @@ from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.models.checkpoint import told_where
 from daskcluster.models.kinds import Model
 from daskcluster.models.record import FitRecord
+from daskcluster.parameters.checks import check_arguments
 from daskcluster.typing import Dataset
 
 
@@ -114,6 +115,7 @@ def fit(
     if given.get("checkpoint") is not None:
         given["checkpoint"] = locate(given["checkpoint"], storage_options)
     ALGORITHMS.check(algorithm, given)
+    check_arguments(ALGORITHMS[algorithm], given)
     inputs = {"source": source, "weights": weights}
     told = {**inputs, "array": array, "algorithm": algorithm, "labels": labels, **given}
     told |= {} if scale is None else {"scale": scale}

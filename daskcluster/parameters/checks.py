@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.errors import InvalidParameterError, WrongTypeError
+from daskcluster.parameters.algorithm import Algorithm
 from daskcluster.parameters.parameter import Parameter
 
 
@@ -16,6 +17,13 @@ def check_values(owner: str, declared: Iterable[Parameter], values: Mapping[str,
     """Check `values`, by name, against what is `declared`; see `check_value`."""
     for parameter in declared:
         check_value(owner, parameter, values[parameter.name])
+
+
+def check_arguments(algorithm: Algorithm, given: Mapping[str, Any]) -> None:
+    """Check the parameters that were `given` under the name of an algorithm; see `check_value`."""
+    declared = {parameter.name: parameter for parameter in algorithm.table}
+    for name, value in algorithm.arguments(given).items():
+        check_value(algorithm.class_name, declared[name], value)
 
 
 def check_value(owner: str, parameter: Parameter, value: Any) -> None:

@@ -11,6 +11,7 @@ from daskcluster.engine.memory import MemoryPlan, project
 from daskcluster.errors import MemoryLimitError
 from daskcluster.estimators.plan import MakePlan, Plan
 from daskcluster.methods.catalogue import ALGORITHMS
+from daskcluster.parameters.checks import check_arguments
 from daskcluster.sizing.cluster import Cluster
 from daskcluster.sizing.forecast import FitForecast, forecast_fit
 from daskcluster.sizing.rates import REFERENCE, Rates
@@ -80,6 +81,7 @@ def plan_of(dataset: Dataset, algorithm: str, given: Mapping[str, Any]) -> Plan 
     entry = ALGORITHMS.find(algorithm)
     if not entry.plan:
         return None
+    check_arguments(entry, given)
     defaults = {name: parameter.default for name, parameter in entry.parameters.items()}
     make_plan: MakePlan = resolve_name(entry.plan)
     return make_plan(dataset, entry.arguments({**defaults, **given}))

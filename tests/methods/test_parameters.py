@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from daskcluster import jobs
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.methods.catalogue import ALGORITHMS
+from daskcluster.methods.kernel.chunkwise.gram import PRECOMPUTED, VECTOR_GRAMS
+from daskcluster.methods.kernel.parameters import KERNELS
 from daskcluster.methods.streaming.streams import STREAMS
 from daskcluster.parameters import Parameter
 from daskcluster.parameters.checks import check_value
@@ -108,6 +112,20 @@ def test_wrong_types_are_bad_values_as_well() -> None:
         check_value("Any", size, "x")
     assert issubclass(WrongTypeError, ValueError)
     assert issubclass(WrongTypeError, TypeError)
+
+
+def test_kernels_are_those_that_have_a_gram_function() -> None:
+    assert (*VECTOR_GRAMS, PRECOMPUTED) == KERNELS
+
+
+@pytest.mark.parametrize("given", [{"max_time": 0}, {"n_clusters": 0}, {"init": "nonsense"}])
+def test_jobs_refuse_before_they_begin(given: dict[str, Any], tmp_path: Path) -> None:
+    arguments = {"n_clusters": 2, **given}
+    if "init" in given:
+        arguments |= {"algorithm": "hierarchical"}
+    with pytest.raises(InvalidParameterError, match=f"The {next(iter(given))!r} parameter of"):
+        jobs.fit("no-such-rows", model=str(tmp_path / "m"), name="job", **arguments)
+    assert not list(tmp_path.iterdir())
 
 
 def test_learners_of_streams_have_parameters_of_fits_alone() -> None:

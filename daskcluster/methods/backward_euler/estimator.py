@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 from daskcluster.methods.backward_euler.fit import BackwardEulerFit
 from daskcluster.methods.backward_euler.parameters import BACKWARD_EULER
 from daskcluster.methods.kmeans.base import KMeansEstimator
-from daskcluster.methods.kmeans.initial import CHAIN_LENGTH
 from daskcluster.parameters.parameter import Parameter
 
 
@@ -121,7 +120,7 @@ class BackwardEulerKMeans(KMeansEstimator):
         callbacks: Any = (),
         verbose: int = 0,
         max_time: float | None = None,
-        chain_length: int = CHAIN_LENGTH,
+        chain_length: int = 10,
         checkpoint: Any = None,
         checkpoint_every: int = 10,
     ) -> None:

@@ -10,7 +10,6 @@ from daskcluster.parameters.parameter import Parameter
 GRAPHS = ("knn", "heat")
 """Kernels that only `daskcluster.KernelKMeans` has."""
 KERNELS = ("rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed")
-KERNEL_INITS = ("k-means++", "random")
 
 KERNEL = Parameter(
     "kernel",
@@ -35,7 +34,7 @@ KERNEL_INIT = Parameter(
     str,
     "k-means++",
     "How to choose the first centres, images of rows.",
-    choices=KERNEL_INITS,
+    choices=("k-means++", "random"),
     also=("array",),
 )
 KERNEL_PARAMS = Parameter("kernel_params", object, None, "Arguments of a callable kernel.")

@@ -6,14 +6,13 @@ from daskcluster.parameters import shared
 from daskcluster.parameters.algorithm import Algorithm
 from daskcluster.parameters.parameter import Parameter
 
-LEARNING_RATES = ("count", "sqrt")
 LEARNING_RATE = Parameter(
     "learning_rate",
     str,
     "count",
     "How far centres follow a batch: count makes them the mean of all rows they have had, sqrt "
     "forgets old rows.",
-    choices=LEARNING_RATES,
+    choices=("count", "sqrt"),
 )
 
 MINI_BATCH = (

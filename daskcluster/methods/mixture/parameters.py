@@ -8,7 +8,6 @@ from daskcluster.parameters.algorithm import Algorithm
 from daskcluster.parameters.parameter import Parameter
 
 COVARIANCE_TYPES = ("isotropic", "spherical", "diag")
-SEARCHES = ("tile", "row", "alternate")
 
 N_SAMPLES = Parameter("n_samples", int, 1, "Rows to draw.", ge=1)
 """Of `sample`."""
@@ -59,7 +58,7 @@ MIXTURE = (
         "tile",
         "Where rows look: tile shares candidates among rows, row is the literal search of the paper, "
         "alternate takes them in turn.",
-        choices=SEARCHES,
+        choices=("tile", "row", "alternate"),
     ),
     shared.CHAIN_LENGTH,
     *shared.RUN,

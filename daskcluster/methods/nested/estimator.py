@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Self
 
 from daskcluster.errors import InvalidParameterError
 from daskcluster.methods.kmeans.base import KMeansEstimator
-from daskcluster.methods.kmeans.initial import CHAIN_LENGTH
 from daskcluster.methods.nested.fit import NestedFit
 from daskcluster.methods.nested.parameters import NESTED
 from daskcluster.parameters.parameter import Parameter
@@ -133,7 +132,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         verbose: int = 0,
         max_time: float | None = None,
         bounds_memory: int | str = "auto",
-        chain_length: int = CHAIN_LENGTH,
+        chain_length: int = 10,
         checkpoint: Any = None,
         checkpoint_every: int = 10,
     ) -> None:

@@ -6,10 +6,6 @@ from daskcluster.parameters import shared
 from daskcluster.parameters.algorithm import Algorithm
 from daskcluster.parameters.parameter import Parameter
 
-BOUNDS = ("auto", "hamerly", "yinyang", "elkan")
-DOUBLINGS = ("paper", "code")
-"""Definitions of the spread that is compared with the movement of centres."""
-
 NESTED = (
     shared.N_CLUSTERS,
     shared.INIT.varied(
@@ -30,7 +26,7 @@ NESTED = (
         str,
         "auto",
         "Bounds of distances, which spare work and never change the result.",
-        choices=BOUNDS,
+        choices=("auto", "hamerly", "yinyang", "elkan"),
         off="none",
     ),
     Parameter(
@@ -48,7 +44,7 @@ NESTED = (
         "paper",
         "The spread that is compared with the movement of centres: that of a cluster's mean, or that of "
         "the cluster, as in the authors' program.",
-        choices=DOUBLINGS,
+        choices=("paper", "code"),
     ),
     shared.VALIDATION.varied(
         help="URL of rows whose mean squared distance is measured after each round."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from daskcluster.methods.kmeans.base import KMeansEstimator
-from daskcluster.methods.kmeans.initial import CHAIN_LENGTH
 from daskcluster.methods.variance_reduced.fit import VarianceReducedFit
 from daskcluster.methods.variance_reduced.parameters import VARIANCE_REDUCED
 from daskcluster.parameters.parameter import Parameter
@@ -120,7 +119,7 @@ class VarianceReducedKMeans(KMeansEstimator):
         callbacks: Any = (),
         verbose: int = 0,
         max_time: float | None = None,
-        chain_length: int = CHAIN_LENGTH,
+        chain_length: int = 10,
         checkpoint: Any = None,
         checkpoint_every: int = 10,
     ) -> None:
