@@ -14,8 +14,12 @@ CORESET_SIZE = Parameter(
     ge=1,
 )
 
+SIZE = CORESET_SIZE.varied(
+    name="size", help="Rows to draw; a few hundred for each cluster are a good start."
+)
+
 LIGHTWEIGHT = (
-    CORESET_SIZE.varied(name="size", help="Rows to draw."),
+    SIZE,
     shared.RANDOM_STATE,
     shared.ENGINE,
     shared.CALLBACKS,

@@ -9,18 +9,20 @@ from daskcluster.parameters.parameter import Parameter
 
 COVARIANCE_TYPES = ("isotropic", "spherical", "diag")
 
+COVARIANCE_TYPE = Parameter(
+    "covariance_type",
+    str,
+    "isotropic",
+    "One variance for all components, one for each, or one for each and feature.",
+    choices=COVARIANCE_TYPES,
+)
+
 N_SAMPLES = Parameter("n_samples", int, 1, "Rows to draw.", ge=1)
 """Of `sample`."""
 
 MIXTURE = (
     shared.N_CLUSTERS.varied(name="n_components", help="Number of components."),
-    Parameter(
-        "covariance_type",
-        str,
-        "isotropic",
-        "One variance for all components, one for each, or one for each and feature.",
-        choices=COVARIANCE_TYPES,
-    ),
+    COVARIANCE_TYPE,
     Parameter(
         "truncation",
         int,
