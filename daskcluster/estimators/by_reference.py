@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator
 
-from daskcluster.parameters.checks import check_values
+from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
 
 BY_REFERENCE = ("engine", "callbacks")
@@ -29,7 +29,8 @@ class SharesEngine(BaseEstimator):
         ------
         InvalidParameterError, WrongTypeError
         """
-        check_values(type(self).__name__, self._parameters, self.get_params(deep=False))
+        for parameter in self._parameters:
+            check_value(type(self).__name__, parameter, getattr(self, parameter.name))
 
     def __sklearn_clone__(self) -> Self:
         values = self.get_params(deep=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,6 @@ import numpy as np
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.parameters.algorithm import Algorithm
 from daskcluster.parameters.parameter import Parameter
-
-
-def check_values(owner: str, declared: Iterable[Parameter], values: Mapping[str, Any]) -> None:
-    """Check `values`, by name, against what is `declared`; see `check_value`."""
-    for parameter in declared:
-        check_value(owner, parameter, values[parameter.name])
 
 
 def check_arguments(algorithm: Algorithm, given: Mapping[str, Any]) -> None:
@@ -45,14 +39,12 @@ def check_value(owner: str, parameter: Parameter, value: Any) -> None:
     """
     if not parameter.is_plain or _is_allowed_word(parameter, value) or _is_also(parameter, value):
         return
-    text = f"The {parameter.name!r} parameter of {owner} must be {parameter.rule}. Got {value!r} instead."
-    if not _KINDS[parameter.kind](value):
-        raise WrongTypeError(text)
-    if isinstance(value, str):
-        if parameter.choices and not parameter.other and value not in parameter.choices:
-            raise InvalidParameterError(text)
-    elif not _in_range(parameter, value):
-        raise InvalidParameterError(text)
+    is_of_kind = _KINDS[parameter.kind](value)
+    if not (is_of_kind and _in_range(parameter, value)):
+        kind = InvalidParameterError if is_of_kind else WrongTypeError
+        raise kind(
+            f"The {parameter.name!r} parameter of {owner} must be {parameter.rule}. Got {value!r} instead."
+        )
 
 
 def _is_allowed_word(parameter: Parameter, value: Any) -> bool:
@@ -71,10 +63,10 @@ def _is_also(parameter: Parameter, value: Any) -> bool:
 
 
 def _in_range(parameter: Parameter, value: Any) -> bool:
-    if parameter.kind is bool:
-        return True
+    if parameter.kind is str:
+        return not parameter.choices or bool(parameter.other) or value in parameter.choices
     return (
-        math.isfinite(value)
+        -math.inf < value < math.inf
         and (parameter.ge is None or value >= parameter.ge)
         and (parameter.gt is None or value > parameter.gt)
         and (parameter.le is None or value <= parameter.le)

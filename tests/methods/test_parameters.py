@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.methods.catalogue import ALGORITHMS
@@ -64,6 +65,7 @@ def bad_values(parameter: Parameter) -> list[Any]:
 
 def good_values(parameter: Parameter) -> list[Any]:
     found: list[Any] = [*parameter.choices, parameter.default]
+    found += [10**400] if parameter.name == "random_state" else []
     found += [parameter.word] if parameter.word else []
     found += [None, False, np.bool_(False)] if parameter.off else []
     found += [np.bool_(True)] if parameter.kind is bool else []
@@ -112,6 +114,15 @@ def test_wrong_types_are_bad_values_as_well() -> None:
         check_value("Any", size, "x")
     assert issubclass(WrongTypeError, ValueError)
     assert issubclass(WrongTypeError, TypeError)
+
+
+def test_a_class_of_ones_own_may_have_fewer_parameters() -> None:
+    class Mine(dc.KMeans):
+        def __init__(self, n_clusters: int = 2) -> None:
+            super().__init__(n_clusters, max_iter=-1)
+
+    with pytest.raises(InvalidParameterError, match="'max_iter' parameter of Mine"):
+        Mine().fit(np.zeros((4, 2)))
 
 
 def test_kernels_are_those_that_have_a_gram_function() -> None:
