@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from daskcluster.data.shuffle import shuffle
     from daskcluster.engine.dask import DaskEngine
     from daskcluster.engine.local import LocalEngine
-    from daskcluster.estimators.load import load_model
     from daskcluster.estimators.opening import open_dataset
     from daskcluster.jobs.selection import select_k
     from daskcluster.methods.backward_euler.estimator import BackwardEulerKMeans
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
         kmeans_parallel,
         kmeans_plusplus,
     )
+    from daskcluster.methods.load import load_model
     from daskcluster.methods.minibatch.estimator import MiniBatchKMeans
     from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
     from daskcluster.methods.nested.estimator import NestedMiniBatchKMeans
@@ -111,7 +111,7 @@ _HOMES = {
     "kmeans_parallel": "daskcluster.methods.kmeans.functions",
     "kmeans_plusplus": "daskcluster.methods.kmeans.functions",
     "lightweight_coreset": "daskcluster.methods.coreset.estimator",
-    "load_model": "daskcluster.estimators.load",
+    "load_model": "daskcluster.methods.load",
     "merge_coresets": "daskcluster.methods.coreset.estimator",
     "open_dataset": "daskcluster.estimators.opening",
     "open_grid": "daskcluster.data.grid",

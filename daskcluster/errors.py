@@ -19,8 +19,8 @@ class InvalidDataError(DaskClusterError, ValueError):
     """The rows cannot be clustered as they are: wrong shape, dtype, NaN or infinity."""
 
 
-class WrongTypeError(DaskClusterError, TypeError):
-    """An argument is of a type that has no meaning here."""
+class WrongTypeError(InvalidParameterError, TypeError):
+    """An argument is of a type that has no meaning here; a ValueError as well, as in scikit-learn."""
 
 
 class DatasetNotFoundError(DaskClusterError, FileNotFoundError):

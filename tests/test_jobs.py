@@ -22,11 +22,11 @@ from daskcluster.errors import (
     ModelFormatError,
     OutputExistsError,
 )
-from daskcluster.estimators.load import load_model
 from daskcluster.events import Event, FitEnded, PassStarted
+from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.kmeans.estimator import KMeans
+from daskcluster.methods.load import load_model
 from daskcluster.models.persist import load_document
-from daskcluster.parameters.catalogue import ALGORITHMS
 
 SUBMIT_KEYWORDS = {
     "key",

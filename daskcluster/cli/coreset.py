@@ -17,8 +17,10 @@ from daskcluster.cli.options import (
     takes_source,
 )
 from daskcluster.cli.output import Console
-from daskcluster.cli.sections import SectionedCommand, option
+from daskcluster.cli.sections import SectionedCommand, declared_option, option
 from daskcluster.cli.signals import after_a_commit
+from daskcluster.methods.coreset.parameters import SIZE
+from daskcluster.parameters import shared
 
 _OF_A_FIT = (
     "algorithm", "planned", "seeding", "passes_seeding", "restarts", "bounds", "seconds_at_most_about",
@@ -30,17 +32,9 @@ _OF_A_FIT = (
 @click.command("coreset", cls=SectionedCommand)
 @click.argument("source")
 @takes_source()
-@option(
-    "--size",
-    type=click.IntRange(min=1),
-    default=10_000,
-    show_default=True,
-    help="Rows to draw; a few hundred for each cluster are a good start.",
-)
-@option(
-    "--random-state",
-    type=click.IntRange(min=0),
-    help="Seed; the same seed draws the same rows. Default: a fresh one.",
+@declared_option(SIZE)
+@declared_option(
+    shared.RANDOM_STATE, help="Seed; the same seed draws the same rows. Default: a fresh one."
 )
 @option(
     "--quality",

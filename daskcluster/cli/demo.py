@@ -11,7 +11,9 @@ import click
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import output_options
 from daskcluster.cli.output import emit, watching
+from daskcluster.cli.sections import declared_option
 from daskcluster.cli.values import Size
+from daskcluster.parameters import shared
 
 QUICK_ROWS = 50_000
 SPREAD = 1.5
@@ -21,7 +23,7 @@ SPREAD = 1.5
 @click.command("demo")
 @click.option("--rows", "n_rows", type=click.IntRange(min=1), default=1_000_000, show_default=True)
 @click.option("--features", "n_features", type=click.IntRange(min=1), default=16, show_default=True)
-@click.option("--n-clusters", type=click.IntRange(min=1), default=20, show_default=True)
+@declared_option(shared.N_CLUSTERS, default=20)
 @click.option(
     "--workers",
     type=click.IntRange(min=0),
@@ -30,7 +32,7 @@ SPREAD = 1.5
     help="Processes of the local Dask cluster; 0: threads of this process.",
 )
 @click.option("--memory-limit", type=Size(), help="For the workers together.")
-@click.option("--random-state", type=click.IntRange(min=0), default=0, show_default=True)
+@declared_option(shared.RANDOM_STATE, default=0, show_default=True)
 @click.option(
     "--output",
     default="daskcluster-demo",

@@ -9,8 +9,9 @@ from daskcluster.cli.engines import Place
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import Footprint, MemoryPlan, project
-from daskcluster.estimators.plan import Plan, plan_of
+from daskcluster.estimators.plan import Plan
 from daskcluster.host import format_bytes, host_memory
+from daskcluster.methods.plan import plan_of
 from daskcluster.reports.tables import Rows
 from daskcluster.typing import Dataset
 

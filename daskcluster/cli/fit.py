@@ -25,7 +25,7 @@ from daskcluster.cli.parameter_flags import (
 )
 from daskcluster.cli.sections import option
 from daskcluster.cli.signals import after_a_commit
-from daskcluster.parameters.catalogue import find_algorithm
+from daskcluster.methods.catalogue import ALGORITHMS
 
 
 @click.command("fit", cls=AlgorithmCommand)
@@ -124,5 +124,5 @@ def command(
 
 def _keeps_state(algorithm: str, given: Mapping[str, Any], task: Task) -> bool:
     # A job keeps the state of its fit without being asked, if the algorithm has any.
-    named = task.name is not None and "checkpoint" in find_algorithm(algorithm).parameters
+    named = task.name is not None and "checkpoint" in ALGORITHMS.find(algorithm).parameters
     return named or "checkpoint" in given

@@ -10,14 +10,9 @@ import click
 from daskcluster.cli.sections import SectionedCommand, option
 from daskcluster.cli.values import ParamType, click_type
 from daskcluster.errors import InvalidParameterError
-from daskcluster.parameters.catalogue import (
-    ALGORITHMS,
-    Algorithm,
-    check_parameters,
-    find_algorithm,
-    parameters_by_name,
-)
-from daskcluster.parameters.table import Parameter
+from daskcluster.methods.catalogue import ALGORITHMS
+from daskcluster.parameters.algorithm import Catalogue
+from daskcluster.parameters.parameter import Parameter
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,16 +22,13 @@ Variants = Mapping[str, Parameter]
 """One parameter as each algorithm that has it has it."""
 
 
-Catalogue = Mapping[str, Algorithm]
-
-
 def parameter_options(
     required: Sequence[str] = (), catalogue: Catalogue = ALGORITHMS
 ) -> Callable[[F], F]:
     """Give a command ``--algorithm`` and one flag for every parameter of any algorithm of a catalogue."""
 
     def decorate(function: F) -> F:
-        for name, variants in reversed(parameters_by_name(catalogue).items()):
+        for name, variants in reversed(catalogue.parameters().items()):
             function = _flag(name, variants, catalogue, required=name in required)(function)
         return _algorithm(catalogue)(function)
 
@@ -116,10 +108,10 @@ def _switch_check(catalogue: Catalogue) -> Callable[..., bool | None]:
 def _chosen(ctx: click.Context, name: str, catalogue: Catalogue) -> Parameter:
     algorithm = ctx.params["algorithm"]
     try:
-        check_parameters(algorithm, [name], catalogue)
+        catalogue.check(algorithm, [name])
     except InvalidParameterError as error:
         raise click.UsageError(str(error), ctx) from error
-    return find_algorithm(algorithm, catalogue).parameters[name]
+    return catalogue.find(algorithm).parameters[name]
 
 
 # -- help -----------------------------------------------------------------------------------------
@@ -139,8 +131,7 @@ def _metavar(variants: Variants) -> str:
 def _help(variants: Variants, *, required: bool) -> str:
     first = next(iter(variants.values()))
     facts = [] if required else _defaults(variants)
-    if first.least is not None:
-        facts.append(f">= {first.least:g}")
+    facts += [first.limits] if first.limits else []
     shown = f"  [{'; '.join(facts)}]" if facts else ""
     return f"{first.help}{shown}"
 

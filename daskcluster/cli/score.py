@@ -11,8 +11,9 @@ from daskcluster.cli.detach import Task, takes_task
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import takes_console, takes_place, takes_source
 from daskcluster.cli.output import Console
-from daskcluster.cli.sections import SectionedCommand, option
+from daskcluster.cli.sections import SectionedCommand, declared_option, option
 from daskcluster.errors import InvalidParameterError
+from daskcluster.parameters import shared
 from daskcluster.parameters.measures import MEASURES, check_measures
 
 WHAT = "What is measured"
@@ -48,9 +49,7 @@ def _names(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str, 
     show_default=True,
     help="Rows of the silhouette; all where there are no more.",
 )
-@option(
-    "--random-state", section=WHAT, type=click.IntRange(min=0), help="Seed of that sample of rows."
-)
+@declared_option(shared.RANDOM_STATE, section=WHAT, help="Seed of that sample of rows.")
 @takes_place
 @takes_task
 @takes_console

@@ -6,6 +6,9 @@ from typing import Any
 
 import click
 
+from daskcluster.cli.values import click_type
+from daskcluster.parameters.parameter import Parameter
+
 OTHER = "Options"
 
 
@@ -36,3 +39,11 @@ class SectionedCommand(click.Command):
 def option(*names: str, section: str = OTHER, **settings: Any) -> Any:
     """Return the decorator of `click.option`, for an option in `section`."""
     return click.option(*names, cls=SectionedOption, section=section, **settings)
+
+
+def declared_option(parameter: Parameter, *, section: str = OTHER, **settings: Any) -> Any:
+    """Return the decorator for the flag of `parameter`; `settings` replace what it says."""
+    default = parameter.default
+    said = {"type": click_type(parameter), "help": parameter.help}
+    said |= {} if default is None else {"default": default, "show_default": True}
+    return option(parameter.flag, section=section, **{**said, **settings})

@@ -15,7 +15,9 @@ from daskcluster.cli.options import (
     weights_option,
 )
 from daskcluster.cli.output import emit, watching
+from daskcluster.cli.sections import declared_option
 from daskcluster.cli.values import Size
+from daskcluster.parameters import shared
 
 if TYPE_CHECKING:
     from daskcluster.data.shuffle import Shuffled
@@ -25,9 +27,8 @@ if TYPE_CHECKING:
 @click.command("shuffle")
 @click.argument("source")
 @click.argument("output")
-@click.option(
-    "--random-state",
-    type=click.IntRange(min=0),
+@declared_option(
+    shared.RANDOM_STATE,
     help="Seed; the same seed and number of rows give the same order. Default: a fresh one.",
 )
 @array_option

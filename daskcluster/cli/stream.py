@@ -29,7 +29,7 @@ from daskcluster.cli.parameter_flags import (
 )
 from daskcluster.cli.sections import option
 from daskcluster.cli.values import Duration
-from daskcluster.parameters.streams import STREAMS
+from daskcluster.methods.streaming.streams import STREAMS
 
 if TYPE_CHECKING:
     from daskcluster.methods.streaming.service.cycle import Cycle

@@ -21,10 +21,11 @@ from daskcluster.cli.options import (
 )
 from daskcluster.cli.output import Console
 from daskcluster.cli.report import check_page, write_output
-from daskcluster.cli.sections import SectionedCommand, option
+from daskcluster.cli.sections import SectionedCommand, declared_option, option
 from daskcluster.cli.values import ParamType
-from daskcluster.parameters.mixture import COVARIANCE_TYPES
-from daskcluster.parameters.shared import METHODS, METRICS
+from daskcluster.methods.coreset.parameters import CORESET_SIZE
+from daskcluster.methods.mixture.parameters import COVARIANCE_TYPE
+from daskcluster.parameters import shared
 
 TRYING = "What is tried"
 SUFFIXES = (".json", ".png", ".svg")
@@ -85,10 +86,11 @@ def _numbers(text: str) -> dict[str, Any] | None:
     show_default=True,
     help="Fits of each number, of which the best counts.",
 )
-@option(
-    "--coreset-size",
+@declared_option(
+    CORESET_SIZE,
     section=TRYING,
-    type=click.IntRange(min=1),
+    default=None,
+    show_default=False,
     help="Rows that the fits are made on. Default: 100 for each cluster, at least 10,000.",
 )
 @option(
@@ -99,34 +101,18 @@ def _numbers(text: str) -> dict[str, Any] | None:
     show_default=True,
     help="How many are measured on all rows, in one pass.",
 )
-@option(
-    "--init",
+@declared_option(
+    shared.INIT.varied(other=""),
     section=TRYING,
-    type=click.Choice(METHODS),
-    default="auto",
-    show_default=True,
     help="How the first centres of a fit are chosen.",
 )
-@option(
-    "--metric",
-    section=TRYING,
-    type=click.Choice(METRICS),
-    default="euclidean",
-    show_default=True,
-    help="Distance; cosine is spherical k-means.",
+@declared_option(shared.METRIC, section=TRYING)
+@declared_option(
+    COVARIANCE_TYPE, section=TRYING, default="diag", help="Of the mixtures of --criterion bic."
 )
-@option(
-    "--covariance-type",
+@declared_option(
+    shared.RANDOM_STATE,
     section=TRYING,
-    type=click.Choice(COVARIANCE_TYPES),
-    default="diag",
-    show_default=True,
-    help="Of the mixtures of --criterion bic.",
-)
-@option(
-    "--random-state",
-    section=TRYING,
-    type=click.IntRange(min=0),
     help="Seed; the same seed gives the same table. Default: a fresh one.",
 )
 @option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskcluster.parameters.table import Parameter
+from daskcluster.parameters.parameter import Parameter
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]
@@ -168,7 +168,10 @@ def _plain_type(parameter: Parameter) -> ParamType:
         return click.BOOL
     if parameter.kind is str:
         return click.STRING
-    least = parameter.least
-    if parameter.kind is int:
-        return click.IntRange(min=None if least is None else int(least))
-    return click.FloatRange(min=least)
+    of_kind: Any = click.IntRange if parameter.kind is int else click.FloatRange
+    return of_kind(
+        min=parameter.gt if parameter.ge is None else parameter.ge,
+        max=parameter.lt if parameter.le is None else parameter.le,
+        min_open=parameter.gt is not None,
+        max_open=parameter.lt is not None,
+    )

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator
+
+from daskcluster.parameters.checks import check_value
+from daskcluster.parameters.parameter import Parameter
 
 BY_REFERENCE = ("engine", "callbacks")
 """Parameters that are no plain values."""
 
 
 class SharesEngine(BaseEstimator):
-    """Base of estimators that have an ``engine``, and perhaps ``callbacks``."""
+    """Base of estimators that have an ``engine``, and perhaps ``callbacks``.
+
+    A class declares its parameters as ``_parameters``, in the order of its constructor.
+    """
+
+    _parameters: ClassVar[tuple[Parameter, ...]] = ()
+
+    def check_parameters(self) -> None:
+        """Refuse parameters that `fit` would refuse, whatever the rows.
+
+        Raises
+        ------
+        InvalidParameterError, WrongTypeError
+        """
+        for parameter in self._parameters:
+            check_value(type(self).__name__, parameter, getattr(self, parameter.name))
 
     def __sklearn_clone__(self) -> Self:
         values = self.get_params(deep=False)

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from daskcluster.data.open import open_dataset
-from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
+from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.parameters.shared import METHODS
 from daskcluster.typing import Dataset
@@ -123,39 +123,3 @@ def check_kept_rows(n_kept: int, n_rows: int, n_clusters: int) -> None:
             f"n_samples={n_rows} should be >= n_clusters={n_clusters} without the rows that weigh nothing, "
             f"and {n_kept} are left in the summary; pass n_clusters <= {n_kept}, or weigh more rows."
         )
-
-
-def check_whole(owner: str, name: str, value: Any, least: int) -> int:
-    """Return `value` if it is a whole number >= `least`."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise WrongTypeError(
-            f"The {name!r} parameter of {owner} must be an int in the range [{least}, inf). "
-            f"Got {value!r} instead."
-        )
-    if value < least:
-        raise InvalidParameterError(
-            f"The {name!r} parameter of {owner} must be an int in the range [{least}, inf). "
-            f"Got {value!r} instead."
-        )
-    return int(value)
-
-
-def check_number(owner: str, name: str, value: Any, *, positive: bool = False) -> float:
-    """Return `value` if it is a finite number >= 0 (> 0 with `positive`)."""
-    bound = "(0.0, inf)" if positive else "[0.0, inf)"
-    text = f"The {name!r} parameter of {owner} must be a float in the range {bound}. Got {value!r} instead."
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
-        raise WrongTypeError(text)
-    if not np.isfinite(value) or value < 0 or (positive and value == 0):
-        raise InvalidParameterError(text)
-    return float(value)
-
-
-def check_choice(owner: str, name: str, value: Any, choices: tuple[str, ...]) -> str:
-    """Return `value` if it is one of `choices`."""
-    if not isinstance(value, str) or value not in choices:
-        raise InvalidParameterError(
-            f"The {name!r} parameter of {owner} must be a str among {{{', '.join(map(repr, choices))}}}. "
-            f"Got {value!r} instead."
-        )
-    return value

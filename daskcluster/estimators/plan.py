@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import compute_dtype
 from daskcluster.engine.memory import Footprint
-from daskcluster.parameters.catalogue import find_algorithm
 from daskcluster.typing import Dataset
 
 
@@ -111,27 +109,3 @@ def centres_bytes(dataset: Dataset, n_clusters: int, *, wide: bool = False) -> i
 MakePlan = Callable[[Dataset, Mapping[str, Any]], Plan]
 """From a dataset and all constructor arguments but objects to a plan. Raises what `fit` would raise
 before it starts. The catalogue says where an algorithm has its own."""
-
-
-def plan_of(dataset: Dataset, algorithm: str, given: Mapping[str, Any]) -> Plan | None:
-    """Return the plan of a fit; None if the algorithm has none.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    algorithm : str
-        A name of the catalogue.
-    given : mapping
-        The parameters that were given.
-
-    Raises
-    ------
-    DaskClusterError
-        What the fit would raise before it starts.
-    """
-    entry = find_algorithm(algorithm)
-    if not entry.plan:
-        return None
-    defaults = {name: parameter.default for name, parameter in entry.parameters.items()}
-    make_plan: MakePlan = resolve_name(entry.plan)
-    return make_plan(dataset, entry.arguments({**defaults, **given}))

@@ -8,7 +8,6 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from daskcluster.estimators.by_reference import BY_REFERENCE
-from daskcluster.estimators.load import registered_name
 from daskcluster.models.fitted import FittedModel
 from daskcluster.models.versions import created_with
 
@@ -32,6 +31,12 @@ def provenance(estimator: Any) -> dict[str, Any]:
         "estimator": registered_name(type(estimator)),
         "scaling": getattr(estimator, "scaling_", None),
     }
+
+
+def registered_name(estimator: type) -> str:
+    """Return the name of `estimator`, or of its nearest base, that declares parameters of its own."""
+    declares = (base for base in estimator.__mro__ if vars(base).get("_parameters"))
+    return next(declares, estimator).__name__
 
 
 def from_provenance(kind: type[E], model: FittedModel, **arguments: Any) -> E:

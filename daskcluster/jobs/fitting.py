@@ -13,9 +13,10 @@ from daskcluster.estimators.opening import scaled
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import write_labels
 from daskcluster.jobs.run import Run
+from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.models.kinds import Model
 from daskcluster.models.record import FitRecord
-from daskcluster.parameters.catalogue import check_parameters, find_algorithm
+from daskcluster.parameters.checks import check_arguments
 from daskcluster.storage.checkpoint import told_where
 from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
@@ -50,7 +51,7 @@ def fit(
     model : str
         URL of the model to write.
     algorithm : str
-        A name of `daskcluster.parameters.ALGORITHMS`, which also says what estimator it stands for.
+        A name of `daskcluster.methods.catalogue.ALGORITHMS`, which also says what estimator it stands for.
     random_state : int, optional
     array : str, optional
         Name of the array, where `source` is a Zarr group.
@@ -113,7 +114,8 @@ def fit(
         given["random_state"] = random_state
     if given.get("checkpoint") is not None:
         given["checkpoint"] = locate(given["checkpoint"], storage_options)
-    check_parameters(algorithm, given)
+    ALGORITHMS.check(algorithm, given)
+    check_arguments(ALGORITHMS[algorithm], given)
     inputs = {"source": source, "weights": weights}
     told = {**inputs, "array": array, "algorithm": algorithm, "labels": labels, **given}
     told |= {} if scale is None else {"scale": scale}
@@ -186,7 +188,7 @@ def _estimator(
     # Scikit-learn takes longest to import, and of all jobs only this one needs it.
     from pkgutil import resolve_name
 
-    entry = find_algorithm(algorithm)
+    entry = ALGORITHMS.find(algorithm)
     estimator = resolve_name(entry.estimator)
     return estimator(**entry.arguments(given), engine=engine, callbacks=callbacks)
 

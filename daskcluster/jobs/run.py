@@ -17,8 +17,8 @@ from daskcluster.jobs.outputs import check_outputs
 from daskcluster.jobs.surroundings import board_of, in_task, task_key, worker_here
 from daskcluster.jobs.tally import Tally
 from daskcluster.jobs.watch import Watch
+from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.models.record import Record
-from daskcluster.parameters.catalogue import find_algorithm
 from daskcluster.storage.checkpoint import tell_where
 from daskcluster.storage.files import list_names, remove_folder
 from daskcluster.storage.lease import Holder, Lease, folder_of
@@ -279,7 +279,7 @@ class Run:
 
 
 def _resumes(algorithm: str) -> bool:
-    return "checkpoint" in find_algorithm(algorithm).parameters
+    return "checkpoint" in ALGORITHMS.find(algorithm).parameters
 
 
 def _told(error: BaseException) -> str:

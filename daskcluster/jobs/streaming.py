@@ -185,7 +185,8 @@ def open_stream(
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
     **parameters
-        Further ones of the algorithm, e.g. ``half_life``: see `daskcluster.parameters.streams.STREAMS`.
+        Further ones of the algorithm, e.g. ``half_life``: see
+        `daskcluster.methods.streaming.streams.STREAMS`.
 
     Returns
     -------

@@ -1,12 +1,11 @@
-"""Plain tables of parameters: flags are made from them, estimators are tested against them.
+"""What parameters are, and the declarations that several estimators share.
 
-`table` has what a parameter is, `shared` those that several estimators have, one module a table for
-each estimator, and `catalogue` maps the name of every algorithm to its estimator and table. Nothing
-heavy is imported here, so that ``daskcluster --help`` is instant.
+`parameter` has what a declaration says, `checks` refuses what it does not allow, `shared` declares what
+several estimators have, and `algorithm` maps names to estimators. A method declares its own in its
+``parameters.py``. Without `checks` nothing heavy is imported, so that ``daskcluster --help`` is instant.
 """
 
-from daskcluster.parameters.catalogue import ALGORITHMS, Algorithm
-from daskcluster.parameters.kmeans import KMEANS
-from daskcluster.parameters.table import Parameter
+from daskcluster.parameters.algorithm import Algorithm, Catalogue
+from daskcluster.parameters.parameter import Parameter
 
-__all__ = ["ALGORITHMS", "KMEANS", "Algorithm", "Parameter"]
+__all__ = ["Algorithm", "Catalogue", "Parameter"]

@@ -13,10 +13,10 @@ import pytest
 import zarr
 from click.testing import Result
 
-from daskcluster.estimators.load import load_model
+from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.kmeans.estimator import KMeans
+from daskcluster.methods.load import load_model
 from daskcluster.models.persist import load_document
-from daskcluster.parameters import ALGORITHMS
 
 
 def name_of(value: Any) -> str:

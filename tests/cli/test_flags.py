@@ -18,8 +18,8 @@ from daskcluster.cli.main import COMMANDS, main
 from daskcluster.cli.parameter_flags import AlgorithmCommand, given_parameters, parameter_options
 from daskcluster.cli.values import Size, click_type
 from daskcluster.errors import InvalidParameterError
-from daskcluster.parameters import ALGORITHMS, Algorithm, Parameter
-from daskcluster.parameters.catalogue import check_parameters
+from daskcluster.methods.catalogue import ALGORITHMS
+from daskcluster.parameters import Algorithm, Parameter
 
 
 def cases() -> list[Any]:
@@ -56,9 +56,9 @@ def test_defaults_pass_their_own_flags(algorithm: str, parameter: Parameter) -> 
 OTHER = Algorithm(
     "daskcluster.estimators.other:Other",
     (
-        Parameter("n_clusters", int, 8, "Number of clusters.", least=1),
-        Parameter("max_iter", int, 100, "Updates.", least=1),
-        Parameter("batch_rows", int, "auto", "Rows of a batch.", word="auto", least=1),
+        Parameter("n_clusters", int, 8, "Number of clusters.", ge=1),
+        Parameter("max_iter", int, 100, "Updates.", ge=1),
+        Parameter("batch_rows", int, "auto", "Rows of a batch.", word="auto", ge=1),
         Parameter("spread", str, False, "How.", choices=("wide",), off="none"),
         Parameter("mix", bool, True, "Mix rows."),
     ),
@@ -123,7 +123,7 @@ def test_a_flag_that_the_algorithm_lacks_is_bad_usage(
     code, output = given("--algorithm", algorithm, *flags)
     assert code == 2
     with pytest.raises(InvalidParameterError) as caught:
-        check_parameters(algorithm, [name])
+        ALGORITHMS.check(algorithm, [name])
     assert str(caught.value) in " ".join(output.split())
 
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from daskcluster import jobs, metrics
-from daskcluster.estimators.load import load_model
+from daskcluster.methods.load import load_model
 
 ALL = ("calinski-harabasz", "davies-bouldin", "silhouette", "simplified-silhouette")
 

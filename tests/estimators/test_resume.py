@@ -236,7 +236,7 @@ LATER = ("kernel", "hierarchical")
 def test_a_commit_takes_what_a_plan_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pkgutil import resolve_name
 
-    from daskcluster.parameters.catalogue import ALGORITHMS
+    from daskcluster.methods.catalogue import ALGORITHMS
 
     X = np.random.default_rng(0).normal(size=(N, 40)).astype(np.float32)
     sizes: list[int] = []

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import zarr
 
+from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.models.persist import is_model, load_document
-from daskcluster.parameters.catalogue import find_algorithm
 
 _ITERATED = "--tol 0 --init random --n-init 1"
 FITS = {
@@ -127,7 +127,7 @@ class Fit(Work):
     @property
     def resumes(self) -> bool:
         """The algorithm keeps checkpoints."""
-        return "checkpoint" in find_algorithm(self.algorithm).parameters
+        return "checkpoint" in ALGORITHMS.find(self.algorithm).parameters
 
     def arguments(
         self, scheduler: str, *, resume: bool = False, timeout: float = TIMEOUT

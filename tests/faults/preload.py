@@ -11,9 +11,9 @@ import zarr  # noqa: F401
 
 import daskcluster.cli.fit
 import daskcluster.engine.dask
-import daskcluster.estimators.load
 import daskcluster.jobs.fitting
-import daskcluster.methods.kmeans.estimator  # noqa: F401
+import daskcluster.methods.kmeans.estimator
+import daskcluster.methods.load  # noqa: F401
 from daskcluster.kernels.warm_up import warm_up
 
 warm_up(8)

@@ -16,7 +16,7 @@ import numpy as np
 import daskcluster.cli.coreset
 import daskcluster.cli.predict  # noqa: F401
 from daskcluster.engine.local import LocalEngine
-from daskcluster.parameters.catalogue import find_algorithm
+from daskcluster.methods.catalogue import ALGORITHMS
 from tests.faults.fits import FITS, N_CLUSTERS, N_FEATURES
 
 _FEW: dict[str, Any] = {"max_iter": 3, "batch_size": 200, "coreset_size": 400}
@@ -26,7 +26,7 @@ def fit_all() -> None:
     """Fit every algorithm of the trials to a few rows."""
     rows = np.random.default_rng(0).lognormal(size=(2000, N_FEATURES)).astype(np.float32)
     for name in FITS:
-        entry = find_algorithm(name)
+        entry = ALGORITHMS.find(name)
         given = {key: value for key, value in _FEW.items() if key in entry.parameters}
         given = entry.arguments({**given, "n_clusters": N_CLUSTERS, "random_state": 0})
         model = resolve_name(entry.estimator)(**given, engine=LocalEngine(1))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import daskcluster as dc
 from daskcluster.errors import InvalidDataError
 from daskcluster.events import Notice
-from daskcluster.parameters.kmeans import EXACT
+from daskcluster.methods.kmeans.parameters import EXACT
 from tests.laws.data import CASES, case
 from tests.laws.test_law_02_chunking import same_bits
 from tests.tiles import BOUNDS_SPARE

@@ -20,7 +20,7 @@ from daskcluster.data.generate import generate
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.connect import local_cluster
 from daskcluster.engine.dask import DaskEngine
-from daskcluster.parameters.catalogue import find_algorithm
+from daskcluster.methods.catalogue import ALGORITHMS
 
 MB = 1 << 20
 LIMIT = 620 * MB
@@ -143,7 +143,7 @@ def test_a_peak_on_threads(folder: Path, tmp_path: Path, algorithm: str) -> None
 def test_a_peak_on_workers(folder: Path, algorithm: str) -> None:
     rows, limit = rows_for(algorithm, folder), limit_of(algorithm)
     parameters = {"n_clusters": 16, "random_state": 0, **FAMILIES[algorithm]}
-    entry = find_algorithm(algorithm)
+    entry = ALGORITHMS.find(algorithm)
     for _ in range(2):  # the first run compiles what is not in the cache
         with local_cluster(2, memory_limit=2 * limit) as client:
             engine = DaskEngine(client)

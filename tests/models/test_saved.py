@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daskcluster.estimators.load import load_model
+from daskcluster.methods.load import load_model
 from daskcluster.models.persist import load_document, save_model
 
 SAVED = Path(__file__).parent / "saved"

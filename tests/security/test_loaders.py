@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from daskcluster.errors import CheckpointError, DaskClusterError, ModelFormatError
-from daskcluster.estimators.load import load_model
+from daskcluster.methods.catalogue import class_names, estimator_path
+from daskcluster.methods.load import load_model
 from daskcluster.models.kinds import KINDS, Model, model_class
 from daskcluster.models.persist import MODEL, is_model, load_document, save_model
-from daskcluster.parameters.catalogue import class_names, estimator_path
 from daskcluster.reports.contents import Report
 from daskcluster.reports.html import as_html
 from daskcluster.storage.checkpoint import CHECKPOINT, CheckpointFolder

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.inputs import check_choice, check_number, check_whole
 from daskcluster.methods.backward_euler.fit import BackwardEulerFit
+from daskcluster.methods.backward_euler.parameters import BACKWARD_EULER
 from daskcluster.methods.kmeans.base import KMeansEstimator
-from daskcluster.methods.kmeans.initial import CHAIN_LENGTH
-from daskcluster.parameters.shared import METRICS
+from daskcluster.parameters.parameter import Parameter
 
 
 class BackwardEulerKMeans(KMeansEstimator):
@@ -22,43 +20,43 @@ class BackwardEulerKMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, or array, callable, estimator, URL
+    n_clusters : int >= 1
+    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
         First centres, chosen among the rows of a random sample (three batches, at least 3 k rows);
         ``"auto"`` is k-means++.
-    n_init : int
+    n_init : int >= 1
         Independent starts, of which the one with the lowest inertia is kept. They run at the same time on
         the threads of this process, or on the workers of a cluster if these can read the rows; each gives
         the same bits as alone. Given centres are the same for all of them, but batches differ.
-    batch_size : int
+    batch_size : int >= 1
         Rows of an inner iteration; the paper's M.
-    step_size : float or "auto"
+    step_size : float > 0 or "auto"
         Of the first outer step: the paper's gamma, for its objective phi = 1 / (2 n) times the sum of
         squared distances. ``"auto"`` is 1.2 k: beyond k, where the fixed-point iteration of balanced
         clusters would not converge without the average. The larger, the farther centres go.
-    decay : float
+    decay : float in (0, 1]
         Step size over that of the step before, in (0, 1]; beta.
-    averaging : float
+    averaging : float in [0, 1)
         Weight of the old average of the trajectory, in [0, 1); alpha. 0 keeps the last iterate.
-    inner_iter : int
+    inner_iter : int >= 1
         Fixed-point iterations of an outer step; imaxit.
-    max_iter : int
+    max_iter : int >= 0
         Outer steps; omaxit. 0 keeps the first centres.
     metric : {"euclidean", "cosine"}
-    random_state : int, RandomState, Generator or None
+    random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
         Where starts and the last passes run, see `daskcluster.KMeans`. A single start runs in this process.
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`: of a single start an `ImplicitStepEnded` for each step, of
         several a `StartEnded` for each of them when all are judged.
-    verbose : int
-    max_time : float, optional
+    verbose : int >= 0 or bool
+    max_time : float > 0, optional
         Seconds, without the last passes; the step that exceeds them is the last of its start.
-    chain_length : int
+    chain_length : int >= 1
         Rows that ``"afk-mc2"`` proposes for each centre.
     checkpoint : str or path, optional
         As of `daskcluster.KMeans`. Each start has commits of its own, of 8 k (3 d + 1) bytes.
-    checkpoint_every : int
+    checkpoint_every : int >= 1
         Outer steps between two commits.
 
     Attributes
@@ -102,6 +100,8 @@ class BackwardEulerKMeans(KMeansEstimator):
     ([[0.0, 0.0], [10.0, 10.0]], (3,))
     """
 
+    _parameters: ClassVar[tuple[Parameter, ...]] = BACKWARD_EULER
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -120,7 +120,7 @@ class BackwardEulerKMeans(KMeansEstimator):
         callbacks: Any = (),
         verbose: int = 0,
         max_time: float | None = None,
-        chain_length: int = CHAIN_LENGTH,
+        chain_length: int = 10,
         checkpoint: Any = None,
         checkpoint_every: int = 10,
     ) -> None:
@@ -170,30 +170,9 @@ class BackwardEulerKMeans(KMeansEstimator):
         MemoryLimitError
             The engine's memory does not suffice.
         """
-        self._check_parameters()
+        self.check_parameters()
         fit = self._begin_fit(BackwardEulerFit, X, sample_weight, resume=resume)
         run = fit.run()
         self.start_inertias_ = fit.inertias
         self._learn(run, fit)
         return self
-
-    def _check_parameters(self) -> None:
-        owner = type(self).__name__
-        for name, least in (
-            ("n_clusters", 1), ("n_init", 1), ("batch_size", 1), ("inner_iter", 1),
-            ("max_iter", 0), ("chain_length", 1), ("checkpoint_every", 1),
-        ):  # fmt: skip
-            check_whole(owner, name, getattr(self, name), least)
-        check_choice(owner, "metric", self.metric, METRICS)
-        if not (isinstance(self.step_size, str) and self.step_size == "auto"):
-            check_number(owner, "step_size", self.step_size, positive=True)
-        if check_number(owner, "decay", self.decay, positive=True) > 1.0:
-            raise InvalidParameterError(_beyond(owner, "decay", self.decay, "(0.0, 1.0]"))
-        if check_number(owner, "averaging", self.averaging) >= 1.0:
-            raise InvalidParameterError(_beyond(owner, "averaging", self.averaging, "[0.0, 1.0)"))
-        if self.max_time is not None:
-            check_number(owner, "max_time", self.max_time, positive=True)
-
-
-def _beyond(owner: str, name: str, value: Any, bound: str) -> str:
-    return f"The {name!r} parameter of {owner} must be a float in the range {bound}. Got {value!r} instead."

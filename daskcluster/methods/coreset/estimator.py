@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -13,7 +13,7 @@ from daskcluster.data.open import open_dataset
 from daskcluster.data.weighted_store import write_weighted
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.by_reference import SharesEngine
-from daskcluster.estimators.inputs import check_whole, fit_dataset
+from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.events import Notice, publish
 from daskcluster.methods.coreset.fit import CoresetDraw
 from daskcluster.methods.coreset.merge_reduce import united
@@ -25,7 +25,9 @@ from daskcluster.methods.coreset.merged import (
     rows_and_weights,
     source_of,
 )
+from daskcluster.methods.coreset.parameters import LIGHTWEIGHT
 from daskcluster.models.versions import created_with
+from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
 
 
@@ -39,9 +41,9 @@ class LightweightCoreset(SharesEngine):
 
     Parameters
     ----------
-    size : int
+    size : int >= 1
         m, rows to draw. With at least as many as there are rows, the rows themselves are the coreset.
-    random_state : int, RandomState, Generator or None
+    random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`.
@@ -89,6 +91,8 @@ class LightweightCoreset(SharesEngine):
     True
     """
 
+    _parameters: ClassVar[tuple[Parameter, ...]] = LIGHTWEIGHT
+
     def __init__(
         self,
         size: int = 10_000,
@@ -134,7 +138,7 @@ class LightweightCoreset(SharesEngine):
             What is under `checkpoint` is of other data or parameters, or damaged.
         InvalidParameterError, InvalidDataError, MemoryLimitError
         """
-        check_whole(type(self).__name__, "size", self.size, 1)
+        self.check_parameters()
         dataset = fit_dataset(self, X, sample_weight)
         return self.draw(dataset, resume=resume)
 

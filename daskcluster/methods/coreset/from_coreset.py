@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.inputs import check_whole
 from daskcluster.estimators.labels import Labels
 
 
@@ -41,9 +40,9 @@ class LabelsLater:
         return state
 
 
-def check_coreset_size(owner: str, size: Any, unit: str, n_clusters: int) -> None:
-    """Refuse a coreset of less rows than there are clusters; `unit` is what the owner calls those."""
-    if check_whole(owner, "coreset_size", size, 1) < n_clusters:
+def check_coreset_size(size: int, unit: str, n_clusters: int) -> None:
+    """Refuse a coreset of less rows than there are clusters; `unit` is what they are called."""
+    if size < n_clusters:
         raise InvalidParameterError(
             f"coreset_size={size} should be >= n_{unit}s={n_clusters}; a few hundred rows for each {unit} "
             "are a good start."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -23,10 +23,12 @@ from daskcluster.events import (
 )
 from daskcluster.methods.coreset.estimator import LightweightCoreset
 from daskcluster.methods.coreset.from_coreset import LabelsLater, check_coreset_size
+from daskcluster.methods.coreset.parameters import CORESET
 from daskcluster.methods.coreset.quality import coreset_quality
 from daskcluster.methods.coreset.relative_error import CoresetQuality
 from daskcluster.methods.kmeans.base import KMeansEstimator
 from daskcluster.methods.kmeans.estimator import KMeans
+from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import Key
 from daskcluster.storage.location import Location
 
@@ -57,18 +59,27 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int
-    coreset_size : int
+    n_clusters : int >= 1
+    coreset_size : int >= 1
         Rows of the coreset, at least `n_clusters`; a few hundred for each cluster are a good start. With
         as many as there are rows, all of them are clustered.
-    init, n_init, max_iter, tol, metric, verbose, max_time, chain_length
+    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
+    n_init : int >= 1 or "auto"
+    max_iter : int >= 0
+    tol : float >= 0
+    metric : {"euclidean", "cosine"}
         Of the fit on the coreset, see `daskcluster.KMeans`.
-    random_state : int, RandomState, Generator or None
+    random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
         Draws the coreset; it is clustered in this process.
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`.
-    checkpoint, checkpoint_every
+    verbose : int >= 0 or bool
+    max_time : float > 0, optional
+    chain_length : int >= 1
+        Of the fit on the coreset.
+    checkpoint : str or path, optional
+    checkpoint_every : int >= 1
         As of `daskcluster.KMeans`, for the fit on the coreset; see `daskcluster.LightweightCoreset` for
         what is kept before.
 
@@ -106,6 +117,8 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
     >>> bool(0.8 < model.inertia_ / -model.score(X) < 1.2)
     True
     """
+
+    _parameters: ClassVar[tuple[Parameter, ...]] = CORESET
 
     def __init__(
         self,
@@ -146,9 +159,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
     ) -> Self:
         """Draw a coreset of `X` and find its centres; see `daskcluster.KMeans.fit`."""
-        kmeans = self._kmeans()
-        owner = type(self).__name__
-        check_coreset_size(owner, self.coreset_size, "cluster", self.n_clusters)
+        self.check_parameters()
         fit = self._begin_fit(Fit, X, sample_weight, resume=resume)
         fit.started("coreset")
         place, seed, left = _folder(fit), fit.seed, None
@@ -156,7 +167,8 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
         check_kept_rows(drawn.coreset_.n_rows, fit.dataset.n_rows, self.n_clusters)
         if self.max_time is not None:
             left = max(1e-9, fit.time_left() or 0.0)  # without time there is still one iteration
-        kmeans.set_params(
+        kmeans = self._kmeans().set_params(
+            verbose=0,
             random_state=int(Key(seed, "k-means of a coreset").generator().integers(2**31)),
             engine=home_engine(fit.engine),
             callbacks=(_Within(fit, drawn),),
@@ -191,9 +203,11 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
 
     def _kmeans(self) -> KMeans:
         values = {k: v for k, v in self.get_params(deep=False).items() if k not in _OWN}
-        kmeans = KMeans(**values)
-        kmeans.check_parameters(type(self).__name__)
-        return kmeans.set_params(verbose=0)
+        return KMeans(**values)
+
+    def check_parameters(self) -> None:
+        super().check_parameters()
+        check_coreset_size(self.coreset_size, "cluster", self.n_clusters)
 
     def _draw(self, fit: Fit, place: Location | None) -> LightweightCoreset:
         estimator = LightweightCoreset(

@@ -14,7 +14,6 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError
-from daskcluster.estimators.inputs import check_whole
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
 from daskcluster.methods.coreset.estimator import dataset_of
@@ -26,6 +25,8 @@ from daskcluster.methods.coreset.relative_error import (
     true_costs,
 )
 from daskcluster.methods.kmeans.estimator import KMeans
+from daskcluster.parameters import shared
+from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import as_seed
 from daskcluster.typing import Dataset
 
@@ -85,7 +86,7 @@ def coreset_quality(
     True
     """
     few = dataset_of(coreset)
-    check_whole("coreset_quality", "n_clusters", n_clusters, 1)
+    check_value("coreset_quality", shared.N_CLUSTERS, n_clusters)
     unit = metric == "cosine"
     scaling = getattr(few, "scaling", None)
     made = _made(few, min(n_clusters, few.n_rows), metric, random_state)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunkwise.feature_scaling import undone
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.inputs import check_choice, check_number, check_whole
 from daskcluster.methods.hierarchical.fit import HierarchicalFit
+from daskcluster.methods.hierarchical.parameters import HIERARCHICAL
 from daskcluster.methods.kmeans.base import KMeansEstimator
 from daskcluster.models.balance import Balance
-from daskcluster.parameters.shared import METHODS, METRICS
+from daskcluster.parameters.parameter import Parameter
 
 
 class HierarchicalKMeans(KMeansEstimator):
@@ -26,35 +26,36 @@ class HierarchicalKMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int
-    n_coarse : int or "auto"
+    n_clusters : int >= 1
+    n_coarse : int >= 1 or "auto"
         Cells, at most `n_clusters`. ``"auto"``: the square root of `n_clusters`, which balances the work of
         both levels.
     refine : bool
         Move all centres together once the cells are clustered. Without, no row has looked beyond its cell
         until it is labelled.
-    refine_iter : int
+    refine_iter : int >= 0
         Iterations of that.
     init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}
         Of the cells, and within each. ``"auto"``: k-means++ for the cells, AFK-MC2 within.
-    max_iter : int
+    max_iter : int >= 0
         Iterations at most, of the cells and within each.
-    tol : float
+    tol : float >= 0
         As in `daskcluster.KMeans`, for every stage with the variance of its own rows.
     metric : {"euclidean", "cosine"}
-    random_state : int, RandomState, Generator or None
+    random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
         Cells are independent tasks on it.
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`.
-    verbose : int
-    max_time : float, optional
+    verbose : int >= 0 or bool
+    max_time : float > 0, optional
         Seconds; the refinement does not begin after them, and its iteration that exceeds them is the last.
-    bounds_memory : int or "auto"
+    bounds_memory : int >= 0 or "auto"
         Bytes that the bounds of the refinement may take; up to five iterations do without.
-    chain_length : int
+    chain_length : int >= 1
         Of ``"afk-mc2"``.
-    checkpoint, checkpoint_every
+    checkpoint : str or path, optional
+    checkpoint_every : int >= 1
         As of `daskcluster.KMeans`: commits follow the division into cells, every half a minute of groups of
         cells, all cells, and iterations of the refinement.
 
@@ -101,6 +102,8 @@ class HierarchicalKMeans(KMeansEstimator):
     >>> bool((model.labels_ == model.predict(X)).all()), model.balance().empty
     (True, 0)
     """
+
+    _parameters: ClassVar[tuple[Parameter, ...]] = HIERARCHICAL
 
     def __init__(
         self,
@@ -168,7 +171,7 @@ class HierarchicalKMeans(KMeansEstimator):
         MemoryLimitError
             The engine's memory does not suffice.
         """
-        self._check_parameters()
+        self.check_parameters()
         fit = self._begin_fit(HierarchicalFit, X, sample_weight, resume=resume)
         run = fit.run()
         self.coarse_centers_ = undone(self.scaling_, fit.cells.coarse)
@@ -181,25 +184,9 @@ class HierarchicalKMeans(KMeansEstimator):
         check_is_fitted(self)
         return Balance.of(self.cluster_sizes_)
 
-    def _check_parameters(self) -> None:
-        owner = type(self).__name__
-        least = {"n_clusters": 1, "refine_iter": 0, "max_iter": 0, "chain_length": 1}
-        least |= {"checkpoint_every": 1}
-        for name, value in least.items():
-            check_whole(owner, name, getattr(self, name), value)
-        if self.n_coarse != "auto":
-            check_whole(owner, "n_coarse", self.n_coarse, 1)
-            self._check_cells()
-        if self.bounds_memory != "auto":
-            check_whole(owner, "bounds_memory", self.bounds_memory, 0)
-        check_number(owner, "tol", self.tol)
-        check_choice(owner, "init", self.init, METHODS)
-        check_choice(owner, "metric", self.metric, METRICS)
-        if self.max_time is not None:
-            check_number(owner, "max_time", self.max_time, positive=True)
-
-    def _check_cells(self) -> None:
-        if int(self.n_coarse) > self.n_clusters:
+    def check_parameters(self) -> None:
+        super().check_parameters()
+        if self.n_coarse != "auto" and int(self.n_coarse) > self.n_clusters:
             raise InvalidParameterError(
                 f"n_coarse={self.n_coarse} should be <= n_clusters={self.n_clusters}: every cell gets at "
                 "least one cluster; lower it, or leave it 'auto'."

@@ -17,8 +17,6 @@ from daskcluster.estimators.cluster_base import ClusterEstimator
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import (
     check_enough_rows,
-    check_number,
-    check_whole,
     fit_dataset,
 )
 from daskcluster.estimators.labels import Labels, save_rows
@@ -33,7 +31,6 @@ from daskcluster.methods.kernel.chunkwise.centres import (
 )
 from daskcluster.methods.kernel.chunkwise.gram import CALLABLE
 from daskcluster.methods.kernel.initial import (
-    check_gram_parameters,
     check_square,
     measure_by_gram,
     refuse_distances,
@@ -195,20 +192,13 @@ class KernelEstimator(ClusterEstimator):
             check_square(self, dataset)
         return dataset
 
-    def _check_common(self) -> None:
-        owner = type(self).__name__
-        check_whole(owner, "n_clusters", self.n_clusters, 1)
-        check_whole(owner, "max_iter", self.max_iter, 0)
-        check_whole(owner, "checkpoint_every", self.checkpoint_every, 1)
-        if self.n_init != "auto":
-            check_whole(owner, "n_init", self.n_init, 1)
-        check_number(owner, "tol", self.tol)
-        self._check_gram()
-        if self.max_time is not None:
-            check_number(owner, "max_time", self.max_time, positive=True)
-
-    def _check_gram(self) -> None:
-        check_gram_parameters(self)
+    def check_parameters(self) -> None:
+        super().check_parameters()
+        if self.kernel_params and not callable(self.kernel):
+            raise InvalidParameterError(
+                f"kernel_params={self.kernel_params!r} are arguments of a callable kernel; for "
+                f"kernel={self.kernel!r} give gamma, degree and coef0."
+            )
 
     # -- what was learnt ----------------------------------------------------------------------------
 

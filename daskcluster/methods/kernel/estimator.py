@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.inputs import (
-    check_choice,
-    check_number,
-    check_whole,
     is_out_of_core,
 )
 from daskcluster.estimators.verbose import all_callbacks
@@ -19,9 +16,9 @@ from daskcluster.methods.kernel.base import KernelEstimator
 from daskcluster.methods.kernel.chunkwise.graph_centres import GraphCentres
 from daskcluster.methods.kernel.fit import KernelFit
 from daskcluster.methods.kernel.graph_model import GraphKMeansModel, graph_arrays
-from daskcluster.methods.kernel.initial import check_gram_parameters
 from daskcluster.methods.kernel.model import KernelKMeansModel
-from daskcluster.parameters.kernel import GRAPHS, KERNEL_INITS
+from daskcluster.methods.kernel.parameters import KERNEL_KMEANS
+from daskcluster.parameters.parameter import Parameter
 
 
 class KernelKMeans(KernelEstimator):
@@ -34,27 +31,37 @@ class KernelKMeans(KernelEstimator):
 
     Parameters
     ----------
-    n_clusters : int
-    kernel : str or callable
+    n_clusters : int >= 1
+    kernel : {"rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed", "knn", "heat"}, callable
         As of `daskcluster.MiniBatchKernelKMeans`; and ``"knn"`` or ``"heat"``. ``"knn"`` is D^-1 A
         D^-1 with A the adjacency matrix of nearest neighbours (with loops, made symmetric) and D its
         row sums; ``"heat"`` is exp(-t L) with L = I - D^-1/2 A D^-1/2. The rows have to fit in memory.
-    gamma, degree, coef0, kernel_params
+    gamma : float >= 0 or "auto"
+    degree : int >= 1
+    coef0 : float
         As of `daskcluster.MiniBatchKernelKMeans`.
-    n_neighbors : int
+    n_neighbors : int >= 1
         Of ``"knn"`` and ``"heat"``: neighbours of each row, itself among them.
-    heat_time : float
+    heat_time : float > 0
         t of ``"heat"``.
-    init : {"k-means++", "random"} or array of shape (k,)
+    kernel_params : dict, optional
+        Further arguments of a callable.
+    init : {"k-means++", "random"}, array
         First centres, images of rows; or the numbers of these rows.
-    n_init : int or "auto"
+    n_init : int >= 1 or "auto"
         Starts, of which the one with the lowest inertia is kept; "auto" is one. Each takes as long as the
         first.
-    max_iter : int
+    max_iter : int >= 0
         Centre updates at most; 0 keeps the first centres.
-    tol : float
+    tol : float >= 0
         Stop when an iteration lowers the inertia by at most this times itself; 0: when no label changes.
-    random_state, engine, callbacks, verbose, max_time, checkpoint, checkpoint_every
+    random_state : int >= 0, RandomState or Generator, optional
+    engine : see `daskcluster.KMeans`
+    callbacks : sequence of callables
+    verbose : int >= 0 or bool
+    max_time : float > 0, optional
+    checkpoint : str or path, optional
+    checkpoint_every : int >= 1
         As of `daskcluster.KMeans`.
 
     Attributes
@@ -92,6 +99,8 @@ class KernelKMeans(KernelEstimator):
     >>> len(set(zip(labels.tolist(), ring.tolist())))
     2
     """
+
+    _parameters: ClassVar[tuple[Parameter, ...]] = KERNEL_KMEANS
 
     model_kinds = (KernelKMeansModel.kind, GraphKMeansModel.kind)
 
@@ -162,7 +171,7 @@ class KernelKMeans(KernelEstimator):
         MemoryLimitError
             The engine's memory does not suffice.
         """
-        self._check_parameters()
+        self.check_parameters()
         dataset = self._rows_of(X, sample_weight)
         engine = choose_engine(self.engine, dataset)
         callbacks, labelled = all_callbacks(self), not is_out_of_core(X)
@@ -170,20 +179,12 @@ class KernelKMeans(KernelEstimator):
         self._learn(*fit.run(), fit)
         return self
 
-    def _check_parameters(self) -> None:
-        owner = type(self).__name__
-        self._check_common()
-        check_whole(owner, "n_neighbors", self.n_neighbors, 1)
-        check_number(owner, "heat_time", self.heat_time, positive=True)
-        if isinstance(self.init, str):
-            check_choice(owner, "init", self.init, KERNEL_INITS)
-        elif np.shape(self.init) != (self.n_clusters,):
+    def check_parameters(self) -> None:
+        super().check_parameters()
+        if not isinstance(self.init, str) and np.shape(self.init) != (self.n_clusters,):
             raise InvalidParameterError(
                 f"init of shape {np.shape(self.init)} should be the numbers of {self.n_clusters} rows."
             )
-
-    def _check_gram(self) -> None:
-        check_gram_parameters(self, GRAPHS)
 
     def to_model(self) -> KernelKMeansModel:
         """Return what was learnt as a plain value, all rows in it; a callable kernel is left out."""

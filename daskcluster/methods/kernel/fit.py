@@ -34,10 +34,10 @@ from daskcluster.methods.kernel.initial import (
 from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
 from daskcluster.methods.kernel.minibatch.fit import Judged, kernel_footprint
 from daskcluster.methods.kernel.neighbour_graph import NeighbourGraph, neighbour_graph
+from daskcluster.methods.kernel.parameters import GRAPHS
 from daskcluster.methods.kernel.seeding import kernel_kmeans_plusplus
 from daskcluster.methods.kernel.state import FullState
 from daskcluster.methods.kernel.window import joined
-from daskcluster.parameters.kernel import GRAPHS
 from daskcluster.randomness import Key
 from daskcluster.storage.state import within
 from daskcluster.typing import Dataset

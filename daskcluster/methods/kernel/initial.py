@@ -12,9 +12,8 @@ from daskcluster.chunkwise.exact_sum import HEADROOM
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
+from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.given_centres import checked_centres
-from daskcluster.estimators.inputs import check_number, check_whole
 from daskcluster.methods.kernel.chunkwise.centres import (
     GRAM_SCORE,
     GramCentres,
@@ -23,8 +22,6 @@ from daskcluster.methods.kernel.chunkwise.centres import (
 )
 from daskcluster.methods.kernel.chunkwise.gram import (
     CALLABLE,
-    PRECOMPUTED,
-    VECTOR_GRAMS,
     GramFunction,
     Points,
 )
@@ -35,30 +32,6 @@ from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 from daskcluster.typing import Dataset
 
 _HAVE_GAMMA = ("rbf", "laplacian", "polynomial")
-
-
-def check_gram_parameters(estimator: Any, others: tuple[str, ...] = ()) -> None:
-    """Refuse parameters that make no Gram function; `others` are further names of `kernel`."""
-    owner, kernel = type(estimator).__name__, estimator.kernel
-    known = (*VECTOR_GRAMS, PRECOMPUTED, *others)
-    if not callable(kernel) and (not isinstance(kernel, str) or kernel not in known):
-        raise InvalidParameterError(
-            f"The 'kernel' parameter of {owner} must be a str among {{{', '.join(map(repr, known))}}} "
-            f"or a callable. Got {kernel!r} instead."
-        )
-    if estimator.gamma != "auto":
-        check_number(owner, "gamma", estimator.gamma)
-    check_whole(owner, "degree", estimator.degree, 1)
-    coef0 = estimator.coef0
-    if isinstance(coef0, bool) or not isinstance(coef0, (int, float, np.number)):
-        raise WrongTypeError(
-            f"The 'coef0' parameter of {owner} must be a float. Got {coef0!r} instead."
-        )
-    if estimator.kernel_params and not callable(kernel):
-        raise InvalidParameterError(
-            f"kernel_params={estimator.kernel_params!r} are arguments of a callable kernel; for "
-            f"kernel={kernel!r} give gamma, degree and coef0."
-        )
 
 
 def gram_of(estimator: Any, rows: ScaledPlacement) -> GramFunction:

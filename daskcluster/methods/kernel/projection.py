@@ -10,8 +10,8 @@ from daskcluster.estimators.plan import Plan
 from daskcluster.methods.kernel.algorithm import n_blocks
 from daskcluster.methods.kernel.chunkwise.gram import PRECOMPUTED
 from daskcluster.methods.kernel.minibatch.fit import kernel_footprint, minibatch_footprint
+from daskcluster.methods.kernel.parameters import GRAPHS
 from daskcluster.methods.kmeans.projection import pass_flop
-from daskcluster.parameters.kernel import GRAPHS
 from daskcluster.typing import Dataset
 
 _HAVE_GAMMA = ("rbf", "laplacian", "polynomial")

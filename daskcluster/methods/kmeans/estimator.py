@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from daskcluster.estimators.inputs import (
-    check_choice,
-    check_number,
-    check_whole,
-)
 from daskcluster.methods.kmeans.base import KMeansEstimator
 from daskcluster.methods.kmeans.fit import KMeansFit
-from daskcluster.parameters.kmeans import EXACT
-from daskcluster.parameters.shared import METRICS
+from daskcluster.methods.kmeans.parameters import KMEANS
+from daskcluster.parameters.parameter import Parameter
 
 
 class KMeans(KMeansEstimator):
@@ -22,11 +17,11 @@ class KMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, or array, callable, estimator, URL
+    n_clusters : int >= 1
+    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
         ``"auto"``: k-means++ for rows in memory, k-means|| elsewhere. A fitted estimator or the URL of
         a saved model is a warm start.
-    n_init : int or "auto"
+    n_init : int >= 1 or "auto"
         Restarts, the one with the lowest inertia wins. ``"auto"``: 1, but 10 for random rows in memory.
     algorithm : {"auto", "lloyd", "elkan", "hamerly", "yinyang"}
         All give the same result to the bit. ``"lloyd"`` looks at every row and centre in each iteration;
@@ -34,34 +29,34 @@ class KMeans(KMeansEstimator):
         row (hamerly), one for each group of about ten centres (yinyang), or one for each centre (elkan).
         ``"auto"`` changes between them as the fit goes on; it takes elkan for up to 64 centres whose bounds
         are an eighth of a row's bytes at most. Sparse rows always take lloyd.
-    max_iter : int
+    max_iter : int >= 0
         Centre updates at most; 0 keeps the initial centres.
-    tol : float
+    tol : float >= 0
         Stop when the squared movement of all centres is at most this times the mean feature
         variance; 0 waits until nothing moves.
     metric : {"euclidean", "cosine"}
         ``"cosine"`` is spherical k-means (Dhillon and Modha 2001): rows and centres of length one.
-    random_state : int, RandomState, Generator or None
+    random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
         Where to run. None: the current Dask client if there is one that can read the rows, else
         threads of this process.
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`.
-    verbose : int
+    verbose : int >= 0 or bool
         Above 0, iterations are printed as they end.
-    max_time : float, optional
+    max_time : float > 0, optional
         Seconds for the whole fit; the iteration that exceeds them is the last.
-    bounds_memory : int or "auto"
+    bounds_memory : int >= 0 or "auto"
         Bytes that bounds may take, over all workers. Where they do not suffice, a kind with fewer bounds
         takes the place of the one that was asked for: elkan, yinyang, hamerly, lloyd. ``"auto"``: what
         the engine's memory limit leaves.
-    chain_length : int
+    chain_length : int >= 1
         Rows that ``"afk-mc2"`` proposes for each centre: more come closer to k-means++.
     checkpoint : str or path, optional
         Folder or URL under which the state of the fit is kept, so that ``fit(..., resume=True)`` can go on
         where a killed one was: after the seeding, then each `checkpoint_every` iterations or half a
         minute, whichever is first, and at the end. A commit takes the bytes of the centres; two stay.
-    checkpoint_every : int
+    checkpoint_every : int >= 1
         Iterations between two commits; one takes some 10 ms on a local disk.
 
     Attributes
@@ -107,6 +102,8 @@ class KMeans(KMeansEstimator):
     >>> int(model.predict([[0, 0]])[0]) == int(model.labels_[0])
     True
     """
+
+    _parameters: ClassVar[tuple[Parameter, ...]] = KMEANS
 
     def __init__(
         self,
@@ -177,22 +174,3 @@ class KMeans(KMeansEstimator):
         fit = self._begin_fit(KMeansFit, X, sample_weight, resume=resume)
         self._learn(fit.run(), fit)
         return self
-
-    # -- checks -----------------------------------------------------------------------------------
-
-    def check_parameters(self, owner: str = "") -> None:
-        """Refuse parameters that `fit` would refuse, as those of the class `owner`."""
-        owner = owner or type(self).__name__
-        check_whole(owner, "n_clusters", self.n_clusters, 1)
-        check_whole(owner, "max_iter", self.max_iter, 0)
-        check_whole(owner, "chain_length", self.chain_length, 1)
-        check_whole(owner, "checkpoint_every", self.checkpoint_every, 1)
-        check_number(owner, "tol", self.tol)
-        check_choice(owner, "algorithm", self.algorithm, EXACT)
-        check_choice(owner, "metric", self.metric, METRICS)
-        if self.bounds_memory != "auto":
-            check_whole(owner, "bounds_memory", self.bounds_memory, 0)
-        if self.n_init != "auto":
-            check_whole(owner, "n_init", self.n_init, 1)
-        if self.max_time is not None:
-            check_number(owner, "max_time", self.max_time, positive=True)

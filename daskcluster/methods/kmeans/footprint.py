@@ -5,7 +5,7 @@ from __future__ import annotations
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.memory import Footprint
-from daskcluster.methods.kmeans.initial import CHAIN_LENGTH
+from daskcluster.parameters import shared
 from daskcluster.seeding.afkmc2 import n_proposals
 from daskcluster.seeding.kmeans_parallel import most_candidates, most_drawn
 from daskcluster.typing import Dataset
@@ -15,7 +15,7 @@ _COPIES = 2
 
 
 def fit_footprint(
-    dataset: Dataset, n_clusters: int, method: str, chain_length: int = CHAIN_LENGTH
+    dataset: Dataset, n_clusters: int, method: str, chain_length: int = shared.CHAIN_LENGTH.default
 ) -> Footprint:
     """Return what k-means needs per thread, per row and per process.
 
@@ -43,7 +43,7 @@ def statistics_bytes(dataset: Dataset, n_clusters: int) -> int:
 
 
 def seeding_bytes(
-    dataset: Dataset, n_clusters: int, method: str, chain_length: int = CHAIN_LENGTH
+    dataset: Dataset, n_clusters: int, method: str, chain_length: int = shared.CHAIN_LENGTH.default
 ) -> int:
     """Return the bytes of rows that a seeding holds in one process: candidates, or proposals."""
     if method == "k-means||":

@@ -10,8 +10,9 @@ from daskcluster.data.open import open_dataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.inputs import check_whole
 from daskcluster.methods.kmeans.initial import candidate_reducer
+from daskcluster.parameters import shared
+from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import as_seed
 from daskcluster.seeding.afkmc2 import afk_mc2 as _afk_mc2
 from daskcluster.seeding.kmeans_parallel import kmeans_parallel as _kmeans_parallel
@@ -170,7 +171,7 @@ def afk_mc2(
     (True, 2)
     """
     dataset = _dataset(X, sample_weight, n_clusters)
-    check_whole("afk_mc2", "chain_length", chain_length, 1)
+    check_value("afk_mc2", shared.CHAIN_LENGTH, chain_length)
     with choose_engine(engine, dataset).place(dataset) as placement:
         rows = ScaledPlacement(placement)
         return _afk_mc2(rows, n_clusters, as_seed(random_state), chain_length=chain_length)

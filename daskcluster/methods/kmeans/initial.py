@@ -13,14 +13,13 @@ from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.given_centres import checked_centres, model_centres
 from daskcluster.methods.kmeans.algorithm import lloyd
-from daskcluster.parameters.shared import METHODS
+from daskcluster.parameters import shared
 from daskcluster.seeding.afkmc2 import afk_mc2
 from daskcluster.seeding.kmeans_parallel import kmeans_parallel
 from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus
 from daskcluster.seeding.uniform import random_rows
 from daskcluster.sparse_rows import Rows
 
-CHAIN_LENGTH = 10
 GIVEN = ("array", "model")
 """Methods that draw nothing: a second start would be the first again."""
 _REFINEMENTS = 30
@@ -29,7 +28,7 @@ _RANDOM_RESTARTS = 10
 
 def is_method(init: Any) -> bool:
     """Return True if `init` is the name of a seeding method (and not a URL of a model)."""
-    return isinstance(init, str) and init in METHODS
+    return isinstance(init, str) and init in shared.METHODS
 
 
 def method_for(init: Any, *, in_memory: bool) -> str:
@@ -74,7 +73,7 @@ def initial_centres(
     seed: int,
     *,
     source: Any,
-    chain_length: int = CHAIN_LENGTH,
+    chain_length: int = shared.CHAIN_LENGTH.default,
 ) -> np.ndarray:
     """Return centres (k, d) in the compute dtype.
 

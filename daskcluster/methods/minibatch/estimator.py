@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -10,9 +10,6 @@ from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.inputs import (
-    check_choice,
-    check_number,
-    check_whole,
     fit_dataset,
 )
 from daskcluster.events import StopReason
@@ -22,10 +19,10 @@ from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import whole
 from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.methods.minibatch.fit import MiniBatchFit, Seeding
+from daskcluster.methods.minibatch.parameters import MINI_BATCH
 from daskcluster.methods.minibatch.reassign import Reassignment
 from daskcluster.methods.minibatch.sample import threads_of
-from daskcluster.parameters.minibatch import LEARNING_RATES
-from daskcluster.parameters.shared import METRICS
+from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed
 
 
@@ -37,12 +34,12 @@ class MiniBatchKMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, or array, callable, estimator, URL
+    n_clusters : int >= 1
+    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
         First centres, chosen among the rows of a random sample (`init_size`); ``"auto"`` is k-means++.
-    n_init : int or "auto"
+    n_init : int >= 1 or "auto"
         Starts that are tried on the sample; the best one is used. ``"auto"``: 1, but 3 for random rows.
-    batch_size : int
+    batch_size : int >= 1
         Rows of a step. 1 is stochastic k-means: every row moves its centre at once. Steps are then taken in
         runs of 1,024 rows; after each run `history_`, `max_no_improvement`, `tol`, `max_time` and
         reassignment look (with ``learning_rate="count"`` and the Euclidean metric).
@@ -51,37 +48,37 @@ class MiniBatchKMeans(KMeansEstimator):
         mean of all rows it has ever had (Sculley 2010, scikit-learn), alpha = sqrt(b_j / b) forgets old
         rows and often ends better (Schwartzman 2023). b_j is the weight of the centre's rows in the
         batch, b that of the batch, v_j that of the centre's rows in batches before.
-    max_iter : int
+    max_iter : int >= 0
         Passes over the rows at most; 0 keeps the first centres.
-    max_no_improvement : int, None or False
+    max_no_improvement : int >= 0, None or False
         Stop after this many steps in which the smoothed inertia of the batches did not fall; None and False
         never do.
-    reassignment_ratio : float
+    reassignment_ratio : float >= 0
         Centres that have seen less than this share of the rows of the centre that has seen the most start
         anew from random rows of the batch, in proportion to their weights; looked at every 10 k rows,
         and in each step while a centre has seen nothing. 0 turns it off.
-    tol : float
+    tol : float >= 0
         Stop when the squared movement of all centres in a step is at most this times the mean feature
         variance (of the sample); 0 never does.
-    init_size : int, optional
+    init_size : int >= 1, optional
         Rows of the sample: three batches, at least 3 k, by default.
     metric : {"euclidean", "cosine"}
-    random_state : int, RandomState, Generator or None
+    random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
         Where the last pass runs, see `daskcluster.KMeans`. Steps run in this process.
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`.
-    verbose : int
-    max_time : float, optional
+    verbose : int >= 0 or bool
+    max_time : float > 0, optional
         Seconds, without the last pass and without validation; the step that exceeds them is the last.
-    validation : array-like of shape (m, d), Dataset or URL, optional
+    validation : str, array-like of shape (m, d) or Dataset, optional
         Rows whose mean squared distance to the centres goes into `history_`. Computing it takes no part in
         the times there.
-    chain_length : int
+    chain_length : int >= 1
         Rows that ``"afk-mc2"`` proposes for each centre.
     checkpoint : str or path, optional
         As of `daskcluster.KMeans`; a commit takes 8 k (d + 1) bytes.
-    checkpoint_every : int
+    checkpoint_every : int >= 1
         Passes between two commits.
 
     Attributes
@@ -124,6 +121,8 @@ class MiniBatchKMeans(KMeansEstimator):
     >>> sorted(model.cluster_centers_.tolist()), model.inertia_
     ([[0.0, 0.0], [10.0, 10.0]], 0.0)
     """
+
+    _parameters: ClassVar[tuple[Parameter, ...]] = MINI_BATCH
 
     def __init__(
         self,
@@ -307,24 +306,3 @@ class MiniBatchKMeans(KMeansEstimator):
     def steps_by_single_rows(self) -> bool:
         """Whether steps are those of stochastic k-means, which are taken in runs."""
         return self.batch_size == 1 and self.learning_rate == "count" and not self._unit
-
-    def check_parameters(self) -> None:
-        """Refuse parameters that `fit` would refuse."""
-        owner = type(self).__name__
-        check_whole(owner, "n_clusters", self.n_clusters, 1)
-        check_whole(owner, "batch_size", self.batch_size, 1)
-        check_whole(owner, "max_iter", self.max_iter, 0)
-        check_choice(owner, "learning_rate", self.learning_rate, LEARNING_RATES)
-        check_choice(owner, "metric", self.metric, METRICS)
-        check_number(owner, "tol", self.tol)
-        check_whole(owner, "chain_length", self.chain_length, 1)
-        check_whole(owner, "checkpoint_every", self.checkpoint_every, 1)
-        check_number(owner, "reassignment_ratio", self.reassignment_ratio)
-        if self.max_no_improvement is not None and self.max_no_improvement is not False:
-            check_whole(owner, "max_no_improvement", self.max_no_improvement, 0)
-        if self.init_size is not None:
-            check_whole(owner, "init_size", self.init_size, 1)
-        if self.n_init != "auto":
-            check_whole(owner, "n_init", self.n_init, 1)
-        if self.max_time is not None:
-            check_number(owner, "max_time", self.max_time, positive=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -12,10 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.estimators.inputs import (
-    check_choice,
     check_enough_rows,
-    check_number,
-    check_whole,
     is_out_of_core,
 )
 from daskcluster.estimators.labels import Labels
@@ -26,9 +23,10 @@ from daskcluster.methods.coreset.from_coreset import LabelsLater, check_coreset_
 from daskcluster.methods.mixture.chunkwise.rows import MixtureRowParams, label_by_density
 from daskcluster.methods.mixture.fit import MixtureFit, MixtureRun
 from daskcluster.methods.mixture.model import MixtureModel
+from daskcluster.methods.mixture.parameters import MIXTURE
 from daskcluster.methods.mixture.rows import MixtureRows, dense_dataset
 from daskcluster.models.persist import save_model
-from daskcluster.parameters.mixture import COVARIANCE_TYPES, SEARCHES
+from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
 
 _NOT_CONVERGED = (
@@ -47,22 +45,22 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
 
     Parameters
     ----------
-    n_components : int
+    n_components : int >= 1
     covariance_type : {"isotropic", "spherical", "diag"}
         One variance for all components, which then weigh the same (the paper's model); one for each;
         one for each and feature. The latter two learn mixing weights.
-    truncation : int
+    truncation : int >= 1
         C', posteriors of a row. With all components, EM is exact.
-    n_neighbors : int
+    n_neighbors : int >= 2
         G, at least 2: components in a neighbourhood, the component itself among them.
-    n_random : int
+    n_random : int >= 0
         Components, drawn at random for each row in each iteration, to look at beside.
-    coreset_size : int, optional
+    coreset_size : int >= 1, optional
         Learn from a `daskcluster.LightweightCoreset` of so many rows. None: from all rows.
-    init : {"afk-mc2", "k-means++", "k-means||", "random", "auto"}, array, callable, estimator or URL
+    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
         First means; a fitted estimator or the URL of a saved model is a warm start. Of another mixture
         (or of scikit-learn's) variances and weights are taken as well.
-    n_init : int
+    n_init : int >= 1
         Restarts, from first means and sets that are drawn anew; the one with the highest free energy is
         kept. Given means are begun with once.
     weights_init : array-like of shape (k,), optional
@@ -71,26 +69,32 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         Inverses of the first variances, after `covariance_type`, on the scale of the fit like
         `covariances_`. With these or `weights_init` components have variances of their own from the first
         iteration on.
-    warmup_steps : int
+    warmup_steps : int >= 0
         Searches without learning, before the first variance is set: 2 to 4 help where clusters overlap.
-    reg_covar : float or "auto"
+    reg_covar : float >= 0 or "auto"
         Least variance. ``"auto"``: 1e-6 of the features' mean variance; with ``"diag"`` 1e-6 of each
         feature's own, so that the units of features do not matter.
-    tol : float
+    tol : float >= 0
         Stop when the free energy changes by less than this for each unit of row weight and feature; 0:
         never. It is judged once the components have learnt variances of their own: with ``"spherical"``
         and ``"diag"`` from the fourth iteration on, or from the second if it begins with them.
-    max_iter : int
+    max_iter : int >= 0
     search : {"tile", "row", "alternate"}
         Where rows look: at their own components and the neighbours' neighbours of the nearest
         (``"tile"``), or at the neighbours of all their own components (``"row"``, as in the paper): as
         many, but not shared by the rows of a component, hence slower. ``"alternate"``: both in turn,
         which ends in better optima where either alone is stuck, at the mean of their costs.
-    chain_length : int
+    chain_length : int >= 1
         Of ``init="afk-mc2"``.
-    random_state : int, RandomState, Generator or None
-    engine, callbacks, verbose, max_time, checkpoint, checkpoint_every
-        As in `daskcluster.KMeans`. A commit takes the bytes of the mixture and, written by the tasks
+    random_state : int >= 0, RandomState or Generator, optional
+    engine : see `daskcluster.KMeans`
+    callbacks : sequence of callables
+        Hear the events of `daskcluster.events`.
+    verbose : int >= 0 or bool
+    max_time : float > 0, optional
+    checkpoint : str or path, optional
+    checkpoint_every : int >= 1
+        As of `daskcluster.KMeans`. A commit takes the bytes of the mixture and, written by the tasks
         themselves, 4 C' bytes a row; with `coreset_size` that of the coreset.
 
     Attributes
@@ -145,6 +149,8 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     >>> model.predict_proba(X[:2]).shape, model.converged_
     ((2, 3), True)
     """
+
+    _parameters: ClassVar[tuple[Parameter, ...]] = MIXTURE
 
     model_kinds = (MixtureModel.kind,)
 
@@ -246,21 +252,9 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     # -- checks -----------------------------------------------------------------------------------
 
     def check_parameters(self) -> None:
-        """Refuse parameters that `fit` would refuse."""
-        owner = type(self).__name__
-        least = {"n_components": 1, "n_init": 1, "truncation": 1, "n_neighbors": 2, "n_random": 0}
-        least |= {"warmup_steps": 0, "max_iter": 0, "chain_length": 1, "checkpoint_every": 1}
-        for name, value in least.items():
-            check_whole(owner, name, getattr(self, name), value)
-        check_choice(owner, "covariance_type", self.covariance_type, COVARIANCE_TYPES)
-        check_choice(owner, "search", self.search, SEARCHES)
-        check_number(owner, "tol", self.tol)
-        if self.reg_covar != "auto":
-            check_number(owner, "reg_covar", self.reg_covar)
-        if self.max_time is not None:
-            check_number(owner, "max_time", self.max_time, positive=True)
+        super().check_parameters()
         if self.coreset_size is not None:
-            check_coreset_size(owner, self.coreset_size, "component", self.n_components)
+            check_coreset_size(self.coreset_size, "component", self.n_components)
 
     # -- what was learnt --------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskcluster.errors import ModelFormatError
+from daskcluster.methods.mixture.parameters import COVARIANCE_TYPES
 from daskcluster.models.fitted import FittedModel, check_per_cluster
-from daskcluster.parameters.mixture import COVARIANCE_TYPES
 from daskcluster.storage.fields import read_count, read_number, read_text
 
 

@@ -17,7 +17,7 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.by_reference import SharesEngine
-from daskcluster.estimators.inputs import check_whole, fit_dataset
+from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.lazy import map_blocks, scaled_blocks
 from daskcluster.estimators.on_scale import OnScale
@@ -32,7 +32,9 @@ from daskcluster.methods.mixture.chunkwise.rows import (
     label_by_density,
     posterior_rows,
 )
+from daskcluster.methods.mixture.parameters import N_SAMPLES
 from daskcluster.methods.mixture.posteriors import as_csr, save_posteriors
+from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import Key, as_seed
 from daskcluster.typing import Dataset
 
@@ -246,7 +248,8 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
             The components that they were drawn from.
         """
         check_is_fitted(self)
-        n = check_whole(type(self).__name__, "n_samples", n_samples, 1)
+        check_value(type(self).__name__, N_SAMPLES, n_samples)
+        n = int(n_samples)
         generator = Key(as_seed(self.random_state), "mixture rows").generator()
         k, d = self._means.shape
         drawn = generator.choice(k, size=n, p=self.weights_ / self.weights_.sum()).astype(np.int32)

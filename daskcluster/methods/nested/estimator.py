@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
-
-from daskcluster.errors import InvalidParameterError, WrongTypeError
-from daskcluster.estimators.inputs import (
-    check_choice,
-    check_number,
-    check_whole,
-)
+from daskcluster.errors import InvalidParameterError
 from daskcluster.methods.kmeans.base import KMeansEstimator
-from daskcluster.methods.kmeans.initial import CHAIN_LENGTH
 from daskcluster.methods.nested.fit import NestedFit
-from daskcluster.parameters.nested import BOUNDS, DOUBLINGS
-from daskcluster.parameters.shared import METRICS
+from daskcluster.methods.nested.parameters import NESTED
+from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
 
 
@@ -29,16 +21,16 @@ class NestedMiniBatchKMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, or array, callable, estimator, URL
+    n_clusters : int >= 1
+    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
         As of `KMeans`, but centres are chosen from the first batch; ``"auto"`` is k-means++ there.
-    batch_size : int
+    batch_size : int >= 1
         Rows of the first batch. With all rows or more, this is ``KMeans(algorithm="lloyd")``, to the bit.
-    rho : float
+    rho : float >= 0
         The batch doubles when the standard error of every cluster's mean exceeds `rho` times
         the centre's last movement. Small values double early. The paper finds 100 good with bounds, and 10
         without.
-    bounds : {"auto", "hamerly", "yinyang", "elkan"} or False
+    bounds : {"auto", "hamerly", "yinyang", "elkan"}, None, False
         Bounds of distances, which spare most of the work of later rounds; as `algorithm` of `KMeans`. They
         never change the result. False looks at every row and centre (growbatch-rho of the paper). Sparse
         rows have no bounds.
@@ -52,28 +44,28 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         The spread that is compared with the movement: ``"paper"``, the standard error of the mean, which
         is Algorithm 5; or ``"code"``, the standard deviation of the cluster, which is the authors' program
         and doubles earlier, the more so the larger the clusters.
-    validation : array-like of shape (m, d), Dataset or URL, optional
+    validation : str, array-like of shape (m, d) or Dataset, optional
         Rows whose mean squared distance is measured after each round, for ``history_``.
-    max_iter : int
+    max_iter : int >= 0
         Rounds at most, on batches of any size; 0 keeps the first centres.
-    tol : float
+    tol : float >= 0
         As of `KMeans`, once the batch is all rows.
     metric : {"euclidean", "cosine"}
-    random_state : int, RandomState, Generator or None
+    random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
         As of `KMeans`. Batches up to 256 MB are gathered in this process in any case.
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`.
-    verbose : int
-    max_time : float, optional
+    verbose : int >= 0 or bool
+    max_time : float > 0, optional
         Seconds for the whole fit; the round that exceeds them is the last.
-    bounds_memory : int or "auto"
+    bounds_memory : int >= 0 or "auto"
         As of `KMeans`.
-    chain_length : int
+    chain_length : int >= 1
         Rows that afk-mc2 proposes for each centre.
     checkpoint : str or path, optional
         As of `daskcluster.KMeans`; a commit takes the bytes of the centres.
-    checkpoint_every : int
+    checkpoint_every : int >= 1
         Rounds between two commits.
 
     Attributes
@@ -117,6 +109,8 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     [100, 200, 400, 800, 1500]
     """
 
+    _parameters: ClassVar[tuple[Parameter, ...]] = NESTED
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -138,7 +132,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         verbose: int = 0,
         max_time: float | None = None,
         bounds_memory: int | str = "auto",
-        chain_length: int = CHAIN_LENGTH,
+        chain_length: int = 10,
         checkpoint: Any = None,
         checkpoint_every: int = 10,
     ) -> None:
@@ -191,30 +185,10 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         MemoryLimitError
             The engine's memory does not suffice.
         """
-        self._check_parameters()
+        self.check_parameters()
         fit = self._begin_fit(NestedFit, X, sample_weight, resume=resume)
         self._learn(fit.run(), fit)
         return self
-
-    def _check_parameters(self) -> None:
-        owner = type(self).__name__
-        check_whole(owner, "n_clusters", self.n_clusters, 1)
-        check_whole(owner, "batch_size", self.batch_size, 1)
-        check_whole(owner, "max_iter", self.max_iter, 0)
-        check_whole(owner, "chain_length", self.chain_length, 1)
-        check_whole(owner, "checkpoint_every", self.checkpoint_every, 1)
-        check_number(owner, "rho", self.rho)
-        check_number(owner, "tol", self.tol)
-        check_choice(owner, "doubling", self.doubling, DOUBLINGS)
-        check_choice(owner, "metric", self.metric, METRICS)
-        if self.bounds is not False:
-            check_choice(owner, "bounds", self.bounds, BOUNDS)
-        for name in ("shuffle", "seeds_vote"):
-            _check_switch(owner, name, getattr(self, name))
-        if self.bounds_memory != "auto":
-            check_whole(owner, "bounds_memory", self.bounds_memory, 0)
-        if self.max_time is not None:
-            check_number(owner, "max_time", self.max_time, positive=True)
 
     def _check_rows(self, dataset: Dataset) -> None:
         super()._check_rows(dataset)
@@ -223,10 +197,3 @@ class NestedMiniBatchKMeans(KMeansEstimator):
                 f"batch_size={self.batch_size} should be >= n_clusters={self.n_clusters}: the first "
                 "centres are chosen from the first batch; pass a larger batch."
             )
-
-
-def _check_switch(owner: str, name: str, value: Any) -> None:
-    if not isinstance(value, (bool, np.bool_)):
-        raise WrongTypeError(
-            f"The {name!r} parameter of {owner} must be a bool. Got {value!r} instead."
-        )

@@ -104,10 +104,10 @@ class NestedFit(SeededFit):
         """Return how the rows of a batch are assigned."""
         bounds = self.estimator.bounds
         sparse = isinstance(self.dataset, SparseDataset)
-        if sparse and bounds is not False:
+        if sparse and bounds:
             text = f"bounds={bounds!r} are for dense rows; of sparse rows all are looked at in each round."
             publish(self.callbacks, Notice(text))
-        name = "lloyd" if sparse or bounds is False else str(bounds)
+        name = "lloyd" if sparse or not bounds else str(bounds)
         return AssignmentChoice(
             name,
             self.n_clusters,

@@ -36,8 +36,8 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_at_most=seeding + gathering + int(parameters["max_iter"]) + 1,
         footprint=fit_footprint(dataset, n_clusters, method if is_whole else "sample"),
         flop=pass_flop(dataset, n_clusters),
-        states=bounds_bytes(dataset, n_clusters, "lloyd" if bounds is False else str(bounds)),
+        states=bounds_bytes(dataset, n_clusters, "lloyd" if not bounds else str(bounds)),
         states_at_most=None if budget == "auto" else int(budget),
         commit_bytes=centres_bytes(dataset, n_clusters) * (2 if parameters["seeds_vote"] else 1),
-        travel=travel(dataset, n_clusters, bounded=bounds is not False),
+        travel=travel(dataset, n_clusters, bounded=bool(bounds)),
     )

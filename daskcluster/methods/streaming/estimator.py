@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -11,11 +11,8 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.inputs import (
-    check_choice,
     check_enough_rows,
     check_kept_rows,
-    check_number,
-    check_whole,
     fit_dataset,
     is_out_of_core,
 )
@@ -25,14 +22,14 @@ from daskcluster.estimators.verbose import all_callbacks
 from daskcluster.methods.coreset.from_coreset import check_coreset_size
 from daskcluster.methods.kmeans.base import KMeansEstimator
 from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
+from daskcluster.methods.streaming.parameters import STREAMING, leaf_rows_of, summary_size
 from daskcluster.methods.streaming.reading import check_stamp, fold_dataset
 from daskcluster.methods.streaming.refit import RefitSettings
 from daskcluster.methods.streaming.state import fold_of_model
 from daskcluster.methods.streaming.tree.forgetting import Forgetting
 from daskcluster.methods.streaming.tree.node import LeafSettings
 from daskcluster.models.kmeans import KMeansModel
-from daskcluster.parameters.shared import METRICS
-from daskcluster.parameters.streaming import leaf_rows_of, summary_size
+from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed
 from daskcluster.typing import Dataset
 
@@ -71,30 +68,35 @@ class StreamingKMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int
-    coreset_size : int or "auto"
+    n_clusters : int >= 1
+    coreset_size : int >= 1 or "auto"
         m, rows of each coreset. ``"auto"``: 20 k max(1, ln k), at least 2,000, with k the larger of
         `n_clusters` and `max_clusters`. A leaf is eight times as many rows, in whole thousands (1,024).
-    half_life : int, float, str, optional
+    half_life : str or number, optional
         A row weighs half as much when so many rows have come after it; or, for a time such as ``"90s"``,
         ``"10m"``, ``"6h"`` or ``"7d"``, when it is so much older than the latest time stamp.
-    window : int, float, str, optional
+    window : str or number, optional
         Forget rows at once when they are so old, in rows or as a time, up to an eighth of the window. Not
         together with `half_life`.
-    max_clusters : int, optional
+    max_clusters : int >= 1, optional
         Clusters may be added up to this number when new rows no longer fit the centres. None: never.
-    drift_threshold : float
+    drift_threshold : float >= 1
         Rows no longer fit when their mean squared distance to the centres that were found before them
         is so many times what it was for the leaves before.
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, or array, callable, estimator, URL
+    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
         First centres; ``"auto"`` is k-means++.
-    max_iter, tol, metric, verbose, chain_length
+    max_iter : int >= 0
+    tol : float >= 0
+    metric : {"euclidean", "cosine"}
         Of each search on the summary, see `daskcluster.KMeans`.
-    random_state : int, RandomState, Generator or None
+    random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
         Makes the coresets of `fit`; everything else happens in this process.
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`, `DriftFound` among them.
+    verbose : int >= 0 or bool
+    chain_length : int >= 1
+        Of ``"afk-mc2"``.
 
     Attributes
     ----------
@@ -146,6 +148,8 @@ class StreamingKMeans(KMeansEstimator):
     >>> sorted(int(c) for c in model.cluster_centers_[:, 0].round(-1)), model.rows_seen_
     ([0, 20], 10000)
     """
+
+    _parameters: ClassVar[tuple[Parameter, ...]] = STREAMING
 
     def __init__(
         self,
@@ -380,20 +384,12 @@ class StreamingKMeans(KMeansEstimator):
     # -- checks -----------------------------------------------------------------------------------
 
     def check_parameters(self) -> None:
-        """Refuse parameters that `fit` would refuse."""
-        owner = type(self).__name__
-        check_whole(owner, "n_clusters", self.n_clusters, 1)
+        super().check_parameters()
         if self.coreset_size != "auto":
-            check_coreset_size(owner, self.coreset_size, "cluster", self.n_clusters)
-        if self.max_clusters is not None:
-            check_whole(owner, "max_clusters", self.max_clusters, self.n_clusters)
-        if check_number(owner, "drift_threshold", self.drift_threshold) < 1.0:
+            check_coreset_size(int(self.coreset_size), "cluster", self.n_clusters)
+        if self.max_clusters is not None and self.max_clusters < self.n_clusters:
             raise InvalidParameterError(
-                f"drift_threshold={self.drift_threshold!r} should be >= 1: so many times "
-                "what it used to be may the error of new rows be."
+                f"max_clusters={self.max_clusters} should be >= n_clusters={self.n_clusters}; raise it, or "
+                "leave it None and no clusters are added."
             )
-        check_whole(owner, "max_iter", self.max_iter, 0)
-        check_number(owner, "tol", self.tol)
-        check_choice(owner, "metric", self.metric, METRICS)
-        check_whole(owner, "chain_length", self.chain_length, 1)
         Forgetting.of(self.half_life, self.window)

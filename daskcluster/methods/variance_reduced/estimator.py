@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.inputs import check_choice, check_number, check_whole
 from daskcluster.methods.kmeans.base import KMeansEstimator
-from daskcluster.methods.kmeans.initial import CHAIN_LENGTH
 from daskcluster.methods.variance_reduced.fit import VarianceReducedFit
-from daskcluster.parameters.shared import METRICS
-from daskcluster.parameters.variance_reduced import VARIANTS
+from daskcluster.methods.variance_reduced.parameters import VARIANCE_REDUCED
+from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
 
 
@@ -23,43 +20,43 @@ class VarianceReducedKMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, or array, callable, estimator, URL
+    n_clusters : int >= 1
+    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
         As of `KMeans`.
     variant : {"vrkm++", "vrkm"}
         ``"vrkm"`` computes the full gradient too, in one more pass an epoch. It is zero where steps begin,
         so both give the same centres, to the bit.
-    learning_rate : float or "auto"
+    learning_rate : float >= 0 or "auto"
         eta, the share of the way that a step moves a centre. ``"auto"`` is the paper's K / n. The paper
         goes beyond a hundred times that on large data; if steps diverge, it is halved.
-    epoch_size : float or "doubling"
+    epoch_size : float >= 0 or "doubling"
         Steps of an epoch, as a multiple of the rows; 0 is Lloyd's algorithm. ``"doubling"``: 2^s in epoch
         s, to twice the rows at most.
-    n_partitions : int or "auto"
+    n_partitions : int >= 1 or "auto"
         1 is the sequential algorithm of the paper; its rows have to fit into memory. Of several partitions
         (of stored rows: whole chunks), each takes its share of the steps from the same centres, and what
         all did is added up: they run side by side, and no row leaves its partition. ``"auto"``: 1 for
         rows of up to 256 MB, else one for each 64 MB.
-    max_iter : int
+    max_iter : int >= 0
         Epochs at most; 0 keeps the first centres.
-    tol : float
+    tol : float >= 0
         Stop when the inertia changes by at most this times itself from one epoch to the next; 0 waits until
         nothing moves.
     metric : {"euclidean", "cosine"}
         With ``"cosine"``, centres are scaled to length one at the end of each epoch.
-    random_state : int, RandomState, Generator or None
+    random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
         As of `KMeans`. The steps of a single partition run in this process in any case.
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`, an `EpochEnded` for each epoch.
-    verbose : int
-    max_time : float, optional
+    verbose : int >= 0 or bool
+    max_time : float > 0, optional
         Seconds for the whole fit; the epoch that exceeds them is the last.
-    chain_length : int
+    chain_length : int >= 1
         Rows that afk-mc2 proposes for each centre.
     checkpoint : str or path, optional
         As of `daskcluster.KMeans`; a commit takes the bytes of the centres twice.
-    checkpoint_every : int
+    checkpoint_every : int >= 1
         Epochs between two commits.
 
     Attributes
@@ -103,6 +100,8 @@ class VarianceReducedKMeans(KMeansEstimator):
     ([[1.0, 2.0], [10.0, 2.0]], 16.0)
     """
 
+    _parameters: ClassVar[tuple[Parameter, ...]] = VARIANCE_REDUCED
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -120,7 +119,7 @@ class VarianceReducedKMeans(KMeansEstimator):
         callbacks: Any = (),
         verbose: int = 0,
         max_time: float | None = None,
-        chain_length: int = CHAIN_LENGTH,
+        chain_length: int = 10,
         checkpoint: Any = None,
         checkpoint_every: int = 10,
     ) -> None:
@@ -169,7 +168,7 @@ class VarianceReducedKMeans(KMeansEstimator):
         MemoryLimitError
             The engine's memory does not suffice.
         """
-        self._check_parameters()
+        self.check_parameters()
         fit = self._begin_fit(VarianceReducedFit, X, sample_weight, resume=resume)
         self._learn(fit.run(), fit)
         return self
@@ -184,30 +183,3 @@ class VarianceReducedKMeans(KMeansEstimator):
     def wanted_partitions(self) -> int | None:
         """How many partitions are asked for; None lets the size of the rows decide."""
         return None if self.n_partitions == "auto" else int(self.n_partitions)
-
-    def _check_parameters(self) -> None:
-        owner = type(self).__name__
-        check_whole(owner, "n_clusters", self.n_clusters, 1)
-        check_whole(owner, "max_iter", self.max_iter, 0)
-        check_whole(owner, "chain_length", self.chain_length, 1)
-        check_whole(owner, "checkpoint_every", self.checkpoint_every, 1)
-        check_choice(owner, "variant", self.variant, VARIANTS)
-        check_choice(owner, "metric", self.metric, METRICS)
-        check_number(owner, "tol", self.tol)
-        _check_number_or(owner, "learning_rate", self.learning_rate, "auto")
-        _check_number_or(owner, "epoch_size", self.epoch_size, "doubling")
-        if self.n_partitions != "auto":
-            check_whole(owner, "n_partitions", self.n_partitions, 1)
-        if self.max_time is not None:
-            check_number(owner, "max_time", self.max_time, positive=True)
-
-
-def _check_number_or(owner: str, name: str, value: Any, word: str) -> None:
-    if isinstance(value, str):
-        if value != word:
-            raise InvalidParameterError(
-                f"The {name!r} parameter of {owner} must be a float in the range [0.0, inf) or {word!r}. "
-                f"Got {value!r} instead."
-            )
-        return
-    check_number(owner, name, value)

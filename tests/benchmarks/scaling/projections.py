@@ -6,7 +6,7 @@ from typing import Any
 
 from daskcluster.data.generate import Mixture
 from daskcluster.data.generated import GeneratedDataset
-from daskcluster.estimators.plan import plan_of
+from daskcluster.methods.plan import plan_of
 from tests.benchmarks.scaling.model.cluster import Cluster
 from tests.benchmarks.scaling.model.projection import project_clusters
 from tests.benchmarks.scaling.model.rates import Rates

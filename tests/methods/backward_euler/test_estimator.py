@@ -13,8 +13,8 @@ import daskcluster as dc
 from daskcluster import errors, events, jobs
 from daskcluster.methods.backward_euler import fit as backward_euler_fit
 from daskcluster.methods.backward_euler.projection import plan_fit
+from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.minibatch.batches import Batches
-from daskcluster.parameters.catalogue import find_algorithm
 from daskcluster.randomness import Key
 from tests.laws.data import CASES, case
 from tests.reference import backward_euler as truth
@@ -230,7 +230,7 @@ def test_verbose_says_what_happens(capsys):
         ({"batch_size": 0}, ValueError, r"'batch_size' .*\[1, inf\). Got 0"),
         ({"inner_iter": 0}, ValueError, r"'inner_iter' .*\[1, inf\). Got 0"),
         ({"n_init": "auto"}, TypeError, r"'n_init' .*Got 'auto'"),
-        ({"step_size": 0.0}, ValueError, r"'step_size' .*\(0.0, inf\). Got 0.0"),
+        ({"step_size": 0.0}, ValueError, r"'step_size' .*\(0.0, inf\) or 'auto'. Got 0.0"),
         ({"step_size": "large"}, TypeError, r"'step_size' .*Got 'large'"),
         ({"decay": 1.5}, ValueError, r"'decay' .*\(0.0, 1.0\]. Got 1.5"),
         ({"averaging": 1.0}, ValueError, r"'averaging' .*\[0.0, 1.0\). Got 1.0"),
@@ -252,7 +252,7 @@ def test_rows_that_are_not_finite_are_named_by_several_starts_too():
 
 
 def test_a_plan_says_how_many_passes_a_fit_takes():
-    defaults = {name: p.default for name, p in find_algorithm("backward-euler").parameters.items()}
+    defaults = {name: p.default for name, p in ALGORITHMS.find("backward-euler").parameters.items()}
     for changes in (SMALL, {**SMALL, "n_init": 3}, {**SMALL, "max_iter": 0}):
         values = {**defaults, **changes, "n_clusters": 4}
         plan = plan_fit(dc.open_dataset(X), values)

@@ -14,11 +14,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import daskcluster as dc
 from daskcluster import events
+from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.hierarchical.apportionment import apportion
 from daskcluster.methods.hierarchical.cells import cell_groups
 from daskcluster.methods.hierarchical.projection import plan_fit
 from daskcluster.models.balance import Balance
-from daskcluster.parameters.catalogue import find_algorithm
 from tests.data.test_sparse_zarr import put
 from tests.laws.data import CASES, case
 
@@ -192,7 +192,7 @@ def test_passes_are_what_is_promised(tmp_path):
     model.fit(url)
     assert len(heard) == model.passes_ == 2 + 2 + 1 + 2 + 1
     assert sum(read for _, read in heard) == model.bytes_read_
-    entry = find_algorithm("hierarchical")
+    entry = ALGORITHMS.find("hierarchical")
     parameters = {name: p.default for name, p in entry.parameters.items()} | {"n_clusters": 30}
     for source in (url, rows):
         plan = plan_fit(dc.open_dataset(source), parameters)

@@ -223,8 +223,8 @@ def test_what_the_kernels_would_not_check_is_refused(
 def test_a_commit_of_windows_takes_at_most_what_the_plan_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from daskcluster.methods.catalogue import ALGORITHMS
     from daskcluster.methods.kernel.projection import plan_minibatch_fit
-    from daskcluster.parameters.catalogue import ALGORITHMS
 
     sizes: list[int] = []
     commit = CheckpointFolder.commit

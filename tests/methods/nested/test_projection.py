@@ -8,8 +8,8 @@ import zarr
 
 import daskcluster as dc
 from daskcluster.data.open import open_dataset
+from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.nested.projection import plan_fit
-from daskcluster.parameters.catalogue import ALGORITHMS
 
 
 def parameters(**changes):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from daskcluster.engine.choose import choose_engine
-from daskcluster.errors import InvalidParameterError, WrongTypeError
+from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.inputs import (
-    check_choice,
-    check_whole,
     is_out_of_core,
 )
 from daskcluster.estimators.verbose import all_callbacks
 from daskcluster.methods.kernel.base import KernelEstimator
 from daskcluster.methods.kernel.minibatch.fit import MiniBatchKernelFit
-from daskcluster.parameters.kernel import KERNEL_INITS
-from daskcluster.parameters.minibatch import LEARNING_RATES
+from daskcluster.methods.kernel.parameters import MINI_BATCH_KERNEL
+from daskcluster.parameters.parameter import Parameter
 
 
 class MiniBatchKernelKMeans(KernelEstimator):
@@ -27,48 +25,50 @@ class MiniBatchKernelKMeans(KernelEstimator):
 
     Parameters
     ----------
-    n_clusters : int
-    kernel : {"rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed"} or callable
+    n_clusters : int >= 1
+    kernel : {"rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed"}, callable
         exp(-gamma |x - y|^2), exp(-gamma |x - y|_1), (gamma x.y + coef0)^degree, x.y, x.y of rows scaled to
         length one. ``"precomputed"``: X is the symmetric matrix (n, n), in memory or not. A callable
         takes two blocks of rows and returns the matrix of their values.
-    gamma : float or "auto"
+    gamma : float >= 0 or "auto"
         ``"auto"`` is 1 / (4 times the sum of the features' variances), from one pass.
-    degree, coef0 : int, float
+    degree : int >= 1
+    coef0 : float
         Of the polynomial kernel.
     kernel_params : dict, optional
         Further arguments of a callable.
-    batch_size : int
+    batch_size : int >= 1
         Rows of a step.
-    truncation : int or None
+    truncation : int >= 1, None or False
         tau: a centre consists of the latest batches that have at least so many of its rows, so of at most
         tau + batch_size. None keeps everything (Algorithm 1): a pass over all rows a step.
     normalize_truncated : bool
         Scale the coefficients of a truncated centre so that they add up to one. False leaves them as
         the paper's equation (1) has them: centres then shrink towards the origin.
-    learning_rate : {"sqrt", "count"}
+    learning_rate : {"count", "sqrt"}
         As of `daskcluster.MiniBatchKMeans`.
-    init : {"k-means++", "random"} or array
+    init : {"k-means++", "random"}, array
         First centres, images of rows of a random sample; or rows (k, d) (row numbers (k,) where the
         kernel is precomputed).
-    n_init : int or "auto"
+    n_init : int >= 1 or "auto"
         Starts, with batches of their own, of which the one with the lowest inertia on all rows is kept;
         "auto" is one. Each takes as long as the first.
-    init_size : int, optional
+    init_size : int >= 1, optional
         Rows of the sample: three batches, at least 3 k, by default.
-    max_iter : int
+    max_iter : int >= 0
         Batches at most; 0 keeps the first centres.
-    tol : float
+    tol : float >= 0
         Stop when a step lowers the mean squared distance of its batch by less than this; 0 never does.
-    random_state : int, RandomState, Generator or None
+    random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
         Where passes run, see `daskcluster.KMeans`. Steps run in this process.
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`.
-    verbose : int
-    max_time : float, optional
+    verbose : int >= 0 or bool
+    max_time : float > 0, optional
         Seconds, without the last pass; the step that exceeds them is the last.
-    checkpoint, checkpoint_every
+    checkpoint : str or path, optional
+    checkpoint_every : int >= 1
         As of `daskcluster.KMeans`; every step counts.
 
     Attributes
@@ -112,6 +112,8 @@ class MiniBatchKernelKMeans(KernelEstimator):
     >>> len(model.support_) <= 2 * (200 + 256)
     True
     """
+
+    _parameters: ClassVar[tuple[Parameter, ...]] = MINI_BATCH_KERNEL
 
     def __init__(
         self,
@@ -186,7 +188,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
         MemoryLimitError
             The engine's memory does not suffice.
         """
-        self._check_parameters()
+        self.check_parameters()
         dataset = self._rows_of(X, sample_weight)
         engine = choose_engine(self.engine, dataset)
         callbacks, labelled = all_callbacks(self), not is_out_of_core(X)
@@ -196,22 +198,8 @@ class MiniBatchKernelKMeans(KernelEstimator):
         self._learn(*fit.run(), fit)
         return self
 
-    def _check_parameters(self) -> None:
-        owner = type(self).__name__
-        self._check_common()
-        check_whole(owner, "batch_size", self.batch_size, 1)
-        check_choice(owner, "learning_rate", self.learning_rate, LEARNING_RATES)
-        if self.truncation is not None and self.truncation is not False:
-            check_whole(owner, "truncation", self.truncation, 1)
-        if self.init_size is not None:
-            check_whole(owner, "init_size", self.init_size, 1)
-        if isinstance(self.init, str):
-            check_choice(owner, "init", self.init, KERNEL_INITS)
-        if not isinstance(self.normalize_truncated, (bool, int)):
-            raise WrongTypeError(
-                f"The 'normalize_truncated' parameter of {owner} must be a bool. "
-                f"Got {self.normalize_truncated!r} instead."
-            )
+    def check_parameters(self) -> None:
+        super().check_parameters()
         if self.init_size is not None and self.init_size < self.n_clusters:
             raise InvalidParameterError(
                 f"init_size={self.init_size} should be >= n_clusters={self.n_clusters}: first centres are "

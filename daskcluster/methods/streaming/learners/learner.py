@@ -8,14 +8,15 @@ from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.errors import InvalidParameterError, WrongTypeError
+from daskcluster.errors import WrongTypeError
 from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
+from daskcluster.methods.streaming.parameters import DRIFT_THRESHOLD
 from daskcluster.methods.streaming.refit import StreamCentres
 from daskcluster.methods.streaming.state import fold_of
+from daskcluster.methods.streaming.streams import STREAMS
 from daskcluster.methods.streaming.tree.forgetting import Forgetting
 from daskcluster.models.kinds import Model
-from daskcluster.parameters.catalogue import check_parameters, find_algorithm
-from daskcluster.parameters.streams import STREAMS
+from daskcluster.parameters.checks import check_value
 from daskcluster.storage.document import Document
 from daskcluster.typing import Dataset
 
@@ -29,7 +30,7 @@ class Learner(ABC):
     Parameters
     ----------
     parameters : mapping
-        All that its table in `daskcluster.parameters.streams.STREAMS` has, by name.
+        All that its table in `daskcluster.methods.streaming.streams.STREAMS` has, by name.
 
     Raises
     ------
@@ -43,12 +44,7 @@ class Learner(ABC):
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = dict(parameters)
         self.forgetting = Forgetting.of(parameters["half_life"], parameters.get("window"))
-        threshold = parameters["drift_threshold"]
-        if not threshold >= 1.0:
-            raise InvalidParameterError(
-                f"drift_threshold={threshold!r} should be >= 1: so many times what it used to be may the "
-                "error of new rows be."
-            )
+        check_value(self.algorithm, DRIFT_THRESHOLD, parameters["drift_threshold"])
 
     @property
     def unit(self) -> bool:
@@ -121,8 +117,8 @@ def make_learner(algorithm: str, given: Mapping[str, Any]) -> Learner:
     >>> make_learner("mini-batch", {"n_clusters": 3}).parameters["batch_size"]
     1024
     """
-    entry = find_algorithm(algorithm, STREAMS)
-    check_parameters(algorithm, given, STREAMS)
+    entry = STREAMS.find(algorithm)
+    STREAMS.check(algorithm, given)
     defaults = {name: parameter.default for name, parameter in entry.parameters.items()}
     learner: Learner = resolve_name(entry.estimator)({**defaults, **given})
     return learner

@@ -10,8 +10,8 @@ from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
 from daskcluster.methods.streaming.learners.learner import Learner, remember_the_stream
 from daskcluster.methods.streaming.mixture import MixtureSearch, StreamMixture
+from daskcluster.methods.streaming.parameters import leaf_rows_of, summary_size
 from daskcluster.methods.streaming.tree.node import LeafSettings
-from daskcluster.parameters.streaming import leaf_rows_of, summary_size
 
 _NOT_OF_EM = ("n_clusters", "half_life", "window", "drift_threshold", "random_state")
 

@@ -12,8 +12,8 @@ from daskcluster import KMeans, LocalEngine, open_dataset
 from daskcluster.data.generate import Mixture, generate
 from daskcluster.data.generated import GeneratedDataset
 from daskcluster.engine.memory import project
-from daskcluster.estimators.plan import plan_of
-from daskcluster.parameters.catalogue import ALGORITHMS
+from daskcluster.methods.catalogue import ALGORITHMS
+from daskcluster.methods.plan import plan_of
 from tests.benchmarks.scaling.model.cluster import Cluster
 from tests.benchmarks.scaling.model.projection import project_clusters
 from tests.benchmarks.scaling.model.work import FitWork, fit_work

@@ -13,19 +13,15 @@ import numpy as np
 import pytest
 
 from daskcluster.errors import InvalidParameterError
-from daskcluster.parameters.catalogue import (
+from daskcluster.methods.catalogue import (
     ALGORITHMS,
-    Algorithm,
-    check_parameters,
     estimator_path,
-    find_algorithm,
-    owners,
 )
-from daskcluster.parameters.table import Parameter
+from daskcluster.parameters.algorithm import Algorithm
+from daskcluster.parameters.parameter import Parameter
 
 OBJECTS = {"engine", "callbacks"}
-"""Constructor arguments that have no plain value, of every estimator; and those of some."""
-SOME_OBJECTS = {"kernel_params", "precisions_init", "weights_init"}
+"""Constructor arguments that have no plain value, of every estimator."""
 
 
 def class_of(algorithm: Algorithm) -> Any:
@@ -34,16 +30,16 @@ def class_of(algorithm: Algorithm) -> Any:
 
 def defaults_of(algorithm: Algorithm) -> dict[str, Any]:
     signature = inspect.signature(class_of(algorithm)).parameters
-    return {name: p.default for name, p in signature.items() if name not in OBJECTS | SOME_OBJECTS}
+    return {name: p.default for name, p in signature.items()}
 
 
 by_name = pytest.mark.parametrize("name", ALGORITHMS)
 
 
 @by_name
-def test_the_table_has_every_plain_parameter_with_its_default(name: str) -> None:
+def test_the_table_has_every_parameter_with_its_default(name: str) -> None:
     algorithm = ALGORITHMS[name]
-    table = {algorithm.argument(p.name): p.default for p in algorithm.table}
+    table = {p.name: p.default for p in algorithm.table}
     assert table == defaults_of(algorithm)
 
 
@@ -121,24 +117,24 @@ def test_what_is_unknown_is_told_with_what_is_known(monkeypatch: pytest.MonkeyPa
     table = (Parameter("n_clusters", int, 8, "Many."), Parameter("batch_rows", int, 1, "Some."))
     monkeypatch.setitem(ALGORITHMS, "other", Algorithm("m:Other", table))
     with pytest.raises(InvalidParameterError) as caught:
-        check_parameters("lloyd", ["batch_rows"])
+        ALGORITHMS.check("lloyd", ["batch_rows"])
     text = str(caught.value)
     assert text.startswith("algorithm='lloyd' has no parameter 'batch_rows'")
     assert "'batch_rows' is a parameter of other." in text
     assert "The parameters of 'lloyd' are n_clusters, init, n_init, max_iter" in text
-    assert owners("batch_rows") == ("other",)
+    assert ALGORITHMS.owners("batch_rows") == ("other",)
     with pytest.raises(InvalidParameterError, match="no algorithm has it; did you mean 'max_iter'"):
-        check_parameters("lloyd", ["max_iters"])
+        ALGORITHMS.check("lloyd", ["max_iters"])
     with pytest.raises(InvalidParameterError, match=r"no algorithm has it\. The"):
-        check_parameters("lloyd", ["xyz"])
+        ALGORITHMS.check("lloyd", ["xyz"])
     # Decided by the name, not a parameter beside it.
     with pytest.raises(InvalidParameterError, match="has no parameter 'algorithm'"):
-        check_parameters("lloyd", ["algorithm"])
+        ALGORITHMS.check("lloyd", ["algorithm"])
 
 
 def test_unknown_algorithms() -> None:
     with pytest.raises(InvalidParameterError, match=r"'loyd' should be one of auto.*mean 'lloyd'"):
-        find_algorithm("loyd")
+        ALGORITHMS.find("loyd")
 
 
 def test_estimators_by_the_name_of_their_class() -> None:
@@ -151,7 +147,7 @@ def test_estimators_by_the_name_of_their_class() -> None:
 
 def test_the_catalogue_imports_nothing_heavy() -> None:
     script = (
-        "import sys\nimport daskcluster.parameters\n"
+        "import sys\nimport daskcluster.methods.catalogue\n"
         "heavy = {'numpy', 'dask', 'sklearn', 'numba', 'zarr', 'scipy', 'click'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import math
 
-from daskcluster.parameters.shared import (
-    CHAIN_LENGTH,
-    INIT,
-    MAX_ITER,
-    METRIC,
-    N_CLUSTERS,
-    RANDOM_STATE,
-    TOL,
-    VERBOSE,
-)
-from daskcluster.parameters.table import Parameter
+from daskcluster.parameters import shared
+from daskcluster.parameters.algorithm import Algorithm
+from daskcluster.parameters.parameter import Parameter
 
 LEAST_SIZE = 2_000
 
@@ -24,7 +16,7 @@ SUMMARY_SIZE = Parameter(
     "auto",
     "Rows of each coreset of the summary. auto: 20 k max(1, ln k), at least 2,000.",
     word="auto",
-    least=1,
+    ge=1,
 )
 
 HALF_LIFE = Parameter(
@@ -33,6 +25,7 @@ HALF_LIFE = Parameter(
     None,
     "Rows weigh half as much when so many have come after them, or when they are so old (6h, 7d), by "
     "the time stamps of their objects.",
+    also=("number",),
 )
 
 WINDOW = Parameter(
@@ -40,6 +33,7 @@ WINDOW = Parameter(
     str,
     None,
     "Forget rows when so many have come after them, or when they are so old.",
+    also=("number",),
 )
 
 DRIFT_THRESHOLD = Parameter(
@@ -47,11 +41,11 @@ DRIFT_THRESHOLD = Parameter(
     float,
     1.5,
     "New rows no longer fit when their error is so many times what it used to be.",
-    least=1,
+    ge=1,
 )
 
 STREAMING = (
-    N_CLUSTERS,
+    shared.N_CLUSTERS,
     SUMMARY_SIZE,
     HALF_LIFE,
     WINDOW,
@@ -60,22 +54,20 @@ STREAMING = (
         int,
         None,
         "Budget of clusters that may be added when new rows no longer fit. Default: none are.",
-        least=1,
+        ge=1,
     ),
     DRIFT_THRESHOLD,
-    INIT.varied(
+    shared.INIT.varied(
         help="How to choose the first centres. auto: k-means++. The URL of a saved model is a warm start."
     ),
-    MAX_ITER.varied(
+    shared.MAX_ITER.varied(
         default=100, help="Centre updates of one search at most; 0 keeps what it began from."
     ),
-    TOL,
-    METRIC,
-    RANDOM_STATE,
-    VERBOSE,
-    CHAIN_LENGTH,
+    shared.TOL,
+    shared.METRIC,
+    *shared.RUN,
+    shared.CHAIN_LENGTH,
 )
-"""All of them but ``engine`` and ``callbacks``, which are objects."""
 
 
 LEAF_SHARE = 8
@@ -109,3 +101,13 @@ def automatic_size(n_clusters: int) -> int:
     from daskcluster.elementary import log  # and NumPy, which `--help` does without
 
     return max(LEAST_SIZE, math.ceil(20 * n_clusters * max(1.0, float(log(n_clusters)))))
+
+
+ALGORITHMS = {
+    "streaming": Algorithm(
+        "daskcluster.methods.streaming.estimator:StreamingKMeans",
+        STREAMING,
+        about="one pass over rows in their order, old ones may be forgotten",
+        plan="daskcluster.methods.streaming.projection:plan_fit",
+    ),
+}

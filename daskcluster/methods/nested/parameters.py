@@ -2,47 +2,31 @@
 
 from __future__ import annotations
 
-from daskcluster.parameters.shared import (
-    BOUNDS_MEMORY,
-    CHAIN_LENGTH,
-    CHECKPOINT,
-    CHECKPOINT_EVERY,
-    INIT,
-    MAX_ITER,
-    MAX_TIME,
-    METRIC,
-    N_CLUSTERS,
-    RANDOM_STATE,
-    TOL,
-    VERBOSE,
-)
-from daskcluster.parameters.table import Parameter
-
-BOUNDS = ("auto", "hamerly", "yinyang", "elkan")
-DOUBLINGS = ("paper", "code")
-"""Definitions of the spread that is compared with the movement of centres."""
+from daskcluster.parameters import shared
+from daskcluster.parameters.algorithm import Algorithm
+from daskcluster.parameters.parameter import Parameter
 
 NESTED = (
-    N_CLUSTERS,
-    INIT.varied(
+    shared.N_CLUSTERS,
+    shared.INIT.varied(
         help="How to choose the first centres, from the first batch. auto: k-means++. "
         "The URL of a saved model is a warm start."
     ),
-    Parameter("batch_size", int, 5000, "Rows of the first batch.", least=1),
+    Parameter("batch_size", int, 5000, "Rows of the first batch.", ge=1),
     Parameter(
         "rho",
         float,
         100.0,
         "The batch doubles when the centres move this many times less than chance would have them "
         "differ; small values double early.",
-        least=0,
+        ge=0,
     ),
     Parameter(
         "bounds",
         str,
         "auto",
         "Bounds of distances, which spare work and never change the result.",
-        choices=BOUNDS,
+        choices=("auto", "hamerly", "yinyang", "elkan"),
         off="none",
     ),
     Parameter(
@@ -60,23 +44,29 @@ NESTED = (
         "paper",
         "The spread that is compared with the movement of centres: that of a cluster's mean, or that of "
         "the cluster, as in the authors' program.",
-        choices=DOUBLINGS,
+        choices=("paper", "code"),
     ),
-    Parameter(
-        "validation",
-        str,
-        None,
-        "URL of rows whose mean squared distance is measured after each round.",
+    shared.VALIDATION.varied(
+        help="URL of rows whose mean squared distance is measured after each round."
     ),
-    MAX_ITER.varied(help="Rounds at most, on batches of any size; 0 keeps the first centres."),
-    TOL,
-    METRIC,
-    RANDOM_STATE,
-    VERBOSE,
-    MAX_TIME,
-    BOUNDS_MEMORY,
-    CHAIN_LENGTH,
-    CHECKPOINT,
-    CHECKPOINT_EVERY,
+    shared.MAX_ITER.varied(
+        help="Rounds at most, on batches of any size; 0 keeps the first centres."
+    ),
+    shared.TOL,
+    shared.METRIC,
+    *shared.RUN,
+    shared.MAX_TIME,
+    shared.BOUNDS_MEMORY,
+    shared.CHAIN_LENGTH,
+    shared.CHECKPOINT,
+    shared.CHECKPOINT_EVERY,
 )
-"""All of them but ``engine`` and ``callbacks``, which are objects."""
+
+ALGORITHMS = {
+    "nested": Algorithm(
+        "daskcluster.methods.nested.estimator:NestedMiniBatchKMeans",
+        NESTED,
+        about="mini-batches that double until they are all rows",
+        plan="daskcluster.methods.nested.projection:plan_fit",
+    ),
+}

@@ -6,8 +6,8 @@ from pkgutil import resolve_name
 from typing import Any
 
 from daskcluster.errors import ModelFormatError
+from daskcluster.methods.catalogue import class_names, estimator_path
 from daskcluster.models.persist import load_document
-from daskcluster.parameters.catalogue import class_names, estimator_path
 
 
 def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Any:
@@ -53,11 +53,3 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> An
             f"kind {' or '.join(map(repr, estimator.model_kinds))}; save it again or restore a copy."
         )
     return estimator.from_model(model)
-
-
-def registered_name(estimator: type) -> str:
-    """Return the name of `estimator` in the catalogue, or that of its nearest base that is in it."""
-    for base in estimator.__mro__:
-        if estimator_path(base.__name__) == f"{base.__module__}:{base.__name__}":
-            return base.__name__
-    return estimator.__name__

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from daskcluster.parameters.shared import (
-    CHAIN_LENGTH,
-    CHECKPOINT,
-    CHECKPOINT_EVERY,
-    INIT,
-    MAX_ITER,
-    MAX_TIME,
-    METRIC,
-    N_CLUSTERS,
-    RANDOM_STATE,
-    TOL,
-    VERBOSE,
-)
-from daskcluster.parameters.table import Parameter
+from daskcluster.parameters import shared
+from daskcluster.parameters.algorithm import Algorithm
+from daskcluster.parameters.parameter import Parameter
 
-VARIANTS = ("vrkm++", "vrkm")
+VARIANTS = {
+    "vrkm++": "full passes, and steps of single rows between them",
+    "vrkm": "the same with a pass for the full gradient, which is zero",
+}
 
 VARIANCE_REDUCED = (
-    N_CLUSTERS,
-    INIT,
+    shared.N_CLUSTERS,
+    shared.INIT,
     Parameter(
         "variant",
         str,
         "vrkm++",
         "vrkm computes a gradient that is zero; vrkm++ does not.",
-        choices=VARIANTS,
+        choices=tuple(VARIANTS),
     ),
     Parameter(
         "learning_rate",
@@ -35,7 +27,7 @@ VARIANCE_REDUCED = (
         "auto",
         "The share of the way that a step moves a centre. auto: clusters over rows.",
         word="auto",
-        least=0,
+        ge=0,
     ),
     Parameter(
         "epoch_size",
@@ -43,7 +35,7 @@ VARIANCE_REDUCED = (
         1.0,
         "Steps between full passes, as a multiple of the rows. doubling: 2, 4, 8 and so on.",
         word="doubling",
-        least=0,
+        ge=0,
     ),
     Parameter(
         "n_partitions",
@@ -52,19 +44,28 @@ VARIANCE_REDUCED = (
         "Parts of the rows that step side by side; 1 is the sequential algorithm. auto: 1 for rows of up "
         "to 256 MB.",
         word="auto",
-        least=1,
+        ge=1,
     ),
-    MAX_ITER.varied(help="Epochs at most; 0 keeps the first centres."),
-    TOL.varied(
+    shared.MAX_ITER.varied(help="Epochs at most; 0 keeps the first centres."),
+    shared.TOL.varied(
         help="Stop when the inertia changes by at most this times itself from one epoch to the next; "
         "0 waits until nothing moves."
     ),
-    METRIC,
-    RANDOM_STATE,
-    VERBOSE,
-    MAX_TIME,
-    CHAIN_LENGTH,
-    CHECKPOINT,
-    CHECKPOINT_EVERY,
+    shared.METRIC,
+    *shared.RUN,
+    shared.MAX_TIME,
+    shared.CHAIN_LENGTH,
+    shared.CHECKPOINT,
+    shared.CHECKPOINT_EVERY,
 )
-"""All of them but ``engine`` and ``callbacks``, which are objects."""
+
+ALGORITHMS = {
+    name: Algorithm(
+        "daskcluster.methods.variance_reduced.estimator:VarianceReducedKMeans",
+        VARIANCE_REDUCED,
+        about=about,
+        fixed={"variant": name},
+        plan="daskcluster.methods.variance_reduced.projection:plan_fit",
+    )
+    for name, about in VARIANTS.items()
+}

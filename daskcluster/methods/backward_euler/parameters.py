@@ -1,0 +1,60 @@
+"""The parameters of `daskcluster.BackwardEulerKMeans`."""
+
+from __future__ import annotations
+
+from daskcluster.parameters import shared
+from daskcluster.parameters.algorithm import Algorithm
+from daskcluster.parameters.parameter import Parameter
+
+BACKWARD_EULER = (
+    shared.N_CLUSTERS,
+    shared.INIT.varied(
+        default="random",
+        help="How to choose the first centres, among the rows of a sample. auto: k-means++. "
+        "The URL of a saved model is a warm start.",
+    ),
+    shared.N_INIT.varied(
+        default=1,
+        word="",
+        help="Independent starts, run at the same time; the one with the lowest inertia wins.",
+    ),
+    Parameter("batch_size", int, 1000, "Rows of an inner iteration (M).", ge=1),
+    Parameter(
+        "step_size",
+        float,
+        "auto",
+        "The first step (gamma). auto: 1.2 times the number of clusters; large ones leave bad minima.",
+        word="auto",
+        gt=0,
+    ),
+    Parameter(
+        "decay", float, 1 / 1.01, "A step size over that of the step before (beta).", gt=0, le=1
+    ),
+    Parameter(
+        "averaging",
+        float,
+        0.75,
+        "Weight of the old average of the inner iterations (alpha); 0 keeps the last one.",
+        ge=0,
+        lt=1,
+    ),
+    Parameter("inner_iter", int, 5, "Fixed-point iterations of a step (imaxit).", ge=1),
+    shared.MAX_ITER.varied(
+        default=100, help="Steps (omaxit), each of inner_iter batches; 0 keeps the first centres."
+    ),
+    shared.METRIC,
+    *shared.RUN,
+    shared.MAX_TIME,
+    shared.CHAIN_LENGTH,
+    shared.CHECKPOINT,
+    shared.CHECKPOINT_EVERY,
+)
+
+ALGORITHMS = {
+    "backward-euler": Algorithm(
+        "daskcluster.methods.backward_euler.estimator:BackwardEulerKMeans",
+        BACKWARD_EULER,
+        about="large implicit steps on mini-batches, which pass bad local minima",
+        plan="daskcluster.methods.backward_euler.projection:plan_fit",
+    ),
+}

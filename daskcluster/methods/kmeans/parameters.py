@@ -1,0 +1,49 @@
+"""The parameters of `daskcluster.KMeans`."""
+
+from __future__ import annotations
+
+from daskcluster.parameters import shared
+from daskcluster.parameters.algorithm import Algorithm
+from daskcluster.parameters.parameter import Parameter
+
+EXACT = {
+    "auto": "exact k-means, whichever of the next four is fastest as the fit goes on",
+    "lloyd": "every row and centre in each iteration",
+    "elkan": "a bound for each row and centre",
+    "hamerly": "one bound a row",
+    "yinyang": "a bound for each row and group of centres",
+}
+"""Algorithms that all give the result of Lloyd's."""
+
+KMEANS = (
+    shared.N_CLUSTERS,
+    shared.INIT,
+    shared.N_INIT,
+    Parameter(
+        "algorithm",
+        str,
+        "auto",
+        "Which algorithm; all give the same result. auto changes between them as the fit goes on.",
+        choices=tuple(EXACT),
+    ),
+    shared.MAX_ITER,
+    shared.TOL,
+    shared.METRIC,
+    *shared.RUN,
+    shared.MAX_TIME,
+    shared.BOUNDS_MEMORY,
+    shared.CHAIN_LENGTH,
+    shared.CHECKPOINT,
+    shared.CHECKPOINT_EVERY,
+)
+
+ALGORITHMS = {
+    name: Algorithm(
+        "daskcluster.methods.kmeans.estimator:KMeans",
+        KMEANS,
+        about=about,
+        fixed={"algorithm": name},
+        plan="daskcluster.methods.kmeans.projection:plan_fit",
+    )
+    for name, about in EXACT.items()
+}

@@ -1,0 +1,80 @@
+"""The parameters of `daskcluster.MiniBatchKMeans`."""
+
+from __future__ import annotations
+
+from daskcluster.parameters import shared
+from daskcluster.parameters.algorithm import Algorithm
+from daskcluster.parameters.parameter import Parameter
+
+LEARNING_RATE = Parameter(
+    "learning_rate",
+    str,
+    "count",
+    "How far centres follow a batch: count makes them the mean of all rows they have had, sqrt "
+    "forgets old rows.",
+    choices=("count", "sqrt"),
+)
+
+MINI_BATCH = (
+    shared.N_CLUSTERS,
+    shared.INIT.varied(
+        help="How to choose the first centres, among the rows of a sample. auto: k-means++. "
+        "The URL of a saved model is a warm start."
+    ),
+    shared.N_INIT.varied(
+        help="Starts that are tried on a sample; the best is used. auto: 1, but 3 for random rows."
+    ),
+    Parameter("batch_size", int, 1024, "Rows of a step.", ge=1),
+    LEARNING_RATE,
+    shared.MAX_ITER.varied(
+        default=100, help="Passes over the rows at most; 0 keeps the first centres."
+    ),
+    Parameter(
+        "max_no_improvement",
+        int,
+        10,
+        "Stop after this many steps in which the smoothed inertia of the batches did not fall.",
+        off="none",
+        ge=0,
+    ),
+    Parameter(
+        "reassignment_ratio",
+        float,
+        0.01,
+        "Centres that see less than this share of what the one that sees the most does start anew "
+        "elsewhere; 0 lets them be.",
+        ge=0,
+    ),
+    shared.TOL.varied(
+        default=0.0,
+        help="Stop when the centres' squared movement in a step is at most this times the mean feature "
+        "variance; 0 never does.",
+    ),
+    shared.INIT_SIZE,
+    shared.METRIC,
+    *shared.RUN,
+    shared.MAX_TIME,
+    shared.VALIDATION,
+    shared.CHAIN_LENGTH,
+    shared.CHECKPOINT,
+    shared.CHECKPOINT_EVERY.varied(
+        help="Passes between two commits of the state; half a minute is the most in any case."
+    ),
+)
+
+ALGORITHMS = {
+    "mini-batch": Algorithm(
+        "daskcluster.methods.minibatch.estimator:MiniBatchKMeans",
+        MINI_BATCH,
+        about="a small random batch of rows a step",
+        plan="daskcluster.methods.minibatch.projection:plan_fit",
+    ),
+    "sgd": Algorithm(
+        "daskcluster.methods.minibatch.estimator:MiniBatchKMeans",
+        MINI_BATCH,
+        about="stochastic k-means: every row moves its centre at once",
+        fixed={"batch_size": 1, "learning_rate": "count"},
+        defaults={"max_no_improvement": None, "reassignment_ratio": 0.0},
+        plan="daskcluster.methods.minibatch.projection:plan_fit",
+    ),
+}

@@ -1,0 +1,86 @@
+"""The parameters of `daskcluster.VariationalGaussianMixture`."""
+
+from __future__ import annotations
+
+from daskcluster.methods.coreset.parameters import CORESET_SIZE
+from daskcluster.parameters import shared
+from daskcluster.parameters.algorithm import Algorithm
+from daskcluster.parameters.parameter import Parameter
+
+COVARIANCE_TYPES = ("isotropic", "spherical", "diag")
+
+COVARIANCE_TYPE = Parameter(
+    "covariance_type",
+    str,
+    "isotropic",
+    "One variance for all components, one for each, or one for each and feature.",
+    choices=COVARIANCE_TYPES,
+)
+
+N_SAMPLES = Parameter("n_samples", int, 1, "Rows to draw.", ge=1)
+"""Of `sample`."""
+
+MIXTURE = (
+    shared.N_CLUSTERS.varied(name="n_components", help="Number of components."),
+    COVARIANCE_TYPE,
+    Parameter(
+        "truncation",
+        int,
+        5,
+        "Posteriors of a row; with all components, EM is exact.",
+        ge=1,
+    ),
+    Parameter("n_neighbors", int, 5, "Components in a neighbourhood, which rows look at.", ge=2),
+    Parameter(
+        "n_random", int, 0, "Components drawn at random for each row, to look at beside.", ge=0
+    ),
+    CORESET_SIZE.varied(default=None, help="Learn from a coreset of so many rows, not from all."),
+    shared.INIT.varied(default="afk-mc2"),
+    shared.N_INIT.varied(
+        default=1, word="", help="Restarts; the one with the highest free energy is kept."
+    ),
+    Parameter("weights_init", object, None, "First mixing weights."),
+    Parameter("precisions_init", object, None, "First precisions."),
+    Parameter("warmup_steps", int, 0, "Searches before the first variance is set.", ge=0),
+    Parameter(
+        "reg_covar",
+        float,
+        "auto",
+        "Least variance. auto: 1e-6 of the features' mean variance, or of each feature's own with diag.",
+        word="auto",
+        ge=0,
+    ),
+    shared.TOL.varied(
+        help="Stop when the free energy changes by less than this for each row and feature; 0 never."
+    ),
+    shared.MAX_ITER.varied(help="Iterations of EM at most; 0 keeps the first means."),
+    Parameter(
+        "search",
+        str,
+        "tile",
+        "Where rows look: tile shares candidates among rows, row is the literal search of the paper, "
+        "alternate takes them in turn.",
+        choices=("tile", "row", "alternate"),
+    ),
+    shared.CHAIN_LENGTH,
+    *shared.RUN,
+    shared.MAX_TIME,
+    shared.CHECKPOINT,
+    shared.CHECKPOINT_EVERY,
+)
+
+ALGORITHMS = {
+    name: Algorithm(
+        "daskcluster.methods.mixture.estimator:VariationalGaussianMixture",
+        MIXTURE,
+        about=f"a Gaussian mixture of {rows}, by truncated EM",
+        fixed=fixed,
+        defaults=defaults,
+        rename={"n_clusters": "n_components"},
+        plan="daskcluster.methods.mixture.projection:plan_fit",
+    )
+    for name, rows, fixed, defaults in (
+        ("var-gmm", "all rows", {"coreset_size": None}, {}),
+        ("vc-gmm", "a small weighted sample", {}, {"coreset_size": 10_000}),
+    )
+}

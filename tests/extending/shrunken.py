@@ -1,0 +1,94 @@
+"""An estimator from outside the package, in one file: k-means++ centres, drawn towards their mean."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.events import StopReason
+from daskcluster.methods.catalogue import ALGORITHMS
+from daskcluster.methods.kmeans.base import KMeansEstimator, KMeansRun, judge
+from daskcluster.methods.kmeans.seeded_fit import SeededFit
+from daskcluster.models.result import FitResult
+from daskcluster.parameters import Algorithm, Parameter, shared
+from daskcluster.randomness import Key
+
+SHRUNKEN = (
+    shared.N_CLUSTERS,
+    shared.INIT.varied(default="k-means++"),
+    Parameter("shrinkage", float, 0.0, "Share of the way to the mean of all centres.", ge=0, lt=1),
+    shared.METRIC,
+    *shared.RUN,
+    shared.CHAIN_LENGTH,
+)
+
+ALGORITHMS["shrunken"] = Algorithm(
+    "tests.extending.shrunken:ShrunkenKMeans", SHRUNKEN, about="first centres, drawn together"
+)
+
+
+class ShrunkenFit(SeededFit):
+    """One call of fit: seed, shrink, label."""
+
+    def run(self) -> KMeansRun:
+        self.started("shrunken", max_iter=0)
+        with self.engine.place(self.dataset, callbacks=self.callbacks) as placement:
+            rows = ScaledPlacement(placement, unit=self.unit)
+            centres = self.seeded(rows, Key(self.seed, "start"))
+            towards = self.estimator.shrinkage * (centres.mean(axis=0) - centres)
+            result = FitResult((centres + towards).astype(centres.dtype), 0, StopReason.MAX_ITER)
+            run = judge(rows, result, labelled=self.labelled)
+            self.passes += placement.traffic.passes
+            self.bytes_read += placement.traffic.bytes_read
+        self.ended(result.stop_reason, run.found.inertia, 0)
+        return run
+
+
+class ShrunkenKMeans(KMeansEstimator):
+    """First centres of k-means, drawn towards their mean.
+
+    Parameters
+    ----------
+    n_clusters : int >= 1
+    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
+    shrinkage : float in [0, 1)
+        Share of the way to the mean of all centres.
+    metric : {"euclidean", "cosine"}
+    random_state : int >= 0, RandomState or Generator, optional
+    engine : see `daskcluster.KMeans`
+    callbacks : sequence of callables
+    verbose : int >= 0 or bool
+    chain_length : int >= 1
+    """
+
+    _parameters: ClassVar[tuple[Parameter, ...]] = SHRUNKEN
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        init: Any = "k-means++",
+        shrinkage: float = 0.0,
+        metric: str = "euclidean",
+        random_state: Any = None,
+        engine: Any = None,
+        callbacks: Any = (),
+        verbose: int = 0,
+        chain_length: int = 10,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.init = init
+        self.shrinkage = shrinkage
+        self.metric = metric
+        self.random_state = random_state
+        self.engine = engine
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.chain_length = chain_length
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Find centres."""
+        self.check_parameters()
+        fit = self._begin_fit(ShrunkenFit, X, sample_weight)
+        self._learn(fit.run(), fit)
+        return self

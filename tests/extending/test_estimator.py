@@ -1,0 +1,117 @@
+"""An estimator from outside the package: jobs and the command line fit it, models of it load."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import daskcluster as dc
+from daskcluster import jobs
+from daskcluster.errors import InvalidParameterError, ModelFormatError
+from daskcluster.methods.catalogue import ALGORITHMS
+from tests.extending.shrunken import ShrunkenKMeans
+from tests.methods.declared import check_declaration
+
+X = (
+    np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
+    + 9 * np.eye(3, dtype="f")[np.arange(500) % 3]
+)
+ENTRY = ALGORITHMS.pop("shrunken")
+"""As its module registers it; taken back here, for other tests look at all that the catalogue has."""
+PRELOAD = {"DASKCLUSTER_PRELOAD": "tests.extending.shrunken"}
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ALGORITHMS, "shrunken", ENTRY)
+
+
+def test_it_has_the_house_contract() -> None:
+    check_declaration(ShrunkenKMeans)
+
+
+@parametrize_with_checks(
+    [ShrunkenKMeans(3, random_state=0)],
+    expected_failed_checks=lambda _: {
+        "check_sample_weight_equivalence_on_dense_data": "repeated rows draw other numbers",
+        "check_sample_weight_equivalence_on_sparse_data": "repeated rows draw other numbers",
+    },
+)
+def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_any_engine_gives_the_same_bits(client: Any) -> None:
+    import dask.array as da
+
+    here = ShrunkenKMeans(3, shrinkage=0.1, random_state=0, engine="local").fit(X)
+    there = ShrunkenKMeans(3, shrinkage=0.1, random_state=0, engine=client)
+    there.fit(da.from_array(X, chunks=(70, 3)))
+    assert there.cluster_centers_.tobytes() == here.cluster_centers_.tobytes()
+    assert np.array_equal(np.asarray(there.labels_), here.labels_)
+
+
+def test_a_job_fits_it_and_its_model_comes_back(tmp_path: Path) -> None:
+    model = str(tmp_path / "model.zarr")
+    record = jobs.fit(
+        X, n_clusters=3, model=model, algorithm="shrunken", random_state=0, shrinkage=0.1
+    )
+    assert (record.estimator, record.algorithm) == ("ShrunkenKMeans", "shrunken")
+    again = dc.load_model(model)
+    assert type(again) is ShrunkenKMeans
+    assert again.shrinkage == 0.1
+    fitted = ShrunkenKMeans(3, shrinkage=0.1, random_state=0).fit(X)
+    assert again.cluster_centers_.tobytes() == fitted.cluster_centers_.tobytes()
+    with pytest.raises(InvalidParameterError, match=r"must be a float in the range \[0\.0, 1\.0\)"):
+        jobs.fit(X, n_clusters=3, model=model, algorithm="shrunken", shrinkage=1.0, overwrite=True)
+
+
+def test_without_it_the_model_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ShrunkenKMeans(3, random_state=0).fit(X).save(str(tmp_path / "m"))
+    monkeypatch.delitem(ALGORITHMS, "shrunken")
+    with pytest.raises(ModelFormatError, match="'ShrunkenKMeans', known are KMeans"):
+        dc.load_model(str(tmp_path / "m"))
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "daskcluster", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def test_the_command_line_has_its_flags(tmp_path: Path) -> None:
+    rows, model = str(tmp_path / "rows.npy"), str(tmp_path / "model.zarr")
+    np.save(rows, X)
+    fit = ("fit", rows, "--n-clusters", "3", "--model", model, "--algorithm", "shrunken")
+    done = command(*fit, "--shrinkage", "0.1", "--random-state", "0", "--json", **PRELOAD)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["estimator"] == "ShrunkenKMeans"
+    assert dc.load_model(model).shrinkage == 0.1
+    for value in ("1", "-0.1"):
+        refused = command(*fit, "--shrinkage", value, **PRELOAD)
+        assert refused.returncode == 2
+        assert "is not in the range 0<=x<1" in " ".join(refused.stderr.split())
+    assert "--shrinkage" in command("fit", "--help", **PRELOAD).stdout
+    unknown = command(*fit)
+    assert unknown.returncode == 2
+    assert "'shrunken' is not one of" in " ".join(unknown.stderr.split())
+
+
+def test_a_module_that_is_not_there_is_named() -> None:
+    failed = command("fit", "--help", DASKCLUSTER_PRELOAD="no_such_module")
+    assert failed.returncode == 1
+    assert "DASKCLUSTER_PRELOAD='no_such_module'" in failed.stderr
