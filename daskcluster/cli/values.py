@@ -162,8 +162,8 @@ def click_type(parameter: Parameter) -> ParamType:
 def _plain_type(parameter: Parameter) -> ParamType:
     if parameter.choices:
         if parameter.other:
-            return NameOrUrl(parameter.choices, parameter.other)
-        return click.Choice(parameter.choices)
+            return NameOrUrl(tuple(parameter.choices), parameter.other)
+        return click.Choice(tuple(parameter.choices))
     if parameter.kind is bool:
         return click.BOOL
     if parameter.kind is str:

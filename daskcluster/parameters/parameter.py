@@ -5,6 +5,7 @@ Checks, flags of the command line and the types in docstrings are made from the 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +24,7 @@ class Parameter:
         None as the default, or `off`, makes None a value.
     help : str
         One sentence, for people who have never seen the algorithm.
-    choices : tuple of str
+    choices : collection of str
         The names that are allowed; empty if any value of the kind is.
     other : str
         What other strings are allowed beside `choices`, e.g. a URL; empty if none are.
@@ -50,7 +51,7 @@ class Parameter:
     kind: type
     default: Any
     help: str
-    choices: tuple[str, ...] = ()
+    choices: Collection[str] = ()
     other: str = ""
     word: str = ""
     off: str = ""

@@ -11,17 +11,27 @@ from daskcluster.methods.kmeans.chunkwise.elkan import ELKAN
 from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
 from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
+from daskcluster.methods.kmeans.parameters import EXACT
 from daskcluster.typing import Dataset
 
 BOUNDS = {kind.name: kind for kind in (ELKAN, YINYANG, HAMERLY)}
 """By name, from most bounds a row to fewest: where one takes too much memory, the next takes its place."""
 
 
-def register_bounds(kind: BoundKind) -> None:
-    """Let ``algorithm=`` take one more kind of bounds, before those that are there."""
+def register_bounds(kind: BoundKind, about: str) -> None:
+    """Let ``KMeans(algorithm=kind.name)`` keep one more kind of bounds.
+
+    Parameters
+    ----------
+    kind : BoundKind
+        Where its state does not fit into memory, those that are there already take its place.
+    about : str
+        A few words for help.
+    """
     others = {name: each for name, each in BOUNDS.items() if name != kind.name}
     BOUNDS.clear()
     BOUNDS.update({kind.name: kind, **others})
+    EXACT[kind.name] = about
 
 
 def automatic(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> tuple[BoundKind, ...]:
