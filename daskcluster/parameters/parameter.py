@@ -6,7 +6,7 @@ Checks, flags of the command line and the types in docstrings are made from the 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -51,7 +51,7 @@ class Parameter:
     kind: type
     default: Any
     help: str
-    choices: Collection[str] = ()
+    choices: Collection[str] = field(default=(), hash=False)  # others may add to them
     other: str = ""
     word: str = ""
     off: str = ""

@@ -126,7 +126,7 @@ def test_a_class_of_ones_own_may_have_fewer_parameters() -> None:
 
 
 def test_kernels_are_those_that_have_a_gram_function() -> None:
-    assert (*VECTOR_GRAMS, PRECOMPUTED) == KERNELS
+    assert (*VECTOR_GRAMS, PRECOMPUTED) == tuple(KERNELS)
 
 
 @pytest.mark.parametrize("given", [{"max_time": 0}, {"n_clusters": 0}, {"init": "nonsense"}])

@@ -22,6 +22,7 @@ from daskcluster.methods.kernel.chunkwise.centres import (
 )
 from daskcluster.methods.kernel.chunkwise.gram import (
     CALLABLE,
+    FUNCTIONS,
     GramFunction,
     Points,
 )
@@ -44,6 +45,8 @@ def gram_of(estimator: Any, rows: ScaledPlacement) -> GramFunction:
     kernel = estimator.kernel
     if callable(kernel):
         return GramFunction(CALLABLE, function=kernel, parameters=estimator.kernel_params or {})
+    if kernel in FUNCTIONS:
+        return GramFunction(kernel, function=FUNCTIONS[kernel])
     gamma = 1.0
     if kernel in _HAVE_GAMMA:
         gamma = automatic_gamma(kernel, rows) if estimator.gamma == "auto" else estimator.gamma

@@ -13,6 +13,7 @@ from daskcluster.errors import ModelFormatError
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres
 from daskcluster.methods.kernel.chunkwise.gram import (
     CALLABLE,
+    FUNCTIONS,
     PRECOMPUTED,
     VECTOR_GRAMS,
     GramFunction,
@@ -96,9 +97,11 @@ class KernelKMeansModel(FittedModel):
             raise ModelFormatError(f"inertia={self.inertia!r} should be finite and >= 0.")
 
     def _check_gram(self) -> None:
-        if self.kernel not in self.kernels:
+        known = (*self.kernels, *FUNCTIONS)
+        if self.kernel not in known:
             raise ModelFormatError(
-                f"kernel={self.kernel[:40]!r} should be one of {', '.join(self.kernels)}."
+                f"kernel={self.kernel[:40]!r} should be one of {', '.join(known)}; if another package "
+                "registers it, import that first (DASKCLUSTER_PRELOAD does)."
             )
         if self.gamma < 0.0 or not 1 <= self.degree <= 1000:
             raise ModelFormatError(
@@ -150,7 +153,8 @@ class KernelKMeansModel(FittedModel):
     @property
     def gram(self) -> GramFunction:
         """Return the Gram function; a callable without its function."""
-        return GramFunction(self.kernel, self.gamma, self.degree, self.coef0)
+        function = FUNCTIONS.get(self.kernel)
+        return GramFunction(self.kernel, self.gamma, self.degree, self.coef0, function)
 
     def gram_centres(self) -> GramCentres:
         """Return the centres as rows are compared with them."""

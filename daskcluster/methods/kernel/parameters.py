@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
+
 from daskcluster.methods.minibatch.parameters import LEARNING_RATE
 from daskcluster.parameters import shared
 from daskcluster.parameters.algorithm import Algorithm
 from daskcluster.parameters.parameter import Parameter
 
-GRAPHS = ("knn", "heat")
+GRAPHS = dict.fromkeys(("knn", "heat"))
 """Kernels that only `daskcluster.KernelKMeans` has."""
-KERNELS = ("rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed")
+KERNELS = dict.fromkeys(("rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed"))
+"""All others, in the order of help; `register_gram` adds to them."""
 
 KERNEL = Parameter(
     "kernel",
     str,
     "rbf",
     "Mercer kernel; precomputed: the rows are those of its symmetric matrix.",
-    choices=KERNELS,
+    choices=KERNELS.keys(),
     also=("callable",),
 )
 GAMMA = Parameter(
@@ -45,7 +48,7 @@ KERNEL_KMEANS = (
     KERNEL.varied(
         help="Mercer kernel; precomputed: the rows are those of its symmetric matrix; knn, heat: of the "
         "graph of nearest neighbours.",
-        choices=(*KERNELS, *GRAPHS),
+        choices=ChainMap(GRAPHS, KERNELS).keys(),
     ),
     GAMMA,
     DEGREE,

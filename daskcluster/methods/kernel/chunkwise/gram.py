@@ -28,6 +28,8 @@ _TERMS = {
 }
 VECTOR_GRAMS = tuple(_TERMS)
 """Gram functions of two rows that the kernels compute."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""Gram functions of others, by name; see `daskcluster.methods.kernel.register.register_gram`."""
 PRECOMPUTED = "precomputed"
 CALLABLE = "callable"
 
@@ -48,7 +50,7 @@ class GramFunction:
         precomputed: the rows are those of the matrix K; callable.
     gamma, degree, coef0
     function : callable (X, Y, **parameters) -> ndarray of shape (len(X), len(Y))
-        Of ``"callable"``.
+        Of ``"callable"``, and of a name that was registered.
     parameters : mapping
         Further arguments of `function`.
     """
@@ -68,6 +70,11 @@ class GramFunction:
     @property
     def is_precomputed(self) -> bool:
         return self.name == PRECOMPUTED
+
+    @property
+    def is_function(self) -> bool:
+        """Values come from `function`."""
+        return self.name == CALLABLE or self.function is not None
 
     @property
     def term(self) -> int:
@@ -94,7 +101,7 @@ class GramFunction:
             return np.ones(len(rows))
         if self.is_precomputed:
             return np.array([float(rows[i][at]) for i, at in enumerate(indices)])
-        if self.name == CALLABLE:
+        if self.is_function:
             ones = (self.values(rows[i : i + 1], rows[i : i + 1]) for i in range(len(rows)))
             return np.array([float(one[0, 0]) for one in ones])
         squares = squared_lengths(rows)
@@ -209,7 +216,7 @@ class GramSums:
             out = np.empty((len(rows), self.n_groups))
         if len(self.points) == 0:
             out[:] = 0.0
-        elif self.gram.is_precomputed or self.gram.name == CALLABLE:
+        elif self.gram.is_precomputed or self.gram.is_function:
             self._sum_values(rows, out)
         elif isinstance(rows, SparseRows):
             points = self._made("csr", rows.dtype)
