@@ -53,6 +53,23 @@ def test_defaults_pass_their_own_flags(algorithm: str, parameter: Parameter) -> 
     assert type(value) is type(parameter.default)
 
 
+@pytest.mark.parametrize(("algorithm", "parameter"), cases())
+def test_flags_refuse_what_is_outside_of_the_declared_range(
+    algorithm: str, parameter: Parameter
+) -> None:
+    step = 1 if parameter.kind is int else 1e-9
+    closed = [(parameter.ge, -step), (parameter.le, step)]
+    bad = [edge + beyond for edge, beyond in closed if edge is not None]
+    bad += [edge for edge in (parameter.gt, parameter.lt) if edge is not None]
+    bad += ["nonsense"] if parameter.choices else []
+    for value in bad:
+        with pytest.raises(click.BadParameter):
+            click_type(parameter).convert(str(value), None, None)
+    for edge in (parameter.ge, parameter.le):
+        if edge is not None:
+            assert click_type(parameter).convert(str(edge), None, None) == edge
+
+
 OTHER = Algorithm(
     "daskcluster.estimators.other:Other",
     (
