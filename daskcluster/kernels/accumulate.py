@@ -8,74 +8,54 @@ v - hi is rounded to a second one (`residual_shift`).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only, weights_or_none
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_ops import add_on_grid, add_on_grids, move_on_grid, move_on_grids
 
 
-def _build_add(stamp: int) -> Any:
-    def add(rows, labels, shift, sums, counts):  # type: ignore[no-untyped-def]
-        _ = stamp
-        n, d = rows.shape
-        x, s = rows.reshape(n * d), sums.reshape(sums.size)
-        for i in range(n):
-            counts[labels[i]] += 1
-            add_on_grid(x, i * d, shift, s, labels[i] * d, d)
-
-    return kernel(add)
+@kernel
+def _add(rows, labels, shift, sums, counts):  # type: ignore[no-untyped-def]
+    n, d = rows.shape
+    x, s = rows.reshape(n * d), sums.reshape(sums.size)
+    for i in range(n):
+        counts[labels[i]] += 1
+        add_on_grid(x, i * d, shift, s, labels[i] * d, d)
 
 
-def _build_add_weighted(stamp: int) -> Any:
-    def add_weighted(rows, labels, weights, grids, sums, low_sums):  # type: ignore[no-untyped-def]
-        _ = stamp
-        n, d = rows.shape
-        x, s, low = rows.reshape(n * d), sums.reshape(sums.size), low_sums.reshape(sums.size)
-        for i in range(n):
-            w = weights[i] if weights.size else 1.0
-            add_on_grids(x, i * d, w, grids, s, low, labels[i] * d, d)
-
-    return kernel(add_weighted)
+@kernel
+def _add_weighted(rows, labels, weights, grids, sums, low_sums):  # type: ignore[no-untyped-def]
+    n, d = rows.shape
+    x, s, low = rows.reshape(n * d), sums.reshape(sums.size), low_sums.reshape(sums.size)
+    for i in range(n):
+        w = weights[i] if weights.size else 1.0
+        add_on_grids(x, i * d, w, grids, s, low, labels[i] * d, d)
 
 
-def _build_move(stamp: int) -> Any:
-    def move(rows, which, old, new, shift, sums, counts):  # type: ignore[no-untyped-def]
-        _ = stamp
-        n, d = rows.shape
-        x, s = rows.reshape(n * d), sums.reshape(sums.size)
-        for i in range(which.shape[0]):
-            counts[new[i]] += 1
-            if old[i] < 0:
-                add_on_grid(x, which[i] * d, shift, s, new[i] * d, d)
-            else:
-                counts[old[i]] -= 1
-                move_on_grid(x, which[i] * d, shift, s, old[i] * d, new[i] * d, d)
-
-    return kernel(move)
+@kernel
+def _move(rows, which, old, new, shift, sums, counts):  # type: ignore[no-untyped-def]
+    n, d = rows.shape
+    x, s = rows.reshape(n * d), sums.reshape(sums.size)
+    for i in range(which.shape[0]):
+        counts[new[i]] += 1
+        if old[i] < 0:
+            add_on_grid(x, which[i] * d, shift, s, new[i] * d, d)
+        else:
+            counts[old[i]] -= 1
+            move_on_grid(x, which[i] * d, shift, s, old[i] * d, new[i] * d, d)
 
 
-def _build_move_weighted(stamp: int) -> Any:
-    def move_weighted(rows, which, old, new, weights, grids, sums, low_sums):  # type: ignore[no-untyped-def]
-        _ = stamp
-        n, d = rows.shape
-        x, s, low = rows.reshape(n * d), sums.reshape(sums.size), low_sums.reshape(sums.size)
-        for i in range(which.shape[0]):
-            at, w = which[i] * d, weights[i] if weights.size else 1.0
-            if old[i] < 0:
-                add_on_grids(x, at, w, grids, s, low, new[i] * d, d)
-            else:
-                move_on_grids(x, at, w, grids, s, low, old[i] * d, new[i] * d, d)
-
-    return kernel(move_weighted)
-
-
-_add = _build_add(STAMP)
-_add_weighted = _build_add_weighted(STAMP)
-_move = _build_move(STAMP)
-_move_weighted = _build_move_weighted(STAMP)
+@kernel
+def _move_weighted(rows, which, old, new, weights, grids, sums, low_sums):  # type: ignore[no-untyped-def]
+    n, d = rows.shape
+    x, s, low = rows.reshape(n * d), sums.reshape(sums.size), low_sums.reshape(sums.size)
+    for i in range(which.shape[0]):
+        at, w = which[i] * d, weights[i] if weights.size else 1.0
+        if old[i] < 0:
+            add_on_grids(x, at, w, grids, s, low, new[i] * d, d)
+        else:
+            move_on_grids(x, at, w, grids, s, low, old[i] * d, new[i] * d, d)
 
 
 @kernel

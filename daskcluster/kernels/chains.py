@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_ops import squared_distance
 
 
-def _build_run(stamp: int) -> Any:
-    def run(rows, rates, uniforms, length, mind2, chosen):  # type: ignore[no-untyped-def]
-        _ = stamp
-        d = rows.shape[1]
-        x = rows.reshape(rows.size)
-        for chain in range(chosen.shape[0]):
-            state, ratio = -1, 0.0
-            for i in range(chain * length, (chain + 1) * length):
-                nearest = mind2[i]
-                for other in range(chain):
-                    if chosen[other] >= 0 and nearest > 0.0:
-                        distance = squared_distance(x, i * d, x, chosen[other] * d, d)
-                        nearest = min(nearest, distance)
-                mind2[i] = nearest
-                proposed = nearest / rates[i]
-                if state < 0 or ratio == 0.0 or proposed > uniforms[i] * ratio:
-                    state, ratio = i, proposed
-            chosen[chain] = state if ratio > 0.0 else -1
-
-    return kernel(run)
-
-
-_run = _build_run(STAMP)
+@kernel
+def _run(rows, rates, uniforms, length, mind2, chosen):  # type: ignore[no-untyped-def]
+    d = rows.shape[1]
+    x = rows.reshape(rows.size)
+    for chain in range(chosen.shape[0]):
+        state, ratio = -1, 0.0
+        for i in range(chain * length, (chain + 1) * length):
+            nearest = mind2[i]
+            for other in range(chain):
+                if chosen[other] >= 0 and nearest > 0.0:
+                    distance = squared_distance(x, i * d, x, chosen[other] * d, d)
+                    nearest = min(nearest, distance)
+            mind2[i] = nearest
+            proposed = nearest / rates[i]
+            if state < 0 or ratio == 0.0 or proposed > uniforms[i] * ratio:
+                state, ratio = i, proposed
+        chosen[chain] = state if ratio > 0.0 else -1
 
 
 def run_chains(

@@ -6,40 +6,28 @@ products, which lose all digits where a row is close to its centre.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_ops import squared_distance
 
 
-def _build_assigned(stamp: int) -> Any:
-    def assigned(rows, centres, labels, out):  # type: ignore[no-untyped-def]
-        _ = stamp
-        n, d = rows.shape
-        x, c = rows.reshape(n * d), centres.reshape(centres.size)
-        for i in range(n):
-            out[i] = squared_distance(x, i * d, c, labels[i] * d, d)
-
-    return kernel(assigned)
+@kernel
+def _assigned(rows, centres, labels, out):  # type: ignore[no-untyped-def]
+    n, d = rows.shape
+    x, c = rows.reshape(n * d), centres.reshape(centres.size)
+    for i in range(n):
+        out[i] = squared_distance(x, i * d, c, labels[i] * d, d)
 
 
-def _build_all(stamp: int) -> Any:
-    def every(rows, centres, out):  # type: ignore[no-untyped-def]
-        _ = stamp
-        n, d = rows.shape
-        x, c = rows.reshape(n * d), centres.reshape(centres.size)
-        for i in range(n):
-            for j in range(centres.shape[0]):
-                out[i, j] = squared_distance(x, i * d, c, j * d, d)
-
-    return kernel(every)
-
-
-_assigned = _build_assigned(STAMP)
-_every = _build_all(STAMP)
+@kernel
+def _every(rows, centres, out):  # type: ignore[no-untyped-def]
+    n, d = rows.shape
+    x, c = rows.reshape(n * d), centres.reshape(centres.size)
+    for i in range(n):
+        for j in range(centres.shape[0]):
+            out[i, j] = squared_distance(x, i * d, c, j * d, d)
 
 
 def sqdist_to_assigned(

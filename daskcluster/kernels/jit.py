@@ -21,11 +21,11 @@ from numba import njit
 from numba.core import event
 
 from daskcluster.errors import InvalidParameterError
-from daskcluster.kernels.cache import STAMP, stamped
+from daskcluster.kernels.cache import stamped
 from daskcluster.kernels.compiling import announce
 from daskcluster.kernels.features import GRANTED, WANTED, cpu_features
 
-__all__ = ["STAMP", "compilations", "cpu_features", "kernel", "tile_name"]
+__all__ = ["compilations", "cpu_features", "kernel", "tile_name"]
 
 OVERRIDE = "DASKCLUSTER_TILE"
 """Environment variable that forces a tile: avx512, avx2, neon or portable."""

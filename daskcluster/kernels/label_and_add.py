@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import Tile
 from daskcluster.kernels.place_in_panel import place_in_panel
 from daskcluster.kernels.register_tile import score_tile
@@ -23,17 +23,16 @@ from daskcluster.kernels.search import FETCHING
 @cache
 def fused_kernel(tile: Tile, lanes: int, *, late: bool = False) -> Any:
     """Build the loop for a tile; `lanes` elements fill 128 bits; `late` as in `search_kernel`."""
-    return _build(tile.height, tile.vectors, tile.width, lanes, late, STAMP)
+    return _build(tile.height, tile.vectors, tile.width, lanes, late)
 
 
-def _build(height: int, vectors: int, width: int, lanes: int, late: bool, stamp: int) -> Any:
+def _build(height: int, vectors: int, width: int, lanes: int, late: bool) -> Any:
     block = vectors * width
     kept = 0 if late else 1
 
     def label_and_add(rows, panels, offset, labels, shift, sums, counts, moving):  # type: ignore[no-untyped-def]
         # OUT: labels (n,). IN/OUT: sums (k, d), counts (k,). With `moving` labels are IN/OUT, and only rows
         # whose label changes are moved, from the cluster that they were in.
-        _ = stamp
         n, d = rows.shape
         flat, panel, s = rows.reshape(n * d), panels.reshape(panels.size), sums.reshape(sums.size)
         packed, best = aligned(d * block, offset), aligned(block, offset)

@@ -18,11 +18,10 @@ from daskcluster.kernels import emit
 from daskcluster.kernels.jit import kernel
 
 
-def build_portable(height: int, width: int, keep: int, stamp: int) -> Any:
+def build_portable(height: int, width: int, keep: int) -> Any:
     """Build the search of `daskcluster.kernels.search` without intrinsics (height must be 4)."""
 
     def search(rows, panels, offset, labels, second, scores, blocks, group):  # type: ignore[no-untyped-def]
-        _ = stamp
         n, d = rows.shape
         packed = np.empty((d, width), offset.dtype)
         sums = np.empty((4, width), offset.dtype)

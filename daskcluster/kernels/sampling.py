@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only, weights_or_none
-from daskcluster.kernels.jit import STAMP, kernel, tile_name
+from daskcluster.kernels.jit import kernel, tile_name
 from daskcluster.kernels.panels import fill_panels, vector_width
 from daskcluster.kernels.register_tile import difference_tile
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_block, pack_few
@@ -65,12 +65,11 @@ def _sum_block(x, d, c, first, skip, count, block, rough, safe, mind2, weights, 
                     out[1, j] -= low
 
 
-def _build_sum(width: int, lanes: int, stamp: int) -> Any:
+def _build_sum(width: int, lanes: int) -> Any:
     block = _VECTORS * width
 
     def sum_masses(rows, candidates, panels, zero, safe, mind2, weights, grids, out):  # type: ignore[no-untyped-def]
         # OUT: out (2, t + 1), see `_sum_block`.
-        _ = stamp
         n, d = rows.shape
         x, c = rows.reshape(n * d), candidates.reshape(candidates.size)
         panel, packed = panels.reshape(panels.size), aligned(d * block, zero)
@@ -94,23 +93,17 @@ def _build_sum(width: int, lanes: int, stamp: int) -> Any:
     return kernel(sum_masses)
 
 
-def _build_lower(stamp: int) -> Any:
-    def lower_rows(rows, centre, mind2):  # type: ignore[no-untyped-def]
-        _ = stamp
-        n, d = rows.shape
-        x = rows.reshape(n * d)
-        for i in range(n):
-            mind2[i] = min(mind2[i], squared_distance(x, i * d, centre, 0, d))
-
-    return kernel(lower_rows)
-
-
-_lower_rows = _build_lower(STAMP)
+@kernel
+def _lower_rows(rows, centre, mind2):  # type: ignore[no-untyped-def]
+    n, d = rows.shape
+    x = rows.reshape(n * d)
+    for i in range(n):
+        mind2[i] = min(mind2[i], squared_distance(x, i * d, centre, 0, d))
 
 
 @cache
 def _sum_kernel(dtype: np.dtype[Any]) -> Any:
-    return _build_sum(vector_width(dtype, tile_name()), lanes_of(dtype), STAMP)
+    return _build_sum(vector_width(dtype, tile_name()), lanes_of(dtype))
 
 
 @kernel

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only, weights_or_none
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_groups import AHEAD, add_masses, any_below, measure_rows
 from daskcluster.kernels.row_ops import fetch_row
 
@@ -67,44 +65,38 @@ def screen(
     return found[:count], high, low
 
 
-def _build_screen_rows(stamp: int) -> Any:
-    def screen_rows(rows, point, weights, ranks, offset, slope, grids, totals, found, sqdist):  # type: ignore[no-untyped-def]
-        # OUT: found and sqdist, as many as the number that is returned.
-        _ = stamp
-        n, d = rows.shape
-        x, kept = rows.reshape(n * d), 0
-        distance, mass, weight = np.zeros(_GROUP), np.zeros(_GROUP), np.ones(_GROUP)
-        soon = _GROUP * max(1, AHEAD // (_GROUP * d))
-        for start in range(0, n, _GROUP):
-            count = min(_GROUP, n - start)
-            fetch_row(x, (start + soon) * d, _GROUP * d)
-            if count == _GROUP:
-                measure_rows(4, x, start * d, point, d, distance, 0)
-                measure_rows(4, x, (start + 4) * d, point, d, distance, 4)
-            else:
-                distance[:] = 0.0
-                for u in range(count):
-                    measure_rows(1, x, (start + u) * d, point, d, distance, u)
-            if weights.size:
-                weight[:] = 0.0
-                for u in range(count):
-                    weight[u] = weights[start + u]
-                for u in range(_GROUP):
-                    mass[u] = weight[u] * distance[u]
-                add_masses(mass, grids, 0, totals, 0)
-            else:
-                add_masses(distance, grids, 0, totals, 0)
-            if count < _GROUP or any_below(ranks, start, weight, distance, offset, slope):
-                for u in range(count):
-                    if ranks[start + u] < weight[u] * (offset + slope * distance[u]):
-                        found[kept], sqdist[kept] = start + u, distance[u]
-                        kept += 1
-        return kept
-
-    return kernel(screen_rows)
-
-
-_screen_rows = _build_screen_rows(STAMP)
+@kernel
+def _screen_rows(rows, point, weights, ranks, offset, slope, grids, totals, found, sqdist):  # type: ignore[no-untyped-def]
+    # OUT: found and sqdist, as many as the number that is returned.
+    n, d = rows.shape
+    x, kept = rows.reshape(n * d), 0
+    distance, mass, weight = np.zeros(_GROUP), np.zeros(_GROUP), np.ones(_GROUP)
+    soon = _GROUP * max(1, AHEAD // (_GROUP * d))
+    for start in range(0, n, _GROUP):
+        count = min(_GROUP, n - start)
+        fetch_row(x, (start + soon) * d, _GROUP * d)
+        if count == _GROUP:
+            measure_rows(4, x, start * d, point, d, distance, 0)
+            measure_rows(4, x, (start + 4) * d, point, d, distance, 4)
+        else:
+            distance[:] = 0.0
+            for u in range(count):
+                measure_rows(1, x, (start + u) * d, point, d, distance, u)
+        if weights.size:
+            weight[:] = 0.0
+            for u in range(count):
+                weight[u] = weights[start + u]
+            for u in range(_GROUP):
+                mass[u] = weight[u] * distance[u]
+            add_masses(mass, grids, 0, totals, 0)
+        else:
+            add_masses(distance, grids, 0, totals, 0)
+        if count < _GROUP or any_below(ranks, start, weight, distance, offset, slope):
+            for u in range(count):
+                if ranks[start + u] < weight[u] * (offset + slope * distance[u]):
+                    found[kept], sqdist[kept] = start + u, distance[u]
+                    kept += 1
+    return kept
 
 
 def screen_rows(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import PORTABLE, Tile
 from daskcluster.kernels.place_in_panel import place_in_panel
 from daskcluster.kernels.portable import build_portable
@@ -30,20 +30,17 @@ def search_kernel(tile: Tile, lanes: int, keep: int, *, late: bool = False) -> A
     With `late`, panels compete, and the one best centre is looked for in the panel that has won.
     """
     if tile == PORTABLE:
-        return build_portable(tile.height, tile.width, keep, STAMP)
-    return _build(tile.height, tile.vectors, tile.width, lanes, keep, late, STAMP)
+        return build_portable(tile.height, tile.width, keep)
+    return _build(tile.height, tile.vectors, tile.width, lanes, keep, late)
 
 
-def _build(
-    height: int, vectors: int, width: int, lanes: int, keep: int, late: bool, stamp: int
-) -> Any:
+def _build(height: int, vectors: int, width: int, lanes: int, keep: int, late: bool) -> Any:
     block = vectors * width
     kept = 0 if late else keep
 
     def search(rows, panels, offset, labels, second, scores, blocks, group):  # type: ignore[no-untyped-def]
         # OUT: labels (n,), and with keep = 2 second (n,) and, unless empty, scores (n, 2).
         # `blocks` row blocks are packed at once and meet `group` panels at a time.
-        _ = stamp
         n, d = rows.shape
         flat = rows.reshape(n * d)
         panel = panels.reshape(panels.size)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only, weights_or_none
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.sparse_search import SparsePanels
 
 
@@ -72,24 +72,18 @@ def _distances(data, indices, first, stop, flat, panel_at, norms, near, inside):
         near[lane] += norms[lane] - inside[lane]
 
 
-def _build_all(stamp: int):  # type: ignore[no-untyped-def]
-    def every(data, indices, indptr, panels, height, norms, out):  # type: ignore[no-untyped-def]
-        _ = stamp
-        flat, stride, k = panels.reshape(panels.size), panels.shape[1], norms.shape[0]
-        near, inside = np.empty(height), np.empty(height)
-        for i in range(out.shape[0]):
-            first, stop = indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
-            for p in range(panels.shape[0]):
-                low, high = p * height, min((p + 1) * height, k)
-                part = norms[low:high]
-                _distances(data, indices, first, stop, flat, p * stride, part, near, inside)
-                for j in range(low, high):
-                    out[i, j] = near[j - low]
-
-    return kernel(every)
-
-
-_every = _build_all(STAMP)
+@kernel
+def _every(data, indices, indptr, panels, height, norms, out):  # type: ignore[no-untyped-def]
+    flat, stride, k = panels.reshape(panels.size), panels.shape[1], norms.shape[0]
+    near, inside = np.empty(height), np.empty(height)
+    for i in range(out.shape[0]):
+        first, stop = indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
+        for p in range(panels.shape[0]):
+            low, high = p * height, min((p + 1) * height, k)
+            part = norms[low:high]
+            _distances(data, indices, first, stop, flat, p * stride, part, near, inside)
+            for j in range(low, high):
+                out[i, j] = near[j - low]
 
 
 @kernel

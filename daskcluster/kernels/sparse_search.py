@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.jit import STAMP, kernel, tile_name
+from daskcluster.kernels.jit import kernel, tile_name
 from daskcluster.kernels.panels import fill_panels, vector_width
 from daskcluster.kernels.sparse_chain import score_entries
 
@@ -109,15 +109,14 @@ def _square(centres, out):  # type: ignore[no-untyped-def]
 
 @cache
 def _search_kernel(vectors: int, width: int, keep: int) -> Any:
-    return _build(vectors, width, keep, STAMP)
+    return _build(vectors, width, keep)
 
 
-def _build(vectors: int, width: int, keep: int, stamp: int) -> Any:
+def _build(vectors: int, width: int, keep: int) -> Any:
     height = vectors * width
 
     def search(data, indices, indptr, panels, labels, second, scores):  # type: ignore[no-untyped-def]
         # OUT: labels (n,), and with keep = 2 second (n,) and, unless empty, scores (n, 2).
-        _ = stamp
         n, origin = indptr.shape[0] - 1, indptr[0]
         flat, stride = panels.reshape(panels.size), panels.shape[1]
         best = np.empty(_ROWS * keep, panels.dtype)

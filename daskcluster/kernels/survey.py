@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only, weights_or_none
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_groups import AHEAD, add_masses, look_at_rows
 from daskcluster.kernels.row_ops import fetch_row
 
@@ -50,37 +50,31 @@ def _first_bad(patterns, mask, infinity):  # type: ignore[no-untyped-def]
     return -1, False
 
 
-def _build_look(stamp: int) -> Any:
-    def look(rows, origin, weights, shift, grids, sums, largest, masses):  # type: ignore[no-untyped-def]
-        _ = stamp
-        n, d = rows.shape
-        x, totals = rows.reshape(n * d), masses.reshape(masses.size)
-        spread, weight = np.zeros(_GROUP), np.zeros(_GROUP)
-        soon = _GROUP * max(1, AHEAD // (_GROUP * d))
-        for start in range(0, n, _GROUP):
-            count = min(_GROUP, n - start)
-            fetch_row(x, (start + soon) * d, _GROUP * d)
-            if count == _GROUP:
-                look_at_rows(4, x, start * d, origin, d, spread, 0, shift, sums, largest)
-                second = (start + 4) * d
-                look_at_rows(4, x, second, origin, d, spread, 4, shift, sums, largest)
-            else:
-                spread[:], weight[:] = 0.0, 0.0
-                for u in range(count):
-                    at = (start + u) * d
-                    look_at_rows(1, x, at, origin, d, spread, u, shift, sums, largest)
-            add_masses(spread, grids, 0, totals, 0)
-            if weights.size:
-                for u in range(count):
-                    weight[u] = weights[start + u]
-                    spread[u] *= weight[u]
-                add_masses(spread, grids, 2, totals, 2 * _GROUP)
-                add_masses(weight, grids, 4, totals, 4 * _GROUP)
-
-    return kernel(look)
-
-
-_look = _build_look(STAMP)
+@kernel
+def _look(rows, origin, weights, shift, grids, sums, largest, masses):  # type: ignore[no-untyped-def]
+    n, d = rows.shape
+    x, totals = rows.reshape(n * d), masses.reshape(masses.size)
+    spread, weight = np.zeros(_GROUP), np.zeros(_GROUP)
+    soon = _GROUP * max(1, AHEAD // (_GROUP * d))
+    for start in range(0, n, _GROUP):
+        count = min(_GROUP, n - start)
+        fetch_row(x, (start + soon) * d, _GROUP * d)
+        if count == _GROUP:
+            look_at_rows(4, x, start * d, origin, d, spread, 0, shift, sums, largest)
+            second = (start + 4) * d
+            look_at_rows(4, x, second, origin, d, spread, 4, shift, sums, largest)
+        else:
+            spread[:], weight[:] = 0.0, 0.0
+            for u in range(count):
+                at = (start + u) * d
+                look_at_rows(1, x, at, origin, d, spread, u, shift, sums, largest)
+        add_masses(spread, grids, 0, totals, 0)
+        if weights.size:
+            for u in range(count):
+                weight[u] = weights[start + u]
+                spread[u] *= weight[u]
+            add_masses(spread, grids, 2, totals, 2 * _GROUP)
+            add_masses(weight, grids, 4, totals, 4 * _GROUP)
 
 
 def look(

@@ -13,7 +13,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from daskcluster.kernels import emit
-from daskcluster.kernels.jit import STAMP, kernel, tile_name
+from daskcluster.kernels.jit import kernel, tile_name
 
 CHAINS = 16
 """More than latency times throughput of any FMA unit so far, and few enough for any register file
@@ -44,14 +44,13 @@ def _spin(typingctx: Any, rounds: Any, seed: Any, lanes: Any, chains: Any) -> An
 
 @cache
 def _spinner(lanes: int, chains: int) -> Any:
-    def build(lanes: int, chains: int, stamp: int) -> Any:
+    def build(lanes: int, chains: int) -> Any:
         def spin(rounds, seeds):  # type: ignore[no-untyped-def]
-            _ = stamp
             seeds[0] = _spin(rounds, seeds[0], lanes, chains)
 
         return kernel(spin)
 
-    return build(lanes, chains, STAMP)
+    return build(lanes, chains)
 
 
 def fma_peak(dtype: Any = np.float32, threads: int = 1, seconds: float = 0.3) -> float:

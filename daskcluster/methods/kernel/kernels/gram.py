@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import fill_panels
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_block, pack_few
 from daskcluster.methods.kernel.kernels.tile import (
@@ -66,15 +66,14 @@ def pack_points(points: np.ndarray) -> PointPanels:
 
 @cache
 def _dense_kernel(dtype: np.dtype[Any], term: int) -> Any:
-    return _build_dense(*gram_tile_for(dtype), lanes_of(dtype), term, STAMP)
+    return _build_dense(*gram_tile_for(dtype), lanes_of(dtype), term)
 
 
-def _build_dense(height: int, vectors: int, width: int, lanes: int, term: int, stamp: int) -> Any:
+def _build_dense(height: int, vectors: int, width: int, lanes: int, term: int) -> Any:
     block = vectors * width
 
     def add_all(rows, panels, factors, groups, function, blocks, out):  # type: ignore[no-untyped-def]
         # `blocks` row blocks are packed at once, and meet one panel after the other.
-        _ = stamp
         (n, d), n_groups = rows.shape, out.shape[1]
         scale, shift, degree = function
         flat, panel, stride = rows.reshape(n * d), panels.reshape(panels.size), panels.shape[1]

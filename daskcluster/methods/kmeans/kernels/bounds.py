@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import Tile
 from daskcluster.kernels.register_tile import score_tile_ahead
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
@@ -85,7 +85,7 @@ def revise_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
     ``revise(rows, at, which, centres, panels, offset, labels, upper, lower, drift, margin, moved, old)``
     returns how many rows went through the tile and how many moved.
     """
-    return _build_revise(tile.height, tile.vectors, tile.width, lanes_of(dtype), STAMP)
+    return _build_revise(tile.height, tile.vectors, tile.width, lanes_of(dtype))
 
 
 @kernel
@@ -102,7 +102,7 @@ def list_lines(at, first, stop, d, line, places):  # type: ignore[no-untyped-def
     return max(first, stop)
 
 
-def _build_revise(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:
+def _build_revise(height: int, vectors: int, width: int, lanes: int) -> Any:
     block, line = vectors * width, 4 * lanes
 
     def revise(  # type: ignore[no-untyped-def]
@@ -110,7 +110,6 @@ def _build_revise(height: int, vectors: int, width: int, lanes: int, stamp: int)
     ):
         # IN: at, which: where a row stands in `rows`, and in the state; a label of -1 is none.
         # IN/OUT: labels, upper, lower. OUT: moved, old: the rows that moved (indices of `at`), and whence.
-        _ = stamp
         n, d = rows.shape
         x, c, panel = (
             rows.reshape(n * d),

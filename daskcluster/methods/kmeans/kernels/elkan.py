@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import Tile
 from daskcluster.kernels.register_tile import all_scores_tile
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
@@ -43,70 +43,67 @@ def span(x, at, c, centre_at, d, error):  # type: ignore[no-untyped-def]
     return max(low, 0.0), v * (1.0 + error[0]) + error[1]
 
 
-def _build_revise(stamp: int) -> Any:  # noqa: C901  (one loop over rows: their bounds stay at hand)
-    def revise(  # type: ignore[no-untyped-def]
-        rows, at, which, centres, halves, labels, upper, lower, drift, margin, error, left, was
-    ):
-        # IN: a label of -1 is none. IN/OUT: labels, upper, lower. OUT: left: which rows the tile has to
-        # decide; was: the labels before. Returns how many are left, and how many distances were computed.
-        _ = stamp
-        k, d = centres.shape
-        x, c = rows.reshape(rows.size), centres.reshape(centres.size)
-        relaxed = np.empty(k, np.float32)
-        for j in range(k):
-            relaxed[j] = raised(drift[OWN, j])
-        last, n_left, computed = which.shape[0] - 1, 0, 0
-        for s in range(last + 1):
-            i, r = which[s], at[s]
-            left[n_left] = s
-            a, bounds = labels[i], lower[i]
-            was[s] = a
-            if a < 0 or upper[i] == np.inf:
-                n_left += 1
+@kernel
+def revise(  # type: ignore[no-untyped-def]
+    rows, at, which, centres, halves, labels, upper, lower, drift, margin, error, left, was
+):
+    """Measure rows where they stand; return how many are left, and how many distances were computed.
+
+    IN: a label of -1 is none. IN/OUT: labels, upper, lower. OUT: left: which rows the tile has to decide;
+    was: the labels before.
+    """
+    k, d = centres.shape
+    x, c = rows.reshape(rows.size), centres.reshape(centres.size)
+    relaxed = np.empty(k, np.float32)
+    for j in range(k):
+        relaxed[j] = raised(drift[OWN, j])
+    last, n_left, computed = which.shape[0] - 1, 0, 0
+    for s in range(last + 1):
+        i, r = which[s], at[s]
+        left[n_left] = s
+        a, bounds = labels[i], lower[i]
+        was[s] = a
+        if a < 0 or upper[i] == np.inf:
+            n_left += 1
+            continue
+        fetch_row(x, at[min(s + 3, last)] * d, d)
+        low, u = span(x, r * d, c, a * d, d, error)
+        computed += 1
+        need = math.sqrt(reach(u, margin)) * _SAFE
+        doubt, failing = False, 0
+        near = raised(need)
+        if not need < drift[HALF, a]:
+            for j in range(k):
+                failing += not (bounds[j] > (near + relaxed[j]) * np.float32(_SAFE))
+        if 4 * failing > k:
+            failing, doubt = 0, True
+        wide = need * _AHEAD
+        near = raised(wide)
+        for j in range(k if failing else 0):
+            if bounds[j] > (near + relaxed[j]) * np.float32(_SAFE):
                 continue
-            fetch_row(x, at[min(s + 3, last)] * d, d)
-            low, u = span(x, r * d, c, a * d, d, error)
+            if halves[a, j] > wide:
+                # As far as the two centres are apart, less the way to the nearer one.
+                apart = lowered(2.0 * halves[a, j] - u * _SAFE + drift[OWN, j])
+                bounds[j] = max(bounds[j], apart)
+                continue
+            least, v = span(x, r * d, c, j * d, d, error)
             computed += 1
-            need = math.sqrt(reach(u, margin)) * _SAFE
-            doubt, failing = False, 0
-            near = raised(need)
-            if not need < drift[HALF, a]:
-                for j in range(k):
-                    failing += not (bounds[j] > (near + relaxed[j]) * np.float32(_SAFE))
-            if 4 * failing > k:
-                failing, doubt = 0, True
-            wide = need * _AHEAD
+            bounds[j] = lowered(least + drift[OWN, j])
+            if least * least > reach(u, margin) * _SAFE:
+                continue
+            if not low * low > reach(v, margin) * _SAFE:
+                doubt = True
+                continue
+            bounds[a] = lowered(low + drift[OWN, a])
+            a, low, u = j, least, v
+            bounds[a] = np.inf
+            wide = math.sqrt(reach(u, margin)) * _SAFE * _AHEAD
             near = raised(wide)
-            for j in range(k if failing else 0):
-                if bounds[j] > (near + relaxed[j]) * np.float32(_SAFE):
-                    continue
-                if halves[a, j] > wide:
-                    # As far as the two centres are apart, less the way to the nearer one.
-                    apart = lowered(2.0 * halves[a, j] - u * _SAFE + drift[OWN, j])
-                    bounds[j] = max(bounds[j], apart)
-                    continue
-                least, v = span(x, r * d, c, j * d, d, error)
-                computed += 1
-                bounds[j] = lowered(least + drift[OWN, j])
-                if least * least > reach(u, margin) * _SAFE:
-                    continue
-                if not low * low > reach(v, margin) * _SAFE:
-                    doubt = True
-                    continue
-                bounds[a] = lowered(low + drift[OWN, a])
-                a, low, u = j, least, v
-                bounds[a] = np.inf
-                wide = math.sqrt(reach(u, margin)) * _SAFE * _AHEAD
-                near = raised(wide)
-            labels[i] = a
-            upper[i] = raised(u - drift[OWN, a])
-            n_left += doubt
-        return n_left, computed
-
-    return kernel(revise)
-
-
-revise = _build_revise(STAMP)
+        labels[i] = a
+        upper[i] = raised(u - drift[OWN, a])
+        n_left += doubt
+    return n_left, computed
 
 
 @kernel
@@ -141,10 +138,10 @@ def look_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
     ``look(rows, at, which, centres, halves, panels, offset, labels, upper, lower, drift, margin, error,
     moved, old)`` returns how many distances it computed, and how many rows moved.
     """
-    return _build_look(tile.height, tile.vectors, tile.width, lanes_of(dtype), STAMP)
+    return _build_look(tile.height, tile.vectors, tile.width, lanes_of(dtype))
 
 
-def _build_look(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:
+def _build_look(height: int, vectors: int, width: int, lanes: int) -> Any:
     block, line = vectors * width, 4 * lanes
 
     def look(  # type: ignore[no-untyped-def]
@@ -153,7 +150,6 @@ def _build_look(height: int, vectors: int, width: int, lanes: int, stamp: int) -
     ):  # fmt: skip
         # IN: at, which: where a row stands in `rows`, and in the state; a label of -1 is none.
         # IN/OUT: labels, upper, lower. OUT: moved, old: the rows that moved (indices of `at`), and whence.
-        _ = stamp
         n, d = rows.shape
         k = centres.shape[0]
         left, was = np.empty(which.shape[0], np.int64), np.empty(which.shape[0], np.int32)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_ops import squared_distance
 from daskcluster.methods.kmeans.kernels.bounds import lowered
 from daskcluster.methods.kmeans.kernels.elkan import rough_error, span
@@ -17,39 +17,33 @@ _SAFE = 1.0 + 1e-9
 """More than the rounding of the length of a step, relatively."""
 
 
-def _build_follow(stamp: int) -> Any:
-    def follow(centres, error, worn, measured, halves, left):  # type: ignore[no-untyped-def]
-        # IN/OUT: measured: where each centre was when it was measured (NaN: never), and the half
-        # distances there. OUT: left: what is left of them for `centres`.
-        _ = stamp
-        k, d = centres.shape
-        c, m = centres.reshape(k * d), measured.reshape(k * d)
-        steps, anew = np.empty(k), np.empty(k, np.bool_)
-        for j in range(k):
-            least = np.float32(np.inf)
-            for i in range(k):
-                least = min(least, halves[j, i])
-            steps[j] = math.sqrt(squared_distance(c, j * d, m, j * d, d)) * _SAFE
-            anew[j] = not steps[j] <= worn * least
-        for j in range(k):
-            if anew[j]:
-                measured[j] = centres[j]
-                steps[j] = 0.0
-        for j in range(k):
-            for i in range(k if anew[j] else 0):
-                if i < j or not anew[i]:
-                    low, _up = span(m, j * d, m, i * d, d, error)
-                    halves[i, j] = halves[j, i] = lowered(0.5 * low)
-            halves[j, j] = np.inf
-        for j in range(k):
-            for i in range(k):
-                left[j, i] = lowered(halves[j, i] - 0.5 * (steps[j] + steps[i]))
-            left[j, j] = np.inf
-
-    return kernel(follow)
-
-
-_follow = _build_follow(STAMP)
+@kernel
+def _follow(centres, error, worn, measured, halves, left):  # type: ignore[no-untyped-def]
+    # IN/OUT: measured: where each centre was when it was measured (NaN: never), and the half
+    # distances there. OUT: left: what is left of them for `centres`.
+    k, d = centres.shape
+    c, m = centres.reshape(k * d), measured.reshape(k * d)
+    steps, anew = np.empty(k), np.empty(k, np.bool_)
+    for j in range(k):
+        least = np.float32(np.inf)
+        for i in range(k):
+            least = min(least, halves[j, i])
+        steps[j] = math.sqrt(squared_distance(c, j * d, m, j * d, d)) * _SAFE
+        anew[j] = not steps[j] <= worn * least
+    for j in range(k):
+        if anew[j]:
+            measured[j] = centres[j]
+            steps[j] = 0.0
+    for j in range(k):
+        for i in range(k if anew[j] else 0):
+            if i < j or not anew[i]:
+                low, _up = span(m, j * d, m, i * d, d, error)
+                halves[i, j] = halves[j, i] = lowered(0.5 * low)
+        halves[j, j] = np.inf
+    for j in range(k):
+        for i in range(k):
+            left[j, i] = lowered(halves[j, i] - 0.5 * (steps[j] + steps[i]))
+        left[j, j] = np.inf
 
 
 class HalfDistances:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import Tile
 from daskcluster.kernels.register_tile import score_tile_ahead
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
@@ -73,10 +73,10 @@ def revise_groups_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
     drift, drifted, margin, most, moved, old)`` returns how many distances it computed, and how many rows
     moved. `most` rows are held back at a time, so that each group finds enough of them.
     """
-    return _build_revise(tile.height, tile.vectors, tile.width, lanes_of(dtype), STAMP)
+    return _build_revise(tile.height, tile.vectors, tile.width, lanes_of(dtype))
 
 
-def _build_revise(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:  # noqa: C901
+def _build_revise(height: int, vectors: int, width: int, lanes: int) -> Any:  # noqa: C901
     # One long loop: an intrinsic takes the tile's shape as literals, which no helper could pass on.
     block, line = vectors * width, 4 * lanes
 
@@ -86,7 +86,6 @@ def _build_revise(height: int, vectors: int, width: int, lanes: int, stamp: int)
     ):  # fmt: skip
         # IN: at, which: where a row stands in `rows`, and in the state; a label of -1 is none.
         # IN/OUT: labels, upper, lower. OUT: moved, old: the rows that moved (indices of `at`), and whence.
-        _ = stamp
         n, d = rows.shape
         n_groups, relaxed = drifted.shape[0], _relaxed(drifted)
         x, c, panel = (

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only, weights_or_none
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import PORTABLE, Panels, Tile
 from daskcluster.kernels.register_tile import score_tile_ahead
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
@@ -32,15 +32,14 @@ _FUSED_BYTES = 4 << 20
 
 @cache
 def _listed_search(tile: Tile, lanes: int) -> Any:
-    return _build_search(tile.height, tile.vectors, tile.width, lanes, STAMP)
+    return _build_search(tile.height, tile.vectors, tile.width, lanes)
 
 
-def _build_search(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:
+def _build_search(height: int, vectors: int, width: int, lanes: int) -> Any:
     block, line = vectors * width, 4 * lanes
 
     def search(rows, listed, panels, offset, labels):  # type: ignore[no-untyped-def]
         # OUT: labels (b,).
-        _ = stamp
         n, d = rows.shape
         b = listed.shape[0]
         flat, panel = rows.reshape(n * d), panels.reshape(panels.size)
@@ -94,66 +93,54 @@ def scale_to_one(centre):  # type: ignore[no-untyped-def]
             centre[t] *= length
 
 
-def _build_blend(stamp: int) -> Any:
-    def blend(total, weight, batch_weight, rule, unit, exact, centre, seen, before):  # type: ignore[no-untyped-def]
-        """Move one centre towards the mean of its rows; return the squared length of the way.
+@kernel
+def blend(total, weight, batch_weight, rule, unit, exact, centre, seen, before):  # type: ignore[no-untyped-def]
+    """Move one centre towards the mean of its rows; return the squared length of the way.
 
-        IN/OUT: exact (d,) float64, centre (d,) in the rows' dtype, seen (1,): weight of all rows so far.
-        OUT: before (d,), the centre as it was.
-        """
-        _ = stamp
-        d, alpha = exact.shape[0], learning_rate(weight, batch_weight, rule, seen)
-        keep = 1.0 - alpha
-        for t in range(d):
-            exact[t] = keep * exact[t] + alpha * (total[t] / weight)
-        if unit:
-            scale_to_one(exact)
-        for t in range(d):
-            before[t], centre[t] = centre[t], exact[t]
-        return squared_distance(centre, 0, before, 0, d)
-
-    return kernel(blend)
+    IN/OUT: exact (d,) float64, centre (d,) in the rows' dtype, seen (1,): weight of all rows so far.
+    OUT: before (d,), the centre as it was.
+    """
+    d, alpha = exact.shape[0], learning_rate(weight, batch_weight, rule, seen)
+    keep = 1.0 - alpha
+    for t in range(d):
+        exact[t] = keep * exact[t] + alpha * (total[t] / weight)
+    if unit:
+        scale_to_one(exact)
+    for t in range(d):
+        before[t], centre[t] = centre[t], exact[t]
+    return squared_distance(centre, 0, before, 0, d)
 
 
-blend = _build_blend(STAMP)
-
-
-def _build_move(stamp: int) -> Any:
-    def move(  # type: ignore[no-untyped-def]
-        rows, listed, weights, order, starts, batch_weight, rule, unit, first, last,
-        exact, centres, seen, costs, shifts,
-    ):  # fmt: skip
-        # IN/OUT: exact, centres (k, d), seen (k,). OUT: costs, shifts (k,), of clusters first to last.
-        _ = stamp
-        n, d = rows.shape
-        x, c = rows.reshape(n * d), centres.reshape(centres.size)
-        total, before = np.empty(d), np.empty(d, centres.dtype)
-        for j in range(first, last):
-            costs[j], shifts[j] = 0.0, 0.0
-            if starts[j] == starts[j + 1]:
-                continue
-            total[:] = 0.0
-            weight, cost = 0.0, 0.0
-            for s in range(starts[j], starts[j + 1]):
-                fetch_row(x, listed[order[min(s + 2, order.shape[0] - 1)]] * d, d)
-                i = listed[order[s]]
-                w = weights[i] if weights.size else 1.0
-                row = rows[i]
-                for t in range(d):
-                    total[t] += w * row[t]
-                weight += w
-                cost += w * squared_distance(x, i * d, c, j * d, d)
-            costs[j] = cost
-            if weight > 0.0:
-                shifts[j] = blend(
-                    total, weight, batch_weight, rule, unit,
-                    exact[j], centres[j], seen[j : j + 1], before,
-                )  # fmt: skip
-
-    return kernel(move)
-
-
-_move = _build_move(STAMP)
+@kernel
+def _move(  # type: ignore[no-untyped-def]
+    rows, listed, weights, order, starts, batch_weight, rule, unit, first, last,
+    exact, centres, seen, costs, shifts,
+):  # fmt: skip
+    # IN/OUT: exact, centres (k, d), seen (k,). OUT: costs, shifts (k,), of clusters first to last.
+    n, d = rows.shape
+    x, c = rows.reshape(n * d), centres.reshape(centres.size)
+    total, before = np.empty(d), np.empty(d, centres.dtype)
+    for j in range(first, last):
+        costs[j], shifts[j] = 0.0, 0.0
+        if starts[j] == starts[j + 1]:
+            continue
+        total[:] = 0.0
+        weight, cost = 0.0, 0.0
+        for s in range(starts[j], starts[j + 1]):
+            fetch_row(x, listed[order[min(s + 2, order.shape[0] - 1)]] * d, d)
+            i = listed[order[s]]
+            w = weights[i] if weights.size else 1.0
+            row = rows[i]
+            for t in range(d):
+                total[t] += w * row[t]
+            weight += w
+            cost += w * squared_distance(x, i * d, c, j * d, d)
+        costs[j] = cost
+        if weight > 0.0:
+            shifts[j] = blend(
+                total, weight, batch_weight, rule, unit,
+                exact[j], centres[j], seen[j : j + 1], before,
+            )  # fmt: skip
 
 
 def nearest_listed(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only, weights_or_none
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_ops import squared_distance
 from daskcluster.kernels.sparse_chain import score_entries
 from daskcluster.kernels.sparse_distance import row_distance
@@ -23,15 +23,14 @@ _ROWS = 256
 
 @cache
 def _listed_search(vectors: int, width: int) -> Any:
-    return _build_search(vectors, width, STAMP)
+    return _build_search(vectors, width)
 
 
-def _build_search(vectors: int, width: int, stamp: int) -> Any:
+def _build_search(vectors: int, width: int) -> Any:
     height = vectors * width
 
     def search(data, indices, indptr, listed, panels, labels):  # type: ignore[no-untyped-def]
         # OUT: labels (b,).
-        _ = stamp
         b, origin = listed.shape[0], indptr[0]
         flat, stride = panels.reshape(panels.size), panels.shape[1]
         best, index = np.empty(_ROWS, panels.dtype), np.empty(_ROWS, np.int32)
@@ -53,80 +52,68 @@ def _build_search(vectors: int, width: int, stamp: int) -> Any:
     return kernel(search)
 
 
-def _build_blend(stamp: int) -> Any:
-    def blend(gained, keep, unit, exact, centre):  # type: ignore[no-untyped-def]
-        """Move one centre as that of dense rows; return the squared length of the way.
+@kernel
+def _blend(gained, keep, unit, exact, centre):  # type: ignore[no-untyped-def]
+    """Move one centre as that of dense rows; return the squared length of the way.
 
-        IN/OUT: gained (d,), alpha times the mean of its rows, zero afterwards; exact, centre (d,).
-        """
-        _ = stamp
-        d, before, shift = exact.shape[0], np.empty(_COLUMNS, centre.dtype), 0.0
-        if unit:
-            for t in range(d):
-                exact[t] = keep * exact[t] + gained[t]
-                gained[t] = 0.0
-            scale_to_one(exact)
-            keep = 1.0
-        for start in range(0, d, _COLUMNS):
-            count = min(_COLUMNS, d - start)
-            wide, near = exact[start : start + count], centre[start : start + count]
-            more = gained[start : start + count]
-            for t in range(count):
-                before[t] = near[t]
-                wide[t] = keep * wide[t] + more[t]
-            for t in range(count):
-                near[t] = wide[t]
-            more[:] = 0.0
-            shift += squared_distance(near, 0, before, 0, count)
-        return shift
-
-    return kernel(blend)
+    IN/OUT: gained (d,), alpha times the mean of its rows, zero afterwards; exact, centre (d,).
+    """
+    d, before, shift = exact.shape[0], np.empty(_COLUMNS, centre.dtype), 0.0
+    if unit:
+        for t in range(d):
+            exact[t] = keep * exact[t] + gained[t]
+            gained[t] = 0.0
+        scale_to_one(exact)
+        keep = 1.0
+    for start in range(0, d, _COLUMNS):
+        count = min(_COLUMNS, d - start)
+        wide, near = exact[start : start + count], centre[start : start + count]
+        more = gained[start : start + count]
+        for t in range(count):
+            before[t] = near[t]
+            wide[t] = keep * wide[t] + more[t]
+        for t in range(count):
+            near[t] = wide[t]
+        more[:] = 0.0
+        shift += squared_distance(near, 0, before, 0, count)
+    return shift
 
 
-_blend = _build_blend(STAMP)
-
-
-def _build_move(stamp: int) -> Any:
-    def move(  # type: ignore[no-untyped-def]
-        data, indices, indptr, listed, weights, order, starts, batch_weight, rule, unit,
-        first, last, norms, exact, centres, seen, costs, shifts,
-    ):  # fmt: skip
-        # As `move` of dense rows; norms (k,) are |c|^2 before the move.
-        _ = stamp
-        d, origin = centres.shape[1], indptr[0]
-        total, gained = np.zeros(d), np.zeros(d)
-        for j in range(first, last):
-            costs[j], shifts[j] = 0.0, 0.0
-            if starts[j] == starts[j + 1]:
-                continue
-            weight, cost = 0.0, 0.0
-            for s in range(starts[j], starts[j + 1]):
-                i = listed[order[s]]
-                begin, end = indptr[i] - origin, indptr[i + 1] - origin
-                w = weights[i] if weights.size else 1.0
-                for e in range(begin, end):
-                    total[indices[e]] += w * data[e]
-                weight += w
-                cost += w * row_distance(data, indices, begin, end, centres[j], norms[j])
-            costs[j] = cost
-            alpha = 0.0
-            if weight > 0.0:
-                alpha = learning_rate(weight, batch_weight, rule, seen[j : j + 1])
-            # Most columns are in no row of the cluster: those that are, are visited once more.
-            for s in range(starts[j], starts[j + 1]):
-                i = listed[order[s]]
-                for e in range(indptr[i] - origin, indptr[i + 1] - origin):
-                    t = indices[e]
-                    if weight > 0.0 and total[t] != 0.0:
-                        gained[t] = alpha * (total[t] / weight)
-                    total[t] = 0.0
-            if weight > 0.0:
-                shifts[j] = _blend(gained, 1.0 - alpha, unit, exact[j], centres[j])
-
-    return kernel(move)
-
-
-_move = _build_move(STAMP)
+@kernel
+def _move(  # type: ignore[no-untyped-def]
+    data, indices, indptr, listed, weights, order, starts, batch_weight, rule, unit,
+    first, last, norms, exact, centres, seen, costs, shifts,
+):  # fmt: skip
+    # As `move` of dense rows; norms (k,) are |c|^2 before the move.
+    d, origin = centres.shape[1], indptr[0]
+    total, gained = np.zeros(d), np.zeros(d)
+    for j in range(first, last):
+        costs[j], shifts[j] = 0.0, 0.0
+        if starts[j] == starts[j + 1]:
+            continue
+        weight, cost = 0.0, 0.0
+        for s in range(starts[j], starts[j + 1]):
+            i = listed[order[s]]
+            begin, end = indptr[i] - origin, indptr[i + 1] - origin
+            w = weights[i] if weights.size else 1.0
+            for e in range(begin, end):
+                total[indices[e]] += w * data[e]
+            weight += w
+            cost += w * row_distance(data, indices, begin, end, centres[j], norms[j])
+        costs[j] = cost
+        alpha = 0.0
+        if weight > 0.0:
+            alpha = learning_rate(weight, batch_weight, rule, seen[j : j + 1])
+        # Most columns are in no row of the cluster: those that are, are visited once more.
+        for s in range(starts[j], starts[j + 1]):
+            i = listed[order[s]]
+            for e in range(indptr[i] - origin, indptr[i + 1] - origin):
+                t = indices[e]
+                if weight > 0.0 and total[t] != 0.0:
+                    gained[t] = alpha * (total[t] / weight)
+                total[t] = 0.0
+        if weight > 0.0:
+            shifts[j] = _blend(gained, 1.0 - alpha, unit, exact[j], centres[j])
 
 
 def nearest_listed_sparse(

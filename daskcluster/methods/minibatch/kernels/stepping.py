@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only, weights_or_none
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import PORTABLE, Panels, Tile
 from daskcluster.kernels.register_tile import score_tile_ahead
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
@@ -55,14 +55,13 @@ def _roundoff(dtype: np.dtype[Any]) -> float:
 
 @cache
 def _walk_kernel(tile: Tile, lanes: int) -> Any:
-    return _build_walk(tile.height, tile.vectors, tile.width, lanes, STAMP)
+    return _build_walk(tile.height, tile.vectors, tile.width, lanes)
 
 
-def _build_walk(height: int, vectors: int, width: int, lanes: int, stamp: int) -> Any:
+def _build_walk(height: int, vectors: int, width: int, lanes: int) -> Any:
     block, line = vectors * width, 4 * lanes
 
     def walk(rows, listed, table, weights, rate, roundoff, state):  # type: ignore[no-untyped-def]
-        _ = stamp
         n, d = rows.shape
         b, offset = listed.shape[0], state.offset
         flat, panels = rows.reshape(n * d), state.panels
@@ -173,14 +172,13 @@ def _walk_plainly(
 
 @cache
 def _sparse_kernel(vectors: int, width: int) -> Any:
-    return _build_sparse(vectors, width, STAMP)
+    return _build_sparse(vectors, width)
 
 
-def _build_sparse(vectors: int, width: int, stamp: int) -> Any:
+def _build_sparse(vectors: int, width: int) -> Any:
     height = vectors * width
 
     def walk(data, indices, indptr, listed, table, weights, rate, roundoff, state):  # type: ignore[no-untyped-def]
-        _ = stamp
         origin, flat = indptr[0], state.panels.reshape(state.panels.size)
         stride = state.panels.shape[1]
         best, index = np.empty(2, state.panels.dtype), np.empty(2, np.int32)

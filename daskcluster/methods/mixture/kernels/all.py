@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_block, pack_few
 from daskcluster.methods.mixture.kernels.keep import keep_least
 from daskcluster.methods.mixture.kernels.posteriors import weigh
@@ -27,17 +27,16 @@ def all_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
     `moments` has no totals, rows are added to the sums. Else they are those of the ``index.shape[1]`` best.
     OUT: index (n, q) int32 and posteriors (n, q), which may be (n, 0), of the q best; bounds.
     """
-    return _build(*listed_tile_for(dtype), lanes_of(dtype), int(scaled), STAMP)
+    return _build(*listed_tile_for(dtype), lanes_of(dtype), int(scaled))
 
 
-def _build(height: int, vectors: int, width: int, lanes: int, scaled: int, stamp: int) -> Any:  # noqa: C901
+def _build(height: int, vectors: int, width: int, lanes: int, scaled: int) -> Any:  # noqa: C901
     # One long loop: an intrinsic takes the tile's shape as literals, which no helper could pass on.
     block = BLOCK
 
     def visit(  # type: ignore[no-untyped-def]  # noqa: C901
         rows, weights, costs, sharpness, least, every, grids, moments, index, posteriors, bounds,
     ):  # fmt: skip
-        _ = stamp
         n, d = rows.shape
         k, q = costs.add.shape[0], index.shape[1]
         means, inverse, scale, add = costs.means, costs.inverse, costs.scale, costs.add

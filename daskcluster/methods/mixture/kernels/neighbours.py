@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from daskcluster.kernels.by_label import group_by_label
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.methods.mixture.kernels.pairs import HALF
 
 _OTHER = np.uint64((1 << HALF) - 1)
@@ -47,55 +45,52 @@ def _fill(found, old):  # type: ignore[no-untyped-def]
                 break
 
 
-def _build_learn(stamp: int) -> Any:
-    def learn_neighbours(lists, sizes, sums, counts, unit, pairs, old):  # type: ignore[no-untyped-def]
-        """Return the clusters (k, g) with the least mean keys, each cluster itself first.
+@kernel
+def learn_neighbours(lists, sizes, sums, counts, unit, pairs, old):  # type: ignore[no-untyped-def]
+    """Return the clusters (k, g) with the least mean keys, each cluster itself first.
 
-        ``sums[c, j] / counts[c]`` is the mean over rows that stayed with c, in steps of 1 / `unit`; `pairs`
-        has those of rows that came to it, one pair perhaps several times. A cluster without rows, and what
-        is missing in a row of the result, keeps `old`.
-        """
-        # Cluster by cluster, so that a pair is found by one look at what is known of its other cluster.
-        _ = stamp
-        k, g = old.shape
-        n = pairs.shape[0]
-        found, near, nearest = np.empty((k, g), np.int32), np.empty(g), np.empty(g, np.int64)
-        home, order = np.empty(n, np.int32), np.empty(n, np.int64)
-        starts = np.empty(k + 1, np.int64)
-        for at in range(n):
-            home[at] = pairs[np.uint64(at), 0] >> HALF
-        group_by_label(home, order, starts)
-        members, place = np.zeros(k + 1, np.int64), np.zeros(k, np.int64)
-        more, n_more, means = np.zeros(k + 1, np.int64), np.zeros(k + 1, np.int64), np.empty(k)
-        for c in range(k):
-            n_listed = np.int64(sizes[c]) if counts[c] else 0
-            for j in range(n_listed):
-                members[j], more[j], n_more[j] = lists[c, j], 0, 0
-                place[lists[c, j]] = j
-            size = n_listed
-            for i in range(starts[c], starts[c + 1]):
-                # Without a branch, as every other one would go wrong: a place is right if its member is.
-                pair = np.uint64(order[np.uint64(i)])
-                other = np.uint64(pairs[pair, 0]) & _OTHER
-                spot = np.uint64(place[other])
-                known = (spot < np.uint64(size)) & (members[spot] == np.int64(other))
-                spot = spot if known else np.uint64(size)
-                size += np.int64(not known)
-                sum_before, count_before = more[spot], n_more[spot]
-                members[spot], place[other] = other, spot
-                more[spot] = (sum_before if known else 0) + pairs[pair, 1]
-                n_more[spot] = (count_before if known else 0) + pairs[pair, 2]
-            for j in range(n_listed):
-                means[j] = (sums[c, j] * unit + more[j]) / (counts[c] + n_more[j])
-            for j in range(n_listed, size):
-                means[j] = more[j] / n_more[j]
-            _select(members, means, size, c, near, nearest)
-            for j in range(g):
-                found[c, j] = nearest[j]
-            _fill(found[c], old[c])
-        return found
-
-    return kernel(learn_neighbours)
+    ``sums[c, j] / counts[c]`` is the mean over rows that stayed with c, in steps of 1 / `unit`; `pairs`
+    has those of rows that came to it, one pair perhaps several times. A cluster without rows, and what
+    is missing in a row of the result, keeps `old`.
+    """
+    # Cluster by cluster, so that a pair is found by one look at what is known of its other cluster.
+    k, g = old.shape
+    n = pairs.shape[0]
+    found, near, nearest = np.empty((k, g), np.int32), np.empty(g), np.empty(g, np.int64)
+    home, order = np.empty(n, np.int32), np.empty(n, np.int64)
+    starts = np.empty(k + 1, np.int64)
+    for at in range(n):
+        home[at] = pairs[np.uint64(at), 0] >> HALF
+    group_by_label(home, order, starts)
+    members, place = np.zeros(k + 1, np.int64), np.zeros(k, np.int64)
+    more, n_more, means = np.zeros(k + 1, np.int64), np.zeros(k + 1, np.int64), np.empty(k)
+    for c in range(k):
+        n_listed = np.int64(sizes[c]) if counts[c] else 0
+        for j in range(n_listed):
+            members[j], more[j], n_more[j] = lists[c, j], 0, 0
+            place[lists[c, j]] = j
+        size = n_listed
+        for i in range(starts[c], starts[c + 1]):
+            # Without a branch, as every other one would go wrong: a place is right if its member is.
+            pair = np.uint64(order[np.uint64(i)])
+            other = np.uint64(pairs[pair, 0]) & _OTHER
+            spot = np.uint64(place[other])
+            known = (spot < np.uint64(size)) & (members[spot] == np.int64(other))
+            spot = spot if known else np.uint64(size)
+            size += np.int64(not known)
+            sum_before, count_before = more[spot], n_more[spot]
+            members[spot], place[other] = other, spot
+            more[spot] = (sum_before if known else 0) + pairs[pair, 1]
+            n_more[spot] = (count_before if known else 0) + pairs[pair, 2]
+        for j in range(n_listed):
+            means[j] = (sums[c, j] * unit + more[j]) / (counts[c] + n_more[j])
+        for j in range(n_listed, size):
+            means[j] = more[j] / n_more[j]
+        _select(members, means, size, c, near, nearest)
+        for j in range(g):
+            found[c, j] = nearest[j]
+        _fill(found[c], old[c])
+    return found
 
 
 @kernel
@@ -118,6 +113,3 @@ def neighbour_lists(neighbours, lists, sizes):  # type: ignore[no-untyped-def]
                     lists[c, size] = other
                     size += 1
         sizes[c] = size
-
-
-learn_neighbours = _build_learn(STAMP)

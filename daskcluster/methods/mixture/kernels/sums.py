@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.methods.mixture.kernels.add import add_rows
 from daskcluster.methods.mixture.kernels.tile import BLOCK
 
@@ -52,7 +52,7 @@ def _add_squares(x, row_at, w, means, at, d, shifts, high, low):  # type: ignore
         low[at + t] += rest
 
 
-def _build_add_block(block: int, stamp: int) -> Any:
+def _build_add_block(block: int) -> Any:
     def add_block(  # type: ignore[no-untyped-def]
         x, d, taken, here, weights, index, best, posterior, costs, grids, moments, scratch,
     ):  # fmt: skip
@@ -61,7 +61,6 @@ def _build_add_block(block: int, stamp: int) -> Any:
         `scratch` has float64 (block,), and float64 and int64 of as many elements as a row has posteriors.
         """
         # Parts of tuples are taken out once: each costs the count of a reference.
-        _ = stamp
         means, scale, add = costs.means, costs.scale, costs.add
         shifts, second, both = grids.firsts, grids.seconds, grids.totals
         firsts, low_firsts, totals = moments.firsts, moments.low_firsts, moments.totals
@@ -101,4 +100,4 @@ def add_scratch(block, count):  # type: ignore[no-untyped-def]
     return np.empty(block), np.empty(count), np.empty(count, np.int64)
 
 
-add_block = _build_add_block(BLOCK, STAMP)
+add_block = _build_add_block(BLOCK)

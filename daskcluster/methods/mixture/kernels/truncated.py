@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskcluster.kernels.by_label import group_by_label
-from daskcluster.kernels.jit import STAMP, kernel
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
 from daskcluster.kernels.row_ops import fetch_row
 from daskcluster.methods.mixture.kernels.add import add_rows
@@ -70,7 +70,7 @@ def _steps(key, shift, unit, rooted):  # type: ignore[no-untyped-def]
     return np.int64(((value + shift) - shift) * unit)
 
 
-def _build_tell_pairs(block: int, stamp: int) -> Any:
+def _build_tell_pairs(block: int) -> Any:
     def tell_pairs(  # type: ignore[no-untyped-def]
         costs, number, counts, here, home, stays, shift, rooted, table, used, keys,
     ):  # fmt: skip
@@ -80,7 +80,6 @@ def _build_tell_pairs(block: int, stamp: int) -> Any:
         the first is needed. What `add_pair` does stands here once more: numba counts references at
         every call of a function that has a loop.
         """
-        _ = stamp
         unit, n_pairs, n_used = STEPS / shift, 0, used[0]
         mask, flat = np.uint64(table.shape[0] - 1), table.reshape(table.size).view(np.float64)
         for r in range(here):
@@ -110,7 +109,7 @@ def _build_tell_pairs(block: int, stamp: int) -> Any:
     return kernel(tell_pairs)
 
 
-_tell_pairs = _build_tell_pairs(BLOCK, STAMP)
+_tell_pairs = _build_tell_pairs(BLOCK)
 
 
 @cache
@@ -123,10 +122,10 @@ def step_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
     the rows add to the free energy, their weights in it, in the order of the visits. With ``learn = 0``
     nothing goes to the sums, and `bounds` are the least costs instead: what the first variance is made of.
     """
-    return _build_step(*listed_tile_for(dtype), lanes_of(dtype), int(scaled), STAMP)
+    return _build_step(*listed_tile_for(dtype), lanes_of(dtype), int(scaled))
 
 
-def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, stamp: int) -> Any:  # noqa: C901
+def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) -> Any:  # noqa: C901
     # One long loop: an intrinsic takes the tile's shape as literals, which no helper could pass on.
     block = BLOCK
 
@@ -134,7 +133,6 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int, 
         rows, weights, sets, costs, sharpness, least, space, told, pairs, grids, moments, bounds, learn,
     ):  # fmt: skip
         # IN/OUT: sets (n, q), told, pairs, moments. OUT: bounds (n,).
-        _ = stamp
         n, d = rows.shape
         k, q = space.lists.shape[0], sets.shape[1]
         x, lists = rows.reshape(n * d), space.lists.reshape(space.lists.size)
