@@ -10,6 +10,7 @@ import os
 import platform
 import resource
 import secrets
+import struct
 from pathlib import Path
 
 import psutil
@@ -24,6 +25,8 @@ _OPTIONS = (
     ("MALLOC_TRIM_THRESHOLD_", -1, _MOST_KEPT_END),
 )
 """Of mallopt(3): what sets each from outside, its number, and the most that we set."""
+
+_AT_HWCAP = 16
 
 _token = 0
 
@@ -71,6 +74,15 @@ def machine_name() -> str:
 def processor_facts() -> str:
     """Return what Linux tells of its processors; empty elsewhere."""
     return _told("/proc/cpuinfo")
+
+
+def host_capabilities() -> int:
+    """Return what Linux says of the processor in bits (AT_HWCAP of getauxval(3)); 0 elsewhere."""
+    try:
+        vector = Path("/proc/self/auxv").read_bytes()
+    except OSError:
+        return 0
+    return int(dict(struct.iter_unpack("@NN", vector)).get(_AT_HWCAP, 0))
 
 
 def _told(path: str) -> str:

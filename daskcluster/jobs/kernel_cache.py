@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.jobs.kernel_targets import STAMP_FILE, settings
 from daskcluster.kernels.cache import STAMP
-from daskcluster.kernels.targets import STAMP_FILE, settings
 
 _ROWS, _FEATURES, _MOST_CLUSTERS = 2000, 6, 64
 
@@ -75,7 +75,7 @@ def _fit_sparse(rows: np.ndarray) -> None:
 
 
 def ship(cpu: str, folder: Path) -> None:
-    """Fill ``folder/cpu`` with kernels for one of `daskcluster.kernels.targets.CPUS`, in another process.
+    """Fill ``folder/cpu`` with kernels for one of the `CPUS` of `kernel_targets`, in another process.
 
     Parameters
     ----------

@@ -38,10 +38,11 @@ def _on_grids(mass, grids):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _sum_block(x, d, c, first, skip, count, block, rough, safe, mind2, weights, grids, out):  # type: ignore[no-untyped-def]
-    # What candidates leave as it is is summed once, in the last column of `out`; a row that a
-    # candidate would lower adds the difference. On the grids that is exact.
-    t = out.shape[1] - 1
+def _sum_block(x, d, c, rows, rough, safe, mind2, weights, grids, out):  # type: ignore[no-untyped-def]
+    # `rows` is (first, skip, count, block): from `skip` to `count` of the block that begins at `first`.
+    # What candidates leave as it is is summed once, in the last column of `out`; a row that a candidate
+    # would lower adds the difference. On the grids that is exact.
+    (first, skip, count, block), t = rows, out.shape[1] - 1
     for r in range(skip, count):
         if mind2[first + r] < np.inf:
             w = weights[first + r] if weights.size else 1.0
@@ -87,8 +88,8 @@ def _build_sum(width: int, lanes: int) -> Any:
                 difference_tile(
                     packed, panel, at, d, rough, to, _HEIGHT, _VECTORS, width, x, soon, ahead_step
                 )
-            skip, count = start - first, min(block, n)
-            _sum_block(x, d, c, first, skip, count, block, rough, safe, mind2, weights, grids, out)
+            here = first, start - first, min(block, n), block
+            _sum_block(x, d, c, here, rough, safe, mind2, weights, grids, out)
 
     return kernel(sum_masses)
 

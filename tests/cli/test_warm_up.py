@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from daskcluster.kernels import targets
+from daskcluster.jobs import kernel_targets as targets
 from daskcluster.kernels.cache import STAMP
 
 Run = Callable[..., Result]

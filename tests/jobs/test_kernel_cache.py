@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from daskcluster.jobs.kernel_cache import ship
+from daskcluster.jobs.kernel_targets import runnable, settings, take
 from daskcluster.kernels.cache import STAMP
-from daskcluster.kernels.targets import runnable, settings, take
 
 FIT = """
 import numpy as np

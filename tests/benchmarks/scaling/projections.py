@@ -18,8 +18,8 @@ TOUCHED = 0.33
 """Of MNIST's rows, that bounds leave to be looked at."""
 CORESET = 100_000
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
-    "lloyd": ("lloyd", {"max_iter": 20, "init": "random", "n_init": "1"}),
-    "bounds": ("hamerly", {"max_iter": 20, "init": "random", "n_init": "1"}),
+    "lloyd": ("lloyd", {"max_iter": 20, "init": "random", "n_init": 1}),
+    "bounds": ("hamerly", {"max_iter": 20, "init": "random", "n_init": 1}),
     "coreset + EM": ("vc-gmm", {"max_iter": 50, "coreset_size": CORESET}),
 }
 MACHINE: dict[str, Any] = {

@@ -104,7 +104,10 @@ def test_cells_that_are_none_are_refused(tmp_path: Path) -> None:
     kept, commit = {"checkpoint": str(tmp_path)}, CheckpointFolder.commit
 
     def spoilt(self: CheckpointFolder, state: Any) -> None:
-        state.arrays["state_sizes"][0] += 1
+        # A copy: the fit that goes on has the other one.
+        sizes = state.arrays["state_sizes"].copy()
+        sizes[0] += 1
+        state.arrays["state_sizes"] = sizes
         commit(self, state)
 
     with pytest.MonkeyPatch.context() as patched:

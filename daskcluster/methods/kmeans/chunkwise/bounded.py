@@ -16,6 +16,7 @@ from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.kernels.distance import sqdist_to_one
 from daskcluster.kernels.tile import Panels, pack
 from daskcluster.methods.kmeans.chunkwise.recent import RecentRows
+from daskcluster.methods.kmeans.kernels.bounds import Centres, State
 
 _MOST_SCORE = 1e36
 
@@ -81,9 +82,9 @@ class BoundState:
     first: int = 0
 
     @property
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def arrays(self) -> State:
         """Labels, upper and lower bounds, as kernels take them."""
-        return self.labels, self.upper, self.lower
+        return State(self.labels, self.upper, self.lower)
 
     @property
     def n_rows(self) -> int:
@@ -191,6 +192,11 @@ class Bounded:
     grids: Grids
     margin: np.ndarray
     turn: object
+
+    @cached_property
+    def near(self) -> Centres:
+        """The centres, as kernels take them."""
+        return Centres(self.params.centres, self.panels.data, self.panels.offset)
 
     @cached_property
     def previous(self) -> Panels | None:

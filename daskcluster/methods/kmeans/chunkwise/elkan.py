@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.reduction import StatefulReduction
-from daskcluster.kernels.arrays import read_only
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
     BoundedParams,
@@ -73,14 +72,13 @@ def _revise(
     some: Gathered, prepared: _Elkan, into: Changes, state: BoundState
 ) -> tuple[np.ndarray, np.ndarray]:
     """Measure rows where they stand; those that are left go through the tile."""
-    params, panels, n = prepared.params, prepared.panels, len(some.which)
-    moved, old = np.empty(n, np.int64), np.empty(n, np.int32)
+    panels, drift, moved = prepared.panels, prepared.params.drift, some.moved()
     computed, n_moved = look_kernel(panels.tile, panels.dtype)(
-        read_only(some.rows), some.at, some.which, params.centres, prepared.halves, panels.data,
-        panels.offset, *state.arrays, params.drift, prepared.margin, prepared.error, moved, old,
+        some.listed, state.arrays, prepared.near, prepared.halves, drift, prepared.margin,
+        prepared.error, moved,
     )  # fmt: skip
     into.n_distances += computed
-    return moved[:n_moved], old[:n_moved]
+    return moved.which[:n_moved], moved.old[:n_moved]
 
 
 _PASS = BoundedPass(_failing, _revise)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskcluster.chunk import BLOCK_BYTES, Chunk, compute_dtype
+from daskcluster.kernels.arrays import read_only
+from daskcluster.methods.kmeans.kernels.bounds import Listed, Moved
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,15 @@ class Gathered:
     at: np.ndarray
     weights: np.ndarray | None
     start: int
+
+    @property
+    def listed(self) -> Listed:
+        """The rows, as kernels take them."""
+        return Listed(read_only(self.rows), self.at, self.which)
+
+    def moved(self) -> Moved:
+        """Return room for all of them to move."""
+        return Moved(np.empty(len(self.which), np.int64), np.empty(len(self.which), np.int32))
 
 
 def gathered(

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.reduction import StatefulReduction
-from daskcluster.kernels.arrays import read_only
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
     BoundedParams,
@@ -38,13 +37,12 @@ def _revise(
 ) -> tuple[np.ndarray, np.ndarray]:
     params, panels = prepared.params, prepared.panels
     revise = revise_kernel(panels.tile, panels.dtype)
-    moved, old = np.empty(len(some.which), np.int64), np.empty(len(some.which), np.int32)
+    moved = some.moved()
     n_kept, n_moved = revise(
-        read_only(some.rows), some.at, some.which, params.centres, panels.data, panels.offset,
-        *state.arrays, params.drift, prepared.margin, moved, old,
-    )  # fmt: skip
+        some.listed, state.arrays, prepared.near, params.drift, prepared.margin, moved
+    )
     into.n_distances += len(some.which) + n_kept * panels.k
-    return moved[:n_moved], old[:n_moved]
+    return moved.which[:n_moved], moved.old[:n_moved]
 
 
 _PASS = BoundedPass(_failing, _revise)

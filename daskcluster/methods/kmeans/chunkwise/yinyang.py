@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.reduction import StatefulReduction
-from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.tile import group_size, pack, pack_groups
 from daskcluster.methods.kmeans.chunkwise.bounded import (
@@ -30,7 +29,7 @@ from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
 from daskcluster.methods.kmeans.costs import Counts, Shape
 from daskcluster.methods.kmeans.drift import Drift, Gaps
 from daskcluster.methods.kmeans.groups import balanced_groups
-from daskcluster.methods.kmeans.kernels.groups import revise_groups_kernel, screen_groups
+from daskcluster.methods.kmeans.kernels.groups import Groups, revise_groups_kernel, screen_groups
 
 _WAITING_BYTES = 1 << 20
 _LEAST_WAITING, _MOST_WAITING = 64, 1024
@@ -61,14 +60,12 @@ class GroupedParams:
 
 @dataclass(frozen=True)
 class _Grouped(Bounded):
-    """Centres stand in the panels group by group: `order` has the centre of each lane.
+    """Centres stand in the panels group by group.
 
     `most` rows are held back until the groups are searched: they should stay in the cache.
     """
 
-    order: np.ndarray
-    per_group: int
-    group_of: np.ndarray
+    groups: Groups
     drift: np.ndarray
     most: int
 
@@ -86,9 +83,7 @@ def _prepare(params: GroupedParams) -> _Grouped:
     most = min(max(_WAITING_BYTES // row_bytes, _LEAST_WAITING), _MOST_WAITING)
     return _Grouped(
         **vars(common),
-        order=order,
-        per_group=per_group,
-        group_of=group_of,
+        groups=Groups(per_group, order, group_of),
         drift=params.drift,
         most=most,
     )
@@ -109,14 +104,13 @@ def _revise(
 ) -> tuple[np.ndarray, np.ndarray]:
     params, panels = prepared.params, prepared.panels
     revise = revise_groups_kernel(panels.tile, panels.dtype)
-    moved, old = np.empty(len(some.which), np.int64), np.empty(len(some.which), np.int32)
+    moved = some.moved()
     computed, n_moved = revise(
-        read_only(some.rows), some.at, some.which, params.centres, panels.data, prepared.per_group,
-        prepared.order, prepared.group_of, panels.offset, *state.arrays, params.drift,
-        prepared.drift, prepared.margin, prepared.most, moved, old,
+        some.listed, state.arrays, prepared.near, prepared.groups, params.drift, prepared.drift,
+        prepared.margin, prepared.most, moved,
     )  # fmt: skip
     into.n_distances += computed
-    return moved[:n_moved], old[:n_moved]
+    return moved.which[:n_moved], moved.old[:n_moved]
 
 
 _PASS = BoundedPass(_failing, _revise)

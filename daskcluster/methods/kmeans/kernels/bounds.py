@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,38 @@ from daskcluster.kernels.row_ops import fetch_row, squared_distance
 _SAFE = 4.0 * 2.0**-24
 """Rounding a float64 to float32 errs by less than this, relatively."""
 _LEAST = 2.0**-148
+
+
+class Listed(NamedTuple):
+    """Rows that are looked at: where each stands in `rows`, and where in the state; read only."""
+
+    rows: np.ndarray
+    at: np.ndarray
+    which: np.ndarray
+
+
+class State(NamedTuple):
+    """Of all rows: labels, of which -1 is none, and bounds less the drift; IN/OUT."""
+
+    labels: np.ndarray
+    upper: np.ndarray
+    lower: np.ndarray
+
+
+class Centres(NamedTuple):
+    """Centres as they are, and packed as `daskcluster.kernels.tile.Panels` has them."""
+
+    centres: np.ndarray
+    panels: np.ndarray
+    offset: np.ndarray
+
+
+class Moved(NamedTuple):
+    """OUT: the rows that moved, as indices of the listed ones, and the labels they had."""
+
+    which: np.ndarray
+    old: np.ndarray
+
 
 OWN, OTHERS, HALF = 0, 1, 2
 """Rows of `drift`: of a cluster's own centre, of the others' fastest, half the way to the nearest."""
@@ -82,8 +114,8 @@ def _second(nearest, best, second, k, margin):  # type: ignore[no-untyped-def]
 def revise_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
     """Build the loop that looks at rows anew, for a register tile.
 
-    ``revise(rows, at, which, centres, panels, offset, labels, upper, lower, drift, margin, moved, old)``
-    returns how many rows went through the tile and how many moved.
+    ``revise(Listed, State, Centres, drift, margin, Moved)`` returns how many rows went through the tile and
+    how many moved.
     """
     return _build_revise(tile.height, tile.vectors, tile.width, lanes_of(dtype))
 
@@ -105,11 +137,9 @@ def list_lines(at, first, stop, d, line, places):  # type: ignore[no-untyped-def
 def _build_revise(height: int, vectors: int, width: int, lanes: int) -> Any:
     block, line = vectors * width, 4 * lanes
 
-    def revise(  # type: ignore[no-untyped-def]
-        rows, at, which, centres, panels, offset, labels, upper, lower, drift, margin, moved, old
-    ):
-        # IN: at, which: where a row stands in `rows`, and in the state; a label of -1 is none.
-        # IN/OUT: labels, upper, lower. OUT: moved, old: the rows that moved (indices of `at`), and whence.
+    def revise(some, state, near, drift, margin, out):  # type: ignore[no-untyped-def]
+        (rows, at, which), (labels, upper, lower) = some, state
+        (centres, panels, offset), (moved, old) = near, out
         n, d = rows.shape
         x, c, panel = (
             rows.reshape(n * d),

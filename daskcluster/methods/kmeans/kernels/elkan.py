@@ -44,14 +44,12 @@ def span(x, at, c, centre_at, d, error):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def revise(  # type: ignore[no-untyped-def]
-    rows, at, which, centres, halves, labels, upper, lower, drift, margin, error, left, was
-):
+def revise(some, state, centres, halves, drift, margin, error, left, was):  # type: ignore[no-untyped-def]
     """Measure rows where they stand; return how many are left, and how many distances were computed.
 
-    IN: a label of -1 is none. IN/OUT: labels, upper, lower. OUT: left: which rows the tile has to decide;
-    was: the labels before.
+    OUT: left: which rows the tile has to decide; was: the labels before.
     """
+    (rows, at, which), (labels, upper, lower) = some, state
     k, d = centres.shape
     x, c = rows.reshape(rows.size), centres.reshape(centres.size)
     relaxed = np.empty(k, np.float32)
@@ -135,8 +133,8 @@ def _lower_bounds(scores, base, drift, k):  # type: ignore[no-untyped-def]
 def look_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
     """Build the loop that looks at rows anew, for a register tile.
 
-    ``look(rows, at, which, centres, halves, panels, offset, labels, upper, lower, drift, margin, error,
-    moved, old)`` returns how many distances it computed, and how many rows moved.
+    ``look(Listed, State, Centres, halves, drift, margin, error, Moved)`` returns how many distances it
+    computed, and how many rows moved.
     """
     return _build_look(tile.height, tile.vectors, tile.width, lanes_of(dtype))
 
@@ -144,18 +142,13 @@ def look_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
 def _build_look(height: int, vectors: int, width: int, lanes: int) -> Any:
     block, line = vectors * width, 4 * lanes
 
-    def look(  # type: ignore[no-untyped-def]
-        rows, at, which, centres, halves, panels, offset, labels, upper, lower, drift, margin, error,
-        moved, old,
-    ):  # fmt: skip
-        # IN: at, which: where a row stands in `rows`, and in the state; a label of -1 is none.
-        # IN/OUT: labels, upper, lower. OUT: moved, old: the rows that moved (indices of `at`), and whence.
+    def look(some, state, near, halves, drift, margin, error, out):  # type: ignore[no-untyped-def]
+        (rows, at, which), (labels, upper, lower) = some, state
+        (centres, panels, offset), (moved, old) = near, out
         n, d = rows.shape
         k = centres.shape[0]
         left, was = np.empty(which.shape[0], np.int64), np.empty(which.shape[0], np.int32)
-        n_left, computed = revise(
-            rows, at, which, centres, halves, labels, upper, lower, drift, margin, error, left, was
-        )
+        n_left, computed = revise(some, state, centres, halves, drift, margin, error, left, was)
         x, c, panel = (
             rows.reshape(n * d),
             centres.reshape(centres.size),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,13 +65,21 @@ def _needs(bounds, relaxed, need, needed):  # type: ignore[no-untyped-def]
     return total
 
 
+class Groups(NamedTuple):
+    """Panels of a group; the centre of each lane, group by group; the group of each centre."""
+
+    per_group: int
+    order: np.ndarray
+    group_of: np.ndarray
+
+
 @cache
 def revise_groups_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
     """Build the loop that looks at rows anew, for a register tile.
 
-    ``revise(rows, at, which, centres, panels, per_group, order, group_of, offset, labels, upper, lower,
-    drift, drifted, margin, most, moved, old)`` returns how many distances it computed, and how many rows
-    moved. `most` rows are held back at a time, so that each group finds enough of them.
+    ``revise(Listed, State, Centres, Groups, drift, drifted, margin, most, Moved)`` returns how many
+    distances it computed, and how many rows moved. `most` rows are held back at a time, so that each group
+    finds enough of them.
     """
     return _build_revise(tile.height, tile.vectors, tile.width, lanes_of(dtype))
 
@@ -80,12 +88,10 @@ def _build_revise(height: int, vectors: int, width: int, lanes: int) -> Any:  # 
     # One long loop: an intrinsic takes the tile's shape as literals, which no helper could pass on.
     block, line = vectors * width, 4 * lanes
 
-    def revise(  # type: ignore[no-untyped-def]  # noqa: C901
-        rows, at, which, centres, panels, per_group, order, group_of, offset,
-        labels, upper, lower, drift, drifted, margin, most, moved, old,
-    ):  # fmt: skip
-        # IN: at, which: where a row stands in `rows`, and in the state; a label of -1 is none.
-        # IN/OUT: labels, upper, lower. OUT: moved, old: the rows that moved (indices of `at`), and whence.
+    def revise(some, state, near, groups, drift, drifted, margin, most, out):  # type: ignore[no-untyped-def]  # noqa: C901
+        (rows, at, which), (labels, upper, lower) = some, state
+        (centres, panels, offset), (moved, old) = near, out
+        per_group, order, group_of = groups
         n, d = rows.shape
         n_groups, relaxed = drifted.shape[0], _relaxed(drifted)
         x, c, panel = (

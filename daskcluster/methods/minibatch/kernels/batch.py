@@ -112,11 +112,11 @@ def blend(total, weight, batch_weight, rule, unit, exact, centre, seen, before):
 
 
 @kernel
-def _move(  # type: ignore[no-untyped-def]
-    rows, listed, weights, order, starts, batch_weight, rule, unit, first, last,
-    exact, centres, seen, costs, shifts,
-):  # fmt: skip
-    # IN/OUT: exact, centres (k, d), seen (k,). OUT: costs, shifts (k,), of clusters first to last.
+def _move(rows, listed, weights, grouped, rate, clusters, state, out):  # type: ignore[no-untyped-def]
+    # Tuples of the arguments of `move_centres`; rate: batch weight, rule, unit.
+    (order, starts), (first, last) = grouped, clusters
+    (exact, centres, seen), (costs, shifts) = state, out
+    batch_weight, rule, unit = rate
     n, d = rows.shape
     x, c = rows.reshape(n * d), centres.reshape(centres.size)
     total, before = np.empty(d), np.empty(d, centres.dtype)
@@ -216,7 +216,5 @@ def move_centres(
     unit : bool
         Scale centres to length one (cosine metric).
     """
-    _move(
-        read_only(rows), listed, weights_or_none(weights), *grouped, batch_weight, rule, unit,
-        *clusters, *state, costs, shifts,
-    )  # fmt: skip
+    rate, out = (batch_weight, rule, unit), (costs, shifts)
+    _move(read_only(rows), listed, weights_or_none(weights), grouped, rate, clusters, state, out)

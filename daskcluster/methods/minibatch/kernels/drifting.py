@@ -204,14 +204,14 @@ def take_step(row, winner, before, weight, rate, state):  # type: ignore[no-unty
 
 
 @kernel
-def take_proven(  # type: ignore[no-untyped-def]
-    rows, taken, first, count, best, index, squares, table, weights, rate, roundoff, state
-):
+def take_proven(rows, taken, first, count, scored, given, rate, roundoff, state):  # type: ignore[no-untyped-def]
     """Take steps with rows that were scored, while their winners are proven; return how many.
 
-    ``taken[:count]`` are the rows, of which ``best`` and ``index`` hold the best scores and winners, and
-    ``best`` the second best from its middle on. ``table`` and ``weights`` (or empty) stand from `first`.
+    ``taken[:count]`` are the rows. `scored` is (best, index, squares): best scores, second best from the
+    middle on, winners, squared lengths. `given` is (table, weights), or empty arrays, which stand from
+    `first`.
     """
+    (best, index, squares), (table, weights) = scored, given
     half = best.shape[0] // 2
     for r in range(count):
         if not proven(squares[r], best[r], best[half + r], index[r], roundoff, state):

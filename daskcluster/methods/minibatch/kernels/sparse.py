@@ -80,11 +80,11 @@ def _blend(gained, keep, unit, exact, centre):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _move(  # type: ignore[no-untyped-def]
-    data, indices, indptr, listed, weights, order, starts, batch_weight, rule, unit,
-    first, last, norms, exact, centres, seen, costs, shifts,
-):  # fmt: skip
-    # As `move` of dense rows; norms (k,) are |c|^2 before the move.
+def _move(rows, listed, weights, grouped, rate, clusters, norms, state, out):  # type: ignore[no-untyped-def]
+    # As of dense rows; norms (k,) are |c|^2 before the move.
+    (data, indices, indptr), (order, starts), (first, last) = rows, grouped, clusters
+    (exact, centres, seen), (costs, shifts) = state, out
+    batch_weight, rule, unit = rate
     d, origin = centres.shape[1], indptr[0]
     total, gained = np.zeros(d), np.zeros(d)
     for j in range(first, last):
@@ -170,7 +170,5 @@ def move_centres_sparse(
         As in `daskcluster.methods.minibatch.kernels.batch.move_centres`.
     """
     rows = (read_only(data), read_only(indices), read_only(indptr))
-    _move(
-        *rows, listed, weights_or_none(weights), *grouped, batch_weight, rule, unit,
-        *clusters, norms, *state, costs, shifts,
-    )  # fmt: skip
+    rate, out = (batch_weight, rule, unit), (costs, shifts)
+    _move(rows, listed, weights_or_none(weights), grouped, rate, clusters, norms, state, out)

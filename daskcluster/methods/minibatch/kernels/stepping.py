@@ -95,10 +95,8 @@ def _build_walk(height: int, vectors: int, width: int, lanes: int) -> Any:
                     value = np.float64(packed[t * block + r])
                     squares[r] += value * value
             count = min(block, b - start)
-            done = take_proven(
-                rows, taken, start, count, best, index, squares,
-                table, weights, rate, roundoff, state,
-            )  # fmt: skip
+            scored, given = (best, index, squares), (table, weights)
+            done = take_proven(rows, taken, start, count, scored, given, rate, roundoff, state)
             if done < count:
                 pack_moved(state, done == 0)
             start += done
@@ -161,10 +159,11 @@ def _walk_plainly(
         scores = np.empty((count, 2), rows.dtype)
         nearest_two(ahead, panels, labels, second, scores)
         squares = ((ahead - state.offset).astype(np.float64) ** 2).sum(axis=1)
+        scored = np.ascontiguousarray(scores.T).ravel(), labels, squares
+        given = table, weights
         done = take_proven(
-            read_only(ahead), everyone, start, count, np.ascontiguousarray(scores.T).ravel(),
-            labels, squares, table, weights, rate, roundoff, state,
-        )  # fmt: skip
+            read_only(ahead), everyone, start, count, scored, given, rate, roundoff, state
+        )
         if done < count:
             pack_moved(state, done == 0)
         start += done

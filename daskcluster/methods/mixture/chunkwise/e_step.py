@@ -176,17 +176,14 @@ class _Ready:
         bounds = np.empty(block.n_rows)
         kept = self.tells_kept and sets.shape[1] >= self.n_neighbours
         pairs.table, computed, n_moved = self.kernel(
-            read_only(block.rows),
-            weights_or_none(block.weights),
+            (read_only(block.rows), weights_or_none(block.weights)),
             sets,
             gaussians.costs,
-            gaussians.sharpness,
-            gaussians.least_posterior,
+            (gaussians.sharpness, gaussians.least_posterior),
             self.space(block.start, block.stop),
             into.told(rooted=rooted, kept=kept),
             (pairs.table, pairs.used),
-            grids.moments,
-            into.moments,
+            (grids.moments, into.moments),
             bounds,
             learns,
         )
@@ -297,14 +294,11 @@ def _exact_chunk(chunk: Chunk, prepared: _Prepared, into: MixtureStatistics) -> 
     for block in chunk.blocks():
         bounds, nearest = np.empty(block.n_rows), np.empty((block.n_rows, 1), np.int32)
         visit(
-            read_only(block.rows),
-            weights_or_none(block.weights),
+            (read_only(block.rows), weights_or_none(block.weights)),
             gaussians.costs,
-            gaussians.sharpness,
-            gaussians.least_posterior,
+            (gaussians.sharpness, gaussians.least_posterior),
             True,
-            prepared.grids.moments,
-            into.moments,
+            (prepared.grids.moments, into.moments),
             nearest,
             np.empty((block.n_rows, 0)),
             bounds,

@@ -102,14 +102,11 @@ def _visit(
     grids, moments = MomentGrids(_NONE, _NONE, _NONE), Moments(_NONE, _NONE, _NO_SECONDS, _NONE)
     visit = all_kernel(gaussians.means.dtype, scaled=gaussians.by_feature)
     visit(
-        read_only(rows),
-        read_only(NO_WEIGHTS),
+        (read_only(rows), read_only(NO_WEIGHTS)),
         gaussians.costs,
-        gaussians.sharpness,
-        0.0,
+        (gaussians.sharpness, 0.0),
         every,
-        grids,
-        moments,
+        (grids, moments),
         index,
         posteriors,
         bounds,

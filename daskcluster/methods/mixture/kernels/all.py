@@ -22,8 +22,8 @@ from daskcluster.methods.mixture.kernels.tile import BLOCK, listed_distances, li
 def all_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
     """Build the visit of rows by all clusters.
 
-    ``visit(rows, weights, costs, sharpness, least, every, grids, moments, index, posteriors, bounds)``.
-    With `every` the posteriors are those of all clusters: `bounds` (n,) are exact, and, unless
+    ``visit((rows, weights), costs, (sharpness, least), every, (grids, moments), index, posteriors,
+    bounds)``. With `every` the posteriors are those of all clusters: `bounds` (n,) are exact, and, unless
     `moments` has no totals, rows are added to the sums. Else they are those of the ``index.shape[1]`` best.
     OUT: index (n, q) int32 and posteriors (n, q), which may be (n, 0), of the q best; bounds.
     """
@@ -34,9 +34,8 @@ def _build(height: int, vectors: int, width: int, lanes: int, scaled: int) -> An
     # One long loop: an intrinsic takes the tile's shape as literals, which no helper could pass on.
     block = BLOCK
 
-    def visit(  # type: ignore[no-untyped-def]  # noqa: C901
-        rows, weights, costs, sharpness, least, every, grids, moments, index, posteriors, bounds,
-    ):  # fmt: skip
+    def visit(data, costs, soft, every, sums, index, posteriors, bounds):  # type: ignore[no-untyped-def]  # noqa: C901
+        (rows, weights), (sharpness, least), moments = data, soft, sums[1]
         n, d = rows.shape
         k, q = costs.add.shape[0], index.shape[1]
         means, inverse, scale, add = costs.means, costs.inverse, costs.scale, costs.add
@@ -78,9 +77,8 @@ def _build(height: int, vectors: int, width: int, lanes: int, scaled: int) -> An
                 if skip:  # rows of the last block that were seen before do not count again
                     _drop_first(near, posterior, k, skip, block)
                 add_block(
-                    x, d, taken, here, weights, number, near, posterior, costs, grids, moments,
-                    scratch,
-                )  # fmt: skip
+                    x, d, taken, here, weights, (number, near, posterior), costs, sums, scratch
+                )
             for r in range(here):
                 bounds[start + r] = bound[skip + r]
                 for a in range(q):

@@ -66,8 +66,12 @@ def list_own(own, here, g, first, mark, number, aside, pairs):  # type: ignore[n
 
 
 @kernel
-def list_all(taken, here, g, first, sets, neighbours, drawn, mark, seen, number, aside, pairs):  # type: ignore[no-untyped-def]
-    """Do as `list_own`, with neighbours of all members and clusters that were drawn."""
+def list_all(taken, here, g, first, sources, marks, number, aside, pairs):  # type: ignore[no-untyped-def]
+    """Do as `list_own`, with neighbours of all members and clusters that were drawn.
+
+    `sources` is (sets, neighbours, drawn), `marks` (mark, seen).
+    """
+    (sets, neighbours, drawn), (mark, seen) = sources, marks
     block = taken.shape[0]
     q, n_near, n_drawn = sets.shape[1], neighbours.shape[1], drawn.shape[1]
     n_pairs, wanted = np.int64(0), np.int32(g + 1)

@@ -54,13 +54,15 @@ def _add_squares(x, row_at, w, means, at, d, shifts, high, low):  # type: ignore
 
 def _build_add_block(block: int) -> Any:
     def add_block(  # type: ignore[no-untyped-def]
-        x, d, taken, here, weights, index, best, posterior, costs, grids, moments, scratch,
-    ):  # fmt: skip
-        """Add the first `here` rows of a block to their clusters.
+        x, d, taken, here, weights, found, costs, sums, scratch
+    ):
+        """Add the first `here` rows of a block to their clusters; `found` is (index, best, posterior).
 
-        `scratch` has float64 (block,), and float64 and int64 of as many elements as a row has posteriors.
+        `sums` is (`MomentGrids`, `Moments`). `scratch` has float64 (block,), and float64 and int64 of as
+        many elements as a row has posteriors.
         """
         # Parts of tuples are taken out once: each costs the count of a reference.
+        (index, best, posterior), (grids, moments) = found, sums
         means, scale, add = costs.means, costs.scale, costs.add
         shifts, second, both = grids.firsts, grids.seconds, grids.totals
         firsts, low_firsts, totals = moments.firsts, moments.low_firsts, moments.totals

@@ -72,14 +72,15 @@ def _steps(key, shift, unit, rooted):  # type: ignore[no-untyped-def]
 
 def _build_tell_pairs(block: int) -> Any:
     def tell_pairs(  # type: ignore[no-untyped-def]
-        costs, number, counts, here, home, stays, shift, rooted, table, used, keys,
-    ):  # fmt: skip
+        costs, number, counts, here, home, stays, grid, table, used, keys
+    ):
         """Tell of the first `counts` costs of those of the first `here` rows that did not stay.
 
-        Not of their own clusters. `keys` is scratch for as many pairs: their slots are asked for before
-        the first is needed. What `add_pair` does stands here once more: numba counts references at
-        every call of a function that has a loop.
+        Not of their own clusters. `grid` is (shift, rooted), `keys` is scratch for as many pairs:
+        their slots are asked for before the first is needed. What `add_pair` does stands here once more:
+        numba counts references at every call of a function that has a loop.
         """
+        shift, rooted = grid
         unit, n_pairs, n_used = STEPS / shift, 0, used[0]
         mask, flat = np.uint64(table.shape[0] - 1), table.reshape(table.size).view(np.float64)
         for r in range(here):
@@ -116,7 +117,7 @@ _tell_pairs = _build_tell_pairs(BLOCK)
 def step_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
     """Build the E- and M-step; `scaled` for costs with inverse deviations by feature.
 
-    ``step(rows, weights, sets, costs, sharpness, least, space, told, pairs, grids, moments, bounds,
+    ``step((rows, weights), sets, costs, (sharpness, least), space, told, pairs, (grids, moments), bounds,
     learn)`` gives the table of pairs, which may be a larger one than was given (there with `used`), the
     number of distances, and that of rows with another nearest cluster than before. `bounds` (n,) are what
     the rows add to the free energy, their weights in it, in the order of the visits. With ``learn = 0``
@@ -130,8 +131,9 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
     block = BLOCK
 
     def step(  # type: ignore[no-untyped-def]  # noqa: C901
-        rows, weights, sets, costs, sharpness, least, space, told, pairs, grids, moments, bounds, learn,
-    ):  # fmt: skip
+        data, sets, costs, soft, space, told, pairs, sums, bounds, learn
+    ):
+        (rows, weights), (sharpness, least), (grids, moments) = data, soft, sums
         # IN/OUT: sets (n, q), told, pairs, moments. OUT: bounds (n,).
         n, d = rows.shape
         k, q = space.lists.shape[0], sets.shape[1]
@@ -151,6 +153,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
         stays, kept_sums = np.empty(block), np.zeros(wide * block)
         told_sums, told_counts = told.sums, told.counts
         mark, seen = np.zeros(k, np.int32), np.full(k, -1, np.int64)
+        sources, marks = (sets, neighbours, drawn), (mark, seen)
         taken, computed, n_moved = np.empty(block, np.int64), 0, np.int64(0)
         pairs_aside = np.empty((most - wide) * block + 8, np.int64)
         keys, scratch = np.empty((2, most * block), np.int64), add_scratch(block, q)
@@ -203,9 +206,8 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                     n_pairs = list_own(index, here, g, m, mark, number, aside, pairs_aside)
                 else:
                     n_pairs = list_all(
-                        taken, here, g, m, sets, neighbours, drawn, mark, seen, number, aside,
-                        pairs_aside,
-                    )  # fmt: skip
+                        taken, here, g, m, sources, marks, number, aside, pairs_aside
+                    )
                 for at in range(n_pairs, n_pairs + 4):  # the last four may go beyond the pairs
                     pairs_aside[at] = (near.shape[0] - block) << SLOT_BITS
                 pair_distances(
@@ -232,9 +234,8 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                         bound[r] = best[r]
                 elif scaled:
                     add_block(
-                        x, d, taken, here, weights, index, best, posterior, costs, grids, moments,
-                        scratch,
-                    )  # fmt: skip
+                        x, d, taken, here, weights, (index, best, posterior), costs, sums, scratch
+                    )
                 else:
                     # As `add_block` does, without a call that counts references.
                     if two:
@@ -266,13 +267,31 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                     if tells_kept:
                         aside[:] = q
                         _tell_pairs(
-                            best, index, aside, here, index, stays, shift, rooted, table, used, keys,
-                        )  # fmt: skip
+                            best,
+                            index,
+                            aside,
+                            here,
+                            index,
+                            stays,
+                            (shift, rooted),
+                            table,
+                            used,
+                            keys,
+                        )
                     else:
                         aside += m
                         _tell_pairs(
-                            near, number, aside, here, index, stays, shift, rooted, table, used, keys,
-                        )  # fmt: skip
+                            near,
+                            number,
+                            aside,
+                            here,
+                            index,
+                            stays,
+                            (shift, rooted),
+                            table,
+                            used,
+                            keys,
+                        )
             if tells:
                 told_counts[g] += staying
                 for j in range(m):

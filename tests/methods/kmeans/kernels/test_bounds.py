@@ -12,6 +12,10 @@ from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.row_ops import rough_squared_distance
 from daskcluster.kernels.tile import group_size, nearest, pack, pack_groups
 from daskcluster.methods.kmeans.kernels.bounds import (
+    Centres,
+    Listed,
+    Moved,
+    State,
     list_lines,
     lowered,
     raised,
@@ -19,7 +23,7 @@ from daskcluster.methods.kmeans.kernels.bounds import (
     screen,
 )
 from daskcluster.methods.kmeans.kernels.elkan import look_kernel, revise, rough_error
-from daskcluster.methods.kmeans.kernels.groups import revise_groups_kernel, screen_groups
+from daskcluster.methods.kmeans.kernels.groups import Groups, revise_groups_kernel, screen_groups
 
 MARGIN = np.array([1e-3, 1e-2])
 
@@ -63,8 +67,8 @@ def test_revised_rows_have_true_labels_and_bounds(d, dtype):
     # Every other row, so that places in the array and in the state differ.
     part, at = which[::2].copy(), np.arange(len(which[::2]))
     n_kept, n_moved = revise_rows(
-        X[::2].copy(), at, part, centres, panels.data, panels.offset, labels, upper, lower, drift,
-        MARGIN, moved, old,
+        Listed(X[::2].copy(), at, part), State(labels, upper, lower),
+        Centres(centres, panels.data, panels.offset), drift, MARGIN, Moved(moved, old),
     )  # fmt: skip
     assert n_kept == n_moved == len(part)
     assert np.array_equal(moved[:n_moved], at)
@@ -114,8 +118,9 @@ def test_groups_give_the_labels_of_the_tile(d, share):
     assert count == n
     moved, old = np.empty(n, np.int64), np.empty(n, np.int32)
     _, n_moved = revise_groups_kernel(panels.tile, panels.dtype)(
-        X, failing, failing, centres, panels.data, per_group, order, group_of, panels.offset,
-        labels, upper, lower, drift, drifted, MARGIN, 128, moved, old,
+        Listed(X, failing, failing), State(labels, upper, lower),
+        Centres(centres, panels.data, panels.offset), Groups(per_group, order, group_of),
+        drift, drifted, MARGIN, 128, Moved(moved, old),
     )  # fmt: skip
     assert np.array_equal(labels, expected)
     assert np.array_equal(np.sort(moved[:n_moved]), np.flatnonzero(before != expected))
@@ -141,14 +146,16 @@ def test_bounds_of_every_centre(dtype, d):
     # Every other row, so that places in the array and in the state differ.
     part, at = np.arange(0, n, 2), np.arange(len(X[::2]))
     look, halves = look_kernel(panels.tile, panels.dtype), np.zeros((k, k), np.float32)
-    known = centres, halves, panels.data, panels.offset, labels, upper, lower, drift, MARGIN, error
+    near = Centres(centres, panels.data, panels.offset)
+    known = State(labels, upper, lower), near, halves, drift, MARGIN, error
     moved, old = np.empty(n, np.int64), np.empty(n, np.int32)
-    assert look(X[::2].copy(), at, part, *known, moved, old) == (len(at) * k, len(at))
+    out = Moved(moved, old)
+    assert look(Listed(X[::2].copy(), at, part), *known, out) == (len(at) * k, len(at))
     assert set(labels[1::2]) == {-1}
     assert np.array_equal(labels[::2], expected[::2])
     labels[1::2] = (expected[1::2] + np.arange(len(part))) % k
     before = labels.copy()
-    _, n_moved = look(X, part + 1, part + 1, *known, moved, old)
+    _, n_moved = look(Listed(X, part + 1, part + 1), *known, out)
     assert np.array_equal(part[moved[:n_moved]] + 1, np.flatnonzero(before != expected))
     assert np.array_equal(old[:n_moved], before[before != expected])
     assert np.array_equal(labels, expected)
@@ -166,7 +173,7 @@ def test_bounds_of_every_centre(dtype, d):
     lower[np.arange(n), labels] = -np.inf
     found, left, was = wrong.copy(), np.empty(n, np.int64), np.empty(n, np.int32)
     n_left, computed = revise(
-        X, np.arange(n), np.arange(n), centres, halves, found, upper, lower, drift,
+        Listed(X, np.arange(n), np.arange(n)), State(found, upper, lower), centres, halves, drift,
         np.zeros(2), error, left, was,
     )  # fmt: skip
     assert np.array_equal(was, wrong)

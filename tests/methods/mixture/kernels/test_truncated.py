@@ -63,8 +63,8 @@ def step(X, means, sets, neighbours, *, sharpness=0.5, learn=1, drawn=None, row=
     )  # fmt: skip
     bounds, used, nearest = np.empty(n), np.zeros(1, np.int64), sets[:, 0].copy()
     table, computed, n_moved = step_kernel(X.dtype, scaled=False)(
-        X, np.empty(0), sets, plain_costs(means), sharpness, 0.0,
-        Space(lists, sizes, near, drawn), told, (new_table(64), used), grids, moments, bounds, learn,
+        (X, np.empty(0)), sets, plain_costs(means), (sharpness, 0.0),
+        Space(lists, sizes, near, drawn), told, (new_table(64), used), (grids, moments), bounds, learn,
     )  # fmt: skip
     assert n_moved == (sets[:, 0] != nearest).sum()
     by_row = np.empty(n)
@@ -177,21 +177,19 @@ def test_all_clusters_give_exact_densities():
     grids = MomentGrids(none, none, none)
     distances = ((X[:, None] - means) ** 2).sum(axis=2)
     visit(
-        X,
-        none,
+        (X, none),
         plain_costs(means),
-        0.5,
-        0.0,
+        (0.5, 0.0),
         True,
-        grids,
-        moments,
+        (grids, moments),
         index,
         np.empty((77, 0)),
         bounds,
     )
     assert np.allclose(bounds, np.log(np.exp(-0.5 * distances).sum(axis=1)), rtol=1e-12)
     assert np.array_equal(index, np.argsort(distances, axis=1)[:, :3])
-    visit(X, none, plain_costs(means), 0.5, 0.0, False, grids, moments, index, posteriors, bounds)
+    soft, sums = (0.5, 0.0), (grids, moments)
+    visit((X, none), plain_costs(means), soft, False, sums, index, posteriors, bounds)
     nearest = np.exp(-0.5 * np.sort(distances, axis=1)[:, :3])
     assert np.allclose(posteriors, nearest / nearest.sum(axis=1, keepdims=True), rtol=1e-12)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import platform
 import shutil
-import struct
 from pathlib import Path
 
 from llvmlite import binding
+
+from daskcluster.host import host_capabilities
 
 _V2 = "cx16 fxsr mmx popcnt sahf sse sse2 sse3 sse4.1 sse4.2 ssse3"
 _V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave"
@@ -24,11 +25,10 @@ CPUS = {
 
 STAMP_FILE = "stamp"
 
-_AUXILIARY_VECTOR = Path("/proc/self/auxv")
-_AT_HWCAP = 16
 _ARM_BITS = {
     "fp-armv8": 0, "neon": 1, "crc": 7, "lse": 8, "fullfp16": 10, "rdm": 12, "rcpc": 15, "dotprod": 20,
 }  # fmt: skip
+"""Documentation/arch/arm64/elf_hwcaps.rst of Linux."""
 
 
 def runnable() -> list[str]:
@@ -41,13 +41,11 @@ def _features() -> set[str]:
     """Return this machine's features by LLVM's names.
 
     LLVM reads /proc/cpuinfo on ARM, which lacks some of them and, where the processor is emulated, tells of
-    the processor below. What Linux hands to each process (AT_HWCAP, Documentation/arch/arm64/elf_hwcaps.rst
-    in its sources) is right in both places.
+    the processor below. What Linux hands to each process is right in both places.
     """
     there = {name for name, has in binding.get_host_cpu_features().items() if has}
-    if platform.machine() == "aarch64" and _AUXILIARY_VECTOR.exists():
-        capabilities = dict(struct.iter_unpack("@NN", _AUXILIARY_VECTOR.read_bytes()))[_AT_HWCAP]
-        there |= {name for name, bit in _ARM_BITS.items() if capabilities >> bit & 1}
+    if platform.machine() == "aarch64":
+        there |= {name for name, bit in _ARM_BITS.items() if host_capabilities() >> bit & 1}
     return there
 
 
