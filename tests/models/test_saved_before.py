@@ -1,0 +1,60 @@
+"""What a version of 2026-11-23 has written is opened: models, and checkpoints of fits that were stopped.
+
+One archive, kept as it is: rows, models, checkpoints, and what that version said of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import daskcluster as dc
+from daskcluster.events import Notice
+
+ARCHIVE = Path(__file__).parent / "saved" / "2026-11-23.zip"
+TOLD = json.loads(zipfile.ZipFile(ARCHIVE).read("told.json"))
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    with zipfile.ZipFile(ARCHIVE) as archive:
+        archive.extractall(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", TOLD["models"])
+def test_a_model_says_what_it_said(name: str, written: Path) -> None:
+    model = dc.load_model(str(written / "models" / name))
+    rows = np.load(written / "rows.npy")
+    assert np.asarray(model.predict(rows)).tolist() == TOLD["models"][name]
+    model.save(str(written / "again"))
+    again = dc.load_model(str(written / "again"))
+    assert again.get_params() == model.get_params()
+
+
+def digest(model: Any, rows: np.ndarray) -> str:
+    return hashlib.sha256(np.asarray(model.predict(rows)).tobytes()).hexdigest()[:16]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", TOLD["checkpoints"])
+def test_a_fit_that_was_stopped_goes_on_to_the_same_end(name: str, written: Path) -> None:
+    parameters = dict(TOLD["parameters"][name])
+    kind = getattr(dc, parameters.pop("cls"))
+    rows, told = np.load(written / "noise.npy"), []
+    model = kind(
+        **parameters,
+        checkpoint=str(written / "checkpoints" / name),
+        checkpoint_every=1,
+        callbacks=[told.append],
+    )
+    model.fit(rows, resume=True)
+    notices = [each.text for each in told if isinstance(each, Notice)]
+    assert any("goes on" in text for text in notices), notices
+    assert digest(model, rows) == TOLD["checkpoints"][name]
