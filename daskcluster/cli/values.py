@@ -39,19 +39,6 @@ class Size(ParamType):
         return size
 
 
-class Counts(ParamType):
-    """Whole numbers such as 10,100,1000."""
-
-    name = "n,..."
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", str(value)):
-            self.fail(f"{value!r} is not a list of numbers such as 10,100,1000.", param, ctx)
-        return tuple(int(count) for count in str(value).split(","))
-
-
 class ImageShape(ParamType):
     """Height, width and maybe channels of a picture, such as 28x28 or 32x32x3."""
 

@@ -13,13 +13,26 @@ from daskcluster.cli.options import INPUT, WHERE, takes_console, takes_source
 from daskcluster.cli.output import Console
 from daskcluster.cli.parameter_flags import AlgorithmCommand, given_parameters, parameter_options
 from daskcluster.cli.sections import option
-from daskcluster.cli.values import Counts, Size
+from daskcluster.cli.values import Size
 
 if TYPE_CHECKING:
     from daskcluster.typing import Dataset
     from tests.benchmarks.scaling.model.projection import Projection
 
 _SHAPE = re.compile(r"([1-9][0-9_]*)x([1-9][0-9_]*)")
+
+
+class Counts(click.ParamType):
+    """Whole numbers such as 10,100,1000."""
+
+    name = "n,..."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", str(value)):
+            self.fail(f"{value!r} is not a list of numbers such as 10,100,1000.", param, ctx)
+        return tuple(int(count) for count in str(value).split(","))
 
 
 @click.command("size", cls=AlgorithmCommand)
