@@ -145,7 +145,8 @@ def offenders(forbidden: str, allowed: tuple[str, ...]) -> list[str]:
         ("rich", ("cli", "reports")),
         ("matplotlib", ("reports",)),
         ("numba", ("kernels", "methods.*.kernels")),
-        ("llvmlite", ("kernels", "methods.*.kernels")),
+        # Which processor this one is, is asked where kernels are shipped, too.
+        ("llvmlite", ("kernels", "methods.*.kernels", "jobs.kernel_targets")),
         ("zarr", ("data", "storage", "engine.worker")),
         ("fsspec", ("storage",)),
     ],
