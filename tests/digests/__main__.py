@@ -17,9 +17,6 @@ from tests.digests.fits import FITS
 _DISABLED = "NPY_DISABLE_CPU_FEATURES"
 
 
-_DISABLED = "NPY_DISABLE_CPU_FEATURES"
-
-
 def main(arguments: list[str] | None = None) -> int:
     words = argparse.ArgumentParser(prog="python -m tests.digests", description=__doc__)
     words.add_argument("--write", action="store_true", help="commit what is found")
@@ -42,7 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     for name in names:
         found[name] = digests_of(FITS[name]())
         spent = time.perf_counter() - begin
-        sys.stderr.write(f"{len(found)}/{len(names)} {name}, {spent:.0f} s\n")
+        unlike = differences({name: found[name]}, committed()).get(name)
+        said = f", other bits: {', '.join(unlike)}" if unlike else ""
+        sys.stderr.write(f"{len(found)}/{len(names)} {name}, {spent:.0f} s{said}\n")
     told = f"{len(found)} fits in {time.perf_counter() - begin:.0f} s on the {tile_name()} tile"
     return _rewrite(found, told) if wanted.write else _compare(found, told)
 
