@@ -333,4 +333,4 @@ def remove_folder(place: Location) -> None:
     """Remove all that is below a place; it is no error if nothing is."""
     fs, path = place.filesystem()
     with suppress(FileNotFoundError):
-        fs.rm(path, recursive=True)
+        while_others_write(lambda: fs.rm(path, recursive=True))
