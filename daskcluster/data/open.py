@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.dataset import RowDataset, RowWeights
-from daskcluster.data.sources import open_source
+from daskcluster.data.sources import is_zarr, open_source
 from daskcluster.data.weighted import array_weights, stored_weights
 from daskcluster.data.zarr import ZarrRecipe, recipe_of
 from daskcluster.errors import (
@@ -83,10 +83,9 @@ def _open_weights(
     options: Mapping[str, Any] | None,
 ) -> RowWeights:
     if not isinstance(weights, (str, os.PathLike)):
-        package = type(weights).__module__.partition(".")[0]
-        if package == "zarr" and isinstance(recipe := recipe_of(weights), ZarrRecipe):
+        if is_zarr(weights) and isinstance(recipe := recipe_of(weights), ZarrRecipe):
             return stored_weights(recipe.location, recipe.name, dataset.n_rows)
-        return array_weights(weights[:] if package == "zarr" else weights, dataset.n_rows)
+        return array_weights(weights[:] if is_zarr(weights) else weights, dataset.n_rows)
     if name is not None and "://" not in str(weights):
         group = locate(source, options)
         try:

@@ -82,16 +82,15 @@ def open_source(
         ``array=`` was given for what has no arrays to choose from.
     """
     if isinstance(given, (str, os.PathLike)):
-        given = locate(given, storage_options)
+        given, array = locate(given, storage_options), array or None
     source = next(each for each in SOURCES if each.takes(given))
     more = {"array": array} if source.has_arrays else {}
     if array is not None and not more:
-        what = (
-            f"a {source.name} file" if isinstance(given, Location) else f"a {type(given).__name__}"
-        )
+        what = f"source is a {type(given).__name__}"
+        if isinstance(given, Location):
+            what = f"{given.url!r} is a {source.name} file"
         raise InvalidParameterError(
-            f"array={array!r} names an array of a Zarr group, but source is {what}; leave "
-            "array= out."
+            f"array={array!r} names an array of a Zarr group, but {what}; leave array= out."
         )
     opens = source.open if callable(source.open) else resolve_name(source.open)
     dataset: Dataset = opens(given, flatten=flatten, **more)
@@ -102,7 +101,8 @@ def _is_file(*endings: str) -> Callable[[Any], bool]:
     return lambda given: isinstance(given, Location) and given.url.lower().endswith(endings)
 
 
-def _is_zarr(given: Any) -> bool:
+def is_zarr(given: Any) -> bool:
+    """Return True for an object of zarr, without importing it."""
     return type(given).__module__.partition(".")[0] == "zarr"
 
 
@@ -132,7 +132,7 @@ SOURCES = [
         lambda given, array, flatten: open_source(anndata_rows(given, array), flatten=flatten),
         has_arrays=True,
     ),
-    Source("Zarr object", _is_zarr, "daskcluster.data.open_zarr:open_object"),
+    Source("Zarr object", is_zarr, "daskcluster.data.open_zarr:open_object"),
     Source(
         "Dask",
         lambda given: hasattr(given, "__dask_graph__"),

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from daskcluster.errors import DaskClusterError, InvalidDataError
-from daskcluster.storage.files import find_files
+from daskcluster.storage.files import file_names, find_files
 from daskcluster.storage.location import Location
 from daskcluster.storage.retry import retry
 
@@ -93,7 +94,7 @@ def guard_changes(
 def objects_at(place: Location) -> Objects | None:
     """Return the objects at a place; None if they cannot be listed, or are too many."""
     try:
-        pairs = _on_disk(place.url) if place.is_local else _in_store(place)
+        pairs = _on_disk(place) if place.is_local else _in_store(place)
         found: dict[str, tuple[Any, ...]] = {}
         for name, version in pairs:
             found[name] = version
@@ -104,19 +105,14 @@ def objects_at(place: Location) -> Objects | None:
     return found
 
 
-def _on_disk(path: str) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    if not os.path.isdir(path):
-        if os.path.exists(path):
-            yield "", _stamp(os.stat(path))
+def _on_disk(place: Location) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    if not os.path.isdir(place.url):
+        if os.path.exists(place.url):
+            yield "", _stamp(os.stat(place.url))
         return
-    for folder, _, names in os.walk(path):
-        for name in names:
-            file = os.path.join(folder, name)
-            try:
-                stamp = _stamp(os.stat(file))
-            except FileNotFoundError:
-                continue
-            yield os.path.relpath(file, path), stamp
+    for name in file_names(place):
+        with suppress(FileNotFoundError):
+            yield name, _stamp(os.stat(os.path.join(place.url, name)))
 
 
 def _stamp(facts: os.stat_result) -> tuple[Any, ...]:

@@ -249,8 +249,12 @@ class StoredFile:
     @property
     def is_data(self) -> bool:
         """Whether it may be a chunk, or a file of rows."""
-        last = self.name.rsplit("/", 1)[-1]
-        return last not in (*METADATA, *_ATTRIBUTES, PARTIAL_MARK)
+        return is_data(self.name)
+
+
+def is_data(name: str) -> bool:
+    """Return whether a file of this name may be a chunk, or a file of rows."""
+    return name.rsplit("/", 1)[-1] not in (*METADATA, *_ATTRIBUTES, PARTIAL_MARK)
 
 
 def list_files(place: Location) -> list[StoredFile]:
@@ -290,6 +294,23 @@ def find_files(place: Location) -> list[StoredFile]:
         _file(str(full).strip("/").removeprefix(root).lstrip("/"), facts)
         for full, facts in while_others_write(lambda: fs.find(path, detail=True)).items()
     ]
+
+
+def file_names(place: Location) -> Iterator[str]:
+    """Yield the names of all files below a place, relative to it; errors are the client's own.
+
+    Notes
+    -----
+    Cost: on disk a fortieth of `find_files`, for no file is looked at.
+    """
+    if place.is_local:
+        for folder, _, names in os.walk(place.url):
+            below = folder[len(place.url) :].lstrip("/")
+            yield from (f"{below}/{name}" if below else name for name in names)
+        return
+    fs, path = place.filesystem()
+    for full in while_others_write(lambda: fs.find(path)):
+        yield str(full).strip("/").removeprefix(path.strip("/")).lstrip("/")
 
 
 def _file(name: str, facts: Mapping[str, Any]) -> StoredFile:

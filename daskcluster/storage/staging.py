@@ -23,7 +23,7 @@ from daskcluster.errors import (
     comes_from_outside,
 )
 from daskcluster.storage import stale
-from daskcluster.storage.files import explained, read_file, remove_file, write_file
+from daskcluster.storage.files import explained, read_file, remove_file, remove_folder, write_file
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.retry import retry, while_others_write
 from daskcluster.storage.zarr_stores import HEAD, METADATA, PARTIAL_MARK
@@ -122,13 +122,12 @@ class Staging:
         resume: bool,
     ) -> Staging:
         is_there = _check_remote(target, overwrite, kinds)
-        fs, path = target.filesystem()
         resumes = resume and bool(mark) and not is_there
         if not (resumes and read_file(target, PARTIAL_MARK) == mark.encode()):
             # The mark first: whatever stops us from here on, the next writer may take the place. But who
             # it is of is told last: what is there until then is of another output.
             write_file(target, PARTIAL_MARK, b"")
-            retry(lambda: _remove_all(fs, path, but_the_mark=True), target)
+            retry(lambda: _remove_all(target, but_the_mark=True), target)
             if mark:
                 write_file(target, PARTIAL_MARK, mark.encode())
         return cls(target, target, overwrite, mark, stays=resume)
@@ -201,9 +200,8 @@ class Staging:
             return
         if self.stays:
             return
-        fs, path = self.target.filesystem()
         try:
-            retry(lambda: _remove_all(fs, path), self.target)
+            retry(lambda: _remove_all(self.target), self.target)
         except Exception as error:
             warnings.warn(
                 f"What was written of the output {self.target.url!r} could not be removed "
@@ -235,8 +233,9 @@ def check_free(
         _check_remote(target, overwrite, kinds)
 
 
-def _remove_all(fs: Any, path: str, *, but_the_mark: bool = False) -> None:
+def _remove_all(target: Location, *, but_the_mark: bool = False) -> None:
     """Remove an output of an object store: first what makes it readable, last the mark."""
+    fs, path = target.filesystem()
     fs.invalidate_cache()
     names = [str(name) for name in while_others_write(lambda: fs.find(path))]
     heads = [name for name in names if name.removeprefix(f"{path}/") in METADATA]
@@ -244,8 +243,8 @@ def _remove_all(fs: Any, path: str, *, but_the_mark: bool = False) -> None:
     for part in (heads, rest):
         if part:
             fs.rm(part)
-    if not but_the_mark and fs.exists(path):
-        fs.rm(path, recursive=True)
+    if not but_the_mark:
+        remove_folder(target)
     fs.invalidate_cache()
 
 

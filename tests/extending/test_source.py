@@ -130,5 +130,5 @@ def test_the_command_line_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_arrays_are_not_asked_for() -> None:
-    with pytest.raises(InvalidParameterError, match=r"but source is a ramp file"):
+    with pytest.raises(InvalidParameterError, match=r"but 'ramp://1000x3' is a ramp file"):
         dc.open_dataset("ramp://1000x3", array="X")
