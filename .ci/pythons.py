@@ -26,7 +26,7 @@ TESTERS = ("hypothesis", "pytest", "pytest-timeout")
 # Where we lean on the insides of others (task threads and greetings of distributed, its scheduler's pages,
 # Zarr's buffers and stores), kernels, and fits of each family to the committed bits.
 CUT = (
-    "tests/engine/test_connect.py", "tests/engine/test_held.py", "tests/dashboard/test_pages.py",
+    "tests/engine/test_connect.py", "tests/engine/test_cache.py", "tests/dashboard/test_pages.py",
     "tests/data/test_adopted.py", "tests/storage/test_location.py", "tests/kernels/test_distance.py",
     "tests/kernels/test_accumulate.py", "tests/kernels/test_inertia.py", "tests/digests/test_digests.py",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The histories of fits, put together from what `daskcluster.engine.news` tells of them."""
+"""The histories of fits, put together from what `daskcluster.engine.fit_log` tells of them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FitHistory:
     Attributes
     ----------
     facts : dict
-        What is known of it, see `FitNews`.
+        What is known of it, see `FitLog`.
     began, updated : float
         Seconds since the epoch, by the scheduler's clock.
     steps : list of Step

@@ -14,7 +14,8 @@ from tornado.web import RequestHandler
 
 from daskcluster.dashboard.histories import FitHistories
 from daskcluster.dashboard.pages import SCRIPT, list_of_fits, page_of_fit, whole_page
-from daskcluster.engine.news import TOPIC
+from daskcluster.engine.compat import add_pages
+from daskcluster.engine.fit_log import TOPIC
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
@@ -73,15 +74,12 @@ class FitsPage(SchedulerPlugin):
         for stamp, message in scheduler.get_events(TOPIC) or ():
             self.fits.add(stamp, message)
         found = {"fits": self.fits}
-        # Whatever prefix the dashboard's pages have.
-        scheduler.http_application.add_handlers(
-            ".*$",
-            [
-                (r"/(?:.+/)?fits", _ListHandler, found),
-                (r"/(?:.+/)?fits/([0-9a-f]{32})", _FitHandler, found),
-                (r"/(?:.+/)?fits\.js", _ScriptHandler),
-            ],
-        )
+        pages = [
+            (r"/(?:.+/)?fits", _ListHandler, found),
+            (r"/(?:.+/)?fits/([0-9a-f]{32})", _FitHandler, found),
+            (r"/(?:.+/)?fits\.js", _ScriptHandler),
+        ]
+        add_pages(scheduler, pages)
 
     def log_event(self, topic: str, msg: Any) -> None:
         if topic == TOPIC:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import threading
@@ -17,10 +18,9 @@ from distributed import (
     get_worker,
     secede,
 )
-from distributed.protocol.pickle import dumps
 from distributed.security import Security
-from distributed.threadpoolexecutor import thread_state
 
+from daskcluster.engine.compat import GREETING_ERROR, NANNY_ENVIRONMENT, has_seceded
 from daskcluster.engine.tls import address_under
 from daskcluster.errors import EngineError, InvalidParameterError, SchedulerUnreachableError
 from daskcluster.host import MOST_KEPT_BLOCK
@@ -33,7 +33,6 @@ __all__ = [
     "client_of_task",
     "connect",
     "current_client",
-    "dumps",
     "in_task",
     "key_of_task",
     "local_cluster",
@@ -53,7 +52,6 @@ _TWO_PARTS = ("python", "numpy")
 # ones in each pass, and heaps of their own would each keep what one of them once held.
 _TRIM_MOST = 256 * 1024**2
 _TRIM_SHARE = 1 / 8
-_NANNY_DEFAULT = {"MALLOC_TRIM_THRESHOLD_": "65536"}
 # Each process of a cluster looks every 20 ms whether its loop is late, and each worker every 10 ms where
 # its threads are: idle, a cluster of two workers takes 12 % of a core so, and 4 % without (measured).
 _QUIET = {"distributed.admin.tick.interval": "500ms", "distributed.worker.profile.enabled": False}
@@ -122,14 +120,15 @@ def _create_within(address: str, timeout: float, security: Security | None) -> C
                 answer.put(client)
                 if given_up.is_set():
                     close_late_client()
-            except AssertionError as error:
-                # Dask wants the scheduler's greeting alone, and a busy one sends more along with it.
-                if attempt == _ATTEMPTS - 1:
-                    answer.put(error)
-                continue
+                return
             except Exception as error:  # handed over to the caller's thread
-                answer.put(error)
-            return
+                failed = error.with_traceback(None)
+            # A client that failed closes itself as it is collected. Collected while Dask starts a loop, it
+            # would wait for ever for a lock of its own thread: so it is collected now.
+            gc.collect()
+            if not isinstance(failed, GREETING_ERROR) or attempt == _ATTEMPTS - 1:
+                answer.put(failed)
+                return
 
     threading.Thread(target=create, name="daskcluster-connect", daemon=True).start()
     try:
@@ -196,7 +195,7 @@ def _malloc_settings(limit: int | None) -> Iterator[None]:
         "MALLOC_MMAP_THRESHOLD_": min(trim, MOST_KEPT_BLOCK),
     }
     before = {name: os.environ.get(name) for name in wanted}
-    for name, left in _NANNY_DEFAULT.items():
+    for name, left in NANNY_ENVIRONMENT.items():
         if os.environ.get(name) == left:
             del os.environ[name]
     key = "distributed.nanny.pre-spawn-environ"
@@ -259,7 +258,7 @@ def in_task() -> bool:
 
 def seceded() -> bool:
     """Return True if the task that runs here has given its thread back to the worker."""
-    return not getattr(thread_state, "proceed", True)
+    return has_seceded()
 
 
 def current_client() -> Client | None:

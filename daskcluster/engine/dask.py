@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from distributed import wait
 
 from daskcluster.engine.connect import TIMEOUT, Client, KilledWorker, check_versions, connect
-from daskcluster.engine.crew import Crew, Member
-from daskcluster.engine.dispatch import POLL_SECONDS
+from daskcluster.engine.dask_placement import DaskPlacement
 from daskcluster.engine.engine import AHEAD, Engine
+from daskcluster.engine.fit_log import FitLog
 from daskcluster.engine.memory import Footprint, MemoryPlan, project
-from daskcluster.engine.news import FitNews
-from daskcluster.engine.placed import DaskPlacement
-from daskcluster.engine.reach import bring_near, on_this_host
+from daskcluster.engine.pass_run import POLL_SECONDS
+from daskcluster.engine.registry import WorkerInfo, WorkerRegistry
+from daskcluster.engine.transfer import bring_near, on_this_host
 from daskcluster.errors import EngineError, WrongTypeError
 from daskcluster.events import Callback, WorkersPrepare, publish
 from daskcluster.typing import Dataset, Reach, Reachable
@@ -97,7 +97,7 @@ class DaskEngine(Engine):
                 f"engine={client_or_address!r} should be a synchronous distributed.Client or the "
                 "address of a scheduler; create it with Client(address)."
             )
-        self._crew = Crew(self.client, timeout, memory_limit)
+        self._registry = WorkerRegistry(self.client, timeout, memory_limit)
 
     def __repr__(self) -> str:
         return f"DaskEngine({self.client.scheduler_info(n_workers=0)['address']!r})"
@@ -114,7 +114,7 @@ class DaskEngine(Engine):
             self.client.close()
 
     def listeners(self) -> tuple[Callback, ...]:
-        return (FitNews(self.client, self.job),)
+        return (FitLog(self.client, self.job),)
 
     def named(self, name: str) -> DaskEngine:
         engine = DaskEngine(self.client, memory_limit=self._memory_limit, timeout=self._timeout)
@@ -123,17 +123,17 @@ class DaskEngine(Engine):
 
     def is_on_this_host(self) -> bool:
         """Return True if all workers run on the machine of this process."""
-        return on_this_host(self._crew.refresh().values())
+        return on_this_host(self._registry.refresh().values())
 
     @property
     def n_threads(self) -> int:
         """Threads of all workers that are there now."""
-        return sum(member.n_threads for member in self._crew.refresh().values())
+        return sum(worker.n_threads for worker in self._registry.refresh().values())
 
     @property
     def n_workers(self) -> int:
         """Workers that are there now."""
-        return len(self._crew.refresh())
+        return len(self._registry.refresh())
 
     def plan(self, dataset: Dataset, footprint: Footprint | None = None) -> MemoryPlan:
         """Project the memory of work on `dataset`; see `daskcluster.engine.memory.project`.
@@ -143,7 +143,7 @@ class DaskEngine(Engine):
         MemoryLimitError
             The work does not fit the workers' limits, or not that of the smallest worker.
         """
-        return _plan(dataset, footprint or Footprint(), self._crew.refresh())
+        return _plan(dataset, footprint or Footprint(), self._registry.refresh())
 
     def place(
         self,
@@ -152,22 +152,22 @@ class DaskEngine(Engine):
         footprint: Footprint | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> DaskPlacement:
-        crew = Crew(self.client, self._timeout, self._memory_limit)
+        registry = WorkerRegistry(self.client, self._timeout, self._memory_limit)
         cleanup = ExitStack()
         try:
-            with crew.watched():
+            with registry.watched():
                 check_versions(self.client)
-                near, travels = bring_near(dataset, crew.refresh(), cleanup)
+                near, travels = bring_near(dataset, registry.refresh(), cleanup)
                 if not travels:
                     publish(callbacks, WorkersPrepare())
-                    crew.open(near.recipe())
-                _plan(near, footprint or Footprint(), crew.refresh())
+                    registry.open(near.recipe())
+                _plan(near, footprint or Footprint(), registry.refresh())
         except BaseException:
             cleanup.close()
             raise
         return DaskPlacement(
             self.client,
-            crew,
+            registry,
             dataset,
             near,
             travels=travels,
@@ -186,8 +186,8 @@ class DaskEngine(Engine):
         """
         futures: list[Future] = []
         try:
-            with self._crew.watched():
-                self._crew.refresh()
+            with self._registry.watched():
+                self._registry.refresh()
                 futures += map(self._begin, tasks)
                 return self._results(futures, len(tasks))
         finally:
@@ -198,11 +198,11 @@ class DaskEngine(Engine):
         waiting = iter(tasks)
         begun: deque[Future] = deque()
         try:
-            with self._crew.watched():
-                self._crew.refresh()
+            with self._registry.watched():
+                self._registry.refresh()
                 begun.extend(map(self._begin, islice(waiting, AHEAD * self.n_threads)))
             while begun:
-                with self._crew.watched():
+                with self._registry.watched():
                     (result,) = self._results([begun[0]], len(tasks))
                     self.client.cancel([begun.popleft()], force=True)
                     begun.extend(map(self._begin, islice(waiting, 1)))
@@ -244,7 +244,7 @@ class DaskEngine(Engine):
                 with self.client.as_current():
                     wait(futures, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED")
             except TimeoutError:
-                self._crew.present()
+                self._registry.present()
             if all(f.done() for f in futures) or any(f.status == "error" for f in futures):
                 return
             futures = [future for future in futures if not future.done()]
@@ -254,19 +254,19 @@ def _call(task: Callable[[], T]) -> T:
     return task()
 
 
-def _plan(dataset: Dataset, footprint: Footprint, crew: Mapping[str, Member]) -> MemoryPlan:
-    members, footprint = list(crew.values()), footprint.of_workers()
-    for member in members:
+def _plan(dataset: Dataset, footprint: Footprint, workers: Mapping[str, WorkerInfo]) -> MemoryPlan:
+    footprint = footprint.of_workers()
+    for worker in workers.values():
         project(
             dataset,
             replace(footprint, row_bytes=0),
-            limit=member.limit,
-            n_threads=member.n_threads,
+            limit=worker.limit,
+            n_threads=worker.n_threads,
         )
     return project(
         dataset,
         footprint,
-        limit=sum(member.limit for member in members),
-        n_threads=sum(member.n_threads for member in members),
-        n_processes=len(members),
+        limit=sum(worker.limit for worker in workers.values()),
+        n_threads=sum(worker.n_threads for worker in workers.values()),
+        n_processes=len(workers),
     )

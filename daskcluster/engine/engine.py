@@ -1,15 +1,17 @@
 """What an engine is: the place where passes over a dataset run.
 
-An engine knows no algorithm. It *places* a dataset (admits partitions to memory, assigns homes to
-them, counts passes and bytes) and maps reductions over the placement.
+An engine knows no algorithm. It *places* a dataset: it decides which partitions stay in memory, and who
+works on each. Then it maps reductions over the placement, and counts passes and bytes.
 """
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -17,8 +19,17 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
-from daskcluster.engine.legs import Leg, Legs, legs_together
 from daskcluster.engine.memory import Footprint
+from daskcluster.engine.operations import (
+    Fold,
+    FoldState,
+    Inspect,
+    Operation,
+    WriteRows,
+    output_blocks,
+)
+from daskcluster.engine.segments import Segment, Segments, next_segment_count
+from daskcluster.engine.units import count_rows
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.typing import ChangeGuard, Dataset, Range, Reachable, Sink
 
@@ -42,80 +53,86 @@ class Placement(ABC):
     Use as a context manager: leaving it frees resident partitions and state, and raises `InvalidDataError`
     if stored rows were changed meanwhile, since results would mix two versions of them.
 
+    The verbs, and what is published and counted of a pass, are the same everywhere. An engine says how a
+    pass is run (`_run`) and what becomes of state.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    callbacks : sequence of callables
+        Hear `PassStarted`, `PassProgress` and `PassEnded`, in the driver's thread.
+    source : Dataset, optional
+        The same rows as the tasks read them, if those are elsewhere.
+
     Attributes
     ----------
     dataset : Dataset
+    callbacks : sequence of callables
     traffic : Traffic
         Counted over the placement's life.
-    callbacks : sequence of callables
-        Hear `PassStarted`, `PassProgress` and `PassEnded`, in the driver's thread.
     """
 
-    dataset: Dataset
-    traffic: Traffic
-    callbacks: Sequence[Callback]
     shares_memory: bool = False
-    _witness: ChangeGuard | None = None
     """Tasks see this process's arrays, so a chunkwise function may write into one."""
 
-    @abstractmethod
+    def __init__(
+        self, dataset: Dataset, callbacks: Sequence[Callback], source: Dataset | None = None
+    ) -> None:
+        self.dataset = dataset
+        self.callbacks = callbacks
+        self.traffic = Traffic()
+        self._source = dataset if source is None else source
+        self._state_versions: dict[str, int] = {}
+        self._guard: ChangeGuard | None = None
+
+    # -- the verbs -----------------------------------------------------------------------------
+
     def reduce(self, reduction: Reduction, params: Any) -> Any:
         """Map `reduction` over all rows and return the combined statistics. One pass."""
+        with self._counted(reduction.name):
+            return self._run(Fold(reduction), params)
 
-    def reduce_in_legs(self, reduction: Reduction, params: Any, legs: Legs) -> Any:
-        """Like `reduce`, in legs that `legs` hears of, and from where an earlier call was. One pass.
-
-        Rows in memory are one leg: there is little to lose.
-        """
-        began, bytes_before = time.perf_counter(), self.traffic.bytes_read
-        n_units = len(self.units)
-        leg = legs.begin(n_units, n_units if self.dataset.in_memory else self.n_threads)
-        publish(self.callbacks, PassStarted(reduction.name, self.dataset.n_rows))
-        if leg.done:
-            publish(self.callbacks, PassProgress(self._rows_before(leg)))
-        step = 1
-        while not leg.is_last:
-            started = time.perf_counter()
-            found = self.reduce_units(reduction, params, leg.units(step))
-            total = found if leg.total is None else reduction.combine(leg.total, found)
-            leg = leg.after(step, total)
-            legs.ended(leg)
-            step = legs_together(step, time.perf_counter() - started)
-        self.traffic.passes += 1
-        bytes_read = self.traffic.bytes_read - bytes_before
-        seconds = time.perf_counter() - began
-        publish(self.callbacks, PassEnded(reduction.name, seconds, bytes_read))
-        return leg.total
-
-    def _rows_before(self, leg: Leg) -> int:
-        done = set(replace(leg, done=0).units(leg.done))
-        return sum(stop - start for unit, (start, stop) in enumerate(self.units) if unit in done)
-
-    @abstractmethod
     def reduce_units(self, reduction: Reduction, params: Any, units: Sequence[int]) -> Any:
         """Reduce some of the `units` alone, at least one, as a part of a pass that the caller counts."""
+        return self._run(Fold(reduction), params, units=units)
 
-    @property
-    @abstractmethod
-    def n_threads(self) -> int:
-        """Threads that compute at the same time, over all workers."""
+    def reduce_in_segments(self, reduction: Reduction, params: Any, segments: Segments) -> Any:
+        """Like `reduce`, in segments: `segments` hears of each and says where to resume. One pass.
 
-    @abstractmethod
+        Rows in memory are one segment: there is little to lose.
+        """
+        n_units = len(self.units)
+        segment = segments.begin(n_units, n_units if self.dataset.in_memory else self.n_threads)
+        with self._counted(reduction.name, self._rows_before(segment)):
+            step = 1
+            while not segment.is_last:
+                started = time.perf_counter()
+                found = self.reduce_units(reduction, params, segment.units(step))
+                total = found if segment.total is None else reduction.combine(segment.total, found)
+                segment = segment.after(step, total)
+                segments.ended(segment)
+                step = next_segment_count(step, time.perf_counter() - started)
+            return segment.total
+
     def map_state(self, reduction: StatefulReduction, params: Any) -> Any:
         """Like `reduce`, with per-row state that stays where it is between calls.
 
         State belongs to the placement and to ``reduction.name``; a placement holds that of one
-        reduction at a time. Each call stamps the state of every unit with the number of the call, as
-        the last chunk of the unit that was wanted is done. State that does not carry the stamp of the
-        call before (never made, lost, or left half-way by a task that died) is made anew: `fresh`,
-        then `rebuild` from `params`, on the whole unit. The result is the same either way.
+        reduction at a time. Each call marks the state of every unit with the number of the call, its
+        version, as the last chunk of the unit that was wanted is done. State that does not carry the
+        version of the call before (never made, lost, or left half-way by a task that died) is made anew:
+        `fresh`, then `rebuild` from `params`, on the whole unit. The result is the same either way.
 
         Rows of units that are not in memory are read only where ``reduction.screen`` wants them, in
         whole storage chunks (`Dataset.read_edges`): ``traffic.bytes_read`` counts those alone, and
         progress counts the others as done. Passes of other verbs may come in between.
         """
+        version = self._state_versions.get(reduction.name, 0)
+        self._state_versions[reduction.name] = version + 1
+        self._reserve_state(reduction.row_bytes, is_new=not version)
+        with self._counted(reduction.name):
+            return self._run(FoldState(reduction, version), params)
 
-    @abstractmethod
     def state_of(
         self,
         reduction: StatefulReduction,
@@ -127,32 +144,15 @@ class Placement(ABC):
 
         `params` are those of a next `map_state` call: where the state is missing it is rebuilt.
         """
+        operation = Inspect(reduction, self._state_versions.get(reduction.name, 0), fn)
+        found: T = self._run(operation, params, units=[self.unit_of(row)], report=False)[0]
+        return found
 
-    @abstractmethod
-    def state_room(self) -> int:
-        """Return how many bytes of per-row state the placement can hold.
-
-        Half of the memory limit less what the libraries take, and what other runs hold on the workers;
-        or less, if a large working set leaves no half. Resident rows give way to state. More can be
-        asked for: a cluster keeps what fits and makes the rest anew in every call, local threads keep
-        all of it.
-        """
-
-    @abstractmethod
     def drop_state(self, name: str) -> None:
         """Free the state of the reduction of that name; a later call of it starts anew."""
+        if self._state_versions.pop(name, None) is not None:
+            self._free_state()
 
-    @property
-    @abstractmethod
-    def units(self) -> Sequence[Range]:
-        """Ranges of rows in which state is kept; they cover the dataset in order."""
-
-    def unit_of(self, row: int) -> int:
-        """Return the number of the work unit that holds `row`."""
-        starts = [start for start, _ in self.units]
-        return int(np.searchsorted(starts, row, side="right")) - 1
-
-    @abstractmethod
     def map_rows(
         self,
         fn: Callable[[Chunk, Any], np.ndarray],
@@ -166,10 +166,77 @@ class Placement(ABC):
 
         Units whose rows the sink has already are left out.
         """
+        blocks = self.units
+        if sink.block_rows > 1 and any(stop % sink.block_rows for _, stop in blocks[:-1]):
+            blocks = output_blocks(self._source, sink.block_rows)
+        left = [span for span in blocks if not sink.has(span)]
+        if not left:
+            return
+        with self._counted(name, self.dataset.n_rows - count_rows(left)):
+            if self._tasks_can_write(sink):
+                self._run(WriteRows(fn, prepare, sink), params, spans=left)
+            else:
+                operation = WriteRows(fn, prepare, None)
+                self._run(operation, params, spans=left, on_value=partial(_write_all, sink))
 
-    @abstractmethod
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the given rows, source dtype, shape (len(rows), d)."""
+        return self.dataset.take(rows)
+
+    # -- what an engine says -------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def units(self) -> Sequence[Range]:
+        """Ranges of rows in which state is kept; they cover the dataset in order."""
+
+    @property
+    @abstractmethod
+    def n_threads(self) -> int:
+        """Threads that compute at the same time, over all workers."""
+
+    @abstractmethod
+    def state_room(self) -> int:
+        """Return how many bytes of per-row state the placement can hold.
+
+        Half of the memory limit less what the libraries take, and what other runs hold on the workers;
+        or less, if a large working set leaves no half. Resident rows give way to state. More can be
+        asked for: a cluster keeps what fits and makes the rest anew in every call, local threads keep
+        all of it.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free resident partitions and state."""
+
+    @abstractmethod
+    def _run(
+        self,
+        operation: Operation,
+        params: Any,
+        *,
+        units: Sequence[int] | None = None,
+        spans: Sequence[Range] | None = None,
+        on_value: Callable[[Any], None] | None = None,
+        report: bool = True,
+    ) -> Any:
+        """Run an operation on all units, on some `units`, or on `spans`; return the combined value.
+
+        Counts bytes, and publishes progress if `report`. `on_value` takes the value of every task in place
+        of combining them; it is given only if `_tasks_can_write` said no.
+        """
+
+    @abstractmethod
+    def _reserve_state(self, row_bytes: int, *, is_new: bool) -> None:
+        """Make room for state; `is_new` if there has been none of this name."""
+
+    @abstractmethod
+    def _free_state(self) -> None:
+        """Free all state; rows may have its room."""
+
+    def _tasks_can_write(self, sink: Sink) -> bool:
+        """Whether tasks reach the sink; else their rows come to the driver."""
+        return True
 
     def shared_folder(self) -> str | None:
         """Return a folder on disk where all tasks can read what others wrote, for what may be lost.
@@ -179,11 +246,34 @@ class Placement(ABC):
         """
         return None
 
-    @abstractmethod
-    def close(self) -> None: ...
+    # -- what all passes have in common --------------------------------------------------------
+
+    def unit_of(self, row: int) -> int:
+        """Return the number of the work unit that holds `row`."""
+        starts = [start for start, _ in self.units]
+        return int(np.searchsorted(starts, row, side="right")) - 1
+
+    @contextmanager
+    def _counted(self, name: str, rows_done: int = 0) -> Iterator[None]:
+        """Count one pass and publish how it goes; `rows_done` need not be visited."""
+        began, bytes_before = time.perf_counter(), self.traffic.bytes_read
+        publish(self.callbacks, PassStarted(name, self.dataset.n_rows))
+        self._report_rows(rows_done)
+        yield
+        self.traffic.passes += 1
+        seconds = time.perf_counter() - began
+        publish(self.callbacks, PassEnded(name, seconds, self.traffic.bytes_read - bytes_before))
+
+    def _report_rows(self, rows: int) -> None:
+        if rows:
+            publish(self.callbacks, PassProgress(rows))
+
+    def _rows_before(self, segment: Segment) -> int:
+        units = self.units
+        return count_rows(units[unit] for unit in replace(segment, done=0).units(segment.done))
 
     def __enter__(self) -> Self:
-        self._witness = self.dataset.change_guard()
+        self._guard = self.dataset.change_guard()
         return self
 
     def __exit__(
@@ -194,8 +284,13 @@ class Placement(ABC):
     ) -> None:
         self.close()
         # Rows that changed may also be why a read failed, or why rows do not fit what was known of them.
-        if self._witness is not None and (kind is None or issubclass(kind, (ValueError, OSError))):
-            self._witness.check()
+        if self._guard is not None and (kind is None or issubclass(kind, (ValueError, OSError))):
+            self._guard.check()
+
+
+def _write_all(sink: Sink, parts: Sequence[tuple[int, np.ndarray]]) -> None:
+    for start, values in parts:
+        sink.write(start, values)
 
 
 class Engine(ABC):

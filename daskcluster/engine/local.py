@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import reduce
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, TypeVar
 
-import numpy as np
-
-from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
-from daskcluster.engine.engine import AHEAD, Engine, Placement, Traffic
-from daskcluster.engine.local_pass import LocalPass, local_spans
-from daskcluster.engine.memory import Footprint, MemoryPlan, project, with_state
-from daskcluster.engine.operations import Fold, FoldState, Inspect, Operation, WriteRows
-from daskcluster.engine.places import Place
-from daskcluster.engine.tasks import output_blocks
-from daskcluster.engine.units import Unit
+from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.engine.engine import AHEAD, Engine, Placement
+from daskcluster.engine.memory import (
+    Footprint,
+    MemoryPlan,
+    project,
+    resident_partitions,
+    with_state,
+)
+from daskcluster.engine.operations import (
+    Operation,
+)
+from daskcluster.engine.units import CacheSlot, Unit, UnitQueue, UnitReader
 from daskcluster.errors import InvalidParameterError
-from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
+from daskcluster.events import Callback
 from daskcluster.host import (
     MOST_KEPT_BLOCK,
     give_back_memory,
@@ -31,7 +32,7 @@ from daskcluster.host import (
     keep_no_blocks_over,
     usable_cores,
 )
-from daskcluster.typing import Dataset, Range, Reachable, Sink
+from daskcluster.typing import Dataset, Range, Reachable
 
 T = TypeVar("T")
 
@@ -39,6 +40,14 @@ _POLL_SECONDS = 0.1
 _LEAST_BLOCK = 1024**2
 _BLOCK_SHARE = 1 / 512
 """Of a limit that was asked for: no more of what is freed is kept in one place; the sum would break it."""
+
+
+UNITS_PER_THREAD, FEW_UNITS_PER_THREAD = 8, 4
+"""In-memory rows are cut finer than threads, so that a thread that is held up loses little; but each unit
+takes time of the interpreter, which one thread has at a time, so fewer do where units are small."""
+LARGE_UNIT = 3
+"""So many of the fewer units are one, for every thread to begin with; those left even the threads out."""
+MIN_UNIT_BYTES, SMALL_UNIT_BYTES = 1 << 18, 1 << 24
 
 
 def default_threads() -> int:
@@ -151,6 +160,24 @@ def home_engine(engine: Engine) -> Engine:
     return engine if engine.name == "local" else LocalEngine()
 
 
+def local_spans(dataset: Dataset, n_threads: int) -> Sequence[Range]:
+    """Return the rows of every unit: the partitions, or cuts of rows that are in memory."""
+    if not (dataset.in_memory and dataset.divisible):
+        return list(dataset.partitions)
+    row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
+    least, small = (max(1, n // max(1, row_bytes)) for n in (MIN_UNIT_BYTES, SMALL_UNIT_BYTES))
+    finest, coarsest = (
+        -(-dataset.n_rows // (n_threads * units))
+        for units in (UNITS_PER_THREAD, FEW_UNITS_PER_THREAD)
+    )
+    step = max(least, finest, min(small, coarsest))
+    n_large = n_threads * LARGE_UNIT * step
+    is_few = step == coarsest and n_large < dataset.n_rows
+    large = range(0, n_large if is_few else 0, LARGE_UNIT * step)
+    edges = [*large, *range(large.stop, dataset.n_rows, step), dataset.n_rows]
+    return list(pairwise(edges))
+
+
 class LocalPlacement(Placement):
     """A dataset on local threads; see `LocalEngine`."""
 
@@ -164,153 +191,155 @@ class LocalPlacement(Placement):
         callbacks: Sequence[Callback],
         spans: Sequence[Range] | None = None,
     ) -> None:
-        self.dataset = dataset
-        self.callbacks = callbacks
-        self.traffic = Traffic()
+        super().__init__(dataset, callbacks)
         self._spans = local_spans(dataset, n_threads) if spans is None else spans
         self._n_threads = max(1, min(n_threads, len(self._spans)))
         self._announced = self._plan = plan
-        self._places = [Place() for _ in self._spans]
-        self._stamps: dict[str, int] = {}
+        # The same partitions fit into what they take as into the room that they were admitted to.
+        self._resident = resident_partitions(dataset, plan.resident)
+        self._slots = [CacheSlot() for _ in self._spans]
         self._pool: ThreadPoolExecutor | None = None
 
     @property
     def units(self) -> Sequence[Range]:
         return self._spans
 
-    def reduce(self, reduction: Reduction, params: Any) -> Any:
-        return self._pass(reduction.name, Fold(reduction), params, self._units())
-
-    def reduce_units(self, reduction: Reduction, params: Any, units: Sequence[int]) -> Any:
-        own = self._units()
-        chosen = [own[index] for index in units]
-        return self._pass(reduction.name, Fold(reduction), params, chosen, is_part=True)
-
     @property
     def n_threads(self) -> int:
         return self._n_threads
 
-    def map_state(self, reduction: StatefulReduction, params: Any) -> Any:
-        stamp = self._stamps.get(reduction.name, 0)
-        self._stamps[reduction.name] = stamp + 1
-        self._reserve_state(reduction.row_bytes * self.dataset.n_rows)
-        if not stamp and not self.dataset.in_memory:
-            give_back_memory()  # what passes before have freed gives way to the state
-        return self._pass(reduction.name, FoldState(reduction, stamp), params, self._units())
-
-    def state_of(
-        self,
-        reduction: StatefulReduction,
-        params: Any,
-        row: int,
-        fn: Callable[[Chunk, Any, Any], T],
-    ) -> T:
-        operation = Inspect(reduction, self._stamps.get(reduction.name, 0), fn)
-        run = LocalPass(self.dataset, [self._units()[self.unit_of(row)]])
-        try:
-            found: T = operation.run(run.reader(), operation.prepare(params))[0]
-        finally:
-            self.traffic.bytes_read += run.bytes_read
-        return found
-
     def state_room(self) -> int:
         return self._announced.state_room
 
-    def drop_state(self, name: str) -> None:
-        if self._stamps.pop(name, None) is not None:
-            for place in self._places:
-                place.drop_state()
-            if not self.dataset.in_memory:
-                give_back_memory()  # partitions may become resident in its stead
-            self._reserve_state(0)
-
-    def map_rows(
-        self,
-        fn: Callable[[Chunk, Any], np.ndarray],
-        sink: Sink,
-        params: Any,
-        *,
-        prepare: Callable[[Any], Any] | None = None,
-        name: str = "rows",
-    ) -> None:
-        units = self._units()
-        if sink.block_rows > 1 and any(stop % sink.block_rows for _, stop in self._spans[:-1]):
-            units = [Unit(span) for span in output_blocks(self.dataset, sink.block_rows)]
-        left = [unit for unit in units if not sink.has(unit.span)]
-        if left:
-            before = sum(unit.n_rows for unit in units) - sum(unit.n_rows for unit in left)
-            self._pass(name, WriteRows(fn, prepare, sink), params, left, before=before)
-
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        return self.dataset.take(rows)
-
     def close(self) -> None:
-        self._places = [Place() for _ in self._spans]
+        self._slots = [CacheSlot() for _ in self._spans]
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
 
-    # -- one pass ------------------------------------------------------------------------------
+    def _reserve_state(self, row_bytes: int, *, is_new: bool) -> None:
+        self._make_room(row_bytes * self.dataset.n_rows)
+        if is_new and not self.dataset.in_memory:
+            give_back_memory()  # what passes before have freed gives way to the state
 
-    def _reserve_state(self, n_bytes: int) -> None:
+    def _free_state(self) -> None:
+        for slot in self._slots:
+            slot.drop_state()
+        if not self.dataset.in_memory:
+            give_back_memory()  # partitions may become resident in its stead
+        self._make_room(0)
+
+    def _make_room(self, state: int) -> None:
         """Let resident partitions give way to this much state, or to what was announced if more."""
-        n_bytes = max(n_bytes, self._announced.state)
-        if n_bytes != self._plan.state:
-            self._plan = with_state(self._announced, self.dataset, n_bytes)
-            for place in self._places[self._plan.residents :]:
-                place.drop_rows()
+        state = max(state, self._announced.state)
+        if state != self._plan.state:
+            self._plan = with_state(self._announced, self.dataset, state)
+            self._resident = resident_partitions(self.dataset, self._plan.resident)
+            for index, slot in enumerate(self._slots):
+                if index not in self._resident:
+                    slot.drop_rows()
 
     def _units(self) -> list[Unit]:
         return [
-            Unit(span, rows=place if index < self._plan.residents else None, state=place)
-            for index, (span, place) in enumerate(zip(self._spans, self._places, strict=True))
+            Unit(span, rows=slot if index in self._resident else None, state=slot)
+            for index, (span, slot) in enumerate(zip(self._spans, self._slots, strict=True))
         ]
 
-    def _pass(
+    def _run(
         self,
-        name: str,
         operation: Operation,
         params: Any,
-        units: Sequence[Unit],
         *,
-        is_part: bool = False,
-        before: int = 0,
+        units: Sequence[int] | None = None,
+        spans: Sequence[Range] | None = None,
+        on_value: Callable[[Any], None] | None = None,
+        report: bool = True,
     ) -> Any:
         """Let every thread take units from one queue until it is empty; combine what they found."""
-        began = time.perf_counter()
-        run = LocalPass(self.dataset, units)
-        prepared = operation.prepare(params)
-        if not is_part:
-            publish(self.callbacks, PassStarted(name, self.dataset.n_rows))
-        if before:
-            publish(self.callbacks, PassProgress(before))
+        own = self._units()
+        if units is not None:
+            own = [own[index] for index in units]
+        if spans is not None:
+            kept = {unit.span: unit for unit in own}
+            own = [kept.get(span) or Unit(span) for span in spans]
+        queue, prepared = UnitQueue(self.dataset, own), operation.prepare(params)
         try:
-            values = self._run_threads(run, lambda: operation.run(run.reader(), prepared))
+            values = self._run_threads(
+                queue, lambda: operation.run(UnitReader(queue), prepared), report=report
+            )
         finally:
-            run.stop()
-            self.traffic.bytes_read += run.bytes_read
-        if not is_part:
-            self.traffic.passes += 1
-            seconds = time.perf_counter() - began
-            publish(self.callbacks, PassEnded(name, seconds, run.bytes_read))
+            queue.stop()
+            self.traffic.bytes_read += queue.bytes_read
         return reduce(operation.combine, values)
 
-    def _run_threads(self, run: LocalPass, work: Callable[[], T]) -> list[T]:
-        if self._n_threads == 1 and not self.callbacks:
+    def _run_threads(self, queue: UnitQueue, work: Callable[[], T], *, report: bool) -> list[T]:
+        report = report and bool(self.callbacks)
+        if not report and (self._n_threads == 1 or queue.is_single):
             return [work()]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._n_threads, thread_name_prefix="daskcluster")
         futures = [self._pool.submit(work) for _ in range(self._n_threads)]
         pending: Iterable[Future[T]] = futures
         while pending:
-            timeout = _POLL_SECONDS if self.callbacks else None
-            done, pending = wait(pending, timeout, return_when=FIRST_EXCEPTION)
+            done, pending = wait(
+                pending, _POLL_SECONDS if report else None, return_when=FIRST_EXCEPTION
+            )
             if any(future.exception() is not None for future in done):
-                run.stop()
-            self._report(run)
+                queue.stop()
+            if report:
+                self._report_rows(queue.take_rows())
         return [future.result() for future in futures]
 
-    def _report(self, run: LocalPass) -> None:
-        rows = run.take_rows()
-        if rows and self.callbacks:
-            publish(self.callbacks, PassProgress(rows))
+
+_NO_PLAN = MemoryPlan(0, 0, 0, 0, 0, 0)
+
+
+class InlinePlacement(LocalPlacement):
+    """Makes passes at once, in the calling thread.
+
+    For rows of which a pass takes less than its arrangement on an engine would, such as a leaf of a
+    stream; the results are those of an engine to the bit.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        In memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster.data.open import open_dataset
+    >>> from daskcluster.engine.scaled import ScaledPlacement
+    >>> with InlinePlacement(open_dataset(np.eye(3))) as placement:
+    ...     survey = ScaledPlacement(placement).known()
+    >>> survey.n_rows
+    3
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        super().__init__(dataset, 1, _NO_PLAN, (), spans=[(0, dataset.n_rows)])
+        self._chunks = list(dataset.chunks(self.units))
+
+    def reduce(self, reduction: Reduction, params: Any) -> Any:
+        prepared = reduction.prepare(params)
+        found = reduction.zero(prepared)
+        for chunk in self._chunks:
+            reduction.chunk(chunk, prepared, found)
+        self.traffic.passes += 1
+        return found
+
+
+class InlineEngine(LocalEngine):
+    """Fits few rows in memory in the calling thread: every placement is `InlinePlacement`."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def place(
+        self,
+        dataset: Dataset,
+        *,
+        footprint: Footprint | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> InlinePlacement:
+        return InlinePlacement(dataset)

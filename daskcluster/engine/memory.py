@@ -8,7 +8,7 @@ limit may hold resident partitions; per-row state comes first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from daskcluster.errors import MemoryLimitError
@@ -62,7 +62,7 @@ class MemoryPlan:
     ----------
     baseline, working, state, resident : int
     residents : int
-        How many partitions stay in memory between passes (the first ones).
+        How many partitions stay in memory between passes.
     limit : int
     """
 
@@ -144,19 +144,32 @@ def with_state(plan: MemoryPlan, dataset: Dataset, state: int) -> MemoryPlan:
         return replace(plan, state=state)
     shared = int(plan.limit * RESIDENT_SHARE)
     room = min(shared, plan.limit - plan.working) - plan.baseline - state
-    admitted, resident = _admit([dataset.bytes_of(span) for span in dataset.partitions], room)
-    return replace(plan, state=state, resident=resident, residents=admitted)
+    admitted = resident_partitions(dataset, room)
+    return replace(plan, state=state, resident=sum(admitted.values()), residents=len(admitted))
 
 
-def _admit(sizes: Sequence[int], room: int) -> tuple[int, int]:
-    """Return how many of the first partitions fit, and their bytes."""
-    # A fixed subset that fits, never LRU: a cyclic scan through an LRU cache has no hit at all.
-    resident = 0
-    for count, size in enumerate(sizes):
-        if resident + size > room:
-            return count, resident
-        resident += size
-    return len(sizes), resident
+def resident_partitions(dataset: Dataset, room: int) -> dict[int, int]:
+    """Return the partitions that stay in memory, and their bytes, where all have so much room."""
+    sizes = map(dataset.bytes_of, dataset.partitions)
+    return {} if dataset.in_memory else admit(dict(enumerate(sizes)), room)
+
+
+def admit(sizes: Mapping[int, int], room: int) -> dict[int, int]:
+    """Return the partitions (and their bytes) that fit, first come first kept.
+
+    A fixed subset, never LRU: a cyclic scan through an LRU cache has no hit at all.
+
+    Examples
+    --------
+    >>> admit({0: 50, 1: 60, 2: 40}, room=100)
+    {0: 50, 2: 40}
+    """
+    admitted = {}
+    for index, size in sizes.items():
+        if 0 < size <= room:
+            admitted[index] = size
+            room -= size
+    return admitted
 
 
 def _refusal(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
-from daskcluster.engine.tasks import StateFold, joined, write_rows
-from daskcluster.engine.units import UnitReader
-from daskcluster.typing import Range, Reach, Sink
+from daskcluster.engine.units import Unit, UnitReader, wanted_ranges
+from daskcluster.sparse_rows import join_rows
+from daskcluster.typing import Dataset, Range, Reach, Sink
 
 
 class Operation(Protocol):
@@ -31,17 +32,26 @@ class Operation(Protocol):
     def combine(self, first: Any, second: Any) -> Any: ...
 
 
-@dataclass(frozen=True)
-class Fold:
-    """The operation of `Placement.reduce`."""
+class Folding:
+    """An operation whose value is the statistics of a reduction."""
 
-    reduction: Reduction
+    reduction: Reduction | StatefulReduction
 
     def prepare(self, params: Any) -> Any:
         return self.reduction.prepare(params)
 
     def begin(self, prepared: Any) -> Any:
         return self.reduction.zero(prepared)
+
+    def combine(self, first: Any, second: Any) -> Any:
+        return self.reduction.combine(first, second)
+
+
+@dataclass(frozen=True)
+class Fold(Folding):
+    """The operation of `Placement.reduce`."""
+
+    reduction: Reduction
 
     def run(self, units: UnitReader, prepared: Any) -> Any:
         value = self.begin(prepared)
@@ -50,67 +60,59 @@ class Fold:
             del chunk
         return value
 
-    def combine(self, first: Any, second: Any) -> Any:
-        return self.reduction.combine(first, second)
-
 
 @dataclass(frozen=True)
-class FoldState:
-    """The operation of `Placement.map_state`: `stamp` is what valid state carries."""
+class FoldState(Folding):
+    """The operation of `Placement.map_state`: `version` is what valid state carries."""
 
     reduction: StatefulReduction
-    stamp: int
-
-    def prepare(self, params: Any) -> Any:
-        return self.reduction.prepare(params)
-
-    def begin(self, prepared: Any) -> Any:
-        return self.reduction.zero(prepared)
+    version: int
 
     def run(self, units: UnitReader, prepared: Any) -> Any:
         value = self.begin(prepared)
-        fold = StateFold(self.reduction, self.stamp, prepared, value)
+        fold = StateFold(self.reduction, self.version, prepared, value)
         for unit, chunk, is_last in units.parts(fold.wanted):
             fold.add(unit, chunk, is_last)
             del chunk
         return value
 
-    def combine(self, first: Any, second: Any) -> Any:
-        return self.reduction.combine(first, second)
 
-
-@dataclass(frozen=True)
-class Inspect:
-    """The operation of `Placement.state_of`: one unit, as one chunk."""
-
-    reduction: StatefulReduction
-    stamp: int
-    fn: Callable[[Chunk, Any, Any], Any]
-
-    def prepare(self, params: Any) -> Any:
-        return self.reduction.prepare(params)
+class _Listing:
+    """An operation whose value is a list."""
 
     def begin(self, prepared: Any) -> list[Any]:
         return []
-
-    def run(self, units: UnitReader, prepared: Any) -> list[Any]:
-        value = self.begin(prepared)
-        for unit, chunks in units.whole():
-            chunk, stamp, state = joined(chunks), -1, None
-            if unit.state is not None:
-                stamp, state = unit.state.peek_state(self.reduction.name)
-            if stamp != self.stamp or stamp < 1:
-                state = self.reduction.fresh(unit.n_rows, prepared)
-                self.reduction.rebuild(chunk, prepared, state)
-            value.append(self.fn(chunk, prepared, state))
-        return value
 
     def combine(self, first: list[Any], second: list[Any]) -> list[Any]:
         return first + second
 
 
 @dataclass(frozen=True)
-class WriteRows:
+class Inspect(_Listing):
+    """The operation of `Placement.state_of`: one unit, as one chunk."""
+
+    reduction: StatefulReduction
+    version: int
+    fn: Callable[[Chunk, Any, Any], Any]
+
+    def prepare(self, params: Any) -> Any:
+        return self.reduction.prepare(params)
+
+    def run(self, units: UnitReader, prepared: Any) -> list[Any]:
+        value = self.begin(prepared)
+        for unit, chunks in units.whole():
+            chunk, version, state = joined(chunks), -1, None
+            if unit.state is not None:
+                version, state = unit.state.peek_state(self.reduction.name)
+            if version != self.version or version < 1:
+                state = self.reduction.fresh(unit.n_rows, prepared)
+                self.reduction.rebuild(chunk, prepared, state)
+            value.append(self.fn(chunk, prepared, state))
+        return value
+
+
+@dataclass(frozen=True)
+class WriteRows(_Listing):
     """The operation of `Placement.map_rows`; without a sink the rows come back as (start, values)."""
 
     fn: Callable[[Chunk, Any], np.ndarray]
@@ -120,9 +122,6 @@ class WriteRows:
     def prepare(self, params: Any) -> Any:
         return params if self.prepare_params is None else self.prepare_params(params)
 
-    def begin(self, prepared: Any) -> list[Any]:
-        return []
-
     def run(self, units: UnitReader, prepared: Any) -> list[Any]:
         value = self.begin(prepared)
         sink = self.sink or _Collector(value)
@@ -130,9 +129,6 @@ class WriteRows:
             write_rows(self.fn, prepared, chunks, unit.span, sink)
             del chunks
         return value
-
-    def combine(self, first: list[Any], second: list[Any]) -> list[Any]:
-        return first + second
 
 
 class _Collector:
@@ -149,3 +145,118 @@ class _Collector:
 
     def write(self, start: int, values: np.ndarray) -> None:
         self._parts.append((start, values))
+
+
+def state_slice(state: Any, first: int, last: int) -> Any:
+    """Return rows `first` to `last` of a state: of an array, a tuple of arrays, or a `RowState`."""
+    if isinstance(state, tuple):
+        return tuple(part[first:last] for part in state)
+    return state[first:last] if isinstance(state, np.ndarray) else state.rows(first, last)
+
+
+class StateFold:
+    """One thread's share of a pass that keeps state.
+
+    A unit is taken up before anything of it is read, or with its first chunk if it is in memory.
+    Its state is out of its slot from then until the last chunk that was wanted is done. Only then it gets
+    the version of this call.
+
+    Parameters
+    ----------
+    reduction : StatefulReduction
+    version : int
+        What valid state carries.
+    prepared, statistics : object
+        Of the reduction; chunks are added to `statistics`.
+    """
+
+    def __init__(
+        self, reduction: StatefulReduction, version: int, prepared: Any, statistics: Any
+    ) -> None:
+        self._reduction = reduction
+        self._version = version
+        self._prepared = prepared
+        self._statistics = statistics
+        self._open: dict[Range, tuple[Any, bool]] = {}
+
+    def wanted(self, unit: Unit, edges: np.ndarray) -> list[Range]:
+        """Take a unit up and return what has to be read of it: nothing, parts, or the whole."""
+        state, is_valid = self._take_up(unit)
+        if not is_valid:
+            return [unit.span]
+        mask = self._reduction.screen(self._prepared, self._statistics, state)
+        ranges = wanted_ranges(edges, mask)
+        if not ranges:
+            self._put_back(unit)
+        return ranges
+
+    def add(self, unit: Unit, chunk: Chunk, is_last: bool) -> None:
+        """Add one chunk of a unit, bringing its state along."""
+        if unit.span not in self._open:
+            self._take_up(unit)
+        state, is_valid = self._open[unit.span]
+        if state is None:
+            # Not sooner: of units that are read ahead, only the rows take memory.
+            state = self._reduction.fresh(unit.n_rows, self._prepared)
+            self._open[unit.span] = state, is_valid
+        origin = unit.span[0]
+        rows = state_slice(state, chunk.start - origin, chunk.stop - origin)
+        if not is_valid:
+            self._reduction.rebuild(chunk, self._prepared, rows)
+        self._reduction.chunk(chunk, self._prepared, self._statistics, rows)
+        if is_last:
+            self._put_back(unit)
+
+    def _take_up(self, unit: Unit) -> tuple[Any, bool]:
+        version, state = -1, None
+        if unit.state is not None:
+            version, state = unit.state.pop_state(self._reduction.name)
+        is_valid = version == self._version and version > 0
+        self._open[unit.span] = (state if is_valid else None), is_valid
+        return self._open[unit.span]
+
+    def _put_back(self, unit: Unit) -> None:
+        state, _ = self._open.pop(unit.span)
+        if unit.state is not None:
+            unit.state.keep_state(self._reduction.name, self._version + 1, state)
+
+
+def write_rows(
+    fn: Callable[[Chunk, Any], np.ndarray],
+    prepared: Any,
+    chunks: Sequence[Chunk],
+    span: Range,
+    sink: Sink,
+) -> None:
+    """Compute the rows of one output block and write it with a single call."""
+    first, last = span
+    parts = [fn(chunk, prepared) for chunk in chunks]
+    if parts:
+        values = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if len(values) != last - first:
+            raise AssertionError(f"rows {first} to {last} gave {len(values)} results")
+        sink.write(first, values)
+
+
+def output_blocks(dataset: Dataset, block_rows: int) -> Sequence[Range]:
+    """Cut the dataset where both its partitions and the output's chunks allow it.
+
+    Every cut is a multiple of `block_rows`, so that no output chunk is written by two tasks.
+    """
+    n_rows = dataset.n_rows
+    cuts = {min(n_rows, -(-stop // block_rows) * block_rows) for _, stop in dataset.partitions}
+    ordered = sorted(cuts | {0, n_rows})
+    return list(pairwise(ordered))
+
+
+def joined(chunks: Sequence[Chunk]) -> Chunk:
+    """Return consecutive chunks as one; a single one as it is."""
+    first = chunks[0]
+    if len(chunks) == 1:
+        return first
+    weights = [chunk.weights for chunk in chunks if chunk.weights is not None]
+    return Chunk(
+        join_rows([chunk.rows for chunk in chunks]),
+        first.start,
+        np.concatenate(weights) if weights else None,
+    )

@@ -26,7 +26,7 @@ from daskcluster.chunkwise.survey import (
     refuse_small,
 )
 from daskcluster.engine.engine import Placement
-from daskcluster.engine.legs import Legs
+from daskcluster.engine.segments import Segments
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 
 
@@ -47,15 +47,15 @@ class ScaledPlacement:
         That of the last pass.
     survey : SurveyStatistics or None
         What the first pass learnt; None before it.
-    legs : Legs or None
-        Passes without state are made in legs that it hears of.
+    segments : Segments or None
+        Passes without state are made in segments that it hears of.
     """
 
     def __init__(self, placement: Placement, *, unit: bool = False) -> None:
         self.placement = placement
         self.unit = unit
         self.survey: SurveyStatistics | None = None
-        self.legs: Legs | None = None
+        self.segments: Segments | None = None
         dataset = placement.dataset
         first = [(0, min(PROBE_ROWS, dataset.n_rows))]
         # Views if the rows are in memory: batches come and go, and are looked at each time.
@@ -92,9 +92,9 @@ class ScaledPlacement:
 
     def run(self, reduction: Reduction, params: Any) -> Any:
         """Run one pass of a reduction that needs no scale but those in `params`."""
-        if self.legs is None:
+        if self.segments is None:
             return self.placement.reduce(reduction, params)
-        return self.placement.reduce_in_legs(reduction, params, self.legs)
+        return self.placement.reduce_in_segments(reduction, params, self.segments)
 
     def _survey_with(self, reduction: Reduction | None, params: Callable[[Scale], Any]) -> Any:
         """Run the first pass, with or without a reduction that needs it."""

@@ -1,4 +1,4 @@
-"""Units of rows, and how one thread gets theirs: from memory, or chunk by chunk from the store.
+"""Units of rows: where each is kept between passes, and how threads take and read them.
 
 The same for a local thread and for a Dask worker. A unit that is read need not be read whole: a
 pass that keeps state is asked, as the reader gets to a unit, which parts of it are wanted.
@@ -6,16 +6,69 @@ pass that keeps state is asked, as the reader gets to a unit, which parts of it 
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.engine.places import Place
 from daskcluster.typing import Dataset, Range
+
+
+class CacheSlot:
+    """What stays of one unit: its rows where those are resident, and the state of one reduction.
+
+    State carries a version, which says after which call it is valid. It is taken out while a task
+    works on it, so that a task that dies half-way leaves nothing behind.
+
+    Examples
+    --------
+    >>> slot = CacheSlot()
+    >>> slot.keep_state("bounds", 1, "state")
+    >>> slot.pop_state("bounds"), slot.pop_state("bounds")
+    ((1, 'state'), (-1, None))
+    """
+
+    keeps = True
+    """False: whatever is put here is forgotten."""
+
+    def __init__(self) -> None:
+        self._rows: list[Chunk] | None = None
+        self._state: tuple[str, int, Any] = ("", -1, None)
+        self._lock = threading.Lock()
+
+    def rows(self) -> list[Chunk] | None:
+        """Return the resident chunks, or None."""
+        return self._rows
+
+    def keep_rows(self, chunks: Sequence[Chunk]) -> None:
+        if self.keeps and self._rows is None:
+            self._rows = list(chunks)
+
+    def drop_rows(self) -> None:
+        self._rows = None
+
+    def pop_state(self, name: str) -> tuple[int, Any]:
+        """Take the state of a reduction out, with its version; that of another is given up."""
+        with self._lock:
+            found, self._state = self._state, ("", -1, None)
+        return found[1:] if found[0] == name else (-1, None)
+
+    def peek_state(self, name: str) -> tuple[int, Any]:
+        """Return the state and its version, and leave it there."""
+        found = self._state
+        return found[1:] if found[0] == name else (-1, None)
+
+    def keep_state(self, name: str, version: int, state: Any) -> None:
+        if self.keeps:
+            self._state = (name, version, state)
+
+    def drop_state(self) -> None:
+        self._state = ("", -1, None)
 
 
 @dataclass(frozen=True)
@@ -25,15 +78,15 @@ class Unit:
     Attributes
     ----------
     span : (start, stop)
-    rows : Place or None
+    rows : CacheSlot or None
         Where the rows are, or will be once they were read; None where they are not kept.
-    state : Place or None
+    state : CacheSlot or None
         Where state stays between calls; None where it is not kept.
     """
 
     span: Range
-    rows: Place | None = None
-    state: Place | None = None
+    rows: CacheSlot | None = None
+    state: CacheSlot | None = None
 
     @property
     def n_rows(self) -> int:
@@ -49,23 +102,83 @@ Wanted = Callable[[Unit, np.ndarray], Sequence[Range]]
 """Called with a unit and its read edges; returns the parts to read, in order, each from edge to edge."""
 
 
-class UnitReader:
-    """Hands over the units of one thread.
+class UnitQueue:
+    """The units that threads share: each is handed to one of them, when it asks for more.
 
     Parameters
     ----------
     dataset : Dataset or None
-        What absent units are read from; None if there are none.
-    absent : iterable of Unit
-        Drawn lazily, ahead of what is handed over.
-    present : iterable of Unit
-        Drawn lazily; spread between those that are read, so that the reader works on meanwhile.
-    per_read : int
-        How many present units to hand over after each one that was read.
-    on_read : callable (int) -> None
-        Hears the decoded bytes of every block fetched from the store.
-    on_rows : callable (int) -> None
-        Hears the rows that are done, those that need not be read among them.
+        What units are read from that are not in memory; None if there are none.
+    units : sequence of Unit
+
+    Attributes
+    ----------
+    bytes_read : int
+        Decoded bytes of what was fetched from the store.
+    """
+
+    def __init__(self, dataset: Dataset | None, units: Sequence[Unit]) -> None:
+        self.dataset = dataset
+        self.bytes_read = 0
+        self._present = deque(unit for unit in units if unit.is_present)
+        self._absent = deque(unit for unit in units if not unit.is_present)
+        self._per_read = -(-len(self._present) // max(1, len(self._absent)))
+        self._lock = threading.Lock()
+        self._rows = 0
+
+    @property
+    def is_single(self) -> bool:
+        """At most one unit is left: a second thread would find nothing."""
+        return len(self._absent) + len(self._present) <= 1
+
+    def absent(self) -> Iterator[Unit]:
+        """Yield units to read, ahead of what is handed over."""
+        return _drain(self._absent)
+
+    def present(self) -> Iterator[Unit]:
+        """Yield all units left that are in memory."""
+        return _drain(self._present)
+
+    def between_reads(self) -> Iterator[Unit]:
+        """Yield the units in memory that are due after one that was read: the reader works meanwhile."""
+        return islice(_drain(self._present), self._per_read)
+
+    def stop(self) -> None:
+        """Let all threads end with the units they have."""
+        self._absent.clear()
+        self._present.clear()
+
+    def take_rows(self) -> int:
+        """Return how many rows were done since the last call."""
+        with self._lock:
+            rows, self._rows = self._rows, 0
+        return rows
+
+    def add_rows(self, count: int) -> None:
+        """Count rows that are done, those that need not be read among them."""
+        with self._lock:
+            self._rows += count
+
+    def add_bytes(self, count: int) -> None:
+        with self._lock:
+            self.bytes_read += count
+
+
+def _drain(units: deque[Unit]) -> Iterator[Unit]:
+    # popleft is atomic: several threads drain one queue.
+    while True:
+        try:
+            yield units.popleft()
+        except IndexError:
+            return
+
+
+class UnitReader:
+    """Reads for one thread the units that it takes from a queue.
+
+    Parameters
+    ----------
+    queue : UnitQueue
 
     Attributes
     ----------
@@ -73,22 +186,8 @@ class UnitReader:
         Rows that did not have to be read.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset | None,
-        absent: Iterable[Unit],
-        present: Iterable[Unit],
-        *,
-        per_read: int,
-        on_read: Callable[[int], None],
-        on_rows: Callable[[int], None],
-    ) -> None:
-        self._dataset = dataset
-        self._absent = iter(absent)
-        self._present = iter(present)
-        self._per_read = per_read
-        self._on_read = on_read
-        self._on_rows = on_rows
+    def __init__(self, queue: UnitQueue) -> None:
+        self._queue = queue
         self.skipped = 0
 
     def whole(self) -> Iterator[tuple[Unit, list[Chunk]]]:
@@ -110,26 +209,29 @@ class UnitReader:
             Asked for every unit that has to be read and will not be resident, ahead of its chunks and
             in the thread that takes them. A unit of which it wants nothing is not handed over.
         """
-        if self._dataset is not None:
-            for unit, chunk, is_last in self._read(self._dataset, wanted):
+        queue = self._queue
+        if queue.dataset is not None:
+            for unit, chunk, is_last in self._read(queue.dataset, wanted):
                 yield unit, chunk, is_last
-                self._on_rows(chunk.n_rows)
+                queue.add_rows(chunk.n_rows)
                 del chunk  # not kept while the next one is awaited
                 if is_last:
-                    yield from self._kept(self._per_read)
-        yield from self._kept(None)
+                    yield from self._in_memory(queue.between_reads())
+        yield from self._in_memory(queue.present())
 
-    def _kept(self, most: int | None) -> Iterator[tuple[Unit, Chunk, bool]]:
-        for unit in islice(self._present, most):
+    def _in_memory(self, units: Iterable[Unit]) -> Iterator[tuple[Unit, Chunk, bool]]:
+        for unit in units:
             chunks = (unit.rows.rows() if unit.rows is not None else None) or []
             for i, chunk in enumerate(chunks, 1):
                 yield unit, chunk, i == len(chunks)
-                self._on_rows(chunk.n_rows)
+                self._queue.add_rows(chunk.n_rows)
 
     def _read(self, dataset: Dataset, wanted: Wanted | None) -> Iterator[tuple[Unit, Chunk, bool]]:
         ahead: deque[tuple[Unit, int]] = deque()
         kept: list[Chunk] = []
-        for chunk in dataset.chunks(self._ranges(dataset, wanted, ahead), on_read=self._on_read):
+        for chunk in dataset.chunks(
+            self._ranges(dataset, wanted, ahead), on_read=self._queue.add_bytes
+        ):
             unit, stop = ahead[0]
             is_last = chunk.stop >= stop
             if unit.rows is not None:
@@ -146,17 +248,22 @@ class UnitReader:
         self, dataset: Dataset, wanted: Wanted | None, ahead: deque[tuple[Unit, int]]
     ) -> Iterator[Range]:
         """Yield what has to be read, and note in `ahead` which unit it is of and where that ends."""
-        for unit in self._absent:
+        for unit in self._queue.absent():
             parts: Sequence[Range] = [unit.span]
             if wanted is not None and unit.rows is None and not dataset.in_memory:
                 parts = wanted(unit, dataset.read_edges(unit.span))
-            skipped = unit.n_rows - sum(stop - start for start, stop in parts)
+            skipped = unit.n_rows - count_rows(parts)
             if skipped:
                 self.skipped += skipped
-                self._on_rows(skipped)
+                self._queue.add_rows(skipped)
             if parts:
                 ahead.append((unit, parts[-1][1]))
                 yield from parts
+
+
+def count_rows(spans: Iterable[Range]) -> int:
+    """Return how many rows are in ranges."""
+    return sum(stop - start for start, stop in spans)
 
 
 def wanted_ranges(edges: np.ndarray, mask: np.ndarray | None) -> list[Range]:

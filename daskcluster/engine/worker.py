@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +15,13 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.engine.operations import Operation
-from daskcluster.engine.places import Place
-from daskcluster.engine.units import Unit, UnitReader
+from daskcluster.engine.units import CacheSlot, Unit, UnitQueue, UnitReader
 from daskcluster.errors import DaskClusterError
 from daskcluster.host import process_token
 from daskcluster.typing import Dataset, Range, Recipe
 
 if TYPE_CHECKING:
-    from daskcluster.engine.held import Held
+    from daskcluster.engine.cache import CachedPartition
 
 Rows = tuple[np.ndarray, np.ndarray | None]
 """Rows and weights of one partition that were sent to the workers."""
@@ -44,7 +43,7 @@ _FITS_KEPT = 8
 
 
 @dataclass(frozen=True)
-class Errand:
+class Payload:
     """All that the tasks of one pass have in common; travels once a pass, pickled.
 
     Attributes
@@ -64,7 +63,7 @@ class Errand:
 
 
 @dataclass
-class Outcome:
+class TaskResult:
     """What a task says of its partitions.
 
     Attributes
@@ -85,42 +84,27 @@ class Outcome:
     skipped: int = 0
     seconds: float = 0.0
     error: BaseException | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def on_read(self, count: int) -> None:
-        with self._lock:
-            self.bytes_read += count
-
-    def on_rows(self, count: int) -> None:
-        self.rows += count
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.Lock()
 
 
 def work(
     name: tuple[str, str],
-    errand: bytes,
+    payload: bytes,
     spans: Sequence[Range],
-    resident: Sequence[Held | None],
-    states: Sequence[Held | None],
+    resident: Sequence[CachedPartition | None],
+    states: Sequence[CachedPartition | None],
     rows: Sequence[Rows] | None,
     n_threads: int = 1,
-) -> Outcome:
+) -> TaskResult:
     """Run one task: the operation of a pass over some spans.
 
     Parameters
     ----------
     name : (str, str)
         Of the placement and of the pass; tasks of one pass share what is prepared for it.
-    errand : bytes
-        A pickled `Errand`.
+    payload : bytes
+        A pickled `Payload`.
     spans : sequence of (start, stop)
-    resident, states : sequence of Held or None
+    resident, states : sequence of CachedPartition or None
         By span: handles of rows and of state that live on this worker.
     rows : sequence of (rows, weights), or None
         By span, where the rows travel with the task.
@@ -128,20 +112,19 @@ def work(
         Task threads of the worker.
     """
     began = time.perf_counter()
-    outcome = Outcome()
     try:
-        operation, prepared, dataset = _unpacked(name, errand, n_threads)
-        units = _reader(dataset, _units(spans, resident, states, rows), outcome)
-        outcome.value = operation.run(units, prepared)
-        outcome.skipped = units.skipped
+        operation, prepared, dataset = _unpacked(name, payload, n_threads)
+        queue = UnitQueue(dataset, _units(spans, resident, states, rows))
+        reader = UnitReader(queue)
+        value = operation.run(reader, prepared)
     except _FINAL as error:
-        outcome.error = error
-    outcome.seconds = time.perf_counter() - began
-    return outcome
+        return TaskResult(error=error)
+    seconds = time.perf_counter() - began
+    return TaskResult(value, queue.take_rows(), queue.bytes_read, reader.skipped, seconds)
 
 
-class _Slot:
-    """What the errand of a pass was unpacked to, once for all threads of the process."""
+class _PreparedPass:
+    """What the payload of a pass was unpacked to, once for all threads of the process."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -149,24 +132,24 @@ class _Slot:
         self.content: tuple[Operation, Any, Dataset | None] | None = None
 
 
-_slots: OrderedDict[str, _Slot] = OrderedDict()
-_slots_lock = threading.Lock()
+_prepared: OrderedDict[str, _PreparedPass] = OrderedDict()
+_prepared_lock = threading.Lock()
 
 
 def _unpacked(
-    name: tuple[str, str], errand: bytes, n_threads: int
+    name: tuple[str, str], payload: bytes, n_threads: int
 ) -> tuple[Operation, Any, Dataset | None]:
     placement, of_pass = name
-    with _slots_lock:
-        slot = _slots.get(placement)
+    with _prepared_lock:
+        slot = _prepared.get(placement)
         if slot is None or slot.name != of_pass:
-            slot = _slots[placement] = _Slot(of_pass)
-        _slots.move_to_end(placement)
-        while len(_slots) > _FITS_KEPT:
-            _slots.popitem(last=False)
+            slot = _prepared[placement] = _PreparedPass(of_pass)
+        _prepared.move_to_end(placement)
+        while len(_prepared) > _FITS_KEPT:
+            _prepared.popitem(last=False)
     with slot.lock:
         if slot.content is None:
-            unpickled: Errand = pickle.loads(errand)
+            unpickled: Payload = pickle.loads(payload)
             make_ready(unpickled.driver, n_threads)
             dataset = None if unpickled.recipe is None else unpickled.recipe.open()
             operation = unpickled.operation
@@ -189,11 +172,11 @@ def make_ready(driver: int, n_threads: int) -> None:
 
 def _units(
     spans: Sequence[Range],
-    resident: Sequence[Held | None],
-    states: Sequence[Held | None],
+    resident: Sequence[CachedPartition | None],
+    states: Sequence[CachedPartition | None],
     rows: Sequence[Rows] | None,
 ) -> list[Unit]:
-    places: Sequence[Place | None] = resident
+    places: Sequence[CacheSlot | None] = resident
     if rows is not None:
         places = [_place_of(*part, span) for part, span in zip(rows, spans, strict=True)]
     return [
@@ -202,20 +185,7 @@ def _units(
     ]
 
 
-def _place_of(array: np.ndarray, weights: np.ndarray | None, span: Range) -> Place:
-    place = Place()
+def _place_of(array: np.ndarray, weights: np.ndarray | None, span: Range) -> CacheSlot:
+    place = CacheSlot()
     place.keep_rows([Chunk(array, span[0], weights)])
     return place
-
-
-def _reader(dataset: Dataset | None, units: Sequence[Unit], outcome: Outcome) -> UnitReader:
-    present = [unit for unit in units if unit.is_present]
-    absent = [unit for unit in units if not unit.is_present]
-    return UnitReader(
-        dataset,
-        absent,
-        present,
-        per_read=-(-len(present) // max(1, len(absent))),
-        on_read=outcome.on_read,
-        on_rows=outcome.on_rows,
-    )

@@ -22,8 +22,8 @@ from daskcluster.dashboard.pages import (
     whole_page,
 )
 from daskcluster.dashboard.server import FitsPage, dask_setup
-from daskcluster.engine import news as news_module
-from daskcluster.engine.news import TOPIC, FitNews
+from daskcluster.engine import fit_log as news_module
+from daskcluster.engine.fit_log import TOPIC, FitLog
 from daskcluster.events import (
     FitEnded,
     FitStarted,
@@ -51,9 +51,9 @@ class Listener:
         self.messages.append(json.loads(json.dumps(message)))  # plain values only
 
 
-def begin(name: str = "", max_iter: int = 10) -> tuple[Listener, FitNews]:
+def begin(name: str = "", max_iter: int = 10) -> tuple[Listener, FitLog]:
     client = Listener()
-    news = FitNews(client, name)
+    news = FitLog(client, name)
     news(FitStarted("hamerly", 1000, 3, 4, max_iter, "dask"))
     return client, news
 
@@ -140,7 +140,7 @@ def test_fits_of_all_kinds_tell_plain_values() -> None:
         dc.VariationalGaussianMixture(3, max_iter=3),
     ):
         client = Listener()
-        estimator.set_params(random_state=0, engine="local", callbacks=[FitNews(client)])
+        estimator.set_params(random_state=0, engine="local", callbacks=[FitLog(client)])
         estimator.fit(rows)
         found = history_of(client)
         assert not found.is_running

@@ -67,7 +67,7 @@ def test_rows_of_this_process_stay_here(current: Client, dataset: Any) -> None:
     assert isinstance(choose_engine(None, open_dataset(dataset.to_numpy()[:100])), LocalEngine)
 
 
-def test_none_does_not_import_distributed(stored: Path) -> None:
+def test_none_does_not_import_rows(stored: Path) -> None:
     program = (
         "import sys; from daskcluster.data.open import open_dataset; "
         "from daskcluster.engine.choose import choose_engine; "

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import threading
@@ -32,6 +33,23 @@ def test_a_scheduler_that_is_not_there_fails_within_the_timeout() -> None:
     ):
         connect.connect("tcp://127.0.0.1:1", timeout=1)
     assert time.monotonic() - began < connect.TIMEOUT
+
+
+def test_a_client_that_found_no_scheduler_is_collected_at_once() -> None:
+    """Later it would close itself wherever memory is collected, which could be where Dask holds a lock."""
+
+    def clients() -> int:
+        return sum(type(each) is Client for each in gc.get_objects())
+
+    gc.collect()
+    before = clients()
+    gc.disable()
+    try:
+        with pytest.raises(SchedulerUnreachableError):
+            connect.connect("tcp://127.0.0.1:1", timeout=1)
+        assert clients() == before
+    finally:
+        gc.enable()
 
 
 def test_a_port_that_says_nothing_fails_within_the_timeout(silent_port: int) -> None:

@@ -17,14 +17,14 @@ from distributed import Client, LocalCluster
 
 from daskcluster.data.open import open_dataset
 from daskcluster.data.sink import ArraySink, ZarrSink
-from daskcluster.engine import ground
-from daskcluster.engine.connect import dumps
+from daskcluster.engine import transfer
+from daskcluster.engine.cache import PREFIX, cached_bytes
+from daskcluster.engine.compat import dumps
 from daskcluster.engine.dask import DaskEngine
-from daskcluster.engine.held import PREFIX, held_bytes
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import BASELINE_BYTES, Footprint
 from daskcluster.engine.operations import Fold
-from daskcluster.engine.worker import Errand
+from daskcluster.engine.worker import Payload
 from daskcluster.errors import (
     DatasetNotFoundError,
     EngineError,
@@ -56,7 +56,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 def held(client: Client) -> int:
     workers = client.scheduler_info(n_workers=-1)["workers"]
-    return sum(held_bytes(client, workers).values())
+    return sum(cached_bytes(client, workers).values())
 
 
 # -- the same results ------------------------------------------------------------------------------
@@ -160,13 +160,13 @@ def test_parameters_of_many_tasks_are_broadcast(
 
     def scattered(client: Any, data: Any, **options: Any) -> Any:
         sent.append(len(data))
-        return ground.scattered(client, data, **options)
+        return transfer.scattered(client, data, **options)
 
-    monkeypatch.setattr("daskcluster.engine.flight.scattered", scattered)
+    monkeypatch.setattr("daskcluster.engine.pass_run.scattered", scattered)
     with engine.place(dataset) as placed:
         expected = placed.reduce(r.SUM, {"factor": 3})
         assert not sent
-        monkeypatch.setattr("daskcluster.engine.wire.INLINE_TOTAL_BYTES", 100)
+        monkeypatch.setattr("daskcluster.engine.transfer.INLINE_TOTAL_BYTES", 100)
         assert np.array_equal(placed.reduce(r.SUM, {"factor": 3}), expected)
     assert len(sent) == 1
 
@@ -174,8 +174,8 @@ def test_parameters_of_many_tasks_are_broadcast(
 def test_large_totals_are_combined_worker_to_worker(
     engine: DaskEngine, dataset: Any, integers: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daskcluster.engine.wire.TREE_BYTES", 10_000)
-    monkeypatch.setattr("daskcluster.engine.flight.FAN_IN", 2)
+    monkeypatch.setattr("daskcluster.engine.transfer.TREE_BYTES", 10_000)
+    monkeypatch.setattr("daskcluster.engine.totals.FAN_IN", 2)
     events: list[Event] = []
     with engine.place(dataset, callbacks=[events.append]) as placed:
         got = placed.reduce(r.WIDE, {"width": 1000})
@@ -199,11 +199,11 @@ def test_functions_that_workers_cannot_import_travel_by_value(
 def test_no_secret_is_in_a_task(stored: Path) -> None:
     options = {"key": "AKIA-public-name", "secret": "hunter2-hunter2", "auto_mkdir": False}
     dataset = open_dataset(f"file://{stored}", storage_options={"auto_mkdir": False})
-    packed = dumps(Errand(Fold(r.SUM), {"factor": 1}, dataset.recipe(), 1))
+    packed = dumps(Payload(Fold(r.SUM), {"factor": 1}, dataset.recipe(), 1))
     assert str(stored).encode() in packed
     from daskcluster.storage.location import locate
 
-    packed = dumps(Errand(Fold(r.SUM), locate("s3://bucket/rows.zarr", options), None, 1))
+    packed = dumps(Payload(Fold(r.SUM), locate("s3://bucket/rows.zarr", options), None, 1))
     assert b"s3://bucket/rows.zarr" in packed
     assert b"hunter2" not in packed
 
@@ -275,7 +275,7 @@ def test_rows_that_fit_are_read_once_and_freed_at_the_end(
     with engine.place(dataset) as placed:
         for _ in range(3):
             placed.reduce(r.SUM, {"factor": 1})
-        # A lane that helps another on a busy machine reads what it helps with; without residents
+        # A slot that helps another on a busy machine reads what it helps with; without residents
         # it would be the whole in every pass.
         assert size <= placed.traffic.bytes_read < 3 * size
         assert held(client) >= size
@@ -300,7 +300,7 @@ def test_state_stays_where_it_is(
     with engine.place(dataset, footprint=Footprint(row_bytes=8)) as placed:
         for calls in range(3):
             placed.map_state(r.NOTED, {"calls": calls, "folder": str(tmp_path)})
-    # Rebuilt in the first call, and in later ones only where a lane helped another.
+    # Rebuilt in the first call, and in later ones only where a slot helped another.
     rebuilt = [path.name.partition("-")[0] for path in tmp_path.iterdir()]
     assert rebuilt.count("0") == 25
     assert len(rebuilt) < 3 * 25
@@ -314,7 +314,7 @@ def test_what_does_not_fit_is_read_again_and_rebuilt(
     limit = 4 * 180 * 1024**2 * 2
     engine = DaskEngine(client, memory_limit=limit)
     with engine.place(dataset) as placed:
-        room = sum(placed._room(placed._crew.refresh()).values())
+        room = sum(placed._room(placed._registry.refresh()).values())
         for calls in range(2):
             total = placed.map_state(r.STATE, {"calls": calls})
             assert total[1] == int(integers.sum()) * (calls + 1)
@@ -328,10 +328,10 @@ def test_two_placements_share_the_room(client: Client, stored: Path) -> None:
         first.reduce(r.SUM, {"factor": 1})
         after_first = held(client)
         # The second finds that the first has taken all there is but one partition each.
-        crew = second._crew.refresh()
-        baselines = second._room(crew)
-        taken = held_bytes(client, crew)
-        second._room = lambda members: {a: taken[a] + 1_100_000 for a in baselines}
+        registry = second._registry.refresh()
+        baselines = second._room(registry)
+        taken = cached_bytes(client, registry)
+        second._room = lambda workers: {a: taken[a] + 1_100_000 for a in baselines}
         assert np.array_equal(
             second.reduce(r.SUM, {"factor": 1}), first.reduce(r.SUM, {"factor": 1})
         )
@@ -383,7 +383,7 @@ def test_a_worker_that_cannot_read_is_named(engine: DaskEngine) -> None:
 def test_large_rows_of_this_process_go_through_a_scratch_folder(
     engine: DaskEngine, integers: np.ndarray, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("daskcluster.engine.reach.SEND_BYTES", 1000)
+    monkeypatch.setattr("daskcluster.engine.transfer.SEND_BYTES", 1000)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with engine.place(open_dataset(integers)) as placed:
         assert len(list(tmp_path.iterdir())) == 1
@@ -395,8 +395,8 @@ def test_large_rows_of_this_process_go_through_a_scratch_folder(
 def test_large_rows_of_this_process_are_refused_for_other_hosts(
     engine: DaskEngine, integers: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daskcluster.engine.reach.SEND_BYTES", 1000)
-    monkeypatch.setattr("daskcluster.engine.reach.machine_name", lambda: "elsewhere")
+    monkeypatch.setattr("daskcluster.engine.transfer.SEND_BYTES", 1000)
+    monkeypatch.setattr("daskcluster.engine.transfer.machine_name", lambda: "elsewhere")
     with pytest.raises(ReachError, match=r"24.4 MiB of rows .* write the rows to Zarr"):
         engine.place(open_dataset(integers))
 
@@ -517,6 +517,6 @@ def test_nothing_is_left_in_the_scheduler(client: Client, engine: DaskEngine, da
 
 
 def test_handles_travel_empty() -> None:
-    from daskcluster.engine.held import Held
+    from daskcluster.engine.cache import CachedPartition
 
-    assert len(pickle.dumps(Held(10**9))) < 100
+    assert len(pickle.dumps(CachedPartition(10**9))) < 100

@@ -20,9 +20,8 @@ from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import BASELINE_BYTES
-from daskcluster.engine.places import Place
-from daskcluster.engine.tasks import StateFold, state_slice
-from daskcluster.engine.units import Unit, wanted_ranges
+from daskcluster.engine.operations import StateFold, state_slice
+from daskcluster.engine.units import CacheSlot, Unit, wanted_ranges
 from daskcluster.events import PassProgress
 from tests.engine import reductions as r
 
@@ -73,8 +72,8 @@ def sources(
 
 @pytest.fixture(autouse=True)
 def homes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no busy machine look like an uneven cluster: state that moves is made anew."""
-    monkeypatch.setattr("daskcluster.engine.homes.LEAST_MEASURED_SECONDS", 1e9)
+    """Let no busy machine report_worker like an uneven cluster: state that moves is made anew."""
+    monkeypatch.setattr("daskcluster.engine.assignment.LEAST_MEASURED_SECONDS", 1e9)
 
 
 @pytest.fixture(params=["local", "dask"])
@@ -87,7 +86,7 @@ def place(request: pytest.FixtureRequest) -> Callable[..., Placement]:
 
     def on_workers(dataset: Any, **kwargs: Any) -> Placement:
         placed = DaskEngine(client).place(dataset, **kwargs)
-        placed._holdings._rows.bytes_per_row = 0
+        placed._cache._rows.bytes_per_row = 0
         return placed
 
     return on_workers
@@ -190,13 +189,13 @@ def test_a_unit_that_is_to_stay_in_memory_is_read_whole(
 ) -> None:
     with LocalEngine(1).place(open_dataset(sources["plain"][0])) as placed:
         placed.map_state(r.CACHED, {"wanted": [ALL]})
-        for kept in placed._places[:3]:
+        for kept in placed._slots[:3]:
             kept.drop_rows()
         before = placed.traffic.bytes_read
         got = placed.map_state(r.CACHED, {"wanted": [ALL, NONE]})
         assert_array_equal(got, (100_000, truth(integers, [ALL]), 100_000))
         assert placed.traffic.bytes_read - before == ROW * 3 * 4000
-        assert all(kept.rows() is not None for kept in placed._places)
+        assert all(kept.rows() is not None for kept in placed._slots)
 
 
 def test_a_pass_that_fails_half_way_leaves_no_valid_state_of_what_it_had_taken_up(
@@ -261,7 +260,7 @@ def visited() -> tuple[StateFold, Unit, np.ndarray]:
     """Return a fold at its second call, and a unit of two storage chunks with valid state."""
     cache = r.fresh_cache(8, None)
     cache.marks[:] = np.arange(8)
-    kept = Place()
+    kept = CacheSlot()
     kept.keep_state("cached", 1, cache)
     prepared = {"wanted": [[(0, 8)], [(0, 1), (7, 8)]]}
     return (

@@ -12,9 +12,9 @@ from distributed import Client
 
 from daskcluster.data.open import open_dataset
 from daskcluster.data.sink import ArraySink
+from daskcluster.engine.cache import cached_bytes
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.engine import Engine
-from daskcluster.engine.held import held_bytes
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import BASELINE_BYTES, READ_AHEAD_BYTES, Footprint
 from tests.engine import reductions as r
@@ -24,8 +24,8 @@ MIB = 1024**2
 
 @pytest.fixture(autouse=True)
 def homes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no busy machine look like an uneven cluster: state that moves is made anew."""
-    monkeypatch.setattr("daskcluster.engine.homes.LEAST_MEASURED_SECONDS", 1e9)
+    """Let no busy machine report_worker like an uneven cluster: state that moves is made anew."""
+    monkeypatch.setattr("daskcluster.engine.assignment.LEAST_MEASURED_SECONDS", 1e9)
 
 
 @pytest.fixture(params=["local", "dask"])
@@ -135,10 +135,10 @@ def test_room_on_workers_counts_what_others_hold_and_not_what_gives_way(
     size = dataset.n_rows * 256
     with engine.place(dataset) as first:
         room = first.state_room()
-        limits = [member.limit for member in first._crew.refresh().values()]
+        limits = [worker_info.limit for worker_info in first._registry.refresh().values()]
         assert 0 < room < sum(limits) / 2
         first.map_state(r.STATE, {"calls": 0})
-        assert sum(held_bytes(client, first._crew.refresh()).values()) >= size
+        assert sum(cached_bytes(client, first._registry.refresh()).values()) >= size
         # Rows, and the state that is there, are the placement's own.
         assert first.state_room() == room
         with engine.place(dataset) as second:
@@ -162,26 +162,26 @@ def test_resident_rows_give_way_to_state_that_was_not_announced(
             return placed.traffic.bytes_read - before
 
         assert read(wide, 0) == integers.nbytes
-        kept = [place.rows() is not None for place in placed._places]
+        kept = [place.rows() is not None for place in placed._slots]
         assert kept == [True] * 5 + [False] * 20
         assert read(wide, 1) == integers.nbytes * 20 // 25
         placed.drop_state(wide.name)
         # The room is the rows' again.
         placed.reduce(r.SUM, {"factor": 1})
-        assert all(place.rows() is not None for place in placed._places)
+        assert all(place.rows() is not None for place in placed._slots)
 
 
 def test_rows_on_workers_have_the_room_of_dropped_state(client: Client, dataset: Any) -> None:
     size = dataset.n_rows * 256
     with DaskEngine(client).place(dataset) as placed:
-        workers = placed._crew.refresh()
+        workers = placed._registry.refresh()
         # Room for the rows alone.
-        placed._room = lambda members: dict.fromkeys(members, size * 6 // 10)
+        placed._room = lambda workers: dict.fromkeys(workers, size * 6 // 10)
         wide = replace(r.STATE, row_bytes=200)
         placed.map_state(wide, {"calls": 0})
-        assert sum(map(len, (placed._holdings._rows.keys(), placed._holdings._state.keys()))) < 50
+        assert sum(map(len, (placed._cache._rows.keys(), placed._cache._state.keys()))) < 50
         placed.drop_state(wide.name)
-        assert not placed._holdings._state.keys()
+        assert not placed._cache._state.keys()
         placed.reduce(r.SUM, {"factor": 1})
-        assert len(placed._holdings._rows.keys()) == 25
-        assert sum(held_bytes(client, workers).values()) >= size
+        assert len(placed._cache._rows.keys()) == 25
+        assert sum(cached_bytes(client, workers).values()) >= size

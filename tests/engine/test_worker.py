@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from daskcluster.engine import worker
-from daskcluster.engine.crew import Member
-from daskcluster.engine.reach import within_reach
-from daskcluster.engine.worker import Errand
+from daskcluster.engine.registry import WorkerInfo
+from daskcluster.engine.transfer import within_reach
+from daskcluster.engine.worker import Payload
 from daskcluster.host import machine_name, process_token
 from daskcluster.typing import Reach
 
@@ -31,12 +31,12 @@ class Operation:
 @pytest.fixture
 def slots(monkeypatch: pytest.MonkeyPatch) -> None:
     PREPARED.clear()
-    monkeypatch.setattr(worker, "_slots", type(worker._slots)())
+    monkeypatch.setattr(worker, "_prepared", type(worker._prepared)())
 
 
 def unpack(fit: str, of_pass: str) -> Any:
-    errand: Any = Errand(Operation(), f"{fit} {of_pass}", None, process_token())
-    return worker._unpacked((fit, of_pass), pickle.dumps(errand), 1)[1]
+    payload: Any = Payload(Operation(), f"{fit} {of_pass}", None, process_token())
+    return worker._unpacked((fit, of_pass), pickle.dumps(payload), 1)[1]
 
 
 @pytest.mark.usefixtures("slots")
@@ -52,8 +52,8 @@ def test_few_parameters_stay_prepared() -> None:
     for fit in range(50):
         unpack(str(fit), "0")
     unpack("49", "1")
-    assert len(worker._slots) == worker._FITS_KEPT
-    assert worker._slots["49"].name == "1"
+    assert len(worker._prepared) == worker._FITS_KEPT
+    assert worker._prepared["49"].name == "1"
 
 
 def test_no_two_processes_have_the_same_token() -> None:
@@ -76,9 +76,9 @@ def test_rows_of_this_process_are_not_within_reach_of_another_of_its_number() ->
     class Rows:
         reach = Reach.PROCESS
 
-    def member(process: int) -> dict[str, Member]:
-        return {"tcp://10.0.0.1:1": Member(1, 1, 1, machine_name(), process)}
+    def worker_info(process: int) -> dict[str, WorkerInfo]:
+        return {"tcp://10.0.0.1:1": WorkerInfo(1, 1, 1, machine_name(), process)}
 
     rows: Any = Rows()
-    assert within_reach(rows, member(process_token()))
-    assert not within_reach(rows, member(os.getpid()))
+    assert within_reach(rows, worker_info(process_token()))
+    assert not within_reach(rows, worker_info(os.getpid()))

@@ -7,7 +7,7 @@ import sys
 
 TASKS = """
 daskcluster.methods.streaming.tree.pieces
-daskcluster.engine.tasks
+daskcluster.engine.operations
 daskcluster.engine.worker
 daskcluster.methods.backward_euler.starts
 daskcluster.methods.hierarchical.within_cells

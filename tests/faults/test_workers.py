@@ -22,10 +22,9 @@ from distributed import Client, LocalCluster
 
 from daskcluster.chunk import Chunk
 from daskcluster.data.open import open_dataset
+from daskcluster.engine.cache import cached_bytes
 from daskcluster.engine.dask import DaskEngine
-from daskcluster.engine.dispatch import Dispatch
-from daskcluster.engine.flight import Flight
-from daskcluster.engine.held import held_bytes
+from daskcluster.engine.pass_run import PassRun
 from daskcluster.errors import EngineError, SchedulerUnreachableError
 from tests.engine import reductions as r
 
@@ -203,7 +202,7 @@ def test_lost_state_is_rebuilt_where_passes_leave_rows_unread(
     everything, few = [(0, 100_000)], [(5_000, 9_000), (99_000, 99_001)]
     calls: list[list[tuple[int, int]]] = []
     with DaskEngine(client, timeout=60).place(dataset) as placed:
-        placed._holdings._rows.bytes_per_row = 0
+        placed._cache._rows.bytes_per_row = 0
         read = []
         for spans in (everything, few, few, few):
             calls.append(spans)
@@ -240,12 +239,12 @@ def test_workers_join_and_leave(dataset: Any, truth: int) -> None:
             )
             assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
             assert placed.map_state(r.STATE, {"calls": calls})[1] == truth * (calls + 1)
-            homes = placed._ground.homes.by_worker()
-            assert len(homes) == workers
+            assignment = placed._rows.assignment.by_worker()
+            assert len(assignment) == workers
             # How many each one has follows the speed that was measured; that nobody is left out does not.
-            assert sorted(chain.from_iterable(homes.values())) == list(range(25))
-            assert min(map(len, homes.values())) >= 1
-            held = held_bytes(client, homes)
+            assert sorted(chain.from_iterable(assignment.values())) == list(range(25))
+            assert min(map(len, assignment.values())) >= 1
+            held = cached_bytes(client, assignment)
             assert all(held.values())
 
 
@@ -274,7 +273,7 @@ def test_rows_that_end_the_only_worker_are_named(
     dataset: Any, truth: int, ballast: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each time, the task is lost with all there is, and has to be sent as another one."""
-    monkeypatch.setattr("daskcluster.engine.dispatch._MOST_DEATHS", 2)  # enough, and sooner
+    monkeypatch.setattr("daskcluster.engine.pass_run._MOST_DEATHS", 2)  # enough, and sooner
     with (
         dask.config.set(PATIENT),
         LocalCluster(
@@ -294,16 +293,16 @@ def test_an_outcome_that_is_lost_with_the_only_worker_before_it_is_fetched(
 ) -> None:
     """Dask would run the task again on the worker that has gone, and nowhere else."""
     killed: list[int] = []
-    fetch = Flight._fetch
+    fetch = PassRun.fetch
 
-    def kill_first(flight: Flight, future: Any) -> Any:
+    def kill_first(run: PassRun, future: Any) -> Any:
         if not killed:
             killed.extend(pids(client).values())
             os.kill(killed[0], signal.SIGKILL)
             assert soon(lambda: not client.scheduler_info(n_workers=-1)["workers"])
-        return fetch(flight, future)
+        return fetch(run, future)
 
-    monkeypatch.setattr(Flight, "_fetch", kill_first)
+    monkeypatch.setattr(PassRun, "fetch", kill_first)
     with (
         dask.config.set(PATIENT),
         LocalCluster(
@@ -321,9 +320,9 @@ def test_a_worker_that_is_retired_is_blamed_on_no_rows(
     dataset: Any, truth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is the only one, in the middle of a task, and there is nobody for a while."""
-    monkeypatch.setattr("daskcluster.engine.dispatch._MOST_DEATHS", 1)
+    monkeypatch.setattr("daskcluster.engine.pass_run._MOST_DEATHS", 1)
     suspected: list[Any] = []
-    monkeypatch.setattr(Dispatch, "_suspect", lambda self, *blamed: suspected.append(blamed))
+    monkeypatch.setattr(PassRun, "_quarantine", lambda self, *blamed: suspected.append(blamed))
 
     def retire() -> None:
         assert soon(lambda: any(tmp_path.iterdir()))
@@ -341,7 +340,7 @@ def test_a_worker_that_is_retired_is_blamed_on_no_rows(
         DaskEngine(client, timeout=60).place(dataset) as placed,
     ):  # fmt: skip
         # A worker that alone holds something would not retire.
-        placed._holdings._rows.bytes_per_row = 0
+        placed._cache._rows.bytes_per_row = 0
         retirer = threading.Thread(target=retire)
         retirer.start()
         got = placed.reduce(r.SLOW, {"factor": 1, "seconds": 0.2, "folder": str(tmp_path)})

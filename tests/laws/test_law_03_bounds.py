@@ -66,7 +66,7 @@ def test_workers_and_threads(client, rows, plain, algorithm, order):
 @pytest.mark.parametrize("algorithm", ["hamerly", "yinyang", "elkan"])
 def test_chunks_without_a_failing_row_are_not_read(rows, plain, algorithm):
     state = N * BOUNDS[algorithm].row_bytes(K, np.dtype(np.float32))
-    engine = dc.LocalEngine(2, memory_limit=2 * (BASELINE_BYTES + state + 2**19))
+    engine = dc.LocalEngine(2, memory_limit=2 * (BASELINE_BYTES + state + 2**17))
     model = fitted(rows["in order"], algorithm, engine)
     same_bits(model, plain["in order"])
     whole = N * D * 4

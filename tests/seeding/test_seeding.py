@@ -142,7 +142,7 @@ def test_lost_state_of_parallel_rounds_comes_back_to_the_same_bits(monkeypatch, 
     """
     from scipy import sparse
 
-    from daskcluster.engine.places import Place
+    from daskcluster.engine.units import CacheSlot
 
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30_000, 8), dtype=np.float32) + 60 * rng.integers(0, 9, (30_000, 1))
@@ -152,14 +152,14 @@ def test_lost_state_of_parallel_rounds_comes_back_to_the_same_bits(monkeypatch, 
         return dc.kmeans_parallel(X, 12, random_state=0, engine=dc.LocalEngine(2))
 
     kept, calls = seed(), []
-    pop = Place.pop_state
+    pop = CacheSlot.pop_state
 
     def forgetful(place, name):
         calls.append(name)
         found = pop(place, name)
         return (-1, None) if len(calls) % 3 == 0 else found
 
-    monkeypatch.setattr(Place, "pop_state", forgetful)
+    monkeypatch.setattr(CacheSlot, "pop_state", forgetful)
     again = seed()
     assert len(calls) > 6
     assert again.tobytes() == kept.tobytes()

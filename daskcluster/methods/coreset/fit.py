@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Placement, Traffic
-from daskcluster.engine.legs import Leg, Legs
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.engine.segments import Segment, Segments
 from daskcluster.estimators.checkpoints import Checkpoints
 from daskcluster.estimators.frame import Frame, Framed, Spent
 from daskcluster.methods.coreset.algorithm import Coreset, lightweight_coreset
 from daskcluster.methods.coreset.state import (
     CoresetState,
     KeptCoreset,
-    KeptLeg,
     KeptRows,
+    SavedSegment,
     coreset_shapes,
 )
 from daskcluster.randomness import as_seed
@@ -93,8 +93,10 @@ class CoresetDraw:
         if self._frame is not None and self._frame.survey is not None:
             rows.remember(self._frame.survey)
         if self.checkpoints.commits is not None:
-            leg = self._state.leg
-            rows.legs = Legs(self._leg_ended, None if leg is None else leg.leg(rows.origin.size))
+            old = self._state.leg
+            rows.segments = Segments(
+                self._segment_ended, None if old is None else old.segment(rows.origin.size)
+            )
         return lightweight_coreset(
             rows,
             self.estimator.size,
@@ -110,12 +112,12 @@ class CoresetDraw:
         self._state = CoresetState(moments)
         assert self._rows is not None
         if self.checkpoints.commits is not None:
-            self._rows.legs = Legs(self._leg_ended)
+            self._rows.segments = Segments(self._segment_ended)
         self._keep(now=True)
 
-    def _leg_ended(self, leg: Leg) -> None:
+    def _segment_ended(self, segment: Segment) -> None:
         def state() -> CoresetState:
-            return replace(self._state, leg=KeptLeg.of(leg))
+            return replace(self._state, leg=SavedSegment.of(segment))
 
         self._keep(state)
 

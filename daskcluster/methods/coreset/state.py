@@ -10,7 +10,7 @@ import numpy as np
 
 from daskcluster.chunkwise.draws import Candidates
 from daskcluster.chunkwise.statistics import ExactScalar, KMeansStatistics, SurveyStatistics
-from daskcluster.engine.legs import Leg
+from daskcluster.engine.segments import Segment
 from daskcluster.errors import ModelFormatError
 from daskcluster.methods.coreset.algorithm import Coreset
 from daskcluster.sampling.moments import Moments
@@ -116,8 +116,8 @@ class KeptCandidates:
 
 
 @dataclass(frozen=True)
-class KeptLeg:
-    """A `Leg` of one of the passes of a coreset, with what its total consists of.
+class SavedSegment:
+    """A `Segment` of one of the passes of a coreset, with what its total consists of.
 
     Attributes
     ----------
@@ -136,27 +136,27 @@ class KeptLeg:
     candidates: KeptCandidates | None = None
 
     @classmethod
-    def of(cls, leg: Leg) -> KeptLeg | None:
-        """Return what is kept of a leg; None if nothing has been found that could be."""
-        own = leg.number, leg.n_legs, leg.n_units, leg.done
-        if isinstance(leg.total, Candidates):
-            candidates = KeptCandidates.of(leg.total)
+    def of(cls, segment: Segment) -> SavedSegment | None:
+        """Return what is kept of a segment; None if nothing has been found that could be."""
+        own = segment.number, segment.n_segments, segment.n_units, segment.done
+        if isinstance(segment.total, Candidates):
+            candidates = KeptCandidates.of(segment.total)
             return None if candidates is None else cls(*own, candidates=candidates)
-        parts = leg.total if isinstance(leg.total, tuple) else (leg.total,)
+        parts = segment.total if isinstance(segment.total, tuple) else (segment.total,)
         kinds: dict[type, str] = {SurveyStatistics: "survey", KMeansStatistics: "sums"}
         named: dict[str, Any] = {kinds[type(part)]: part for part in parts}
         return cls(*own, **named)
 
-    def leg(self, d: int) -> Leg:
-        """Return the leg, of rows with d features."""
+    def segment(self, d: int) -> Segment:
+        """Return the segment, of rows with d features."""
         total: Any = self.survey if self.sums is None else (self.survey, self.sums)
         if self.survey is None and self.sums is not None:
             total = self.sums
         if self.candidates is not None:
             total = self.candidates.candidates(d)
         if total is None or not 0 < self.done < self.n_legs <= self.n_units:
-            raise ModelFormatError("its pass is at no possible leg.")
-        return Leg(self.number, self.n_legs, self.n_units, self.done, total)
+            raise ModelFormatError("its pass is at no possible segment.")
+        return Segment(self.number, self.n_legs, self.n_units, self.done, total)
 
 
 @dataclass(frozen=True)
@@ -176,14 +176,14 @@ class CoresetState:
     ----------
     moments : Moments or None
         Of all rows, once the first pass was made.
-    leg : KeptLeg or None
+    leg : SavedSegment or None
         Within a pass: where it is.
     drawn : KeptCoreset or None
         Once the second one was.
     """
 
     moments: Moments | None = None
-    leg: KeptLeg | None = None
+    leg: SavedSegment | None = None
     drawn: KeptCoreset | None = None
 
     def coreset(self, d: int) -> Coreset | None:

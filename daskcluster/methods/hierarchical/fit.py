@@ -14,9 +14,9 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Engine
-from daskcluster.engine.legs import legs_together
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.engine.segments import next_segment_count
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.scoring import score_rows
 from daskcluster.estimators.stopping import is_final
@@ -158,21 +158,25 @@ class HierarchicalFit(Fit):
     ) -> HierarchicalState:
         """Return the state with the centres of all cells.
 
-        Groups of cells are fitted in legs, after each of which it may be time for a commit; where rows are
-        labelled already, or nothing is committed, there is one.
+        Groups of cells are fitted in segments, after each of which it may be time for a commit. There is
+        one segment where rows are labelled already, or nothing is committed.
         """
         engine = self.engine if self.engine.can_read(self.dataset) else home_engine(self.engine)
         known = labels if engine.name == "local" else None
         groups = self._groups(engine, state, known is not None)
         whole = known is not None or self.checkpoints.commits is None
-        leg, step = len(groups) if whole else engine.n_threads, 1
+        segment, step = len(groups) if whole else engine.n_threads, 1
         while groups:
-            began, spans, groups = time.perf_counter(), groups[: step * leg], groups[step * leg :]
+            began, spans, groups = (
+                time.perf_counter(),
+                groups[: step * segment],
+                groups[step * segment :],
+            )
             state = state.joined(spans[-1][1], self._centres_of(engine, state, spans, known))
             if not groups:
                 state = state.filled(self.n_clusters)
             self._keep(state, rows, now=not groups, counts=False)
-            step = legs_together(step, time.perf_counter() - began)
+            step = next_segment_count(step, time.perf_counter() - began)
         return state
 
     def _centres_of(

@@ -10,8 +10,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from daskcluster.data.open import open_dataset
-from daskcluster.engine.in_hand import InHandEngine
-from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.local import InlineEngine, LocalEngine
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.methods.kmeans.initial import is_method, method_for, unit_rows
 from daskcluster.methods.streaming.drift import nearest_with_distances
@@ -295,7 +294,7 @@ class _Refit:
     def _engine(self, n_clusters: int) -> LocalEngine:
         """Return one thread for a short pass: handing it over takes longer while leaves are being made."""
         n, d = self.rows.shape
-        return InHandEngine() if n * d * n_clusters <= _SHORT_PASS else LocalEngine()
+        return InlineEngine() if n * d * n_clusters <= _SHORT_PASS else LocalEngine()
 
     def _dated(self, found: StreamCentres, before: StreamCentres) -> StreamCentres:
         """Return centres with the births of those that were there before."""

@@ -396,18 +396,18 @@ def test_sets_that_die_with_a_worker_are_replayed(tmp_path, monkeypatch, every):
 
 def test_lost_sets_are_replayed_to_the_bit(monkeypatch):
     """Every pass loses all sets: each is then made of the journal alone."""
-    from daskcluster.engine.places import Place
+    from daskcluster.engine.units import CacheSlot
 
     X = blobs(2000, 20, 4, dtype=np.float32)
     expected = mixture(20, n_random=1, tol=0.0, max_iter=5, warmup_steps=1).fit(X)
-    monkeypatch.setattr(Place, "keep_state", lambda *arguments: None)
+    monkeypatch.setattr(CacheSlot, "keep_state", lambda *arguments: None)
     same(mixture(20, n_random=1, tol=0.0, max_iter=5, warmup_steps=1).fit(X), expected)
 
 
 def test_lost_sets_go_on_from_the_last_save(monkeypatch, tmp_path):
     """Every pass loses all sets, and the journal never has more steps than lie between two saves."""
     from daskcluster.engine.local import LocalPlacement
-    from daskcluster.engine.places import Place
+    from daskcluster.engine.units import CacheSlot
     from daskcluster.methods.mixture import saves as variational_saves
     from daskcluster.methods.mixture.chunkwise import e_step as passes
 
@@ -420,7 +420,7 @@ def test_lost_sets_go_on_from_the_last_save(monkeypatch, tmp_path):
         lengths.append((len(params.journal), params.saved is not None))
         prepare(self, params)
 
-    monkeypatch.setattr(Place, "keep_state", lambda *arguments: None)
+    monkeypatch.setattr(CacheSlot, "keep_state", lambda *arguments: None)
     monkeypatch.setattr(passes._Prepared, "__init__", spied)
     monkeypatch.setattr(variational_saves, "SAVE_EVERY", 3)
     monkeypatch.setattr(LocalPlacement, "shared_folder", lambda self: str(tmp_path))

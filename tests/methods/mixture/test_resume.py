@@ -11,8 +11,8 @@ import zarr
 from scipy import sparse
 
 import daskcluster as dc
-from daskcluster.engine import legs
-from daskcluster.engine.places import Place
+from daskcluster.engine import segments
+from daskcluster.engine.units import CacheSlot
 from daskcluster.errors import CheckpointError
 from daskcluster.estimators import checkpoints
 from daskcluster.events import PassStarted
@@ -138,7 +138,7 @@ def test_a_partition_that_is_lost_begins_again_from_the_commit(
 ) -> None:
     X, _ = case("float32")
     whole = mixture("isotropic").fit(X)
-    monkeypatch.setattr(Place, "keep_state", lambda *arguments: None)
+    monkeypatch.setattr(CacheSlot, "keep_state", lambda *arguments: None)
     kept = {"checkpoint": str(tmp_path), "checkpoint_every": 3}
     assert killed(lambda: mixture("isotropic", **kept).fit(X), 2)
     same(mixture("isotropic", **kept).fit(X, resume=True), whole)
@@ -215,7 +215,7 @@ def test_a_coreset_goes_on_within_a_pass(
 ) -> None:
     n = 20_000
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(legs, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(segments, "MIN_SECONDS", 0.0)
     url = str(tmp_path / "rows")
     if kind == "dense":
         X, weights = case("weighted float32", n, 128)

@@ -12,7 +12,7 @@ from daskcluster.data.array import ArrayDataset
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.sparse_memory import MemorySparseDataset
 from daskcluster.data.weighted import array_weights
-from daskcluster.engine.in_hand import InHand
+from daskcluster.engine.local import InlinePlacement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.coreset.algorithm import lightweight_coreset
 from daskcluster.methods.coreset.merge_reduce import united
@@ -135,7 +135,7 @@ def _drawn(
     total = float(len(rows)) if weights is None else float(weights.sum())
     if not total > 0.0:
         return rows[:0], np.empty(0)
-    with InHand(_dataset(rows, weights)) as placement:
+    with InlinePlacement(_dataset(rows, weights)) as placement:
         placed = ScaledPlacement(placement, unit=settings.unit)
         found = lightweight_coreset(placed, settings.size, key.derived_seed())
     # The weight is known exactly: without this it would wander, a little more with each level.

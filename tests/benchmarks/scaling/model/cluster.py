@@ -33,7 +33,7 @@ class Cluster:
 
     Examples
     --------
-    >>> Cluster(workers=8, threads=4).lanes, Cluster(workers=8, threads=4, cores=2).busy_cores
+    >>> Cluster(workers=8, threads=4).slots, Cluster(workers=8, threads=4, cores=2).busy_cores
     (32, 2)
     """
 
@@ -60,19 +60,19 @@ class Cluster:
             raise InvalidParameterError(f"latency={self.latency} should be >= 0.")
 
     @property
-    def lanes(self) -> int:
+    def slots(self) -> int:
         """Threads that compute, over all workers."""
         return max(1, self.workers) * self.threads
 
     @property
     def busy_cores(self) -> int:
         """Cores that they find."""
-        return self.lanes if self.cores is None else min(self.lanes, self.cores)
+        return self.slots if self.cores is None else min(self.slots, self.cores)
 
     @property
     def is_full(self) -> bool:
         """No core is idle beside those that workers keep busy."""
-        return self.cores is None or self.lanes >= self.cores
+        return self.cores is None or self.slots >= self.cores
 
     @property
     def is_crowded(self) -> bool:

@@ -78,11 +78,11 @@ def engine_rates(*, more_workers: int = MORE_WORKERS) -> EngineRates:
         runs = [_measured(processes, few, 2), _measured(processes, many, 2)]
         asked_few = _asking(processes)
         processes.add("more", more_workers)
-        lanes = 2 + more_workers
+        slots = 2 + more_workers
         runs += [
-            _measured(processes, few, lanes),
-            _measured(processes, few, lanes, cargo=CARGO),
-            _measured(processes, few, lanes, width=CARGO // 8),
+            _measured(processes, few, slots),
+            _measured(processes, few, slots, cargo=CARGO),
+            _measured(processes, few, slots, width=CARGO // 8),
         ]
         asked_many = _asking(processes)
     a_worker = [
@@ -124,14 +124,14 @@ def _stored(folder: str, n_partitions: int) -> Dataset:
 
 
 def _measured(
-    processes: Processes, dataset: Dataset, lanes: int, *, cargo: int = 0, width: int = 1
+    processes: Processes, dataset: Dataset, slots: int, *, cargo: int = 0, width: int = 1
 ) -> _Run:
     with DaskEngine(processes.client).place(dataset) as placement:
         params = ProbeParams(os.urandom(cargo), width)
         for _ in range(_WARM_UP):
             placement.reduce(PROBE, params)
         client, scheduler, worker, wall = _passes(processes, placement, params)
-    n_tasks = min(lanes, len(dataset.partitions))
+    n_tasks = min(slots, len(dataset.partitions))
     return _Run(
         n_tasks, len(dataset.partitions), n_tasks * (cargo + 8 * width), client, scheduler, worker, wall
     )  # fmt: skip

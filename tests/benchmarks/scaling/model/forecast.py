@@ -17,14 +17,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from daskcluster.engine.homes import (
-    MOST_TAIL_TASKS,
-    TAIL_SHARE,
-    count_tail_tasks,
-    least_tail_seconds,
+from daskcluster.engine.assignment import (
+    MAX_REMAINING_TASKS,
+    REMAINING_SHARE,
+    count_remaining_tasks,
+    min_remaining_seconds,
 )
-from daskcluster.engine.wire import (
-    FAN_IN,
+from daskcluster.engine.totals import FAN_IN
+from daskcluster.engine.transfer import (
     FETCHED_TOGETHER,
     is_heavy,
     is_inline,
@@ -39,7 +39,7 @@ TERMS = ("kernel", "decode", "store", "broadcast", "reduction", "client", "sched
 _TASK_MESSAGES, _FETCH_MESSAGES = 2, 4
 """From client to worker and back; to the scheduler, the worker, and back both ways."""
 _LEAST_HOME = 4
-"""Partitions of a lane that has a tail."""
+"""Partitions of a slot that has a tail."""
 
 
 @dataclass(frozen=True)
@@ -147,28 +147,28 @@ def forecast(work: PassWork, cluster: Cluster, rates: Rates) -> Forecast:
     if cluster.is_crowded:
         ours = rates.worker.a_task * n_tasks + rates.worker.a_handle * work.handles
         busy = kernel + decode + control + ours + talk.computed
-        seconds = max(seconds, busy / (cluster.cores or cluster.lanes))
+        seconds = max(seconds, busy / (cluster.cores or cluster.slots))
     return Forecast(seconds, terms, n_tasks)
 
 
 def count_tasks(work: PassWork, cluster: Cluster, compute: float) -> int:
-    """Return how many tasks a pass has: a head for every lane, and tails that are worth a round trip."""
-    lanes = min(cluster.lanes, work.partitions)
-    home = work.partitions // lanes
-    if lanes == 1 or home < _LEAST_HOME:
-        return lanes
-    tail = max(1, home // TAIL_SHARE)
+    """Return how many tasks a pass has: a head for every slot, and tails that are worth a round trip."""
+    slots = min(cluster.slots, work.partitions)
+    home = work.partitions // slots
+    if slots == 1 or home < _LEAST_HOME:
+        return slots
+    tail = max(1, home // REMAINING_SHARE)
     travel = work.travel
-    n_bytes = through_driver(travel.sent, travel.returned, lanes * (1 + MOST_TAIL_TASKS))
-    if compute * tail / home < least_tail_seconds(lanes, tail, n_bytes):
-        return lanes
-    return lanes * (1 + count_tail_tasks(tail))
+    n_bytes = through_driver(travel.sent, travel.returned, slots * (1 + MAX_REMAINING_TASKS))
+    if compute * tail / home < min_remaining_seconds(slots, tail, n_bytes):
+        return slots
+    return slots * (1 + count_remaining_tasks(tail))
 
 
 def _busy_cores(work: PassWork, cluster: Cluster) -> float:
     """Return how many cores the work keeps busy: partitions are not cut, and one is the last."""
-    lanes = min(cluster.lanes, work.partitions)
-    even = work.partitions / -(-work.partitions // lanes)
+    slots = min(cluster.slots, work.partitions)
+    even = work.partitions / -(-work.partitions // slots)
     return min(float(cluster.busy_cores), even)
 
 

@@ -108,7 +108,7 @@ def project_clusters(
                 dataset,
                 plan.footprint if cluster.workers == 0 else plan.footprint.of_workers(),
                 limit=worker_memory * max(1, cluster.workers),
-                n_threads=cluster.lanes,
+                n_threads=cluster.slots,
                 n_processes=max(1, cluster.workers),
             )
         except MemoryLimitError as error:

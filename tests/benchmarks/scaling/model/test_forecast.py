@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from daskcluster.engine import wire
+from daskcluster.engine import transfer as wire
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.plan import Stage, Travel
 from tests.benchmarks.scaling.model.cluster import Cluster

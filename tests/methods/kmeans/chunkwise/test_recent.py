@@ -17,7 +17,7 @@ from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.engine import Placement
-from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.local import LocalEngine, LocalPlacement
 from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.algorithm import lloyd
@@ -112,7 +112,7 @@ def place(request: pytest.FixtureRequest) -> Callable[..., Placement]:
 
     def on_workers(dataset: Any) -> Placement:
         placed = DaskEngine(client).place(dataset)
-        placed._holdings._rows.bytes_per_row = 0
+        placed._cache._rows.bytes_per_row = 0
         return placed
 
     return on_workers
@@ -210,9 +210,9 @@ def test_what_is_lost_is_read_again(
 
 def _forget(placed: Placement) -> None:
     """Lose the state of all units, as when workers die."""
-    if isinstance(placed.__dict__.get("_places"), list):
-        for kept in placed._places:
-            kept.drop_state()
+    if isinstance(placed, LocalPlacement):
+        for slot in placed._slots:
+            slot.drop_state()
         return
-    placed._holdings._state.drop(range(len(placed.units)))
-    placed._holdings._is_arranged = False
+    placed._cache._state.drop(range(len(placed.units)))
+    placed._cache._is_arranged = False

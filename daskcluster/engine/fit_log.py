@@ -33,7 +33,7 @@ _MOST_ITERATIONS = 200
 """Of one message: the last ones, should there be more in half a second."""
 
 
-class FitNews:
+class FitLog:
     """A callback that tells a scheduler how one fit stands: its beginning, its end, twice a second between.
 
     A message holds plain values: what is known of the fit by now, and the iterations since the message

@@ -1,4 +1,4 @@
-"""Passes in legs: the same bits, one pass, and another call goes on where one has ended."""
+"""Passes in segments: the same bits, one pass, and another call goes on where one has ended."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import zarr
 import daskcluster as dc
 from daskcluster.chunkwise.survey import SURVEY, SurveyParams
 from daskcluster.data.open import open_dataset
-from daskcluster.engine import legs as legs_module
+from daskcluster.engine import segments as legs_module
 from daskcluster.engine.dask import DaskEngine
-from daskcluster.engine.legs import Leg, Legs
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.engine.segments import Segment, Segments
 from daskcluster.events import PassEnded, PassProgress, PassStarted
 from tests.laws.data import lognormal
 
@@ -33,17 +33,19 @@ def rows(tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def _one_leg_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(legs_module, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(legs_module, "MIN_SECONDS", 0.0)
 
 
-def surveyed(engine: Any, source: Any, legs: Legs | None, heard: list[Any] | None = None) -> Any:
+def surveyed(
+    engine: Any, source: Any, segments: Segments | None, heard: list[Any] | None = None
+) -> Any:
     callbacks = () if heard is None else (heard.append,)
     with engine.place(open_dataset(source), callbacks=callbacks) as placement:
         rows = ScaledPlacement(placement)
         params = SurveyParams(rows.origin, rows.scale)
-        if legs is None:
+        if segments is None:
             return placement.reduce(SURVEY, params), placement.traffic
-        return placement.reduce_in_legs(SURVEY, params, legs), placement.traffic
+        return placement.reduce_in_segments(SURVEY, params, segments), placement.traffic
 
 
 def same(one: Any, other: Any) -> None:
@@ -54,14 +56,14 @@ def same(one: Any, other: Any) -> None:
 
 def test_legs_add_up_to_the_pass(rows: str) -> None:
     heard: list[Any] = []
-    kept: list[Leg] = []
+    kept: list[Segment] = []
     engine = dc.LocalEngine(1)
     whole, _ = surveyed(engine, rows, None)
-    found, traffic = surveyed(engine, rows, Legs(kept.append), heard)
+    found, traffic = surveyed(engine, rows, Segments(kept.append), heard)
     same(found, whole)
-    n = kept[0].n_legs
+    n = kept[0].n_segments
     assert n > 1
-    assert [leg.done for leg in kept] == list(range(1, n))
+    assert [segment.done for segment in kept] == list(range(1, n))
     assert traffic.passes == 1
     assert [type(e) for e in heard if not isinstance(e, PassProgress)] == [PassStarted, PassEnded]
     assert sum(e.rows for e in heard if isinstance(e, PassProgress)) == N
@@ -71,40 +73,40 @@ def test_legs_add_up_to_the_pass(rows: str) -> None:
 def test_another_engine_goes_on_from_any_leg(rows: str, client: Any, at: int) -> None:
     engines = dc.LocalEngine(1), DaskEngine(client)
     whole, traffic = surveyed(engines[0], rows, None)
-    kept: list[Leg] = []
+    kept: list[Segment] = []
 
-    def keep(leg: Leg) -> None:
-        kept.append(leg)
+    def keep(segment: Segment) -> None:
+        kept.append(segment)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        surveyed(engines[at], rows, Legs(keep))
+        surveyed(engines[at], rows, Segments(keep))
     heard: list[Any] = []
-    found, less = surveyed(engines[1 - at], rows, Legs(kept.append, kept[0]), heard)
+    found, less = surveyed(engines[1 - at], rows, Segments(kept.append, kept[0]), heard)
     same(found, whole)
     assert less.bytes_read < traffic.bytes_read
     assert sum(e.rows for e in heard if isinstance(e, PassProgress)) == N
 
 
 def test_rows_in_memory_are_one_leg() -> None:
-    kept: list[Leg] = []
-    surveyed(dc.LocalEngine(2), lognormal(5000), Legs(kept.append))
+    kept: list[Segment] = []
+    surveyed(dc.LocalEngine(2), lognormal(5000), Segments(kept.append))
     assert not kept
 
 
 def test_only_the_same_pass_goes_on() -> None:
-    begun = Leg(2, 4, 16, 3, "total")
-    legs = Legs(lambda leg: None, begun)
-    assert legs.begin(16, 1) == Leg(1, 4, 16)
-    assert legs.begin(16, 2) == begun
-    assert legs.begin(16, 1) == Leg(3, 4, 16)
-    other = Legs(lambda leg: None, replace(begun, number=1))
+    begun = Segment(2, 4, 16, 3, "total")
+    segments = Segments(lambda segment: None, begun)
+    assert segments.begin(16, 1) == Segment(1, 4, 16)
+    assert segments.begin(16, 2) == begun
+    assert segments.begin(16, 1) == Segment(3, 4, 16)
+    other = Segments(lambda segment: None, replace(begun, number=1))
     assert other.begin(17, 1).done == 0
 
 
 def test_legs_leave_something_to_do_for_every_thread() -> None:
-    legs = Legs(lambda leg: None)
-    assert [legs.begin(n, 2).n_legs for n in (1, 15, 16, 100, 10_000)] == [1, 1, 2, 12, 32]
-    leg = Leg(1, 12, 100)
-    units = [unit for done in range(12) for unit in replace(leg, done=done).units(1)]
+    segments = Segments(lambda segment: None)
+    assert [segments.begin(n, 2).n_segments for n in (1, 15, 16, 100, 10_000)] == [1, 1, 2, 12, 32]
+    segment = Segment(1, 12, 100)
+    units = [unit for done in range(12) for unit in replace(segment, done=done).units(1)]
     assert sorted(units) == list(range(100))

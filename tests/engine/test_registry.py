@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster
 import daskcluster as dc
 from daskcluster.data.generate import Mixture
 from daskcluster.data.generated import GeneratedDataset
-from daskcluster.engine.crew import Crew
+from daskcluster.engine.registry import WorkerRegistry
 from daskcluster.errors import InvalidDataError, SchedulerUnreachableError
 
 
@@ -32,12 +32,12 @@ class Line:
         return {"workers": {}}
 
 
-def crew(*states: str) -> Crew:
+def registry(*states: str) -> WorkerRegistry:
     client: Any = Line(*states)
-    return Crew(client, timeout=0.3)
+    return WorkerRegistry(client, timeout=0.3)
 
 
-def fail(watched: Crew, error: Exception) -> None:
+def fail(watched: WorkerRegistry, error: Exception) -> None:
     with watched.watched():
         raise error
 
@@ -48,27 +48,27 @@ def test_of_a_lost_scheduler_one_error_is_raised(error: Exception) -> None:
         with pytest.raises(
             SchedulerUnreachableError, match=r"5:8786 does not answer any more"
         ) as e:
-            fail(crew(*states), error)
+            fail(registry(*states), error)
         assert e.value.__context__ is error
 
 
 def test_the_client_may_hear_of_it_a_moment_later() -> None:
     with pytest.raises(SchedulerUnreachableError, match="does not answer any more"):
-        fail(crew("running", "running", "closed"), CancelledError())
+        fail(registry("running", "running", "closed"), CancelledError())
 
 
 def test_what_was_under_way_is_lost_also_if_the_scheduler_comes_back() -> None:
     with pytest.raises(SchedulerUnreachableError, match="was lost for a while"):
-        fail(crew("connecting", "connecting", "running"), CancelledError())
+        fail(registry("connecting", "connecting", "running"), CancelledError())
 
 
 def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daskcluster.engine.crew._NOTICE_SECONDS", 0.0)
+    monkeypatch.setattr("daskcluster.engine.registry._NOTICE_SECONDS", 0.0)
     for error in (CancelledError(), OSError("the disk is full"), KeyError("key")):
         with pytest.raises(type(error)):
-            fail(crew("running"), error)
+            fail(registry("running"), error)
     with pytest.raises(InvalidDataError):
-        fail(crew("closed"), InvalidDataError("NaN in row 3"))
+        fail(registry("closed"), InvalidDataError("NaN in row 3"))
 
 
 def test_labels_that_are_read_after_the_client_is_closed_say_so() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from daskcluster.data.array import ArrayDataset
-from daskcluster.engine.local_pass import local_spans
+from daskcluster.engine.local import local_spans
 
 _WIDTH = 1024
 _ROW_BYTES = 4 * _WIDTH

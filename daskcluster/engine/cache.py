@@ -1,8 +1,8 @@
 """What stays on workers between passes: resident rows and per-row state, one handle a partition.
 
-A `Held` is the result of a Dask task, so Dask knows its size, keeps it, and frees it when the
+A `CachedPartition` is the result of a Dask task, so Dask knows its size, keeps it, and frees it when the
 client goes. Its copies are empty: whatever Dask does with it (move, steal the task that needs it)
-costs a miss and nothing else, and one that was spilled is filled again. A stamp says whether the
+costs a miss and nothing else, and one that was spilled is filled again. A version says whether the
 state inside is that of the call before.
 """
 
@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from distributed import Lock, get_worker, wait
+from distributed import get_worker, wait
 
 from daskcluster.chunk import Chunk
-from daskcluster.engine.places import Place
+from daskcluster.engine.compat import lock, stored_bytes
+from daskcluster.engine.memory import admit
+from daskcluster.engine.units import CacheSlot
 from daskcluster.host import process_token
 
 if TYPE_CHECKING:
@@ -22,12 +24,12 @@ if TYPE_CHECKING:
 
 PREFIX = "daskcluster-held"
 _LOCK = "daskcluster-admission"
-_PATIENCE_SECONDS = 10.0
+_ADMISSION_SECONDS = 10.0
 _ATTEMPTS = 3
-"""Handles that Dask has made elsewhere, because their home was busy, are made again this often."""
+"""Handles that Dask has made elsewhere, because their worker was busy, are made again this often."""
 
 
-class Held(Place):
+class CachedPartition(CacheSlot):
     """A place on one worker for the rows, or for the state, of one partition.
 
     Parameters
@@ -47,8 +49,8 @@ class Held(Place):
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + self._n_bytes
 
-    def __reduce__(self) -> tuple[type[Held], tuple[int, int]]:
-        return Held, (self._n_bytes, process_token())
+    def __reduce__(self) -> tuple[type[CachedPartition], tuple[int, int]]:
+        return CachedPartition, (self._n_bytes, process_token())
 
     def keep_rows(self, chunks: Sequence[Chunk]) -> None:
         if self.keeps and self._rows is None:
@@ -56,33 +58,15 @@ class Held(Place):
             self._rows = [chunk.owned() for chunk in chunks]
 
 
-def build(n_bytes: int, home: str) -> Held:
+def build(n_bytes: int, home: str) -> CachedPartition:
     """Return the handle of a partition; runs on a worker.
 
     Away from home (whose worker has died) it keeps nothing: no room was admitted there.
     """
-    return Held(n_bytes if get_worker().address == home else 0)
+    return CachedPartition(n_bytes if get_worker().address == home else 0)
 
 
-def admit(sizes: Mapping[int, int], room: int) -> dict[int, int]:
-    """Return the partitions (and their bytes) that fit, first come first kept.
-
-    A fixed subset, never LRU: a cyclic scan through an LRU cache has no hit at all.
-
-    Examples
-    --------
-    >>> admit({0: 50, 1: 60, 2: 40}, room=100)
-    {0: 50, 2: 40}
-    """
-    admitted = {}
-    for index, size in sizes.items():
-        if 0 < size <= room:
-            admitted[index] = size
-            room -= size
-    return admitted
-
-
-class Shelf:
+class _Handles:
     """Handles of one kind (rows, or state), as futures, by the index of the partition.
 
     Parameters
@@ -127,17 +111,17 @@ class Shelf:
             if future is not None:
                 self.leaving.add(future.key)
 
-    def drop_strays(
+    def drop_misplaced(
         self, home: Mapping[int, str], places: Mapping[str, Collection[str]]
     ) -> list[int]:
         """Drop the handles that are elsewhere than at home, by where keys are; return their partitions."""
-        strays = [
+        misplaced = [
             index
             for index, future in self._futures.items()
             if (at := places.get(str(future.key))) and home[index] not in at
         ]
-        self.drop(strays)
-        return strays
+        self.drop(misplaced)
+        return misplaced
 
     def size(self, indices: Iterable[int]) -> int:
         """Return the bytes of these partitions, held or not."""
@@ -164,7 +148,7 @@ class Shelf:
         return futures
 
 
-class Holdings:
+class ResidentCache:
     """What one placement holds on the workers.
 
     Parameters
@@ -182,8 +166,8 @@ class Holdings:
         self, client: Client, n_rows: Sequence[int], sizes: Sequence[int], state_bytes: int
     ) -> None:
         self._client = client
-        self._rows = Shelf(client, n_rows, sum(sizes) // max(1, sum(n_rows)), sizes)
-        self._state = Shelf(client, n_rows, state_bytes)
+        self._rows = _Handles(client, n_rows, sum(sizes) // max(1, sum(n_rows)), sizes)
+        self._state = _Handles(client, n_rows, state_bytes)
         self._home: dict[int, str] = {}
         self._is_arranged = False
 
@@ -209,65 +193,65 @@ class Holdings:
             What all runs together may fill there.
         """
         own = self._rows.keys() | self._state.keys()
-        taken = held_bytes(self._client, room, besides=own)
+        taken = cached_bytes(self._client, room, besides=own)
         return sum(max(0, room[worker] - taken[worker]) for worker in room)
 
     def arrange(
-        self, homes: Mapping[str, Sequence[int]], room_of: Callable[[], Mapping[str, int]]
+        self, assignment: Mapping[str, Sequence[int]], room_of: Callable[[], Mapping[str, int]]
     ) -> None:
         """Have a handle for every partition that fits on its home worker.
 
         Parameters
         ----------
-        homes : mapping of worker address to partitions
+        assignment : mapping of worker address to partitions
         room_of : callable () -> mapping of worker address to bytes
             What all runs together may fill there; asked while no other driver admits.
         """
-        home = {index: worker for worker, indices in homes.items() for index in indices}
+        home = {index: worker for worker, indices in assignment.items() for index in indices}
         moved = [index for index in self._home if home.get(index) != self._home[index]]
         if self._is_arranged and home == self._home:
             return
-        for shelf in (self._rows, self._state):
-            shelf.drop(moved)
+        for handles in (self._rows, self._state):
+            handles.drop(moved)
         self._home, self._is_arranged = home, True
         if not (self._rows.bytes_per_row or self._state.bytes_per_row):
             return
         # One driver at a time reads what is taken and takes its share of the rest.
-        lock = Lock(_LOCK, scheduler_rpc=self._client.scheduler, loop=self._client.loop)
-        if not lock.acquire(timeout=_PATIENCE_SECONDS):
+        admission = lock(self._client, _LOCK)
+        if not admission.acquire(timeout=_ADMISSION_SECONDS):
             # Whoever takes what others take, too, exceeds the limit: nothing is held for now.
             self._is_arranged = False
             return
         try:
             for _ in range(_ATTEMPTS):
-                made = self._fill_all(homes, room_of())
+                made = self._fill_all(assignment, room_of())
                 with self._client.as_current():
-                    wait(made, timeout=_PATIENCE_SECONDS)
-                if not self._drop_strays(made):
+                    wait(made, timeout=_ADMISSION_SECONDS)
+                if not self._drop_misplaced(made):
                     break
         except TimeoutError:
             pass  # busy workers: the handles will come when a thread is free
         finally:
-            lock.release()
+            admission.release()
 
     def _fill_all(
-        self, homes: Mapping[str, Sequence[int]], room: Mapping[str, int]
+        self, assignment: Mapping[str, Sequence[int]], room: Mapping[str, int]
     ) -> list[Future]:
         leaving = self._rows.leaving | self._state.leaving
-        taken = held_bytes(self._client, room, besides=leaving)
+        taken = cached_bytes(self._client, room, besides=leaving)
         made: list[Future] = []
-        for worker, indices in homes.items():
+        for worker, indices in assignment.items():
             made += self._fill(worker, indices, room.get(worker, 0) - taken.get(worker, 0))
         return made
 
-    def _drop_strays(self, made: Sequence[Future]) -> bool:
+    def _drop_misplaced(self, made: Sequence[Future]) -> bool:
         """Give handles up that were made away from home, where they keep nothing; say if there were any."""
         places = self._client.who_has(made) if made else {}
-        shelves = self._rows, self._state
-        return sum(len(shelf.drop_strays(self._home, places)) for shelf in shelves) > 0
+        both = self._rows, self._state
+        return sum(len(handles.drop_misplaced(self._home, places)) for handles in both) > 0
 
     def _fill(self, worker: str, indices: Sequence[int], room: int) -> list[Future]:
-        """Fill the shelves of one worker: state first, for which rows may have to go."""
+        """Fill what one worker has room for: state first, for which rows may have to go."""
         wanted = self._state.size(i for i in indices if i not in self._state)
         for index in reversed(indices):
             if room >= wanted:
@@ -291,12 +275,12 @@ class Holdings:
 
     def close(self) -> None:
         """Let Dask free everything."""
-        for shelf in (self._rows, self._state):
-            shelf.drop(self._home)
+        for handles in (self._rows, self._state):
+            handles.drop(self._home)
         self._home = {}
 
 
-def held_bytes(
+def cached_bytes(
     client: Client, workers: Iterable[str], besides: Collection[str] = ()
 ) -> dict[str, int]:
     """Return the bytes that handles of all runs on the cluster may fill, by worker.
@@ -309,13 +293,8 @@ def held_bytes(
     besides : collection of str
         Keys of handles that do not count.
     """
-    keys = client.has_what()
-    sizes = client.nbytes(summary=False)
+    stored = stored_bytes(client, workers, PREFIX)
     return {
-        worker: sum(
-            sizes.get(key, 0)
-            for key in keys.get(worker, ())
-            if str(key).startswith(PREFIX) and str(key) not in besides
-        )
-        for worker in workers
+        worker: sum(size for key, size in found.items() if key not in besides)
+        for worker, found in stored.items()
     }

@@ -7,24 +7,25 @@ import numpy as np
 import pytest
 from distributed import Client, Lock
 
-import daskcluster.engine.held
+import daskcluster.engine.cache
 from daskcluster.chunk import Chunk
-from daskcluster.engine.held import Held, Holdings, admit
+from daskcluster.engine.cache import CachedPartition, ResidentCache
+from daskcluster.engine.memory import admit
 
 CHUNK = Chunk(np.ones((4, 2), np.float32), 8)
 
 
 def test_a_handle_reports_what_it_will_hold_from_the_start() -> None:
-    assert sys.getsizeof(Held(10_000_000)) > 10_000_000
+    assert sys.getsizeof(CachedPartition(10_000_000)) > 10_000_000
 
 
 def test_a_copy_elsewhere_is_empty_and_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(100)
+    held = CachedPartition(100)
     held.keep_rows([CHUNK])
     held.keep_state("state", 3, np.ones(4))
     packed = pickle.dumps(held)
     assert len(packed) < 100
-    monkeypatch.setattr(daskcluster.engine.held, "process_token", lambda: 1)
+    monkeypatch.setattr(daskcluster.engine.cache, "process_token", lambda: 1)
     copy = pickle.loads(packed)
     assert copy.rows() is None
     assert copy.pop_state("state") == (-1, None)
@@ -36,7 +37,7 @@ def test_a_copy_elsewhere_is_empty_and_keeps_nothing(monkeypatch: pytest.MonkeyP
 
 
 def test_what_was_spilled_is_empty_and_filled_again() -> None:
-    held = Held(10_000_000)
+    held = CachedPartition(10_000_000)
     held.keep_rows([CHUNK])
     held.keep_state("state", 3, np.ones(4))
     again = pickle.loads(pickle.dumps(held))
@@ -52,21 +53,21 @@ def test_what_was_spilled_is_empty_and_filled_again() -> None:
 def test_nothing_is_held_while_another_driver_admits(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daskcluster.engine.held, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(daskcluster.engine.cache, "_ADMISSION_SECONDS", 0.2)
     workers = list(client.scheduler_info(n_workers=-1)["workers"])
-    homes, room = {workers[0]: [0, 1]}, dict.fromkeys(workers, 10_000)
-    holdings = Holdings(client, [10, 10], [100, 100], 0)
+    assignment, room = {workers[0]: [0, 1]}, dict.fromkeys(workers, 10_000)
+    cache = ResidentCache(client, [10, 10], [100, 100], 0)
     with Lock("daskcluster-admission", scheduler_rpc=client.scheduler, loop=client.loop):
-        holdings.arrange(homes, lambda: room)
-        assert holdings.on(workers[0], [0, 1])[0] == [None, None]
-    monkeypatch.setattr(daskcluster.engine.held, "_PATIENCE_SECONDS", 30.0)
-    holdings.arrange(homes, lambda: room)
-    assert None not in holdings.on(workers[0], [0, 1])[0]
-    holdings.close()
+        cache.arrange(assignment, lambda: room)
+        assert cache.on(workers[0], [0, 1])[0] == [None, None]
+    monkeypatch.setattr(daskcluster.engine.cache, "_ADMISSION_SECONDS", 30.0)
+    cache.arrange(assignment, lambda: room)
+    assert None not in cache.on(workers[0], [0, 1])[0]
+    cache.close()
 
 
 def test_state_is_taken_out_once_and_belongs_to_a_name() -> None:
-    held = Held(100)
+    held = CachedPartition(100)
     state = np.ones(4)
     held.keep_state("state", 3, state)
     assert held.peek_state("state") == (3, state)
@@ -77,7 +78,7 @@ def test_state_is_taken_out_once_and_belongs_to_a_name() -> None:
 
 def test_rows_that_are_views_are_copied_and_others_are_not() -> None:
     buffer = np.arange(100.0).reshape(50, 2)
-    held = Held(100)
+    held = CachedPartition(100)
     held.keep_rows([Chunk(buffer[:4]), CHUNK])
     first, second = held.rows() or []
     assert not np.shares_memory(first.rows, buffer)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from daskcluster.chunk import compute_dtype
+from daskcluster.engine.compat import running_workers, threads_of
 from daskcluster.engine.worker import make_ready
 from daskcluster.errors import (
     DaskClusterError,
@@ -35,7 +36,7 @@ _NOTICE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Look:
+class WorkerReport:
     """What a worker's process says of itself.
 
     Attributes
@@ -60,7 +61,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Member:
+class WorkerInfo:
     """A worker that can take part.
 
     Attributes
@@ -82,18 +83,19 @@ class Member:
     process: int
 
 
-async def look(recipe: Recipe | None, driver: int, dask_worker: Any = None) -> Look:
+async def report_worker(
+    recipe: Recipe | None, driver: int, dask_worker: Any = None
+) -> WorkerReport:
     """Open the dataset, load the kernels and report; runs on a worker, beside its tasks."""
-    n_threads = dask_worker.state.nthreads if dask_worker is not None else 1
-    return await asyncio.to_thread(_look, recipe, driver, n_threads)
+    return await asyncio.to_thread(_report_worker, recipe, driver, threads_of(dask_worker))
 
 
-def _look(recipe: Recipe | None, driver: int, n_threads: int) -> Look:
+def _report_worker(recipe: Recipe | None, driver: int, n_threads: int) -> WorkerReport:
     make_ready(driver, n_threads)
     trouble = "" if recipe is None else _trouble(recipe)
     if recipe is not None and not trouble:
         _warm_up_for(recipe.open())
-    return Look(
+    return WorkerReport(
         host=machine_name(),
         process=process_token(),
         resident=psutil.Process().memory_info().rss,
@@ -125,7 +127,7 @@ def _trouble(recipe: Recipe) -> str:
     return ""
 
 
-class Crew:
+class WorkerRegistry:
     """Knows the workers that can take part, and looks at each new one once.
 
     Parameters
@@ -142,7 +144,7 @@ class Crew:
         self._timeout = timeout
         self._memory_limit = memory_limit
         self._recipe: Recipe | None = None
-        self._looks: dict[str, Look] = {}
+        self._reports: dict[str, WorkerReport] = {}
         if client.scheduler is None:
             raise SchedulerUnreachableError(
                 "the Dask client is closed, so its workers cannot be reached; read what they compute, such "
@@ -160,11 +162,11 @@ class Crew:
             Naming a worker that cannot, and why.
         """
         self._recipe = recipe
-        self._looks.clear()
+        self._reports.clear()
         self.refresh()
         self._refuse_trouble()
 
-    def refresh(self) -> dict[str, Member]:
+    def refresh(self) -> dict[str, WorkerInfo]:
         """Return the workers that take part in the next pass, by address.
 
         Raises
@@ -175,19 +177,19 @@ class Crew:
             The scheduler is gone.
         """
         deadline = time.monotonic() + self._timeout
-        errand = None
+        payload = None
         while True:
             there = self._running()
-            self._meet([address for address in there if address not in self._looks])
-            self._looks = {a: found for a, found in self._looks.items() if a in there}
-            members = self._members(there)
-            if members:
-                return members
+            self._inspect([address for address in there if address not in self._reports])
+            self._reports = {a: found for a, found in self._reports.items() if a in there}
+            workers = self._members(there)
+            if workers:
+                return workers
             self._refuse_trouble()
             if time.monotonic() > deadline:
                 raise EngineError(self._nobody())
             # An adaptive cluster starts workers only for tasks that wait.
-            errand = errand or self._client.submit(os.getpid, pure=False)
+            payload = payload or self._client.submit(os.getpid, pure=False)
             time.sleep(_STEP_SECONDS)
 
     def present(self) -> set[str]:
@@ -247,22 +249,19 @@ class Crew:
                     f"{self._client.status}); start it again and repeat the work."
                 )
             time.sleep(_STEP_SECONDS)
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        return {
-            a: info for a, info in workers.items() if info.get("status", "running") == "running"
-        }
+        return running_workers(self._client)
 
-    def _meet(self, addresses: list[str]) -> None:
+    def _inspect(self, addresses: list[str]) -> None:
         if not addresses:
             return
         found = self._client.run(
-            look, self._recipe, process_token(), workers=addresses, on_error="return"
+            report_worker, self._recipe, process_token(), workers=addresses, on_error="return"
         )
         for address, result in found.items():
-            if isinstance(result, Look):
-                self._looks[address] = result
+            if isinstance(result, WorkerReport):
+                self._reports[address] = result
             elif not isinstance(result, OSError):  # which says that the worker has just left
-                self._looks[address] = Look(
+                self._reports[address] = WorkerReport(
                     host="",
                     process=0,
                     resident=0,
@@ -271,10 +270,10 @@ class Crew:
                     "of daskcluster and its dependencies on every worker (use the same image).",
                 )
 
-    def _members(self, there: Mapping[str, Mapping[str, Any]]) -> dict[str, Member]:
-        ready = {a: found for a, found in self._looks.items() if not found.trouble}
+    def _members(self, there: Mapping[str, Mapping[str, Any]]) -> dict[str, WorkerInfo]:
+        ready = {a: found for a, found in self._reports.items() if not found.trouble}
         neighbours = [found.host for found in ready.values()]
-        members = {}
+        workers = {}
         for address, found in ready.items():
             info = there[address]
             limit = int(
@@ -282,17 +281,17 @@ class Crew:
             )
             if self._memory_limit is not None:
                 limit = min(limit, self._memory_limit // len(ready))
-            members[address] = Member(
+            workers[address] = WorkerInfo(
                 n_threads=int(info["nthreads"]),
                 limit=limit,
                 resident=found.resident,
                 host=found.host,
                 process=found.process,
             )
-        return members
+        return workers
 
     def _refuse_trouble(self) -> None:
-        for address, found in self._looks.items():
+        for address, found in self._reports.items():
             if found.trouble and not found.process:
                 raise EngineError(found.trouble)
             if found.trouble:

@@ -1,0 +1,382 @@
+"""One pass on a cluster: tasks go out, results come in, what was lost is sent again.
+
+A task is a list of partitions for one slot. Every partition counts exactly once a pass, also where Dask
+runs a task twice, or where a task is sent again because something that it depends on was lost.
+"""
+
+from __future__ import annotations
+
+import queue
+import uuid
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future as Fetched
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from distributed import KilledWorker
+
+from daskcluster.engine.assignment import Slot, Task, TaskQueue
+from daskcluster.engine.cache import ResidentCache
+from daskcluster.engine.compat import dumps, ended_unexpectedly, processing_keys
+from daskcluster.engine.operations import Folding
+from daskcluster.engine.registry import WorkerRegistry
+from daskcluster.engine.totals import LostError, Totals, size_of
+from daskcluster.engine.transfer import (
+    FETCHED_TOGETHER,
+    DistributedRows,
+    is_heavy,
+    is_inline,
+    scattered,
+    through_driver,
+)
+from daskcluster.engine.worker import Payload, TaskResult, work
+from daskcluster.errors import EngineError
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+POLL_SECONDS = 0.5
+_RETRIES = 2
+_TREE_ATTEMPTS = 4
+_MOST_SENDS = 8
+_MOST_DEATHS = 3
+"""As many workers may end without notice while they have a task. Dask counts too, but starts again when a
+task is sent again."""
+
+
+class PassRun:
+    """Runs one pass over partitions on the workers.
+
+    Parameters
+    ----------
+    client : Client
+    registry : WorkerRegistry
+    rows : DistributedRows
+    cache : ResidentCache or None
+    payload : Payload
+    n_threads : mapping of worker address to number of threads
+    on_rows : callable (int) -> None
+        Hears the rows of every finished task.
+    on_value : callable (value) -> None, optional
+        Takes the value of every task, in place of combining them.
+
+    Attributes
+    ----------
+    bytes_read : int
+    speeds : dict of slot to (rows, seconds)
+        Of the first task of every slot.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        registry: WorkerRegistry,
+        rows: DistributedRows,
+        cache: ResidentCache | None,
+        payload: Payload,
+        *,
+        n_threads: Mapping[str, int],
+        on_rows: Callable[[int], None],
+        on_value: Callable[[Any], None] | None = None,
+    ) -> None:
+        self._client = client
+        self._registry = registry
+        self._rows = rows
+        self._cache = cache
+        self._payload = payload
+        self._n_threads = n_threads
+        self._on_rows = on_rows
+        self._totals = Totals(client, registry, payload.operation, on_value)
+        self._name = rows.name, uuid.uuid4().hex
+        self._packed = b""
+        self._sent: bytes | Future = b""
+        self._present = set(n_threads)
+        self._met = set(n_threads)
+        self._unassigned: set[str] = set()
+        self.bytes_read = 0
+        self.speeds: dict[Slot, tuple[int, float]] = {}
+
+    @cached_property
+    def _returned(self) -> int:
+        """The bytes of a task's totals, where these are folded."""
+        operation = self._payload.operation
+        if not isinstance(operation, Folding):
+            return 0
+        return size_of(operation.begin(operation.prepare(self._payload.params)))
+
+    def bytes_of_a_task(self, n_tasks: int) -> int:
+        """Return what each of some tasks takes along and brings back through the driver."""
+        self._packed = dumps(self._payload)
+        return through_driver(len(self._packed), self._returned, n_tasks)
+
+    def run(self, tasks: TaskQueue) -> Any:
+        """Send the tasks out and return their combined value."""
+        self._pack(tasks.n_tasks)
+        if not is_heavy(self._returned, tasks.n_tasks):
+            self.settle(tasks)
+            return self._totals.combined()
+        for _ in range(_TREE_ATTEMPTS):
+            self._totals.leave_on_workers()
+            self.settle(tasks.again())
+            try:
+                return self._totals.combined()
+            except LostError:
+                self.renew()
+        raise EngineError(
+            f"the totals of a pass were lost {_TREE_ATTEMPTS} times, because workers left; start workers "
+            "that stay."
+        )
+
+    # -- until every partition is settled ----------------------------------------------------------
+
+    def settle(self, tasks: TaskQueue) -> None:
+        """Return when every partition is settled."""
+        self._tasks = tasks
+        self._in_flight: dict[str, tuple[Future, Task]] = {}
+        self._quarantined: deque[Task] = deque()
+        self._arrived: queue.SimpleQueue[Future] = queue.SimpleQueue()
+        self._fetched: dict[str, Fetched[TaskResult]] = {}
+        self._pool = ThreadPoolExecutor(FETCHED_TOGETHER, thread_name_prefix="daskcluster-fetch")
+        try:
+            for slot, indices in tasks.initial.items():
+                if indices:
+                    self._send(Task(slot, indices, is_initial=True))
+                else:
+                    self._feed(slot)
+            # A second task waits behind the one that a slot works on: no slot waits for a round trip.
+            for slot in tasks.initial:
+                self._feed(slot)
+            while self._in_flight or self._send_rest() or self._send_quarantined():
+                for future in self._next():
+                    self._settle(future)
+        except BaseException:
+            self.cancel([future for future, _ in self._in_flight.values()])
+            raise
+        finally:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _send(self, task: Task) -> None:
+        if task.sends >= _MOST_SENDS:
+            raise EngineError(
+                f"{self._named(task)} were sent to workers {task.sends} times and lost each time, "
+                "because workers left; start workers that stay."
+            )
+        task = replace(task, slot=self.locate(task.slot))
+        future = self.submit(task)
+        self._in_flight[future.key] = (future, task)
+        future.add_done_callback(self._arrived.put)
+
+    def _feed(self, slot: Slot) -> None:
+        indices = self._tasks.take(slot)
+        if indices:
+            self._send(Task(slot, indices))
+
+    def _send_rest(self) -> bool:
+        rest = self._tasks.take_rest()
+        for slot, indices in rest.items():
+            self._send(Task(slot, indices))
+        return bool(rest)
+
+    def _send_quarantined(self) -> bool:
+        if not self._quarantined:
+            return False
+        self._send(self._quarantined.popleft())
+        return True
+
+    def _next(self) -> Sequence[Future]:
+        """Return what has arrived, at least one; of several all results set out at once."""
+        while True:
+            try:
+                arrived = [self._arrived.get(timeout=POLL_SECONDS)]
+                break
+            except queue.Empty:
+                self._send_stranded()
+        while len(arrived) < FETCHED_TOGETHER and not self._arrived.empty():
+            arrived.append(self._arrived.get())
+        for future in arrived if len(arrived) > 1 else ():
+            if future.key in self._in_flight and future.status == "finished":
+                self._fetched[future.key] = self._pool.submit(self.fetch, future)
+        return arrived
+
+    def _send_stranded(self) -> None:
+        in_flight = {key: task for key, (_, task) in self._in_flight.items()}
+        with self._naming_rows(in_flight.values()):
+            stranded = self.stranded(in_flight)
+        for key in stranded:
+            future, task = self._in_flight.pop(key)
+            self.cancel([future])
+            self._resend(task, key)
+
+    @contextmanager
+    def _naming_rows(self, tasks: Collection[Task]) -> Iterator[None]:
+        """Where no worker comes any more, name the rows that the last ones had."""
+        try:
+            yield
+        except EngineError as error:
+            worst = max(tasks, key=lambda task: task.deaths)
+            if not worst.deaths:
+                raise
+            raise EngineError(
+                f"{error} Before, {worst.deaths} worker(s) ended without notice while they had "
+                f"{self._named(worst)}; if that repeats itself, give workers more memory."
+            ) from error
+
+    def _settle(self, future: Future) -> None:
+        if future.key not in self._in_flight:
+            return
+        status = future.status
+        if status == "pending":
+            # Lost after it had finished, and running again: it will be back.
+            self._fetched.pop(future.key, None)
+            future.add_done_callback(self._arrived.put)
+            return
+        _, task = self._in_flight.pop(future.key)
+        if status == "finished":
+            self._accept(task, future)
+        elif status == "error":
+            self._refuse(task, future)
+        else:
+            self._resend(task, future.key)
+
+    def _accept(self, task: Task, future: Future) -> None:
+        under_way = self._fetched.pop(future.key, None)
+        try:
+            result = self.fetch(future) if under_way is None else under_way.result()
+        except LostError:
+            self._recover(task, future)
+            return
+        if result.error is not None:
+            raise result.error
+        self.take_result(task, result, future)
+        if not task.alone:
+            self._feed(task.slot)
+
+    def _recover(self, task: Task, future: Future) -> None:
+        """Wait for a task whose result was lost and that runs again, or send it if it does not."""
+        if future.status in ("cancelled", "lost"):
+            self._resend(task, future.key)
+            return
+        self._in_flight[future.key] = (future, task)
+        future.add_done_callback(self._arrived.put)
+
+    def _resend(self, task: Task, key: str) -> None:
+        """Send what was lost again, unless it is what ends the workers."""
+        with self._naming_rows([task]):
+            self.renew()
+        deaths = task.deaths + self.deaths(key)
+        if deaths >= _MOST_DEATHS:
+            self._quarantine(task, None)
+            return
+        self._send(replace(task, sends=task.sends + 1, deaths=deaths, is_initial=False))
+
+    def _refuse(self, task: Task, future: Future) -> None:
+        error = future.exception()
+        if not isinstance(error, KilledWorker):
+            raise error
+        self._quarantine(task, error)
+
+    def _quarantine(self, task: Task, error: BaseException | None) -> None:
+        """Find out one by one which partitions end workers, while nothing else can be hit."""
+        if task.alone:
+            raise EngineError(
+                f"{self._named(task)} end every worker that works on them, also alone; most often the "
+                "memory of a worker is too small for them: give workers more memory, or rewrite the "
+                "data with smaller chunks (`daskcluster convert`)."
+            ) from error
+        self.renew()
+        self._quarantined.extend(Task(task.slot, (i,), alone=True) for i in task.indices)
+        self._feed(task.slot)
+
+    def _named(self, task: Task) -> str:
+        parts = [self._rows.spans[index] for index in task.indices]
+        return f"rows {parts[0][0]} to {parts[-1][1] - 1}"
+
+    # -- what is asked of the cluster --------------------------------------------------------------
+
+    def submit(self, task: Task) -> Future:
+        """Send one task."""
+        worker, indices = task.slot.worker, task.indices
+        empty = [None] * len(indices)
+        resident, states = (
+            (empty, empty) if self._cache is None else self._cache.on(worker, indices)
+        )
+        return self._client.submit(
+            work,
+            self._name,
+            self._sent,
+            [self._rows.spans[index] for index in indices],
+            resident,
+            states,
+            self._rows.rows(indices),
+            self._n_threads.get(worker, 1),
+            key=f"daskcluster-pass-{uuid.uuid4().hex}",
+            workers=[worker],
+            allow_other_workers=True,
+            retries=_RETRIES,
+            pure=False,
+        )
+
+    def cancel(self, futures: Sequence[Future]) -> None:
+        """Cancel tasks, unless there is nobody to hear of it."""
+        if self._client.status == "running":
+            self._client.cancel(list(futures), force=True)
+
+    def fetch(self, future: Future) -> TaskResult:
+        """Return what the driver needs of a finished task; see `Totals.fetch`."""
+        return self._totals.fetch(future)
+
+    def take_result(self, task: Task, result: TaskResult, future: Future) -> None:
+        """Add a result to the totals; called once for every task, in the driver's thread."""
+        self.bytes_read += result.bytes_read
+        # How fast rows are left out says nothing about the slot.
+        if task.is_initial and not result.skipped:
+            self.speeds[task.slot] = (result.rows, result.seconds)
+        self._totals.add(result, future)
+        self._on_rows(result.rows)
+
+    def locate(self, slot: Slot) -> Slot:
+        """Return the slot itself, or one of a worker that is there if its own has gone."""
+        if slot.worker in self._present or not self._present:
+            return slot
+        others = sorted(self._present)
+        return Slot(others[hash(slot) % len(others)], slot.thread)
+
+    def stranded(self, in_flight: Mapping[str, Task]) -> Collection[str]:
+        """Return the keys of tasks that wait for a worker that has gone; raise if no workers remain.
+
+        Dask sends tasks of a lost worker elsewhere, unless there is nobody at that moment: then it
+        waits for the lost worker itself, even if others come.
+        """
+        self._see(self._registry.present())
+        lost = {key for key, task in in_flight.items() if task.slot.worker not in self._present}
+        stranded: set[str] = set()
+        if lost and self._present:
+            lost -= processing_keys(self._client, lost)
+            # A task that was seen twice is not merely on its way from one worker to another.
+            stranded = lost & self._unassigned
+        self._unassigned = lost
+        return stranded
+
+    def deaths(self, key: str) -> int:
+        """Count the workers that ended while they had a task, but for those that were retired."""
+        gone = self._met - self._present
+        return sum(ended_unexpectedly(self._client, worker, key) for worker in gone)
+
+    def renew(self) -> None:
+        """Provide again what tasks depend on and was perhaps lost with its workers."""
+        self._see(self._registry.refresh())
+        if not isinstance(self._sent, bytes) and self._sent.status != "finished":
+            self._pack(len(self._rows.spans))
+        self._rows.renew(self._present)
+
+    def _see(self, workers: Iterable[str]) -> None:
+        self._present = set(workers)
+        self._met |= self._present
+
+    def _pack(self, n_tasks: int) -> None:
+        packed, self._packed = self._packed or dumps(self._payload), b""
+        self._sent = packed if is_inline(len(packed), n_tasks) else scattered(self._client, packed)

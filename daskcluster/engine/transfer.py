@@ -1,0 +1,227 @@
+"""How rows and parameters get to workers, and how totals come back."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from daskcluster.engine.assignment import Assignment
+from daskcluster.engine.compat import SCATTER_ERRORS
+from daskcluster.engine.registry import WorkerInfo
+from daskcluster.engine.worker import Rows
+from daskcluster.errors import EngineError, ReachError
+from daskcluster.host import format_bytes, machine_name, process_token
+from daskcluster.typing import Dataset, Range, Reach
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+_SCATTERS = 10
+_PAUSE_SECONDS = 0.2
+
+
+class DistributedRows:
+    """Ranges of rows on the workers: who works on each, and the rows themselves where those travel.
+
+    Parameters
+    ----------
+    client : Client
+    dataset : Dataset
+    spans : sequence of (start, stop)
+    travels : bool
+        Workers cannot read the rows: each is sent once, to the worker that it is assigned to.
+
+    Attributes
+    ----------
+    name : str
+        That no other has.
+    """
+
+    def __init__(
+        self, client: Client, dataset: Dataset, spans: Sequence[Range], *, travels: bool
+    ) -> None:
+        self.spans = spans
+        self.name = uuid.uuid4().hex
+        self.assignment = Assignment([stop - start for start, stop in spans])
+        self._client = client
+        self._dataset = dataset
+        self._travels = travels
+        self._rows: dict[int, Future] = {}
+
+    def settle(self, threads: Mapping[str, int]) -> None:
+        """Assign every range to a worker that is there; see `Assignment.settle`."""
+        self.assignment.settle(threads)
+        self.renew(threads)
+
+    def renew(self, workers: Container[str]) -> None:
+        """Send rows that no worker has to the worker assigned, or to any if that one has gone."""
+        if not self._travels:
+            return
+        for worker, indices in self.assignment.by_worker().items():
+            missing = [i for i in indices if not self._is_there(i)]
+            if missing:
+                self._send(missing, [worker] if worker in workers else None)
+
+    def rows(self, indices: Sequence[int]) -> list[Future] | None:
+        """Return the rows of ranges, for the arguments of a task; None where workers read them."""
+        return [self._rows[index] for index in indices] if self._travels else None
+
+    def close(self) -> None:
+        """Let Dask free the rows."""
+        self._rows.clear()
+
+    def _is_there(self, index: int) -> bool:
+        return index in self._rows and self._rows[index].status == "finished"
+
+    def _send(self, indices: Sequence[int], workers: list[str] | None) -> None:
+        parts: list[Rows] = []
+        for index in indices:
+            chunk = self._dataset.load(self.spans[index])
+            parts.append((chunk.rows, chunk.weights))
+        futures = scattered(self._client, parts, workers=workers)
+        self._rows.update(zip(indices, futures, strict=True))
+
+
+def scattered(client: Client, data: Any, *, workers: list[str] | None = None) -> Any:
+    """Scatter one copy, whichever workers leave meanwhile; who needs it fetches it from who has it.
+
+    Never with ``broadcast``: Dask then tries for ever to copy to a worker that has died under it.
+    """
+    for _ in range(_SCATTERS):
+        try:
+            return client.scatter(data, workers=workers, hash=False)
+        except SCATTER_ERRORS:
+            workers = None  # where the copy is does not matter
+            time.sleep(_PAUSE_SECONDS)
+    raise EngineError(
+        "data could not be sent to the workers, because they keep leaving; start workers that stay."
+    )
+
+
+SEND_BYTES = 256 * 1024**2
+"""Rows of this process up to this size are sent to workers of other hosts."""
+
+
+@runtime_checkable
+class Portable(Protocol):
+    """A dataset that can be written where other processes of this host read it."""
+
+    def to_scratch(self, folder: str) -> Dataset: ...
+
+
+def within_reach(dataset: Dataset, workers: Mapping[str, WorkerInfo]) -> bool:
+    """Return True if the workers are where the dataset can be read."""
+    if dataset.reach is Reach.EVERYONE:
+        return True
+    if dataset.reach is Reach.HOST:
+        # Shared disks are mounted elsewhere too: only opening it there tells.
+        return True
+    return all(worker.process == process_token() for worker in workers.values())
+
+
+def held_size(dataset: Dataset, span: Range) -> int:
+    """Bytes of the rows of a range, and of their weights, in memory."""
+    weights = 8 * (span[1] - span[0]) if dataset.weights is not None else 0
+    return dataset.bytes_of(span) + weights
+
+
+def bring_near(
+    dataset: Dataset, workers: Mapping[str, WorkerInfo], cleanup: ExitStack
+) -> tuple[Dataset, bool]:
+    """Return a dataset for the workers, and whether its rows have to travel with the tasks.
+
+    Rows that only this process can read are sent if they are small, else written once to a scratch
+    folder if all workers are on this host.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    workers : mapping of worker address to WorkerInfo
+    cleanup : ExitStack
+        Removes the scratch folder.
+
+    Raises
+    ------
+    ReachError
+        Too large to send, and the workers are on other hosts.
+    """
+    if within_reach(dataset, workers):
+        return dataset, False
+    size = held_size(dataset, (0, dataset.n_rows))
+    if dataset.in_memory and size <= SEND_BYTES:
+        return dataset, True
+    here = on_this_host(workers.values())
+    if here and isinstance(dataset, Portable):
+        folder = tempfile.mkdtemp(prefix="daskcluster-")
+        cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+        return dataset.to_scratch(folder), False
+    if size <= SEND_BYTES:
+        return dataset, True
+    raise ReachError(
+        f"{format_bytes(size)} of rows can be read by this process only, and the workers are on other "
+        f"hosts (at most {format_bytes(SEND_BYTES)} are sent to them); write the rows to Zarr on a "
+        "bucket or shared disk and open that, or run locally with engine='local'."
+    )
+
+
+def on_this_host(workers: Iterable[WorkerInfo]) -> bool:
+    """Return True if all workers run on the machine of this process."""
+    return all(worker.host == machine_name() for worker in workers)
+
+
+INLINE_BYTES = 1 << 20
+"""A payload up to this size may travel inside every task; a larger one is broadcast once."""
+INLINE_TOTAL_BYTES = 16 << 20
+"""All that travels inside the tasks of a pass goes through client and scheduler: more is broadcast."""
+TREE_BYTES = 256 * 1024**2
+"""Totals of a pass up to this size together all come to the driver; more are combined on workers."""
+FETCHED_TOGETHER = 8
+"""Results that have arrived and are under way to the driver at the same time: the way from a worker is
+longer than what the driver does with one of them."""
+
+
+def is_inline(size: int, n_tasks: int) -> bool:
+    """Whether a payload of `size` bytes travels inside each of `n_tasks` tasks.
+
+    Examples
+    --------
+    >>> is_inline(500_000, 2), is_inline(500_000, 1000), is_inline(5_000_000, 2)
+    (True, False, False)
+    """
+    return size <= INLINE_BYTES and size * n_tasks <= INLINE_TOTAL_BYTES
+
+
+def is_heavy(size: int, n_tasks: int) -> bool:
+    """Whether totals of `size` bytes from each of `n_tasks` tasks are combined on workers.
+
+    Examples
+    --------
+    >>> is_heavy(1_000_000, 100), is_heavy(1_000_000, 1000)
+    (False, True)
+    """
+    return size * n_tasks > TREE_BYTES
+
+
+def through_driver(sent: int, returned: int, n_tasks: int) -> int:
+    """Return the bytes that client and scheduler handle for each of `n_tasks` tasks.
+
+    Parameters
+    ----------
+    sent, returned : int
+        Bytes of the payload and of the totals of a task.
+    n_tasks : int
+
+    Examples
+    --------
+    >>> through_driver(500_000, 1_000_000, 10)
+    1500000
+    >>> through_driver(5_000_000, 1_000_000, 1000)
+    0
+    """
+    out = sent if is_inline(sent, n_tasks) else 0
+    return out if is_heavy(returned, n_tasks) else out + returned
