@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.sparse_rows import SparseRows, owned_rows
+from daskcluster.sparse_rows import Rows, SparseRows, join_rows, owned_rows
 
 BLOCK_BYTES = 1 << 20
 """Rows that must be converted are converted in blocks of about this many bytes (they stay in L2)."""
@@ -57,11 +57,14 @@ class Chunk:
         Global index of the first row.
     weights : ndarray of shape (n,), float64, or None
         Row weights; None stands for ones.
+    normalize : bool
+        `blocks` scale every row to Euclidean length one (cosine metric); a zero row stays zero.
     """
 
     rows: Any
     start: int = 0
     weights: np.ndarray | None = None
+    normalize: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -76,14 +79,14 @@ class Chunk:
         if first == 0 and last >= self.n_rows:
             return self
         weights = None if self.weights is None else self.weights[first:last]
-        return Chunk(self.rows[first:last], self.start + first, weights)
+        return Chunk(self.rows[first:last], self.start + first, weights, self.normalize)
 
     def owned(self) -> Chunk:
         """Return the chunk with rows that keep no larger buffer alive than their own."""
         rows = owned_rows(self.rows)
         return self if rows is self.rows else replace(self, rows=rows)
 
-    def blocks(self, *, unit: bool = False, least: Any = np.float32) -> Iterator[Chunk]:
+    def blocks(self, *, least: Any = np.float32) -> Iterator[Chunk]:
         """Yield the chunk as C-contiguous float32 or float64 rows.
 
         The chunk itself when nothing has to change; otherwise converted copies of about
@@ -92,8 +95,6 @@ class Chunk:
 
         Parameters
         ----------
-        unit : bool
-            Scale every row to Euclidean length one (cosine metric); a zero row stays zero.
         least : dtype
             float64 widens float32 rows, as centres in float64 want it: rounded, they would be others.
         """
@@ -101,16 +102,22 @@ class Chunk:
         if isinstance(self.rows, SparseRows):
             for first, last in self.rows.cuts(BLOCK_BYTES):
                 part = self.rows[first:last].astype(dtype)
-                yield replace(self.slice(first, last), rows=part.unit() if unit else part)
+                yield self._block(first, last, part.unit() if self.normalize else part)
             return
-        if not unit and self.rows.dtype == dtype and self.rows.flags.c_contiguous:
+        if not self.normalize and self.rows.dtype == dtype and self.rows.flags.c_contiguous:
             yield self
             return
         step = max(1, BLOCK_BYTES // max(1, dtype.itemsize * self.rows.shape[1]))
         for first in range(0, self.n_rows, step):
-            block = self.slice(first, first + step)
-            rows = np.ascontiguousarray(block.rows, dtype=dtype)
-            yield replace(block, rows=_unit_rows(rows) if unit else rows)
+            rows = np.ascontiguousarray(self.rows[first : first + step], dtype=dtype)
+            yield self._block(first, first + step, _unit_rows(rows) if self.normalize else rows)
+
+    def _block(self, first: int, last: int, rows: Rows) -> Chunk:
+        return replace(self.slice(first, last), rows=rows, normalize=False)
+
+    def computed(self) -> Rows:
+        """Return the rows as `blocks` yields them, in one piece."""
+        return join_rows([block.rows for block in self.blocks()])
 
     def pieces(self) -> Iterator[Chunk]:
         """Yield the chunk as it is, cut into pieces that stay in the cache."""
@@ -123,9 +130,9 @@ class Chunk:
         for first in range(0, self.n_rows, step):
             yield self.slice(first, first + step)
 
-    def cache_blocks(self, *, unit: bool = False, least: Any = np.float32) -> Iterator[Chunk]:
+    def cache_blocks(self, *, least: Any = np.float32) -> Iterator[Chunk]:
         """Yield `blocks` cut further, so that rows stay in the cache from one kernel to the next."""
-        for block in self.blocks(unit=unit, least=least):
+        for block in self.blocks(least=least):
             if isinstance(block.rows, SparseRows):
                 yield block
                 continue

@@ -62,6 +62,11 @@ class Dataset(Protocol):
         ...
 
     @property
+    def normalize(self) -> bool:
+        """True if the blocks of chunks have rows of length one (cosine metric)."""
+        ...
+
+    @property
     def partitions(self) -> Sequence[Range]:
         """Consecutive whole chunks: the unit of state, caching and accounting."""
         ...
@@ -78,6 +83,10 @@ class Dataset(Protocol):
 
     @property
     def reach(self) -> Reach: ...
+
+    def normalized(self) -> Dataset:
+        """Return the same rows for the cosine metric, without a copy; see `normalize`."""
+        ...
 
     def recipe(self) -> Recipe: ...
 

@@ -69,26 +69,27 @@ def test_rows_that_travel_take_only_their_own() -> None:
     assert whole.owned() is whole
 
 
-@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int16, np.int64])
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 def test_blocks_equal_those_of_dense_rows(
-    monkeypatch: pytest.MonkeyPatch, dtype: type, index: type, unit: bool
+    monkeypatch: pytest.MonkeyPatch, dtype: type, index: type, normalize: bool
 ) -> None:
     monkeypatch.setattr(chunk_module, "BLOCK_BYTES", 2000)
     monkeypatch.setattr(chunk_module, "CACHE_BYTES", 2000)
     dense = DENSE.astype(dtype)
     weights = np.arange(500.0)
-    chunk = Chunk(rows_of(dense, index), 1000, weights)
-    expected = np.concatenate([b.rows for b in Chunk(dense).blocks(unit=unit)])
-    for cut in (chunk.blocks(unit=unit), chunk.cache_blocks(unit=unit)):
+    chunk = Chunk(rows_of(dense, index), 1000, weights, normalize)
+    expected = dense_rows(Chunk(dense, normalize=normalize).computed())
+    for cut in (chunk.blocks(), chunk.cache_blocks()):
         blocks = list(cut)
         assert len(blocks) > 3
         assert all(block.rows.indices.dtype == np.int32 for block in blocks)
         assert {block.rows.dtype for block in blocks} == {expected.dtype}
+        assert not any(block.normalize for block in blocks)  # they are now
         assert [block.start for block in blocks[1:]] == [block.stop for block in blocks[:-1]]
         found = dense_rows(join_rows([block.rows for block in blocks]))
-        np.testing.assert_allclose(found, expected, rtol=1e-15 if unit else 0)
+        np.testing.assert_allclose(found, expected, rtol=1e-15 if normalize else 0)
         assert np.array_equal(np.concatenate([block.weights for block in blocks]), weights)
     pieces = list(chunk.pieces())
     assert sum(piece.n_rows for piece in pieces) == 500

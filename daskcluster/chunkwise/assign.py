@@ -25,8 +25,6 @@ class AssignParams:
     ----------
     centres : ndarray of shape (k, d)
     scale : Scale
-    unit : bool
-        Cosine metric: rows are scaled to length one first.
     labels : ndarray of shape (n,), int32, or None
         Where labels are kept, by global row index (only within one process).
     labelled : bool
@@ -40,7 +38,6 @@ class AssignParams:
 
     centres: np.ndarray
     scale: Scale
-    unit: bool = False
     labels: np.ndarray | None = None
     labelled: bool = False
     changes: bool = False
@@ -115,7 +112,7 @@ def _assign_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> 
         _move_chunk(chunk, prepared, into)
         return
     if into.sums_low is None:
-        for block in chunk.blocks(unit=prepared.params.unit):
+        for block in chunk.blocks():
             labels = _room(block, prepared.params)
             if prepared.params.labelled:
                 sum_rows(block.rows, labels, prepared.shift, into.sums, into.counts)
@@ -124,20 +121,20 @@ def _assign_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> 
                 block.rows, labels, prepared.shift, into.sums, into.counts
             )
         return
-    for block in chunk.cache_blocks(unit=prepared.params.unit):
+    for block in chunk.cache_blocks():
         _add(block, _label(block, prepared), prepared, into)
 
 
 def _move_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> None:
     if into.sums_low is None:
-        for block in chunk.blocks(unit=prepared.params.unit):
+        for block in chunk.blocks():
             labels = _room(block, prepared.params)
             prepared.centres.nearest_and_move(
                 block.rows, labels, prepared.shift, into.sums, into.counts
             )
         return
     grids = Grids.of(prepared.params.scale)
-    for block in chunk.cache_blocks(unit=prepared.params.unit):
+    for block in chunk.cache_blocks():
         labels = _room(block, prepared.params)
         old = labels.copy()
         prepared.centres.nearest(block.rows, labels)
@@ -203,7 +200,7 @@ def _distances(block: Chunk, labels: np.ndarray, prepared: _Prepared) -> np.ndar
 
 def _score_chunk(chunk: Chunk, prepared: _Prepared, into: ScoreStatistics) -> None:
     params = prepared.params
-    for block in chunk.cache_blocks(unit=params.unit, least=params.centres.dtype):
+    for block in chunk.cache_blocks(least=params.centres.dtype):
         score_block(block, prepared, into)
 
 
@@ -244,7 +241,7 @@ def _zero_farthest(prepared: _Prepared) -> FarthestRows:
 
 def _farthest_chunk(chunk: Chunk, prepared: _Prepared, into: FarthestRows) -> None:
     most = prepared.params.most
-    for block in chunk.cache_blocks(unit=prepared.params.unit):
+    for block in chunk.cache_blocks():
         labels = _label(block, prepared)
         distances = _distances(block, labels, prepared)
         weights = np.ones(block.n_rows) if block.weights is None else block.weights
@@ -283,7 +280,6 @@ class RowParams:
     Attributes
     ----------
     centres : ndarray of shape (k, d)
-    unit : bool
     most : int
         How many nearest centres `nearest_rows` returns.
     squared : bool
@@ -291,7 +287,6 @@ class RowParams:
     """
 
     centres: np.ndarray
-    unit: bool = False
     most: int = 1
     squared: bool = False
 
@@ -305,7 +300,7 @@ def label_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> np.
     """Return the index of the nearest centre of every row, int32 (n,)."""
     params, centres = prepared
     labels = np.empty(chunk.n_rows, np.int32)
-    for block in chunk.cache_blocks(unit=params.unit, least=params.centres.dtype):
+    for block in chunk.cache_blocks(least=params.centres.dtype):
         refuse_bad(block)
         centres.nearest(block.rows, labels[block.start - chunk.start : block.stop - chunk.start])
     return labels
@@ -316,7 +311,7 @@ def distance_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> 
     params, centres = prepared
     parts = [
         np.sqrt(_all_distances(block, centres)).astype(params.centres.dtype)
-        for block in chunk.cache_blocks(unit=params.unit, least=params.centres.dtype)
+        for block in chunk.cache_blocks(least=params.centres.dtype)
     ]
     return np.concatenate(parts)
 
@@ -330,7 +325,7 @@ def nearest_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> n
     params, centres = prepared
     dtype = np.dtype([("label", np.int32), ("distance", params.centres.dtype)])
     found = np.empty((chunk.n_rows, params.most), dtype)
-    for block in chunk.cache_blocks(unit=params.unit, least=params.centres.dtype):
+    for block in chunk.cache_blocks(least=params.centres.dtype):
         out = found[block.start - chunk.start : block.stop - chunk.start]
         distances = _all_distances(block, centres)
         # The label of a row is decided by the canonical score, also where rounding makes

@@ -43,8 +43,6 @@ class DrawParams:
     key : Key
         Stream of the rows' random numbers.
     scale : Scale
-    unit : bool
-        Cosine metric: rows are scaled to length one before they are measured.
     """
 
     point: np.ndarray
@@ -53,7 +51,6 @@ class DrawParams:
     horizon: float
     key: Key
     scale: Scale
-    unit: bool = False
 
 
 @dataclass
@@ -113,7 +110,7 @@ def _draw_chunk(chunk: Chunk, prepared: _Prepared, into: Candidates) -> None:
     params = prepared.params
     limits = RANKS * params.horizon * params.offset, RANKS * params.horizon * params.slope
     ranks = row_ranks(params.key, chunk.start, chunk.stop)
-    for block in chunk.blocks(unit=params.unit):
+    for block in chunk.blocks():
         first = block.start - chunk.start
         own = ranks[first : first + block.n_rows]
         found, sqdist, high, low = prepared.point.screen(

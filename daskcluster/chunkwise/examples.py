@@ -192,7 +192,7 @@ def _zero(prepared: tuple[ExamineParams, Any]) -> Examined:
 
 def _examine_chunk(chunk: Chunk, prepared: tuple[ExamineParams, Any], into: Examined) -> None:
     params, scoring = prepared
-    for block in chunk.cache_blocks(unit=params.score.unit, least=params.score.centres.dtype):
+    for block in chunk.cache_blocks(least=params.score.centres.dtype):
         labels, sqdist = score_block(block, scoring, into.scores)
         into.examples.add(RankedRows(labels, sqdist, np.arange(block.start, block.stop)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,16 +41,19 @@ class ComputedLabels:
         At module level, e.g. `daskcluster.chunkwise.assign.label_rows`.
     params : object
     prepare : callable (params) -> prepared
+    normalize : bool
+        Rows are labelled by the cosine metric, whatever else is measured on them.
     """
 
     fn: Callable[[Chunk, Any], np.ndarray]
     params: Any
     prepare: Callable[[Any], Any]
+    normalize: bool = False
 
     def ready(self) -> Numbers:
         """Return the function, made ready."""
         prepared = self.prepare(self.params)
-        return lambda chunk: self.fn(chunk, prepared)
+        return lambda chunk: self.fn(replace(chunk, normalize=self.normalize), prepared)
 
 
 @dataclass(frozen=True)
@@ -71,12 +74,11 @@ class RenumberedLabels:
 
 @dataclass(frozen=True)
 class SumsParams:
-    """What is summed; `scale` bounds the rows, `unit` scales them to length one first."""
+    """What is summed; `scale` bounds the rows."""
 
     labels: RowLabels
     n_clusters: int
     scale: Scale
-    unit: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def _zero_sums(prepared: _PreparedSums) -> KMeansStatistics:
 def _sums_chunk(chunk: Chunk, prepared: _PreparedSums, into: KMeansStatistics) -> None:
     assert into.sums_low is not None
     grids, numbers = prepared.grids, prepared.find(chunk)
-    for block in chunk.cache_blocks(unit=prepared.params.unit):
+    for block in chunk.cache_blocks():
         accumulate_rows(
             block.rows,
             numbers[block.start - chunk.start : block.stop - chunk.start],
@@ -136,8 +138,6 @@ class SpreadParams:
     alone : ndarray of shape (k,), bool
         Clusters of a single row.
     scale : Scale
-    unit : bool
-        Rows are scaled to length one, and distances are halves of squared ones (cosine).
     compare : bool
         Also measure every row against the nearest mean of another cluster.
     """
@@ -146,7 +146,6 @@ class SpreadParams:
     means: np.ndarray
     alone: np.ndarray
     scale: Scale
-    unit: bool = False
     compare: bool = False
 
 
@@ -204,26 +203,27 @@ def _zero_spread(prepared: _PreparedSpread) -> Spreads:
 def _spread_chunk(chunk: Chunk, prepared: _PreparedSpread, into: Spreads) -> None:
     params, numbers = prepared.params, prepared.find(chunk)
     lengths_grid, squares_grid, silhouettes_grid = prepared.grids
-    for block in chunk.cache_blocks(unit=params.unit):
+    halved = chunk.normalize
+    for block in chunk.cache_blocks():
         labels = numbers[block.start - chunk.start : block.stop - chunk.start]
         squares = np.empty(block.n_rows)
         prepared.means.sqdist_to_assigned(block.rows, labels, squares)
-        lengths = _lengths(squares, params.unit)
+        lengths = _lengths(squares, halved)
         weights = 1.0 if block.weights is None else block.weights
         accumulate_values(lengths * weights, labels, *lengths_grid, *into.lengths)
         accumulate_values(squares * weights, labels, *squares_grid, *into.squares)
         if params.compare:
-            values = _simplified(block, labels, lengths, prepared)
+            values = _simplified(block, labels, lengths, prepared, halved)
             into.silhouettes.add(*sum_on_grid(values * weights, *silhouettes_grid))
 
 
-def _lengths(squares: np.ndarray, unit: bool) -> np.ndarray:
+def _lengths(squares: np.ndarray, halved: bool) -> np.ndarray:
     # Of rows of length one, 1 - cos is half the squared distance.
-    return np.asarray(0.5 * squares if unit else np.sqrt(squares))
+    return np.asarray(0.5 * squares if halved else np.sqrt(squares))
 
 
 def _simplified(
-    block: Chunk, labels: np.ndarray, own: np.ndarray, prepared: _PreparedSpread
+    block: Chunk, labels: np.ndarray, own: np.ndarray, prepared: _PreparedSpread, halved: bool
 ) -> np.ndarray:
     """Return (b - a) / max(a, b) of every row; 0 in clusters of one row."""
     nearest, second = np.empty(block.n_rows, np.int32), np.empty(block.n_rows, np.int32)
@@ -231,7 +231,7 @@ def _simplified(
     squares = np.empty(block.n_rows)
     other = np.where(nearest == labels, second, nearest)
     prepared.means.sqdist_to_assigned(block.rows, other, squares)
-    beside = _lengths(squares, prepared.params.unit)
+    beside = _lengths(squares, halved)
     larger = np.maximum(own, beside)
     values = (beside - own) / np.where(larger > 0.0, larger, 1.0)
     return np.where(prepared.params.alone[labels], 0.0, values)

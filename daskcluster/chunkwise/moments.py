@@ -15,10 +15,9 @@ from daskcluster.chunkwise.statistics import KMeansStatistics
 
 @dataclass(frozen=True)
 class MomentParams:
-    """The scale of the sums; `unit` scales rows to length one first (cosine metric)."""
+    """The scale of the sums."""
 
     scale: Scale
-    unit: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ def _zero(prepared: _Prepared) -> KMeansStatistics:
 
 def _moments_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> None:
     assert into.sums_low is not None
-    for block in chunk.cache_blocks(unit=prepared.params.unit):
+    for block in chunk.cache_blocks():
         accumulate_rows(
             block.rows,
             np.zeros(block.n_rows, np.int32),

@@ -30,13 +30,11 @@ class PotentialParams:
     candidates : ndarray of shape (t, d)
     shift : float
         Grid of the masses w * min d^2.
-    unit : bool
     """
 
     centres: np.ndarray
     candidates: np.ndarray
     shift: float
-    unit: bool = False
 
 
 @dataclass
@@ -83,7 +81,7 @@ def _far(n_rows: int, prepared: _PreparedStep) -> np.ndarray:
 
 
 def _rebuild_nearest(chunk: Chunk, prepared: _PreparedStep, mind2: np.ndarray) -> None:
-    for block in chunk.cache_blocks(unit=prepared.params.unit):
+    for block in chunk.cache_blocks():
         part = mind2[block.start - chunk.start : block.stop - chunk.start]
         for number in range(len(prepared.centres) - 1):
             prepared.centres.lower(block.rows, number, part)
@@ -94,7 +92,7 @@ def _potential_chunk(
 ) -> None:
     high, low = np.zeros((2, len(prepared.candidates)))
     shifts = (prepared.params.shift, prepared.params.shift)
-    for block in chunk.cache_blocks(unit=prepared.params.unit):
+    for block in chunk.cache_blocks():
         part = mind2[block.start - chunk.start : block.stop - chunk.start]
         prepared.centres.lower(block.rows, -1, part)
         prepared.candidates.potentials(block.rows, part, block.weights, shifts, high, low)
@@ -130,7 +128,7 @@ class Pick:
     ) -> list[tuple[int, np.ndarray]]:
         part = chunk.slice(self.start - chunk.start, self.stop - chunk.start)
         masses = mind2[self.start - chunk.start : self.stop - chunk.start].copy()
-        rows = join_rows([block.rows for block in part.blocks(unit=prepared.params.unit)])
+        rows = part.computed()
         prepared.centres.lower(rows, -1, masses)
         shift = prepared.params.shift
         found = [cumulative_pick(masses, part.weights, shift, target) for target in self.targets]
@@ -161,7 +159,6 @@ class RoundParams:
     weight_shift : float
         Grid of the row weights.
     n_rows : int
-    unit : bool
     n_clusters : int
         How many are wanted in the end; they have the tile that new candidates are searched with.
     rounds : tuple of (first, last)
@@ -175,7 +172,6 @@ class RoundParams:
     shift: float
     weight_shift: float
     n_rows: int
-    unit: bool = False
     n_clusters: int = 1
     rounds: tuple[tuple[int, int], ...] = ()
 
@@ -268,8 +264,7 @@ def _no_candidate(n_rows: int, prepared: _PreparedRound) -> np.ndarray:
 def _rebuild_candidates(chunk: Chunk, prepared: _PreparedRound, labels: np.ndarray) -> None:
     # Round by round, as it came about: of candidates that are as near up to rounding, one look at all of
     # them may take another than the rounds did.
-    params = prepared.params
-    for block in chunk.cache_blocks(unit=params.unit):
+    for block in chunk.cache_blocks():
         part = labels[block.start - chunk.start : block.stop - chunk.start]
         for first, new in prepared.earlier:
             _join(block, prepared.candidates, new, first, part)
@@ -279,7 +274,7 @@ def _round_chunk(
     chunk: Chunk, prepared: _PreparedRound, into: RoundStatistics, labels: np.ndarray
 ) -> None:
     params = prepared.params
-    for block in chunk.cache_blocks(unit=params.unit):
+    for block in chunk.cache_blocks():
         part = labels[block.start - chunk.start : block.stop - chunk.start]
         masses = _join(block, prepared.candidates, prepared.new, params.known, part)
         weights = block.weights

@@ -33,13 +33,10 @@ class SurveyParams:
     origin : ndarray of shape (d,)
         In the compute dtype.
     scale : Scale
-    unit : bool
-        Cosine metric: rows are scaled to length one first.
     """
 
     origin: np.ndarray
     scale: Scale
-    unit: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ def _zero(prepared: _Prepared) -> SurveyStatistics:
 
 def _survey_chunk(chunk: Chunk, prepared: _Prepared, into: SurveyStatistics) -> None:
     grids = prepared.shift, prepared.grids
-    for block in chunk.blocks(unit=prepared.params.unit):
+    for block in chunk.blocks():
         bad, is_nan, (spread, weighted, weight) = prepared.origin.look(
             block.rows, block.weights, *grids, into.sums, into.max_abs
         )

@@ -59,6 +59,7 @@ class ArrayDataset(MemoryDataset):
         """Return a scaled copy of the rows: they are read in every pass, and scaled once."""
         scaled = ArrayDataset(np.asarray(scaling.apply(self.array)))
         scaled.own_weights, scaled.scaling = self.own_weights, scaling
+        scaled.normalize = self.normalize
         return scaled
 
     def take(self, rows: np.ndarray) -> np.ndarray:

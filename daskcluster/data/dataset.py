@@ -14,7 +14,7 @@ from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES, group_chunks, read_spans
 from daskcluster.data.readahead import read_ahead
-from daskcluster.data.scaled_recipe import ScaledRecipe
+from daskcluster.data.row_transforms import NormalizedRecipe, ScaledRecipe
 from daskcluster.data.shared_reads import SharedReads
 from daskcluster.errors import InvalidParameterError
 from daskcluster.sparse_rows import dense_rows
@@ -76,6 +76,7 @@ class RowDataset(ABC):
         self._edges = edges
         self.own_weights: RowWeights | None = None
         self.scaling: FeatureScaling | None = None
+        self.normalize = False
         self.shared_reads: SharedReads | None = None
 
     # -- what a subclass provides ----------------------------------------------------------
@@ -148,9 +149,9 @@ class RowDataset(ABC):
         recipe: Recipe = self.own_recipe()
         if self.own_weights is not None:
             recipe = WeightedRecipe(recipe, self.own_weights.recipe())
-        if self.scaling is None or self.in_memory:
-            return recipe
-        return ScaledRecipe.of(recipe, self.scaling)
+        if self.scaling is not None and not self.in_memory:
+            recipe = ScaledRecipe.of(recipe, self.scaling)
+        return NormalizedRecipe(recipe) if self.normalize else recipe
 
     def places(self) -> tuple[Location, ...]:
         """Return where the rows are stored, the weights aside; empty in memory."""
@@ -177,6 +178,15 @@ class RowDataset(ABC):
         scaled.scaling, scaled.dtype = scaling, compute_dtype(self.dtype)
         return scaled
 
+    def normalized(self) -> RowDataset:
+        """Return the same rows for the cosine metric: blocks of their chunks have rows of length one.
+
+        Nothing is copied. `take` and `to_numpy` return the rows as they are.
+        """
+        twin = self._twin()
+        twin.normalize = True
+        return twin
+
     def on_scale(self, scaling: FeatureScaling | None) -> Self:
         """Return rows in memory that have been brought to a scale already, as what they are."""
         twin = self._twin()
@@ -196,6 +206,7 @@ class RowDataset(ABC):
     def __repr__(self) -> str:
         weighted = ", weighted" if self.own_weights is not None else ""
         weighted += "" if self.scaling is None else f", scaled: {self.scaling.kind}"
+        weighted += ", normalized" if self.normalize else ""
         return (
             f"{type(self).__name__}({self.source}, {self.n_rows} x {self.n_features} {self.dtype}, "
             f"{len(self._edges) - 1} chunks{weighted})"
@@ -223,7 +234,7 @@ class RowDataset(ABC):
     def _read_alone(self, span: Range) -> Chunk:
         start, stop = span
         weights = None if self.own_weights is None else self.own_weights.read(start, stop)
-        return Chunk(self._scaled(self.fetch(start, stop)), start, weights)
+        return Chunk(self._scaled(self.fetch(start, stop)), start, weights, self.normalize)
 
     def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
         """Yield the rows of `ranges` in order, reading ahead of the caller.
@@ -297,7 +308,7 @@ class RowDataset(ABC):
             rows[place] = chunk.rows
             if weights is not None:
                 weights[place] = chunk.weights
-        return Chunk(rows, start, weights)
+        return Chunk(rows, start, weights, self.normalize)
 
     def to_numpy(self) -> np.ndarray:
         """Return all rows as one array (n, d) in the source dtype; mind the memory."""

@@ -36,13 +36,14 @@ class MemoryDataset(RowDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled dataset in memory carries its rows; only its recipe is bound to the process.
-        return {"rows": self.held, "weights": self.own_weights, "scaling": self.scaling}
+        shown = {"weights": self.own_weights, "scaling": self.scaling, "normalize": self.normalize}
+        return {"rows": self.held, **shown}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         kind: Any = type(self)
         kind.__init__(self, state["rows"])
         self.own_weights = state["weights"]
-        self.scaling = state["scaling"]
+        self.scaling, self.normalize = state["scaling"], state["normalize"]
 
     def fetch(self, start: int, stop: int) -> Any:
         return self.held[start:stop]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.chunk import Chunk
 from daskcluster.data.dataset import RowDataset, RowWeights
 from daskcluster.data.sources import is_zarr, open_source
 from daskcluster.data.weighted import array_weights, stored_weights
@@ -19,6 +20,12 @@ from daskcluster.errors import (
 )
 from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
+
+
+def open_chunk(chunk: Chunk) -> Dataset:
+    """Return the rows of a chunk as a dataset in memory: normalized, if those of the chunk are."""
+    dataset = open_dataset(chunk.rows, weights=chunk.weights)
+    return dataset.normalized() if chunk.normalize else dataset
 
 
 def open_dataset(

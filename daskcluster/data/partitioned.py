@@ -73,7 +73,10 @@ class PartitionedDataset(RowDataset):
 
     def __init__(self, base: RowDataset, edges: np.ndarray) -> None:
         super().__init__(base.n_features, base.dtype, edges)
-        self.base = base
+        self.base, self.normalize = base, base.normalize
+
+    def normalized(self) -> PartitionedDataset:
+        return PartitionedDataset(self.base.normalized(), self._edges)
 
     @property
     def source(self) -> str:

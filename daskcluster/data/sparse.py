@@ -80,7 +80,7 @@ class SparseDataset(RowDataset):
         chunks = list(self.chunks([span], on_read=on_read))
         weights = None if self.own_weights is None else self.own_weights.read(*span).copy()
         rows = join_rows([chunk.rows for chunk in chunks])
-        return Chunk(rows, span[0], weights).owned()
+        return Chunk(rows, span[0], weights, self.normalize).owned()
 
     def to_numpy(self) -> np.ndarray:
         """Return all rows as one dense array (n, d); mind the memory, and see `to_scipy`."""

@@ -52,6 +52,7 @@ class MemorySparseDataset(MemoryDataset, SparseDataset):
         assert isinstance(rows, SparseRows)
         scaled = MemorySparseDataset(rows)
         scaled.own_weights, scaled.scaling = self.own_weights, scaling
+        scaled.normalize = self.normalize
         return scaled
 
     def take(self, rows: np.ndarray) -> np.ndarray:

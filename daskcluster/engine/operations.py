@@ -259,4 +259,5 @@ def joined(chunks: Sequence[Chunk]) -> Chunk:
         join_rows([chunk.rows for chunk in chunks]),
         first.start,
         np.concatenate(weights) if weights else None,
+        first.normalize,
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunk import compute_dtype
+from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.exact_sum import PROBE_ROWS, Scale
 from daskcluster.chunkwise.reduction import Reduction
 from daskcluster.chunkwise.statistics import SurveyStatistics
@@ -36,8 +36,6 @@ class ScaledPlacement:
     Parameters
     ----------
     placement : Placement
-    unit : bool
-        Rows are scaled to length one before anything else (cosine metric).
 
     Attributes
     ----------
@@ -51,15 +49,14 @@ class ScaledPlacement:
         Passes without state are made in segments that it hears of.
     """
 
-    def __init__(self, placement: Placement, *, unit: bool = False) -> None:
+    def __init__(self, placement: Placement) -> None:
         self.placement = placement
-        self.unit = unit
         self.survey: SurveyStatistics | None = None
         self.segments: Segments | None = None
         dataset = placement.dataset
         first = [(0, min(PROBE_ROWS, dataset.n_rows))]
         # Views if the rows are in memory: batches come and go, and are looked at each time.
-        probe = [block for chunk in dataset.chunks(first) for block in chunk.blocks(unit=unit)]
+        probe = [block for chunk in dataset.chunks(first) for block in chunk.blocks()]
         rows = join_rows([block.rows for block in probe])
         self.origin = _origin(rows)
         self.scale = Scale.probe(rows, dataset.n_rows, _largest(dataset.weights), self.origin)
@@ -69,6 +66,15 @@ class ScaledPlacement:
     def dtype(self) -> np.dtype[Any]:
         """Dtype in which rows and centres are computed."""
         return compute_dtype(self.placement.dataset.dtype)
+
+    @property
+    def normalize(self) -> bool:
+        """Rows are scaled to length one before anything else (cosine metric)."""
+        return self.placement.dataset.normalize
+
+    def chunk(self, rows: Rows, weights: np.ndarray | None = None) -> Chunk:
+        """Return rows that were taken from the dataset as passes see them."""
+        return Chunk(rows, 0, weights, self.normalize)
 
     def known(self) -> SurveyStatistics:
         """Return the survey, making a pass of its own if none has carried it yet."""
@@ -99,7 +105,7 @@ class ScaledPlacement:
     def _survey_with(self, reduction: Reduction | None, params: Callable[[Scale], Any]) -> Any:
         """Run the first pass, with or without a reduction that needs it."""
         while True:
-            wanted = SurveyParams(self.origin, self.scale, self.unit)
+            wanted = SurveyParams(self.origin, self.scale)
             if reduction is None:
                 survey, statistics = self.run(SURVEY, wanted), None
             else:

@@ -82,7 +82,7 @@ class DistributedRows:
         parts: list[Rows] = []
         for index in indices:
             chunk = self._dataset.load(self.spans[index])
-            parts.append((chunk.rows, chunk.weights))
+            parts.append((chunk.rows, chunk.weights, chunk.normalize))
         futures = scattered(self._client, parts, workers=workers)
         self._rows.update(zip(indices, futures, strict=True))
 
@@ -159,7 +159,8 @@ def bring_near(
     if here and isinstance(dataset, Portable):
         folder = tempfile.mkdtemp(prefix="daskcluster-")
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
-        return dataset.to_scratch(folder), False
+        written = dataset.to_scratch(folder)
+        return (written.normalized() if dataset.normalize else written), False
     if size <= SEND_BYTES:
         return dataset, True
     raise ReachError(

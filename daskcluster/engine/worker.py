@@ -23,8 +23,8 @@ from daskcluster.typing import Dataset, Range, Recipe
 if TYPE_CHECKING:
     from daskcluster.engine.cache import CachedPartition
 
-Rows = tuple[np.ndarray, np.ndarray | None]
-"""Rows and weights of one partition that were sent to the workers."""
+Rows = tuple[np.ndarray, np.ndarray | None, bool]
+"""Rows and weights of one partition that were sent to the workers, and whether to normalize the rows."""
 
 _FINAL = (
     DaskClusterError,
@@ -106,7 +106,7 @@ def work(
     spans : sequence of (start, stop)
     resident, states : sequence of CachedPartition or None
         By span: handles of rows and of state that live on this worker.
-    rows : sequence of (rows, weights), or None
+    rows : sequence of (rows, weights, normalize), or None
         By span, where the rows travel with the task.
     n_threads : int
         Task threads of the worker.
@@ -178,14 +178,16 @@ def _units(
 ) -> list[Unit]:
     places: Sequence[CacheSlot | None] = resident
     if rows is not None:
-        places = [_place_of(*part, span) for part, span in zip(rows, spans, strict=True)]
+        places = [_slot_of(*part, span) for part, span in zip(rows, spans, strict=True)]
     return [
         Unit(span, place if place is not None and place.keeps else None, state)
         for span, place, state in zip(spans, places, states, strict=True)
     ]
 
 
-def _place_of(array: np.ndarray, weights: np.ndarray | None, span: Range) -> CacheSlot:
-    place = CacheSlot()
-    place.keep_rows([Chunk(array, span[0], weights)])
-    return place
+def _slot_of(
+    array: np.ndarray, weights: np.ndarray | None, normalize: bool, span: Range
+) -> CacheSlot:
+    slot = CacheSlot()
+    slot.keep_rows([Chunk(array, span[0], weights, normalize)])
+    return slot

@@ -143,7 +143,7 @@ class CentreEstimator(ClusterEstimator):
         dataset = fit_dataset(self, X, sample_weight, reset=False)
         engine = choose_engine(self.engine, dataset)
         with engine.place(dataset) as placement:
-            rows = ScaledPlacement(placement, unit=self._unit)
+            rows = ScaledPlacement(placement)
             centres = self._row_params(dataset).centres
             found = score_rows(rows, centres)
         return -found.inertia
@@ -153,8 +153,8 @@ class CentreEstimator(ClusterEstimator):
             self._check_lazy_features(X)
             if self.scaling_ is not None:
                 X = scaled_blocks(X, self.scaling_)
-            params = RowParams(self._centres_for(X), self._unit, most)
-            return map_blocks(X, fn, params, dtype, width)
+            params = RowParams(self._centres_for(X), most)
+            return map_blocks(X, fn, params, dtype, width, normalize=self.metric == "cosine")
         dataset = fit_dataset(self, X, None, reset=False)
         params = self._row_params(dataset, most)
         with choose_engine(self.engine, dataset).place(dataset) as placement:
@@ -180,12 +180,8 @@ class CentreEstimator(ClusterEstimator):
                 "as input; give it rows with the columns it was fitted on."
             )
 
-    @property
-    def _unit(self) -> bool:
-        return self.metric == "cosine"
-
     def _row_params(self, dataset: Dataset, most: int = 1) -> RowParams:
-        return RowParams(for_rows(self._centres, dataset.dtype), self._unit, most)
+        return RowParams(for_rows(self._centres, dataset.dtype), most)
 
     def _centres_for(self, X: Any) -> np.ndarray:
         # Imports dask, which only callers who hold a dask collection have paid for.

@@ -60,9 +60,9 @@ def examine_rows(
     """Measure all clusters and find their examples in one pass, and fetch those of the largest."""
     chosen = choose_engine(engine, dataset)
     with chosen.place(dataset, callbacks=callbacks) as placement:
-        found: Examined = ScaledPlacement(placement, unit=rows.unit).reduce(
+        found: Examined = ScaledPlacement(placement).reduce(
             EXAMINE,
-            lambda scale: ExamineParams(AssignParams(rows.centres, scale, rows.unit), most),
+            lambda scale: ExamineParams(AssignParams(rows.centres, scale), most),
         )
         measured = Examination.of(found.scores, dataset)
         rows_shown = _fetch(placement, found, largest(measured.weights, shown))

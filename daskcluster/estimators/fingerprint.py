@@ -20,7 +20,9 @@ def fingerprint_of_rows(dataset: Dataset, *values: Any) -> str:
     Rows are told apart by their number, type, ends, and largest chunk. Cost: a look at the ends.
     """
     chunk_rows = max(dataset.chunk_sizes)
-    return fingerprint(created_with()["daskcluster"], data_facts(dataset), chunk_rows, *values)
+    return fingerprint(
+        created_with()["daskcluster"], data_facts(dataset), dataset.normalize, chunk_rows, *values
+    )
 
 
 def fingerprint(*values: Any) -> str:

@@ -60,8 +60,6 @@ class Fit:
         From which centres are seeded: the estimator's.
     restarts, passes, bytes_read : int
         What the fit took, also before it was interrupted; passes are those over all rows.
-    unit : bool
-        Cosine metric.
     """
 
     method = ""
@@ -83,7 +81,6 @@ class Fit:
         self.engine, self.labelled = engine, labelled
         self.callbacks = (*callbacks, *engine.listeners())
         self.n_clusters = int(estimator.n_clusters if n_clusters is None else n_clusters)
-        self.unit = getattr(estimator, "metric", "euclidean") == "cosine"
         self.init = estimator.init
         self.passes = self.bytes_read = 0
         self._began, self._seconds_before = time.perf_counter(), 0.0
@@ -234,7 +231,7 @@ class Fit:
             return None
         dataset = fit_dataset(self.estimator, given, None, reset=False)
         engine = home_engine(self.engine) if dataset.in_memory else self.engine
-        rows = ScaledPlacement(stack.enter_context(engine.place(dataset)), unit=self.unit)
+        rows = ScaledPlacement(stack.enter_context(engine.place(dataset)))
         return lambda centres: mean_distance(rows, centres)
 
 

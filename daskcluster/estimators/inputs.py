@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from daskcluster.data.open import open_dataset
+from daskcluster.data.row_transforms import for_metric
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.parameters.shared import METHODS
@@ -37,13 +38,14 @@ def fit_dataset(
 
     Sets ``n_features_in_``, ``feature_names_in_`` and ``scaling_`` of `estimator` (with `reset`), or
     compares with them: new rows are brought to the scale of the fit. `scalable` says that a fit may be of
-    scaled rows.
+    scaled rows. For ``metric="cosine"`` the dataset is normalized.
     """
     dataset = _opened(estimator, X, sample_weight, reset)
-    if not reset:
-        return scaled_like(dataset, getattr(estimator, "scaling_", None))
-    _remember_scaling(estimator, dataset, scalable)
-    return dataset
+    if reset:
+        _remember_scaling(estimator, dataset, scalable)
+    else:
+        dataset = scaled_like(dataset, getattr(estimator, "scaling_", None))
+    return for_metric(dataset, getattr(estimator, "metric", "euclidean"))
 
 
 def _opened(estimator: BaseEstimator, X: Any, sample_weight: Any, reset: bool) -> Dataset:

@@ -31,10 +31,8 @@ class Labels:
     dataset : Dataset
     centres : ndarray of shape (k, d)
     engine : Engine
-    unit : bool
-        Cosine metric.
     params : RowParams, optional
-        In place of `centres` and `unit`, for `fn`.
+        In place of `centres`, for `fn`.
     fn : LabelRows
         How rows are labelled.
     """
@@ -45,12 +43,11 @@ class Labels:
         centres: np.ndarray,
         engine: Engine,
         *,
-        unit: bool = False,
         params: RowParams | None = None,
         fn: LabelRows = label_rows,
     ) -> None:
         self._dataset = dataset
-        self._params = RowParams(centres, unit) if params is None else params
+        self._params = RowParams(centres) if params is None else params
         self._fn = fn
         self._engine = engine
         self._array: np.ndarray | None = None

@@ -16,7 +16,12 @@ from daskcluster.typing import Dataset, Recipe
 
 
 def lazy_block(
-    rows: Any, fn: Callable[..., np.ndarray], params: RowParams, dtype: Any, width: int
+    rows: Any,
+    fn: Callable[..., np.ndarray],
+    params: RowParams,
+    dtype: Any,
+    width: int,
+    normalize: bool,
 ) -> np.ndarray:
     """Return ``fn`` of one block; the body of every lazy task."""
     shape = (0, width) if width else (0,)
@@ -25,11 +30,17 @@ def lazy_block(
     if len(rows) == 0:
         return np.empty(shape, dtype)
     rows = rows if isinstance(rows, SparseRows) else np.asarray(rows)
-    return fn(Chunk(rows), prepare_rows(params))
+    return fn(Chunk(rows, normalize=normalize), prepare_rows(params))
 
 
 def map_blocks(
-    X: Any, fn: Callable[..., np.ndarray], params: RowParams, dtype: Any, width: int = 0
+    X: Any,
+    fn: Callable[..., np.ndarray],
+    params: RowParams,
+    dtype: Any,
+    width: int = 0,
+    *,
+    normalize: bool = False,
 ) -> Any:
     """Map `fn` over the row blocks of a dask array or frame, without computing anything.
 
@@ -42,6 +53,8 @@ def map_blocks(
     dtype : dtype
     width : int
         Columns of the result; 0 makes it 1-D.
+    normalize : bool
+        Rows are scaled to length one (cosine metric).
     """
     # Imports dask, which only callers who hold a dask collection have paid for.
     from daskcluster.data.dask_array import rows_of
@@ -54,6 +67,7 @@ def map_blocks(
         params,
         dtype,
         width,
+        normalize,
         dtype=dtype,
         chunks=chunks,
         drop_axis=None if width else 1,
@@ -77,7 +91,7 @@ def lazy_rows(
     if hasattr(own, "__dask_graph__"):
         own = own if scaling is None else scaled_blocks(own, scaling)
         # The rows are lazy themselves, and readable wherever the caller computes them.
-        return map_blocks(own, fn, params, dtype, width)
+        return map_blocks(own, fn, params, dtype, width, normalize=dataset.normalize)
 
     import dask.array as da
     from dask import delayed
@@ -104,4 +118,5 @@ def _read_and_map(
     dtype: Any,
     width: int,
 ) -> np.ndarray:
-    return lazy_block(recipe.open().load(span).rows, fn, params, dtype, width)
+    chunk = recipe.open().load(span)
+    return lazy_block(chunk.rows, fn, params, dtype, width, chunk.normalize)

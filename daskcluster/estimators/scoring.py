@@ -33,6 +33,6 @@ def score_rows(
     numbers.
     """
     found: ScoreStatistics = rows.reduce(
-        SCORE, lambda scale: AssignParams(centres, scale, rows.unit, labels, labelled=labelled)
+        SCORE, lambda scale: AssignParams(centres, scale, labels, labelled=labelled)
     )
     return found

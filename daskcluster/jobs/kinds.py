@@ -143,7 +143,7 @@ def write_labels(
     """
     labels = JOBS[model.kind].row_labels(model, dataset)
     save_rows(
-        dataset,
+        dataset.normalized() if labels.normalize else dataset,
         engine,
         labels.params,
         url,

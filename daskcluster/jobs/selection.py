@@ -12,6 +12,7 @@ import numpy as np
 
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.open import open_dataset
+from daskcluster.data.row_transforms import for_metric
 from daskcluster.elementary import exp, log
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
@@ -237,7 +238,7 @@ def _coreset(
         engine=engine,
         callbacks=callbacks,
     )
-    return drawn.draw(dataset, unit=metric == "cosine").coreset_
+    return drawn.draw(for_metric(dataset, metric)).coreset_
 
 
 def _fit_all(
@@ -300,8 +301,9 @@ def _measured(
     """Return the candidates, those of `ks` with what they cost on all rows: one pass."""
     if not ks:
         return list(candidates)
+    dataset = dataset if mixture else for_metric(dataset, metric)
     with engine.place(dataset, callbacks=callbacks) as placement:
-        rows = ScaledPlacement(placement, unit=metric == "cosine" and not mixture)
+        rows = ScaledPlacement(placement)
         if mixture:
             found: dict[int, dict[str, Any]] = {}
             found[ks[0]] = {"true_log_likelihood": _mean_density(rows, fits[ks[0]][0].model)}

@@ -20,6 +20,7 @@ from daskcluster.chunkwise.labelled import (
 )
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.data.open import open_dataset
+from daskcluster.data.row_transforms import for_metric
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
@@ -157,8 +158,8 @@ def simplified_silhouette(
     >>> round(metrics.simplified_silhouette(rows, [0, 0, 1, 1]), 4)
     0.8875
     """
-    unit = check_distance(metric) == "cosine"
-    return _measured(X, labels, engine, lambda clusters: clusters.simplified_silhouette(), unit)
+    check_distance(metric)
+    return _measured(X, labels, engine, lambda clusters: clusters.simplified_silhouette(), metric)
 
 
 def check_distance(metric: str) -> str:
@@ -182,14 +183,14 @@ def _measured(
     labels: Any,
     engine: Any,
     measure: Callable[[Clusters], float],
-    unit: bool = False,
+    metric: str = "euclidean",
     callbacks: Sequence[Callback] = (),
 ) -> float:
-    dataset = open_dataset(X)
+    dataset = for_metric(open_dataset(X), metric)
     labelling = open_labelling(labels, dataset.n_rows)
     check_labels(len(labelling.classes), dataset.n_rows)
     with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:
-        rows = ScaledPlacement(placement, unit=unit)
+        rows = ScaledPlacement(placement)
         return measure(Clusters(rows, labelling.row_labels(placement), len(labelling.classes)))
 
 
@@ -225,9 +226,9 @@ class Clusters:
     @cached_property
     def sums(self) -> Found:
         """Sums, means and weights of the clusters. One pass."""
-        labels, k, unit = self._labels, self._n_clusters, self._rows.unit
+        labels, k = self._labels, self._n_clusters
         found: KMeansStatistics = self._rows.reduce(
-            LABELLED_SUMS, lambda scale: SumsParams(labels, k, scale, unit)
+            LABELLED_SUMS, lambda scale: SumsParams(labels, k, scale)
         )
         there = found.weights > 0.0
         check_labels(int(there.sum()), self._rows.placement.dataset.n_rows)
@@ -240,11 +241,11 @@ class Clusters:
     @cached_property
     def spreads(self) -> Spreads:
         """Distances of rows to the means. One pass, after that of `sums`."""
-        found, unit, compare = self.sums, self._rows.unit, self._compare
+        found, compare = self.sums, self._compare
         alone = found.weights == 1.0
         spreads: Spreads = self._rows.reduce(
             SPREADS,
-            lambda scale: SpreadParams(found.labels, found.means, alone, scale, unit, compare),
+            lambda scale: SpreadParams(found.labels, found.means, alone, scale, compare),
         )
         return spreads
 

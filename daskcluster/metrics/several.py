@@ -51,22 +51,27 @@ def measure(
     Cost: one pass for sums, one for distances where they are asked for, one for a sample; with
     ``metric="cosine"`` two for the simplified silhouette alone.
     """
-    wanted, found = check_measures(names), {}
-    with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:
-        cosine = metric == "cosine"
-        simplified = "simplified-silhouette" in wanted
-        rows = ScaledPlacement(placement)
-        clusters = Clusters(rows, labels, n_clusters, compare=simplified and not cosine)
-        for name in wanted:
-            if name == "calinski-harabasz":
-                found[name] = clusters.calinski_harabasz()
-            elif name == "davies-bouldin":
-                found[name] = clusters.davies_bouldin()
-            elif name == "silhouette":
-                found[name] = sampled_silhouette(
-                    placement, labels, metric, sample_size, random_state
-                )
-            else:
-                unit = Clusters(ScaledPlacement(placement, unit=True), labels, n_clusters)
-                found[name] = (unit if cosine else clusters).simplified_silhouette()
-    return found
+    wanted = check_measures(names)
+    angular = "simplified-silhouette" if metric == "cosine" else None
+    found, chosen = {}, choose_engine(engine, dataset)
+    plain = [name for name in wanted if name != angular]
+    if plain:
+        with chosen.place(dataset, callbacks=callbacks) as placement:
+            compare = "simplified-silhouette" in plain
+            clusters = Clusters(ScaledPlacement(placement), labels, n_clusters, compare=compare)
+            for name in plain:
+                if name == "calinski-harabasz":
+                    found[name] = clusters.calinski_harabasz()
+                elif name == "davies-bouldin":
+                    found[name] = clusters.davies_bouldin()
+                elif name == "silhouette":
+                    found[name] = sampled_silhouette(
+                        placement, labels, metric, sample_size, random_state
+                    )
+                else:
+                    found[name] = clusters.simplified_silhouette()
+    if angular in wanted:
+        with chosen.place(dataset.normalized(), callbacks=callbacks) as placement:
+            clusters = Clusters(ScaledPlacement(placement), labels, n_clusters)
+            found[angular] = clusters.simplified_silhouette()
+    return {name: found[name] for name in wanted}

@@ -19,7 +19,7 @@ from daskcluster.kernels.distance import sqdist_all
 from daskcluster.metrics.labelling import open_labelling
 from daskcluster.metrics.separation import check_distance, check_labels
 from daskcluster.randomness import Key, as_seed
-from daskcluster.sparse_rows import Rows, SparseRows, join_rows
+from daskcluster.sparse_rows import Rows, SparseRows
 
 SAMPLE_SIZE = 10_000
 _CELLS = 1 << 22
@@ -224,8 +224,7 @@ class _Distances:
 
     def __init__(self, rows: Rows, metric: str) -> None:
         self._cosine = metric == "cosine"
-        blocks = [block.rows for block in Chunk(rows).blocks(unit=self._cosine)]
-        joined = join_rows(blocks)
+        joined = Chunk(rows, normalize=self._cosine).computed()
         if isinstance(joined, SparseRows):
             parts = joined.data.astype(np.float64), joined.indices, joined.offsets
             whole = sparse.csr_array(parts, shape=joined.shape)

@@ -102,7 +102,7 @@ def _params(
     slope = 0.5 / spread if spread > np.finfo(np.float64).tiny else 0.0
     offset = (0.5 if slope else 1.0) / weight
     horizon = size + 6.0 * math.sqrt(size) + 16.0
-    return DrawParams(point, offset, slope, horizon, key, rows.scale, rows.unit)
+    return DrawParams(point, offset, slope, horizon, key, rows.scale)
 
 
 def _first_arrivals(found: Candidates, params: DrawParams, size: int) -> Draws | None:

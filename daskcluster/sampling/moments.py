@@ -56,7 +56,7 @@ def measure(rows: ScaledPlacement) -> Moments:
         survey = rows.known()
         weight, sums, spread = float(survey.n_rows), survey.sums, survey.spread.value
     else:
-        found = rows.reduce(MOMENTS, lambda scale: MomentParams(scale, rows.unit))
+        found = rows.reduce(MOMENTS, MomentParams)
         survey = rows.known()
         weight, sums = float(survey.weight.value), found.totals[0]
         spread = float(survey.weighted_spread.value)

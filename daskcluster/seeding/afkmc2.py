@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.afkmc2 import Proposals, choose_by_chains
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.randomness import Key
 from daskcluster.sampling.draws import draw_about
 from daskcluster.sampling.moments import measure
 from daskcluster.seeding.uniform import draw_rows, fill_centres, take_centres
-from daskcluster.sparse_rows import Rows, join_rows
 
 _MOST_ROUNDS = 10
 _LEAST_SPARE, _SPARE_SHARE = 8, 16
@@ -60,7 +58,7 @@ def afk_mc2(
         draws = draw_about(rows, centres[0], moments, n_chains * chain_length, key)
         proposals = Proposals(
             draws.picked,
-            _computed(draws.rows, unit=rows.unit),
+            rows.chunk(draws.rows).computed(),
             draws.rates,
             np.isin(draws.indices, indices),
         )
@@ -79,8 +77,3 @@ def n_proposals(n_clusters: int, chain_length: int) -> int:
 
 def _n_chains(missing: int) -> int:
     return missing + _LEAST_SPARE + missing // _SPARE_SHARE
-
-
-def _computed(rows: Rows, *, unit: bool) -> Rows:
-    """Return rows as the kernels take them."""
-    return join_rows([block.rows for block in Chunk(rows).blocks(unit=unit)])

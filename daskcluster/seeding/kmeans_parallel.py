@@ -127,7 +127,6 @@ def _round(
                 float(scale.distances(first)),
                 float(scale.weights),
                 n_rows,
-                rows.unit,
                 n_clusters,
             ),
         )
@@ -143,7 +142,6 @@ def _round(
             float(scale.distances(first)),
             float(scale.weights),
             n_rows,
-            rows.unit,
             n_clusters,
             rounds,
         ),

@@ -101,7 +101,7 @@ def _measured(
 ) -> _Masses:
     """Return the masses of all rows, which `bound` is not less than together."""
     shift = float(grid_shift(bound, 1))
-    params = PotentialParams(centres, candidates, shift, rows.unit)
+    params = PotentialParams(centres, candidates, shift)
     found: Potentials = rows.placement.map_state(POTENTIALS, params)
     lost = rows.placement.dataset.n_rows * shift * 2.0**-53
     return _Masses(shift, lost, *found.ordered())
@@ -120,7 +120,7 @@ def _draw(
     edges = np.cumsum(masses)
     if edges[-1] <= 0.0:
         return []
-    params = PotentialParams(centres, centres[:0], found.shift, rows.unit)
+    params = PotentialParams(centres, centres[:0], found.shift)
     stops = np.append(starts[1:], rows.placement.dataset.n_rows)
     targets = key.generator().random(trials) * edges[-1]
     homes = np.searchsorted(edges, targets, side="right").clip(0, np.flatnonzero(masses > 0.0)[-1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskcluster.chunk import Chunk
 from daskcluster.elementary import log1p
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
@@ -74,8 +73,7 @@ def _per_weight(keys: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
 def take_centres(rows: ScaledPlacement, indices: np.ndarray) -> np.ndarray:
     """Return the given rows as centres: in the compute dtype, of length one for cosine."""
     taken = rows.placement.take(np.asarray(indices, dtype=np.int64))
-    parts = [block.rows for block in Chunk(taken).blocks(unit=rows.unit)]
-    return np.array(np.concatenate(parts), order="C")
+    return np.array(rows.chunk(taken).computed(), order="C")
 
 
 def random_rows(rows: ScaledPlacement, n_clusters: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -33,7 +33,7 @@ class ShrunkenFit(SeededFit):
     def run(self) -> KMeansRun:
         self.started("shrunken", max_iter=0)
         with self.engine.place(self.dataset, callbacks=self.callbacks) as placement:
-            rows = ScaledPlacement(placement, unit=self.unit)
+            rows = ScaledPlacement(placement)
             centres = self.seeded(rows, Key(self.seed, "start"))
             towards = self.estimator.shrinkage * (centres.mean(axis=0) - centres)
             result = FitResult((centres + towards).astype(centres.dtype), 0, StopReason.MAX_ITER)

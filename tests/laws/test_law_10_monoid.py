@@ -20,7 +20,7 @@ def parameters(reduction, X, w):
     most = None if w is None else float(w.max())
     scale = Scale.probe(X, len(X), most).with_max(np.abs(X).max(axis=0).astype(np.float64))
     if reduction is SURVEY:
-        return SurveyParams(X[0], scale, False)
+        return SurveyParams(X[0], scale)
     return AssignParams(np.ascontiguousarray(X[::200]), scale, most=5)
 
 

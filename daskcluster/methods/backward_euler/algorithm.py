@@ -221,7 +221,7 @@ class ImplicitDescent:
 
     def _scaled(self, centres: np.ndarray) -> np.ndarray:
         """Return centres of length one for the cosine metric."""
-        if not self._assign.unit:
+        if not self._batches.dataset.normalize:
             return centres
         length = np.sqrt((centres**2).sum(axis=1, keepdims=True))
         scaled: np.ndarray = centres / np.where(length > 0.0, length, 1.0)

@@ -60,14 +60,12 @@ class BatchAssigner:
     ----------
     dtype : dtype
         In which rows are computed; centres are rounded to it.
-    unit : bool
-        Cosine metric: rows are scaled to length one.
     n_threads : int
         At most two are used, and only for large batches.
     """
 
-    def __init__(self, dtype: Any, *, unit: bool = False, n_threads: int = 1) -> None:
-        self.dtype, self.unit, self.n_threads = np.dtype(dtype), unit, n_threads
+    def __init__(self, dtype: Any, *, n_threads: int = 1) -> None:
+        self.dtype, self.n_threads = np.dtype(dtype), n_threads
         self._stepper: MiniBatchStepper | None = None
 
     @contextmanager
@@ -87,5 +85,5 @@ class BatchAssigner:
             np.copyto(state.centres, centres, casting="same_kind")
         # A centre that has seen nothing goes all the way: a step leaves means and weights behind.
         state.exact, state.seen = np.zeros(centres.shape), np.zeros(len(centres))
-        outcome = stepper.step(batch.ready(self.dtype, unit=self.unit))
+        outcome = stepper.step(batch.ready(self.dtype))
         return BatchClusters(state.exact, state.seen, outcome.weight, outcome.cost)

@@ -81,7 +81,7 @@ class BackwardEulerFit(Fit):
         with self.engine.place(
             self.dataset, footprint=self._footprint(parameters, home), callbacks=self.callbacks
         ) as placement:
-            rows = ScaledPlacement(placement, unit=self.unit)
+            rows = ScaledPlacement(placement)
             starts = self._settled(rows, self._starts(parameters, home))
             best = self._best(rows, starts)
             labels = self.kept_labels(placement) if self.labelled else None
@@ -101,7 +101,6 @@ class BackwardEulerFit(Fit):
         return StartParameters(
             init=self.init,
             n_clusters=k,
-            metric=estimator.metric,
             chain_length=int(estimator.chain_length),
             batch_size=int(estimator.batch_size),
             max_iter=int(estimator.max_iter),

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_chunk
 from daskcluster.engine.engine import Engine
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, publish
@@ -38,7 +38,7 @@ class StartParameters:
 
     Attributes
     ----------
-    init, n_clusters, metric, chain_length, batch_size, max_iter
+    init, n_clusters, chain_length, batch_size, max_iter
         Of the estimator.
     steps : ImplicitSteps
     seed : int
@@ -49,7 +49,6 @@ class StartParameters:
 
     init: Any
     n_clusters: int
-    metric: str
     chain_length: int
     batch_size: int
     max_iter: int
@@ -61,10 +60,6 @@ class StartParameters:
     def method(self) -> str:
         """How first centres are chosen."""
         return method_for(self.init, in_memory=True)
-
-    @property
-    def unit(self) -> bool:
-        return self.metric == "cosine"
 
     @property
     def sample_rows(self) -> int:
@@ -107,7 +102,7 @@ def held(dataset: Dataset, room_bytes: int) -> tuple[Dataset, int]:
         return dataset, 0
     read: list[int] = []
     chunk = whole(dataset, read.append)
-    return open_dataset(chunk.rows, weights=chunk.weights), sum(read)
+    return open_chunk(chunk), sum(read)
 
 
 def run_start(
@@ -161,7 +156,7 @@ def run_start(
         seconds = time.perf_counter() - began
         result = backward_euler(
             batches,
-            BatchAssigner(compute_dtype(dataset.dtype), unit=parameters.unit, n_threads=n_threads),
+            BatchAssigner(compute_dtype(dataset.dtype), n_threads=n_threads),
             begin,
             parameters.steps,
             max_iter=parameters.max_iter,

@@ -142,19 +142,18 @@ class LightweightCoreset(SharesEngine):
         dataset = fit_dataset(self, X, sample_weight)
         return self.draw(dataset, resume=resume)
 
-    def draw(self, dataset: Dataset, *, unit: bool = False, resume: bool = False) -> Self:
+    def draw(self, dataset: Dataset, *, resume: bool = False) -> Self:
         """Draw the coreset of a dataset; see `fit`.
 
         Parameters
         ----------
         dataset : Dataset
-        unit : bool
-            Measure rows of length one (cosine metric); drawn rows stay as they are.
+            Normalized rows are measured at length one; drawn rows stay as they are.
         resume : bool
             As of `fit`.
         """
         began = time.perf_counter()
-        draw = CoresetDraw(self, dataset, unit=unit, resume=resume)
+        draw = CoresetDraw(self, dataset, resume=resume)
         found = draw.run()
         self.seed_ = draw.seed
         self.coreset_ = _on_scale_of(dataset, open_dataset(found.rows, weights=found.weights))

@@ -39,8 +39,6 @@ class CoresetDraw:
     ----------
     estimator : LightweightCoreset
     dataset : Dataset
-    unit : bool
-        Rows are measured at length one.
     resume : bool
         Go on from the last commit of an earlier call.
 
@@ -51,10 +49,8 @@ class CoresetDraw:
         What the draw took, also before it was interrupted.
     """
 
-    def __init__(
-        self, estimator: LightweightCoreset, dataset: Dataset, *, unit: bool, resume: bool
-    ) -> None:
-        self.estimator, self.dataset, self.unit = estimator, dataset, unit
+    def __init__(self, estimator: LightweightCoreset, dataset: Dataset, *, resume: bool) -> None:
+        self.estimator, self.dataset = estimator, dataset
         self.checkpoints = Checkpoints(estimator, dataset, estimator.callbacks, resume=resume)
         self._frame: Frame | None = None
         self._state = CoresetState()
@@ -89,7 +85,7 @@ class CoresetDraw:
         return found
 
     def _draw(self, placement: Placement) -> Coreset:
-        self._rows = rows = ScaledPlacement(placement, unit=self.unit)
+        self._rows = rows = ScaledPlacement(placement)
         if self._frame is not None and self._frame.survey is not None:
             rows.remember(self._frame.survey)
         if self.checkpoints.commits is not None:

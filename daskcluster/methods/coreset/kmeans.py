@@ -176,7 +176,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
             checkpoint=None if place is None else place.child("kmeans"),
         )
         self._take_over(kmeans.fit(drawn.coreset_, resume=fit.goes_on), drawn)
-        labels = Labels(fit.dataset, self._centres, fit.engine, unit=self._unit)
+        labels = Labels(fit.dataset, self._centres, fit.engine)
         self._label_later(labels, in_memory=fit.labelled)
         return self
 
@@ -217,7 +217,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
             callbacks=fit.callbacks,
             checkpoint=None if place is None else place.child("coreset"),
         )
-        return estimator.draw(fit.dataset, unit=self._unit, resume=fit.goes_on)
+        return estimator.draw(fit.dataset, resume=fit.goes_on)
 
     def _take_over(self, kmeans: KMeans, drawn: LightweightCoreset) -> None:
         for name in ("_centres", "inertia_", "n_iter_", "stop_reason_", "history_"):

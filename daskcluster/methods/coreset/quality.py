@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunk import compute_dtype
+from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.open import open_dataset
+from daskcluster.data.row_transforms import for_metric
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -87,21 +88,20 @@ def coreset_quality(
     """
     few = dataset_of(coreset)
     check_value("coreset_quality", shared.N_CLUSTERS, n_clusters)
-    unit = metric == "cosine"
     scaling = getattr(few, "scaling", None)
     made = _made(few, min(n_clusters, few.n_rows), metric, random_state)
     sets = {**_named(centres, few, scaling), **made}
     rows, weights = rows_and_weights(few)
-    costs = [estimated_cost(name, rows, weights, c, unit=unit) for name, c in sets.items()]
+    chunk = Chunk(rows, 0, weights, normalize=metric == "cosine")
+    costs = [estimated_cost(name, chunk, c) for name, c in sets.items()]
     if X is None:
         return compared(costs, None, few.n_rows)
     dataset = scaled_like(open_dataset(X, weights=sample_weight), scaling)
+    dataset = for_metric(dataset, metric)
     _check_features(dataset, few)
     dtype = compute_dtype(dataset.dtype)
     with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:
-        found = true_costs(
-            ScaledPlacement(placement, unit=unit), [c.astype(dtype) for c in sets.values()]
-        )
+        found = true_costs(ScaledPlacement(placement), [c.astype(dtype) for c in sets.values()])
     return compared(costs, found, few.n_rows)
 
 

@@ -14,7 +14,6 @@ from daskcluster.chunkwise.assign import AssignParams
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.costs import COSTS
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.sparse_rows import Rows
 
 
 @dataclass(frozen=True)
@@ -108,9 +107,7 @@ def _cells(cost: EstimatedCost) -> tuple[str, ...]:
     )
 
 
-def estimated_cost(
-    name: str, rows: Rows, weights: np.ndarray, centres: np.ndarray, *, unit: bool = False
-) -> EstimatedCost:
+def estimated_cost(name: str, coreset: Chunk, centres: np.ndarray) -> EstimatedCost:
     """Return the cost of `centres` on a coreset, and the standard error of that estimate.
 
     The draws of a coreset are independent, and each of them, times m, is an estimate of its own:
@@ -119,16 +116,16 @@ def estimated_cost(
     Examples
     --------
     >>> import numpy as np
-    >>> rows, weights = np.array([[0.0], [1.0], [3.0]]), np.array([2.0, 1.0, 1.0])
-    >>> estimated_cost("zero", rows, weights, np.zeros((1, 1))).estimated
+    >>> coreset = Chunk(np.array([[0.0], [1.0], [3.0]]), weights=np.array([2.0, 1.0, 1.0]))
+    >>> estimated_cost("zero", coreset, np.zeros((1, 1))).estimated
     10.0
     """
     prepared, terms = PreparedCentres(centres), []
-    for block in Chunk(rows).blocks(unit=unit):
+    for block in coreset.blocks():
         labels, distances = np.empty(block.n_rows, np.int32), np.empty(block.n_rows)
         prepared.nearest(block.rows, labels)
         prepared.sqdist_to_assigned(block.rows, labels, distances)
-        terms.append(distances * weights[block.start : block.stop])
+        terms.append(distances if block.weights is None else distances * block.weights)
     found = np.concatenate(terms)
     error = float(found.std(ddof=1)) * math.sqrt(len(found)) if len(found) > 1 else math.inf
     return EstimatedCost(name, len(centres), math.fsum(found), error)
@@ -138,7 +135,7 @@ def true_costs(rows: ScaledPlacement, sets: Sequence[np.ndarray]) -> list[float]
     """Return the cost of every set of centres on all rows: one pass for all of them."""
     found = rows.reduce(
         COSTS,
-        lambda scale: tuple(AssignParams(centres, scale, rows.unit) for centres in sets),
+        lambda scale: tuple(AssignParams(centres, scale) for centres in sets),
     )
     return [float(each.inertia) for each in found]
 

@@ -21,7 +21,6 @@ def gather_cells(
     sizes: np.ndarray,
     span: Range,
     *,
-    unit: bool = False,
     labels: np.ndarray | None = None,
     on_read: Callable[[int], None] | None = None,
 ) -> list[Chunk]:
@@ -36,8 +35,6 @@ def gather_cells(
         Rows of each cell.
     span : (first, last)
         Cells `first` to below `last`.
-    unit : bool
-        Cosine metric; the rows that are returned stay as they are.
     labels : ndarray of shape (n,), int32, optional
         The cell of every row, where that is known; else rows are labelled on the way.
     on_read : callable (int) -> None
@@ -57,7 +54,7 @@ def gather_cells(
     counts = sizes[first:last].astype(np.int64)
     gathered = _Gathered(dataset, counts)
     dtype = compute_dtype(dataset.dtype)
-    prepared = prepare_rows(RowParams(np.ascontiguousarray(centres, dtype), unit))
+    prepared = prepare_rows(RowParams(np.ascontiguousarray(centres, dtype)))
     for chunk in dataset.chunks(dataset.partitions, on_read=on_read):
         if labels is None:
             found = label_rows(chunk, prepared)
@@ -78,7 +75,7 @@ class _Gathered:
         self._edges = np.concatenate([[0], np.cumsum(counts)])
         self._filled = self._edges[:-1].copy()
         self._shape = int(self._edges[-1]), dataset.n_features
-        self._dtype = dataset.dtype
+        self._dtype, self._normalize = dataset.dtype, dataset.normalize
         self._rows: np.ndarray | None = None
         self._parts: list[SparseRows] = []
         self._places: list[np.ndarray] = []
@@ -116,6 +113,7 @@ class _Gathered:
                 rows[first:last] if order is None else rows[order[first:last]],
                 0,
                 None if self._weights is None else self._weights[first:last],
+                self._normalize,
             )
             for first, last in pairwise(self._edges.tolist())
         ]

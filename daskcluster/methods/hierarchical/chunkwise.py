@@ -29,15 +29,12 @@ class DistinctParams:
     centres : ndarray of shape (c, d)
     most : ndarray of shape (c,), int64
         Limit of each centre; rows of one whose limit is 0 are left out.
-    unit : bool
-        Rows are scaled to length one first.
     labels : ndarray of shape (n,), int32, or None
         The nearest centre of every row, where that is known in this process.
     """
 
     centres: np.ndarray
     most: np.ndarray
-    unit: bool = False
     labels: np.ndarray | None = None
 
 
@@ -141,7 +138,7 @@ def _distinct_chunk(
     chunk: Chunk, prepared: tuple[DistinctParams, PreparedCentres], into: DistinctRows
 ) -> None:
     params, centres = prepared
-    for block in chunk.cache_blocks(unit=params.unit):
+    for block in chunk.cache_blocks():
         if params.labels is None:
             labels = np.empty(block.n_rows, np.int32)
             centres.nearest(block.rows, labels)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.chunk import Chunk
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import home_engine
@@ -86,7 +85,7 @@ class HierarchicalFit(Fit):
         with self.engine.place(
             self.dataset, footprint=footprint, callbacks=self.callbacks
         ) as placement:
-            rows = ScaledPlacement(placement, unit=self.unit)
+            rows = ScaledPlacement(placement)
             self.recall(rows)
             labels = self.kept_labels(placement)
             self.cells = self._all_cells(rows, labels)
@@ -120,7 +119,7 @@ class HierarchicalFit(Fit):
         few = lightweight_coreset(rows, size, Key(seed, "coarse coreset").derived_seed())
         coarse = fit_centres(
             home_engine(self.engine),
-            Chunk(few.rows, 0, few.weights),
+            rows.chunk(few.rows, few.weights),
             n_coarse,
             Key(seed, "coarse"),
             parameters,
@@ -141,7 +140,6 @@ class HierarchicalFit(Fit):
             none,
             none,
             init,
-            self.unit,
             int(estimator.chain_length),
             int(estimator.max_iter),
             float(estimator.tol),

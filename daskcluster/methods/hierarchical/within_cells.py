@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_chunk
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -34,8 +34,8 @@ class CellParameters:
         Centres of the cells.
     sizes, quotas : ndarray of shape (c,), int64
         Rows of each, and how many clusters it gets.
-    init, unit, chain_length, max_iter, tol
-        Of the fits; ``unit`` is the cosine metric.
+    init, chain_length, max_iter, tol
+        Of the fits.
     seed : int
         From which that of each cell is derived.
     """
@@ -44,7 +44,6 @@ class CellParameters:
     sizes: np.ndarray
     quotas: np.ndarray
     init: str
-    unit: bool
     chain_length: int
     max_iter: int
     tol: float
@@ -69,7 +68,6 @@ def fit_cells(
         parameters.coarse,
         parameters.sizes,
         span,
-        unit=parameters.unit,
         labels=labels,
         on_read=read.append,
     )
@@ -97,9 +95,8 @@ def fit_centres(
     engine: Engine, rows: Chunk, n_clusters: int, key: Key, parameters: CellParameters
 ) -> np.ndarray:
     """Return the centres (k, d) of weighted k-means of rows in memory."""
-    few = open_dataset(rows.rows, weights=rows.weights)
-    with engine.place(few) as placement:
-        scaled = ScaledPlacement(placement, unit=parameters.unit)
+    with engine.place(open_chunk(rows)) as placement:
+        scaled = ScaledPlacement(placement)
         centres = initial_centres(
             parameters.init,
             scaled,
@@ -155,7 +152,7 @@ def counter(
     """Return what counts the different rows of cells, a pass each time."""
 
     def count(most: np.ndarray) -> np.ndarray:
-        params = DistinctParams(coarse, most, rows.unit, labels)
+        params = DistinctParams(coarse, most, labels)
         found: DistinctRows = rows.placement.reduce(DISTINCT, params)
         return found.counts
 

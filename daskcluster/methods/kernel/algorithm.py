@@ -14,7 +14,6 @@ from typing import Protocol
 
 import numpy as np
 
-from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import prepare_rows
 from daskcluster.data.sink import ArraySink
 from daskcluster.engine.engine import Placement
@@ -115,9 +114,8 @@ class StreamedGram:
         indices = np.arange(first, last)
         if self.gram.is_precomputed:
             return Points(None, indices)
-        chunk = Chunk(self.placement.dataset.load((first, last)).rows)
-        blocks = [block.rows for block in chunk.blocks(unit=self.gram.unit)]
-        return Points(join_rows(blocks), indices)
+        chunk = self.placement.dataset.load((first, last))
+        return Points(self.gram.chunk(chunk).computed(), indices)
 
     def _map(self, fn: object, sums: GramSums, out: np.ndarray) -> np.ndarray:
         began = time.perf_counter()

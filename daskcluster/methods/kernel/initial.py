@@ -29,7 +29,7 @@ from daskcluster.methods.kernel.chunkwise.gram import (
 from daskcluster.methods.kernel.chunkwise.graph_centres import GraphCentres
 from daskcluster.methods.kmeans.initial import GIVEN, warn_of_one_start
 from daskcluster.randomness import Key
-from daskcluster.sparse_rows import Rows, SparseRows, join_rows
+from daskcluster.sparse_rows import Rows, SparseRows
 from daskcluster.typing import Dataset
 
 _HAVE_GAMMA = ("rbf", "laplacian", "polynomial")
@@ -118,7 +118,7 @@ def given_centres(init: Any, dataset: Dataset, gram: GramFunction, k: int) -> li
 
 def ready_rows(rows: Rows, gram: GramFunction) -> Rows:
     """Return rows as the kernels take them."""
-    return join_rows([block.rows for block in Chunk(rows).blocks(unit=gram.unit)])
+    return gram.chunk(Chunk(rows)).computed()
 
 
 def measure_by_gram(

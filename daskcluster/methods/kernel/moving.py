@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -41,7 +41,7 @@ class GramBatch:
 
     @classmethod
     def of(cls, batch: Batch, indices: np.ndarray, gram: GramFunction, dtype: Any) -> GramBatch:
-        ready = batch.ready(dtype, unit=gram.unit)
+        ready = replace(batch, normalize=gram.normalize).ready(dtype)
         rows = ready.rows[ready.listed]
         return cls(rows, indices, batch.listed_weights(), gram.diagonal(rows, indices))
 

@@ -143,7 +143,7 @@ def lloyd_step(
     statistics, used = assigned.statistics, rows.used
     inertia = inertia_from(statistics, centres, rows)
     n_empty = relocate_empty(rows, centres, statistics, used, labels)
-    moved_to = updated(statistics, centres, unit=rows.unit)
+    moved_to = updated(statistics, centres, rows)
     shift = squared_movement(centres, moved_to)
     return Step(moved_to, inertia, shift, n_empty, assigned.n_touched, assigned.n_distances)
 
@@ -156,13 +156,13 @@ def squared_movement(before: np.ndarray, after: np.ndarray) -> float:
     return float(squared.sum())
 
 
-def updated(statistics: KMeansStatistics, centres: np.ndarray, *, unit: bool) -> np.ndarray:
+def updated(statistics: KMeansStatistics, centres: np.ndarray, rows: ScaledPlacement) -> np.ndarray:
     """Return the means of the clusters in the centres' dtype; an empty cluster keeps its centre.
 
-    With `unit` they are scaled to length one (spherical k-means: Dhillon and Modha 2001).
+    Means of normalized rows are scaled to length one (spherical k-means: Dhillon and Modha 2001).
     """
     means = statistics.means(centres)
-    if unit:
+    if rows.normalize:
         length = np.sqrt((means * means).sum(axis=1, keepdims=True))
         means = np.where(length > 0.0, means / np.where(length > 0.0, length, 1.0), centres)
     return means.astype(centres.dtype)

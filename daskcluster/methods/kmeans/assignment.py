@@ -115,7 +115,7 @@ class FullAssignment:
         self._totals = None  # a pass that fails leaves labels of two kinds
         found: KMeansStatistics = rows.reduce(
             ASSIGN,
-            lambda scale: AssignParams(centres, scale, rows.unit, self._labels, changes=changes),
+            lambda scale: AssignParams(centres, scale, self._labels, changes=changes),
         )
         if changes and before is not None:
             found = before.combine(found)
@@ -262,7 +262,6 @@ class BoundedAssignment:
             previous,
             drift.table(self._gaps),
             rows.scale,
-            rows.unit,
             self._labels,
             recent,
             relabel=self._relabel or self._known is not None,

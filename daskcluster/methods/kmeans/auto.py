@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.reduction import StatefulReduction
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.kernels.jit import tile_name
@@ -236,7 +235,7 @@ class _Scout:
     ) -> None:
         self.kind = kind
         self._assign = BoundedAssignment(rows, kind, run=self._run, scouting=True, gaps=gaps)
-        self._runs = [Chunk(run) for run in runs]
+        self._runs = [rows.chunk(run) for run in runs]
         self._states: list[Any] = []
         self._n_read = 0
 

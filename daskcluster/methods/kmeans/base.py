@@ -59,7 +59,7 @@ def judge(
     centres = result.centres
     found = score_rows(rows, centres, labels, labelled=result.labelled)
     if labelled and labels is None:
-        params = RowParams(centres, rows.unit)
+        params = RowParams(centres)
         labels = results_of_rows(rows.placement, label_rows, params, np.int32, name="labels")
     return KMeansRun(result, found, labels if labelled else None)
 
@@ -109,7 +109,7 @@ class KMeansEstimator(CentreEstimator):
         self._n_init = fit.restarts
         self.labels_: Any = best.labels
         if best.labels is None:
-            self.labels_ = Labels(dataset, self._centres, fit.engine, unit=self._unit)
+            self.labels_ = Labels(dataset, self._centres, fit.engine)
         distinct = int((best.found.sizes > 0).sum())
         if distinct < self.n_clusters:
             warnings.warn(

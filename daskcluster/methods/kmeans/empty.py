@@ -49,7 +49,7 @@ def relocate_empty(
     far: FarthestRows = rows.reduce(
         FARTHEST,
         lambda scale: AssignParams(
-            centres, scale, rows.unit, labels, labelled=labels is not None, most=len(empty)
+            centres, scale, labels, labelled=labels is not None, most=len(empty)
         ),
     )
     if len(far.distances) and far.distances[0] > 0.0:

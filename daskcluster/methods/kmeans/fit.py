@@ -97,7 +97,7 @@ class KMeansFit(SeededFit):
             dataset, estimator.n_clusters, self.method, estimator.chain_length
         )
         with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
-            rows = ScaledPlacement(placement, unit=self.unit)
+            rows = ScaledPlacement(placement)
             self.recall(rows)
             begun = self._begun()
             best = self._best_of(begun, rows)

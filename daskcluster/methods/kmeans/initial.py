@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_chunk
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.given_centres import checked_centres, model_centres
@@ -106,7 +106,7 @@ def initial_centres(
     elif method == "model":
         init = model_centres(init)
     centres = checked_centres(init, n_clusters, dataset, rows.dtype)
-    return unit_rows(centres) if rows.unit else centres
+    return unit_rows(centres) if rows.normalize else centres
 
 
 def unit_rows(centres: np.ndarray) -> np.ndarray:
@@ -121,9 +121,9 @@ def candidate_reducer(
     """Return the reduction of k-means|| candidates: weighted k-means++, then Lloyd, in memory."""
 
     def reduce_candidates(candidates: Rows, weights: np.ndarray, n_clusters: int) -> np.ndarray:
-        dataset = open_dataset(candidates, weights=weights)
+        dataset = open_chunk(rows.chunk(candidates, weights))
         with LocalEngine().place(dataset) as placement:
-            few = ScaledPlacement(placement, unit=rows.unit)
+            few = ScaledPlacement(placement)
             centres, _ = kmeans_plusplus(few, n_clusters, seed)
             return lloyd(few, centres, max_iter=_REFINEMENTS, tol=0.0).centres
 

@@ -8,6 +8,7 @@ from typing import Any
 from daskcluster.chunk import for_rows
 from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows, prepare_rows
 from daskcluster.chunkwise.labelled import ComputedLabels
+from daskcluster.data.row_transforms import for_metric
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.examples import Examination, examine_rows
@@ -22,7 +23,8 @@ class CentreJobs:
 
     def row_labels(self, model: KMeansModel, dataset: Dataset) -> ComputedLabels:
         """Return what labels rows of `dataset`."""
-        return ComputedLabels(label_rows, _row_params(model, dataset), prepare_rows)
+        params, cosine = _row_params(model, dataset), model.metric == "cosine"
+        return ComputedLabels(label_rows, params, prepare_rows, cosine)
 
     def evaluate(
         self, model: KMeansModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
@@ -30,8 +32,9 @@ class CentreJobs:
         """Return size, weight and cost of every cluster on `dataset`. One pass."""
         params = _row_params(model, dataset)
         chosen = choose_engine(engine, dataset)
-        with chosen.place(dataset, callbacks=callbacks) as placement:
-            return score_rows(ScaledPlacement(placement, unit=params.unit), params.centres)
+        rows = for_metric(dataset, model.metric)
+        with chosen.place(rows, callbacks=callbacks) as placement:
+            return score_rows(ScaledPlacement(placement), params.centres)
 
     def score(
         self, model: KMeansModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
@@ -50,8 +53,9 @@ class CentreJobs:
         callbacks: Sequence[Callback],
     ) -> Examination:
         """Return figures, and the nearest and farthest rows, of every cluster. One pass."""
-        return examine_rows(dataset, _row_params(model, dataset), shown, most, engine, callbacks)
+        rows = for_metric(dataset, model.metric)
+        return examine_rows(rows, _row_params(model, dataset), shown, most, engine, callbacks)
 
 
 def _row_params(model: KMeansModel, dataset: Dataset) -> RowParams:
-    return RowParams(for_rows(model.centres, dataset.dtype), model.metric == "cosine")
+    return RowParams(for_rows(model.centres, dataset.dtype))

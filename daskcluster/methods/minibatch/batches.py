@@ -153,7 +153,7 @@ class Batches:
             listed = self._drawn.take(min(wanted, self._drawn.left))
             self._last.append((self._drawn.segment, listed))
             wanted -= len(listed)
-        return _joined(self._last)
+        return _joined(self._last, self.dataset.normalize)
 
     def row_of(self, position: int) -> int:
         """Return which row of the dataset stands at a position of the last batch."""
@@ -183,13 +183,13 @@ class Batches:
         if uniform and self.is_pooled:
             segment = self._gathered(min(m, self.dataset.n_rows), key)
             self._last = [(segment, np.arange(len(segment.rows)))]
-            return _joined(self._last)
+            return _joined(self._last, self.dataset.normalize)
         segment = self._drawn.segment
         order = np.arange(len(segment.rows))
         m = min(m, len(order))
         shuffle_next(order, 0, key.uniforms(0, m))
         self._last = [(segment, np.sort(order[:m]))]
-        return _joined(self._last)
+        return _joined(self._last, self.dataset.normalize)
 
     def _gathered(self, m: int, key: Key) -> Segment:
         cohorts = GatheredCohorts(self.dataset, NestedOrder(self.dataset.n_rows, key), [m])
@@ -219,11 +219,12 @@ class _Drawn:
         return self._order[first : self._at]
 
 
-def _joined(parts: list[tuple[Segment, np.ndarray]]) -> Batch:
+def _joined(parts: list[tuple[Segment, np.ndarray]], normalize: bool) -> Batch:
     first = parts[0][0]
     if all(segment.rows is first.rows for segment, _ in parts):
         listed = parts[0][1] if len(parts) == 1 else np.concatenate([part for _, part in parts])
-        return Batch(first.rows, listed, first.weights)
+        return Batch(first.rows, listed, first.weights, normalize)
     rows = join_rows([segment.rows[listed] for segment, listed in parts])
     weights = [s.weights[listed] for s, listed in parts if s.weights is not None]
-    return Batch(rows, np.arange(len(rows)), np.concatenate(weights) if weights else None)
+    joined = np.concatenate(weights) if weights else None
+    return Batch(rows, np.arange(len(rows)), joined, normalize)

@@ -232,16 +232,14 @@ class MiniBatchKMeans(KMeansEstimator):
         fresh = not hasattr(self, "cluster_centers_")
         dataset = fit_dataset(self, X, sample_weight, reset=fresh)
         chunk = whole(dataset)
-        batch = Batch(chunk.rows, np.arange(chunk.n_rows), chunk.weights)
+        batch = Batch(chunk.rows, np.arange(chunk.n_rows), chunk.weights, chunk.normalize)
         refuse_bad_batch(batch, int, "")
         if fresh:
             self._begin(batch)
         elif not hasattr(self, "_state"):
             self._go_on()
-        unit = self._unit
-        with MiniBatchStepper(
-            self._state, self.learning_rate, unit, threads_of(choose_engine(self.engine, dataset))
-        ).threads() as stepper:
+        threads = threads_of(choose_engine(self.engine, dataset))
+        with MiniBatchStepper(self._state, self.learning_rate, threads).threads() as stepper:
             outcome = stepper.step(batch)
         self.n_steps_ += 1
         self._reassign(self.n_steps_, batch, self._state)
@@ -276,14 +274,13 @@ class MiniBatchKMeans(KMeansEstimator):
 
     def _reassign(self, step: int, batch: Batch, state: MovingCentres) -> None:
         if not hasattr(self, "_reassignment"):
-            unit = self._unit
-            self._reassignment = Reassignment(self.reassignment_ratio, self._seed, unit)
+            self._reassignment = Reassignment(self.reassignment_ratio, self._seed)
         self._reassignment(step, batch, state)
 
     def _look_back(self, batch: Batch, shift: float) -> None:
         """Learn labels and figures of the batch, under the centres after the step."""
         state, k = self._state, self.n_clusters
-        ready = batch.ready(state.centres.dtype, unit=self._unit)
+        ready = batch.ready(state.centres.dtype)
         rows, centres = ready.rows[ready.listed], PreparedCentres(state.centres.copy())
         labels, distances = np.empty(len(batch), np.int32), np.empty(len(batch))
         centres.nearest(rows, labels)
@@ -305,4 +302,5 @@ class MiniBatchKMeans(KMeansEstimator):
     @property
     def steps_by_single_rows(self) -> bool:
         """Whether steps are those of stochastic k-means, which are taken in runs."""
-        return self.batch_size == 1 and self.learning_rate == "count" and not self._unit
+        euclidean = self.metric == "euclidean"
+        return self.batch_size == 1 and self.learning_rate == "count" and euclidean

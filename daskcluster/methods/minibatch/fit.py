@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.chunk import compute_dtype
+from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.engine.engine import Engine, Traffic
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import Fit
@@ -146,7 +146,7 @@ class MiniBatchFit(Fit):
         footprint = batches_footprint(dataset, estimator.n_clusters, self.room_bytes)
         with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
             result, state = self._loop()
-            rows = ScaledPlacement(placement, unit=self.unit)
+            rows = ScaledPlacement(placement)
             labels = self.kept_labels(placement) if self.labelled else None
             run = judge(rows, result, labels, labelled=self.labelled)
             self.passes += placement.traffic.passes
@@ -225,7 +225,7 @@ class MiniBatchFit(Fit):
         if self.is_sequential:
             return SingleRowStepper(state)
         threads = threads_of(self.engine)
-        return MiniBatchStepper(state, self.estimator.learning_rate, self.unit, threads)
+        return MiniBatchStepper(state, self.estimator.learning_rate, threads)
 
     def _first_pass(self, batches: Batches) -> int:
         """Return the rows after which batches have met all rows: those from pools only after a pass."""
@@ -244,7 +244,8 @@ class MiniBatchFit(Fit):
         centres = self.seeding.choose(sample, self.seed, self.restarts)
         threshold = 0.0
         if estimator.tol > 0:
-            with placed(sample.rows[sample.listed], None, unit=self.unit) as few:
+            chunk = Chunk(sample.rows[sample.listed], normalize=sample.normalize)
+            with placed(chunk) as few:
                 threshold = estimator.tol * few.known().mean_variance
         seconds = time.perf_counter() - began
         publish(self.callbacks, SeedingEnded(self.method, batches.passes, seconds))
@@ -254,9 +255,7 @@ class MiniBatchFit(Fit):
             first.exact,
             first.seen,
             threshold,
-            Reassignment(
-                estimator.reassignment_ratio, self.seed, self.unit, self._first_pass(batches)
-            ),
+            Reassignment(estimator.reassignment_ratio, self.seed, self._first_pass(batches)),
             Improvement.over(self.batch_size, self.dataset.n_rows, self.patience),
         )
 

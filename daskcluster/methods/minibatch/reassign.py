@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,8 +29,6 @@ class Reassignment:
     ratio : float
         0 turns it off.
     seed : int
-    unit : bool
-        Cosine metric.
     least_rows : int
         Rows that must have been seen before the first look. Until batches from pools have been through all
         rows, a centre that saw none may be one whose rows are still to come.
@@ -38,7 +36,6 @@ class Reassignment:
 
     ratio: float
     seed: int
-    unit: bool = False
     least_rows: int = 0
     _n_rows: int = 0
     _n_seen: int = 0
@@ -63,7 +60,7 @@ class Reassignment:
         drawn = draw_positions(batch, len(low), Key(self.seed, "reassign", step))
         low = low[: len(drawn)]
         kept = np.delete(seen, low)
-        rows = Batch(batch.rows, batch.listed[drawn]).ready(state.centres.dtype, unit=self.unit)
+        rows = replace(batch, listed=batch.listed[drawn]).ready(state.centres.dtype)
         state.put(low, dense_rows(rows.rows[rows.listed]), kept.min() if len(kept) else 0.0)
         return len(low)
 

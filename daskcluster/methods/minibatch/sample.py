@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from daskcluster.data.open import open_dataset
+from daskcluster.chunk import Chunk
+from daskcluster.data.open import open_chunk
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine, default_threads
 from daskcluster.engine.memory import BASELINE_BYTES
@@ -33,8 +34,6 @@ class SeedingParameters(Protocol):
     @property
     def n_clusters(self) -> int: ...
     @property
-    def metric(self) -> str: ...
-    @property
     def chain_length(self) -> int: ...
 
 
@@ -45,7 +44,7 @@ def centres_of_sample(
     rows = sample.rows[sample.listed]
     given = method_for(parameters.init, in_memory=True) in GIVEN
     weights = None if given or sample.weights is None else sample.listed_weights()
-    with placed(rows, weights, unit=parameters.metric == "cosine") as few:
+    with placed(Chunk(rows, 0, weights, sample.normalize)) as few:
         best: tuple[float, np.ndarray] | None = None
         for number in range(restarts):
             centres = initial_centres(
@@ -64,10 +63,10 @@ def centres_of_sample(
 
 
 @contextmanager
-def placed(rows: Any, weights: Any, *, unit: bool) -> Iterator[ScaledPlacement]:
+def placed(chunk: Chunk) -> Iterator[ScaledPlacement]:
     """Yield some rows placed on the threads of this process."""
-    with LocalEngine().place(open_dataset(rows, weights=weights)) as placement:
-        yield ScaledPlacement(placement, unit=unit)
+    with LocalEngine().place(open_chunk(chunk)) as placement:
+        yield ScaledPlacement(placement)
 
 
 def threads_of(engine: Engine) -> int:

@@ -215,7 +215,7 @@ class _Rounds:
         assigned = self._assign(centres)
         inertia = inertia_from(assigned.statistics, centres, rows)
         votes = self._with_seeds(assigned.statistics)
-        moved_to = updated(votes, centres, unit=rows.unit)
+        moved_to = updated(votes, centres, rows)
         step = Step(
             moved_to,
             inertia,

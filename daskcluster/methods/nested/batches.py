@@ -76,8 +76,6 @@ class NestedBatches:
         Places batches that are too large for this process.
     order : NestedOrder
     size : int
-    unit : bool
-        Rows are scaled to length one.
     labels : ndarray of shape (n,), int32, optional
         Room for the labels of all rows.
     footprint : Footprint
@@ -106,7 +104,6 @@ class NestedBatches:
         order: NestedOrder,
         size: int,
         *,
-        unit: bool = False,
         labels: np.ndarray | None = None,
         footprint: Footprint | None = None,
         callbacks: Sequence[Callback] = (),
@@ -115,7 +112,7 @@ class NestedBatches:
     ) -> None:
         assert isinstance(placement.dataset, RowDataset)
         self._whole, self._dataset = placement, placement.dataset
-        self._engine, self._order, self._unit = engine, order, unit
+        self._engine, self._order = engine, order
         self._home = home_engine(engine)
         self._all_labels, self._footprint, self._callbacks = labels, footprint, callbacks
         self._sizes = _sizes(size, self._dataset.n_rows)
@@ -148,11 +145,11 @@ class NestedBatches:
         self.size = self._sizes[self.number]
         if self.is_whole:
             self._gathered = None
-            self.rows, self.labels = ScaledPlacement(self._whole, unit=self._unit), self._all_labels
+            self.rows, self.labels = ScaledPlacement(self._whole), self._all_labels
         else:
             self._placed = self._place()
             self.labels = np.empty(self.size, np.int32) if self._placed.shares_memory else None
-            self.rows = ScaledPlacement(self._placed, unit=self._unit)
+            self.rows = ScaledPlacement(self._placed)
         if not standing or before is None:
             return None
         if self.is_whole:

@@ -48,7 +48,6 @@ class NestedFit(SeededFit):
                     dataset.n_rows, Key(self.seed, "nested") if estimator.shuffle else None
                 ),
                 int(estimator.batch_size),
-                unit=self.unit,
                 labels=labels,
                 footprint=footprint,
                 callbacks=self.callbacks,
@@ -57,7 +56,7 @@ class NestedFit(SeededFit):
             )
             stack.callback(batches.close)
             run = self._rounds(batches, self._begin(begun, batches, whole), whole, stack)
-            rows = batches.rows if batches.is_whole else ScaledPlacement(whole, unit=self.unit)
+            rows = batches.rows if batches.is_whole else ScaledPlacement(whole)
             best = judge(rows, run, labels, labelled=self.labelled)
             took = _taken(batches, whole)
             self.passes += took.passes

@@ -124,6 +124,7 @@ class GatheredCohorts:
             dataset = MemorySparseDataset(join_rows(parts))  # type: ignore[arg-type]
         else:
             dataset = ArrayDataset(self._rows[:end])
+        dataset = dataset.normalized() if self._base.normalize else dataset
         if self._weights is None:
             return dataset
         return dataset.with_weights(ArrayWeights(self._weights[:end]))

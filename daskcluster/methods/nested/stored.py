@@ -53,6 +53,10 @@ class CohortDataset(RowDataset):
         self._homes = np.flatnonzero(counts)
         edges = np.concatenate([[0], np.cumsum(counts[self._homes])]).astype(np.int64)
         super().__init__(base.n_features, base.dtype, edges)
+        self.normalize = base.normalize
+
+    def normalized(self) -> CohortDataset:
+        return CohortDataset(self.base.normalized(), self._order, self._low, self._high)
 
     def _count(self) -> np.ndarray:
         """Return how many rows each chunk of the base has."""
@@ -112,7 +116,7 @@ class CohortDataset(RowDataset):
             which = self._within(chunk.start, chunk.stop)
             if len(which):
                 weights = None if chunk.weights is None else chunk.weights[which]
-                yield Chunk(chunk.rows[which], position, weights)
+                yield Chunk(chunk.rows[which], position, weights, chunk.normalize)
             position += len(which)
             if chunk.stop >= end:
                 ahead.popleft()
@@ -158,7 +162,8 @@ class CohortDataset(RowDataset):
             return self.base.load((0, 0))
         weights = [chunk.weights for chunk in chunks if chunk.weights is not None]
         rows = join_rows([chunk.rows for chunk in chunks])
-        return Chunk(rows, span[0], np.concatenate(weights) if weights else None)
+        joined = np.concatenate(weights) if weights else None
+        return Chunk(rows, span[0], joined, self.normalize)
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the given rows, in the given order and dense."""

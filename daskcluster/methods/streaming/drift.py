@@ -10,7 +10,6 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.sparse_rows import Rows
 from daskcluster.storage.fields import read_count, read_number
 
 MEMORY = 8
@@ -33,30 +32,30 @@ class LeafFit:
     counts: np.ndarray
 
 
-def measure_fit(rows: Rows, weights: np.ndarray, centres: np.ndarray, *, unit: bool) -> LeafFit:
-    """Return how rows fit centres.
+def measure_fit(rows: Chunk, centres: np.ndarray) -> LeafFit:
+    """Return how weighted rows fit centres.
 
     Examples
     --------
     >>> import numpy as np
-    >>> rows = np.array([[0.0], [1.0], [9.0]])
-    >>> measure_fit(rows, np.array([1.0, 1.0, 2.0]), np.array([[0.0], [9.0]]), unit=False)
+    >>> rows = Chunk(np.array([[0.0], [1.0], [9.0]]), weights=np.array([1.0, 1.0, 2.0]))
+    >>> measure_fit(rows, np.array([[0.0], [9.0]]))
     LeafFit(error=0.25, counts=array([2., 2.]))
     """
-    labels, distances = nearest_with_distances(rows, centres, unit=unit)
+    labels, distances = nearest_with_distances(rows, centres)
+    weights = rows.weights
+    assert weights is not None
     total = float(weights.sum())
     counts = np.bincount(labels, weights, minlength=len(centres))
     return LeafFit(float((distances * weights).sum()) / total if total > 0.0 else 0.0, counts)
 
 
-def nearest_with_distances(
-    rows: Rows, centres: np.ndarray, *, unit: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def nearest_with_distances(chunk: Chunk, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the label (n,), int32, and the squared distance (n,), float64, of every row."""
-    prepared, n_rows = PreparedCentres(centres), int(rows.shape[0])
+    prepared, n_rows = PreparedCentres(centres), chunk.n_rows
     labels, distances = np.empty(n_rows, np.int32), np.empty(n_rows)
-    for block in Chunk(rows).blocks(unit=unit):
-        place = slice(block.start, block.stop)
+    for block in chunk.blocks():
+        place = slice(block.start - chunk.start, block.stop - chunk.start)
         prepared.nearest(block.rows, labels[place])
         prepared.sqdist_to_assigned(block.rows, labels[place], distances[place])
     return labels, distances

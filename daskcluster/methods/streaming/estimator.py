@@ -295,10 +295,10 @@ class StreamingKMeans(KMeansEstimator):
     def fold_settings(self, dtype: str, seed: int) -> FoldSettings:
         """Return what decides a stream of rows in `dtype`, but the rows."""
         most = max(self.n_clusters, self.max_clusters or 0)
-        size, unit = summary_size(self.coreset_size, most), self._unit
+        size, cosine = summary_size(self.coreset_size, most), self.metric == "cosine"
         forgetting = Forgetting.of(self.half_life, self.window)
         return FoldSettings(
-            LeafSettings(size, leaf_rows_of(size), seed, dtype, unit, forgetting),
+            LeafSettings(size, leaf_rows_of(size), seed, dtype, cosine, forgetting),
             RefitSettings(
                 self.n_clusters,
                 most,
@@ -354,7 +354,7 @@ class StreamingKMeans(KMeansEstimator):
             )
         dataset, in_memory = self._rows
         engine = choose_engine(self.engine, dataset)
-        labels = Labels(dataset, self._row_params(dataset).centres, engine, unit=self._unit)
+        labels = Labels(dataset, self._row_params(dataset).centres, engine)
         return np.asarray(labels) if in_memory else labels
 
     def __getstate__(self) -> dict[str, Any]:

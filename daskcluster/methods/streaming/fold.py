@@ -126,9 +126,8 @@ class StreamFold:
         if self.fitted is None or not node.weight > 0.0:
             return False
         was_high = self.drift.is_high
-        found = measure_fit(
-            node.rows, node.weights, self.fitted.centres, unit=self.settings.leaf.unit
-        )
+        leaf = self.settings.leaf.chunk(node.rows, node.weights)
+        found = measure_fit(leaf, self.fitted.centres)
         self.drift = self.drift.after(found, self.settings.drift_threshold)
         return self.drift.is_high and not was_high
 
@@ -156,7 +155,7 @@ class StreamFold:
         if found is None or self.fitted is not None or not is_method(self.settings.refit.init):
             return found
         came = rows if opening is None else opening
-        labels, _ = found.nearest(came, unit=self.settings.leaf.unit)
+        labels, _ = found.nearest(self.settings.leaf.chunk(came))
         first = np.full(len(found.centres), len(labels))
         np.minimum.at(first, labels, np.arange(len(labels)))
         return found.reordered(np.argsort(first, kind="stable"))
@@ -167,9 +166,8 @@ class StreamFold:
         rows, weights = self.tree.summary()
         high = self.drift.is_high
         fresh = high or self.since_fresh * FRESH_SHARE >= self.tree.weight
-        found = self.settings.refit.seek(
-            rows, weights, self.fitted, self.n_rows, fresh=fresh, grow=high
-        )
+        chunk = self.settings.leaf.chunk(rows, weights)
+        found = self.settings.refit.seek(chunk, self.fitted, self.n_rows, fresh=fresh, grow=high)
         found = self._numbered(found, opening, rows)
         if found is None:
             return
@@ -199,7 +197,8 @@ class StreamFold:
                 self._current = self.fitted
             else:
                 rows, weights = self.tree.summary()
-                found = self.settings.refit.seek(rows, weights, self.fitted, self.n_rows)
+                chunk = self.settings.leaf.chunk(rows, weights)
+                found = self.settings.refit.seek(chunk, self.fitted, self.n_rows)
                 self._current = self._numbered(found, self._opening(), rows)
         return self._current
 

@@ -19,7 +19,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.randomness import Key
-from daskcluster.sparse_rows import Rows, SparseRows, dense_rows, join_rows
+from daskcluster.sparse_rows import Rows, SparseRows, dense_rows
 
 LEAST_GAIN = 0.25
 """Of what a cluster costs on average; less is left to Lloyd's algorithm."""
@@ -32,26 +32,21 @@ _TOGETHER = 16
 
 
 def swap_centres(
-    rows: Rows,
-    weights: np.ndarray,
+    chunk: Chunk,
     centres: np.ndarray,
     seed: int,
     *,
-    unit: bool = False,
     trial: bool = True,
 ) -> np.ndarray:
     """Move single centres to where they serve better, and one more, which Lloyd's algorithm may reward.
 
     Parameters
     ----------
-    rows : Rows, shape (n, d)
-        In memory, few.
-    weights : ndarray of shape (n,), float64
+    chunk : Chunk
+        Few rows, with weights.
     centres : ndarray of shape (k, d)
         In the compute dtype of the rows; not changed.
     seed : int
-    unit : bool
-        Rows are scaled to length one before anything else (cosine metric).
     trial : bool
         Make that one more swap. Without, `centres` may come back as they are.
 
@@ -70,18 +65,19 @@ def swap_centres(
     --------
     >>> import numpy as np
     >>> rows = np.repeat([[0.0], [10.0], [20.0]], 4, axis=0) + np.tile([[0.0], [0.1]], (6, 1))
-    >>> found = swap_centres(rows, np.ones(12), np.array([[0.0], [0.1], [10.0]]), 0)
+    >>> found = swap_centres(Chunk(rows, weights=np.ones(12)), np.array([[0.0], [0.1], [10.0]]), 0)
     >>> sorted(int(centre) for centre in found[:, 0].round(-1))
     [0, 10, 20]
     """
-    rows = join_rows([block.rows for block in Chunk(rows).blocks(unit=unit)])
+    rows, weights = chunk.computed(), chunk.weights
+    assert weights is not None
     found = np.ascontiguousarray(centres)
     for step in range(2 * len(centres)):
         near = _Near.of(rows, weights, found)
         enough, swap = near.cost * (1.0 - LEAST_GAIN / len(found)), None
         drawn = _drawn(near, Key(seed, "swaps", step))
         for first in range(0, len(drawn), _TOGETHER):
-            other = near.best_swap(drawn[first : first + _TOGETHER], unit=unit)
+            other = near.best_swap(drawn[first : first + _TOGETHER], normalize=chunk.normalize)
             swap = other if swap is None or other.cost < swap.cost else swap
             if swap.cost <= enough:
                 break
@@ -141,9 +137,9 @@ class _Near:
     def cost(self) -> float:
         return float(self.costs.sum())
 
-    def best_swap(self, drawn: np.ndarray, *, unit: bool) -> _Swap:
+    def best_swap(self, drawn: np.ndarray, *, normalize: bool) -> _Swap:
         """Return the swap of one centre for where one of the rows that were drawn is that saves most."""
-        candidates, least = self._means(drawn, unit=unit), math.inf
+        candidates, least = self._means(drawn, normalize), math.inf
         number = chosen = 0
         for which, distances in enumerate(_distances(self.rows, candidates)):
             kept = np.minimum(distances, self.nearest)
@@ -156,14 +152,14 @@ class _Near:
         centres[number] = candidates[chosen]
         return _Swap(centres, least)
 
-    def _means(self, candidates: np.ndarray, *, unit: bool) -> np.ndarray:
+    def _means(self, candidates: np.ndarray, normalize: bool) -> np.ndarray:
         """Return the mean of the rows that each candidate would win."""
         found = candidates.copy()
         for number, distances in enumerate(_distances(self.rows, candidates)):
             won = np.flatnonzero((distances < self.nearest) & (self.weights > 0.0))
             if len(won):
                 found[number] = weighted_mean(self.rows[won], self.weights[won])
-        return np.concatenate([block.rows for block in Chunk(found).blocks(unit=unit)])
+        return np.asarray(Chunk(found, normalize=normalize).computed())
 
 
 def weighted_mean(rows: Rows, weights: np.ndarray) -> np.ndarray:

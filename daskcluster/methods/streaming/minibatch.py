@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from daskcluster.chunk import Chunk
 from daskcluster.engine.local import default_threads
 from daskcluster.events import Callback, StopReason, publish
 from daskcluster.methods.kmeans.initial import method_for
@@ -89,7 +90,6 @@ class MiniBatchSteps:
     batch_size : int
     learning_rate : str
     reassignment_ratio : float
-    metric : str
     chain_length : int
     seed : int
     """
@@ -100,13 +100,8 @@ class MiniBatchSteps:
     batch_size: int
     learning_rate: str
     reassignment_ratio: float
-    metric: str
     chain_length: int
     seed: int
-
-    @property
-    def unit(self) -> bool:
-        return self.metric == "cosine"
 
     @property
     def finds(self) -> type[MovedCentres]:
@@ -114,8 +109,7 @@ class MiniBatchSteps:
 
     def seek(
         self,
-        rows: Rows,
-        weights: np.ndarray,
+        rows: Chunk,
         before: StreamCentres | None,
         n_rows: int,
         *,
@@ -132,25 +126,25 @@ class MiniBatchSteps:
         """
         assert before is None or isinstance(before, MovedCentres)
         if before is None:
-            if len(rows) < self.n_clusters:
+            if rows.n_rows < self.n_clusters:
                 return None
-            state, n_steps = self._begun(rows, weights, n_rows), 0
+            state, n_steps = self._begun(rows, n_rows), 0
         else:
             exact, dtype = before.exact.copy(), before.centres.dtype
             state = MovingCentres(exact, exact.astype(dtype), before.weights.copy())
             n_steps = before.n_iter
-        stepper = MiniBatchStepper(state, self.learning_rate, self.unit, default_threads())
+        stepper = MiniBatchStepper(state, self.learning_rate, default_threads())
         with stepper.threads():
-            for batch in self._batches(rows, weights, n_rows):
+            for batch in self._batches(rows, n_rows):
                 n_steps += 1
                 stepper.step(batch)
-        return self._judged(state, rows, weights, before, n_rows, n_steps)
+        return self._judged(state, rows, before, n_rows, n_steps)
 
-    def _begun(self, rows: Rows, weights: np.ndarray, n_rows: int) -> MovingCentres:
+    def _begun(self, rows: Chunk, n_rows: int) -> MovingCentres:
         restarts = self.n_init
         if restarts == "auto":
             restarts = _RANDOM_INITS if self.method == "random" else 1
-        sample = Batch(rows, np.arange(len(rows)), weights)
+        sample = Batch(rows.rows, np.arange(rows.n_rows), rows.weights, rows.normalize)
         seed = Key(self.seed, "centres of a stream", n_rows).derived_seed()
         return MovingCentres.start(centres_of_sample(sample, self, seed, int(restarts)))
 
@@ -158,32 +152,32 @@ class MiniBatchSteps:
     def method(self) -> str:
         return method_for(self.init, in_memory=True)
 
-    def _batches(self, rows: Rows, weights: np.ndarray, n_rows: int) -> Iterator[Batch]:
-        order = Key(self.seed, "batches of a leaf", n_rows).generator().permutation(len(rows))
+    def _batches(self, rows: Chunk, n_rows: int) -> Iterator[Batch]:
+        order = Key(self.seed, "batches of a leaf", n_rows).generator().permutation(rows.n_rows)
         for first in range(0, len(order), self.batch_size):
-            yield Batch(rows, order[first : first + self.batch_size], weights)
+            listed = order[first : first + self.batch_size]
+            yield Batch(rows.rows, listed, rows.weights, rows.normalize)
 
     def _judged(
         self,
         state: MovingCentres,
-        rows: Rows,
-        weights: np.ndarray,
+        rows: Chunk,
         before: MovedCentres | None,
         n_rows: int,
         n_steps: int,
     ) -> MovedCentres:
-        leaf, k = LabelledLeaf.of(rows, weights, state.centres, unit=self.unit), self.n_clusters
-        costs, weight = leaf.costs(k), float(weights.sum())
+        leaf, k = LabelledLeaf.of(rows, state.centres), self.n_clusters
+        costs, weight = leaf.costs(k), float(leaf.weights.sum())
         if before is not None:
             costs += before.costs
             weight += before.weight
         low = self.reassignment_ratio
         if low > 0.0:
             seed = Key(self.seed, "swaps of a leaf", n_rows).derived_seed()
-            after = swap_remembered(state, leaf, costs, seed, low=low, unit=self.unit)
+            after = swap_remembered(state, leaf, costs, seed, low=low)
             if after is not None:
                 costs = after
-                leaf = LabelledLeaf.of(rows, weights, state.centres, unit=self.unit)
+                leaf = LabelledLeaf.of(rows, state.centres)
         return MovedCentres(
             state.centres,
             births_after(before, state.centres, n_rows),
@@ -252,7 +246,8 @@ class MiniBatchFold(StreamFold):
         before = self._aged()
         if not len(rows):
             return before
-        found = self.settings.refit.seek(rows, weights, before, self.n_rows)
+        chunk = self.settings.leaf.chunk(rows, weights)
+        found = self.settings.refit.seek(chunk, before, self.n_rows)
         found = self._numbered(found, opening, rows)
         assert found is None or isinstance(found, MovedCentres)
         return None if found is None else replace(found, tick=self.tree.now)

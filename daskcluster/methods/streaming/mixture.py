@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_chunk
 from daskcluster.methods.mixture.chunkwise.rows import MixtureRowParams, label_by_density
 from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 from daskcluster.methods.mixture.rows import gaussians_for
@@ -24,7 +24,6 @@ from daskcluster.methods.streaming.drift import nearest_with_distances
 from daskcluster.methods.streaming.matching import matched
 from daskcluster.methods.streaming.refit import StreamCentres, births_after
 from daskcluster.randomness import Key
-from daskcluster.sparse_rows import Rows
 
 FRESH_GAIN = 0.01
 """A mixture that was sought from scratch replaces the refined one if its free energy is better by so much
@@ -50,16 +49,16 @@ class StreamMixture(StreamCentres):
     lower_bound: float
     covariance_type: str
 
-    def nearest(self, rows: Rows, *, unit: bool) -> tuple[np.ndarray, np.ndarray]:
+    def nearest(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
         """Return the component with the largest posterior, and the squared distance to its mean."""
         gaussians = gaussians_for(
             self.centres.dtype, self.centres, self.variances, self.mixing, self.covariance_type
         )
         prepared = PreparedCentres(self.centres)
-        labels = label_by_density(Chunk(rows), (MixtureRowParams.of(gaussians), prepared))
+        labels = label_by_density(chunk, (MixtureRowParams.of(gaussians), prepared))
         distances = np.empty(len(labels))
-        for block in Chunk(rows).blocks(unit=False):
-            place = slice(block.start, block.stop)
+        for block in chunk.blocks():
+            place = slice(block.start - chunk.start, block.stop - chunk.start)
             prepared.sqdist_to_assigned(block.rows, labels[place], distances[place])
         return labels, distances
 
@@ -88,8 +87,7 @@ class MixtureSearch:
 
     def seek(
         self,
-        rows: Rows,
-        weights: np.ndarray,
+        rows: Chunk,
         before: StreamCentres | None,
         n_rows: int,
         *,
@@ -103,23 +101,22 @@ class MixtureSearch:
         Cost: EM of m rows in memory from the means before; twice with `fresh`. `grow` has no effect: a
         mixture keeps its number of components.
         """
-        if len(rows) < int(self.parameters["n_components"]):
+        if rows.n_rows < int(self.parameters["n_components"]):
             return None
         if before is None:
-            return self._found(rows, weights, None, n_rows, self.init)
-        best = self._found(rows, weights, before, n_rows, before.centres)
+            return self._found(rows, None, n_rows, self.init)
+        best = self._found(rows, before, n_rows, before.centres)
         if not fresh:
             return best
-        other = self._found(rows, weights, None, n_rows, "k-means++")
-        if other.lower_bound <= best.lower_bound + FRESH_GAIN * rows.shape[1]:
+        other = self._found(rows, None, n_rows, "k-means++")
+        if other.lower_bound <= best.lower_bound + FRESH_GAIN * rows.rows.shape[1]:
             return best
         other = other.reordered(matched(before.centres, other.centres))
         return replace(other, births=births_after(before, other.centres, n_rows))
 
     def _found(
         self,
-        rows: Rows,
-        weights: np.ndarray,
+        rows: Chunk,
         before: StreamCentres | None,
         n_rows: int,
         init: Any,
@@ -134,9 +131,11 @@ class MixtureSearch:
         with warnings.catch_warnings():
             # A summary of few distinct rows is no fault of the caller's.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            mixture.fit(open_dataset(rows, weights=weights))
+            mixture.fit(open_chunk(rows))
         means = mixture.means_
-        labels, distances = nearest_with_distances(rows, means, unit=False)
+        labels, distances = nearest_with_distances(rows, means)
+        weights = rows.weights
+        assert weights is not None
         k = len(means)
         return StreamMixture(
             means,

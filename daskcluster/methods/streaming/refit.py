@@ -9,7 +9,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from daskcluster.data.open import open_dataset
+from daskcluster.chunk import Chunk
+from daskcluster.data.open import open_chunk
 from daskcluster.engine.local import InlineEngine, LocalEngine
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.methods.kmeans.initial import is_method, method_for, unit_rows
@@ -17,7 +18,7 @@ from daskcluster.methods.streaming.drift import nearest_with_distances
 from daskcluster.methods.streaming.local_search import LEAST_GAIN, swap_centres
 from daskcluster.methods.streaming.matching import is_the_same
 from daskcluster.randomness import Key
-from daskcluster.sparse_rows import Rows, dense_rows
+from daskcluster.sparse_rows import dense_rows
 
 _MOST_SEARCHES = 8
 """Local searches, each followed by Lloyd's algorithm: two or three do until one is in vain."""
@@ -52,17 +53,12 @@ class RefitSettings:
     seed: int
 
     @property
-    def unit(self) -> bool:
-        return self.metric == "cosine"
-
-    @property
     def finds(self) -> type[StreamCentres]:
         return StreamCentres
 
     def seek(
         self,
-        rows: Rows,
-        weights: np.ndarray,
+        rows: Chunk,
         before: StreamCentres | None,
         n_rows: int,
         *,
@@ -81,9 +77,9 @@ class RefitSettings:
         for each local search, the last of which is in vain.
         """
         wanted = self.n_clusters if before is None else len(before.centres)
-        if len(rows) < wanted:
+        if rows.n_rows < wanted:
             return None
-        task = _Refit(rows, weights, self, n_rows)
+        task = _Refit(rows, self, n_rows)
         if before is None:
             return task.begun()
         best, start = task.refined(before.centres, before), before.centres
@@ -111,8 +107,7 @@ class Search(Protocol):
 
     def seek(
         self,
-        rows: Rows,
-        weights: np.ndarray,
+        rows: Chunk,
         before: StreamCentres | None,
         n_rows: int,
         *,
@@ -123,8 +118,8 @@ class Search(Protocol):
 
         Parameters
         ----------
-        rows : Rows, shape (m, d)
-        weights : ndarray of shape (m,)
+        rows : Chunk
+            With weights.
         before : StreamCentres, optional
         n_rows : int
             Rows that the stream has had.
@@ -180,9 +175,9 @@ class StreamCentres:
         }
         return replace(self, **of_clusters)
 
-    def nearest(self, rows: Rows, *, unit: bool) -> tuple[np.ndarray, np.ndarray]:
+    def nearest(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
         """Return the label (n,), int32, and the squared distance (n,), float64, of every row."""
-        return nearest_with_distances(rows, self.centres, unit=unit)
+        return nearest_with_distances(chunk, self.centres)
 
 
 def births_after(before: StreamCentres | None, centres: np.ndarray, n_rows: int) -> np.ndarray:
@@ -196,8 +191,7 @@ def births_after(before: StreamCentres | None, centres: np.ndarray, n_rows: int)
 
 @dataclass(frozen=True)
 class _Refit:
-    rows: Rows
-    weights: np.ndarray
+    rows: Chunk
     settings: RefitSettings
     n_rows: int
 
@@ -217,9 +211,7 @@ class _Refit:
         """Return centres that hardly any move of one of them would make better."""
         for attempt in range(min(_MOST_SEARCHES, self.settings.max_iter)):
             seed = Key(self.settings.seed, f"local search {attempt}", self.n_rows).derived_seed()
-            moved = swap_centres(
-                self.rows, self.weights, best.centres, seed, unit=self.settings.unit
-            )
+            moved = swap_centres(self.rows, best.centres, seed)
             found = self._found(moved, len(moved), before)
             if found.inertia > (1.0 - LEAST_GAIN / len(moved)) * best.inertia:
                 break
@@ -232,7 +224,7 @@ class _Refit:
         """Return centres with a cluster more than `start`, or None if `best` is hardly dearer."""
         k = len(start)
         centre = self._far_row(start)
-        if centre is None or len(self.rows) <= k:
+        if centre is None or self.rows.n_rows <= k:
             return None
         found = self._found(np.vstack([start, centre[None]]), k + 1, before)
         # Any cloud of points becomes cheaper by up to 2 / k; one that has split in two by more.
@@ -241,25 +233,26 @@ class _Refit:
 
     def _far_row(self, start: np.ndarray) -> np.ndarray | None:
         """Return a row drawn by its cost: of several candidates, the one that would lower it most."""
-        unit = self.settings.unit
-        _, distances = nearest_with_distances(self.rows, start, unit=unit)
-        masses = np.cumsum(distances * self.weights)
+        _, distances = nearest_with_distances(self.rows, start)
+        weights = self.rows.weights
+        assert weights is not None
+        masses = np.cumsum(distances * weights)
         if not masses[-1] > 0.0:
             return None
         generator = Key(self.settings.seed, "one more", self.n_rows).generator()
         drawn = np.searchsorted(masses, generator.random(_CANDIDATES) * masses[-1], side="right")
-        chosen = dense_rows(self.rows[np.minimum(drawn, len(masses) - 1)])
+        chosen = dense_rows(self.rows.rows[np.minimum(drawn, len(masses) - 1)])
         candidates = np.ascontiguousarray(chosen, start.dtype)
-        if unit:
+        if self.rows.normalize:
             candidates = unit_rows(candidates)
         left = [
-            float((np.minimum(distances, self._to(candidate)) * self.weights).sum())
+            float((np.minimum(distances, self._to(candidate)) * weights).sum())
             for candidate in candidates
         ]
         return candidates[int(np.argmin(left))]
 
     def _to(self, centre: np.ndarray) -> np.ndarray:
-        return nearest_with_distances(self.rows, centre[None], unit=self.settings.unit)[1]
+        return nearest_with_distances(self.rows, centre[None])[1]
 
     def _found(self, init: Any, n_clusters: int, before: StreamCentres | None) -> StreamCentres:
         settings = self.settings
@@ -277,7 +270,7 @@ class _Refit:
         with warnings.catch_warnings():
             # A summary of few distinct rows is no fault of the caller's.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            kmeans.fit(open_dataset(self.rows, weights=self.weights))
+            kmeans.fit(open_chunk(self.rows))
         found = StreamCentres(
             kmeans.cluster_centers_,
             np.full(n_clusters, self.n_rows, np.int64),
@@ -293,7 +286,7 @@ class _Refit:
 
     def _engine(self, n_clusters: int) -> LocalEngine:
         """Return one thread for a short pass: handing it over takes longer while leaves are being made."""
-        n, d = self.rows.shape
+        n, d = self.rows.rows.shape
         return InlineEngine() if n * d * n_clusters <= _SHORT_PASS else LocalEngine()
 
     def _dated(self, found: StreamCentres, before: StreamCentres) -> StreamCentres:

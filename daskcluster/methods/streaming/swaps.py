@@ -13,7 +13,7 @@ merely not in this leaf is not.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,23 +35,25 @@ class LabelledLeaf:
 
     Attributes
     ----------
-    rows : Rows, shape (n, d)
-    weights : ndarray of shape (n,), float64
+    chunk : Chunk
+        The rows, with weights.
     labels : ndarray of shape (n,), int32
     distances : ndarray of shape (n,), float64
         Squared.
     """
 
-    rows: Rows
-    weights: np.ndarray
+    chunk: Chunk
     labels: np.ndarray
     distances: np.ndarray
 
     @classmethod
-    def of(
-        cls, rows: Rows, weights: np.ndarray, centres: np.ndarray, *, unit: bool
-    ) -> LabelledLeaf:
-        return cls(rows, weights, *nearest_with_distances(rows, centres, unit=unit))
+    def of(cls, chunk: Chunk, centres: np.ndarray) -> LabelledLeaf:
+        return cls(chunk, *nearest_with_distances(chunk, centres))
+
+    @property
+    def weights(self) -> np.ndarray:
+        assert self.chunk.weights is not None
+        return self.chunk.weights
 
     def costs(self, n_clusters: int) -> np.ndarray:
         """Return what the rows of each cluster cost, float64 (k,)."""
@@ -69,7 +71,6 @@ def swap_remembered(
     seed: int,
     *,
     low: float,
-    unit: bool,
 ) -> np.ndarray | None:
     """Move centres to where they serve better, if that makes what is remembered much cheaper.
 
@@ -86,8 +87,6 @@ def swap_remembered(
     seed : int
     low : float
         A centre with less than so many times the weight of the heaviest costs nothing to take away.
-    unit : bool
-        Cosine metric.
 
     Returns
     -------
@@ -103,14 +102,14 @@ def swap_remembered(
     missed = np.where(state.seen < low * state.seen.max(), 0.0, state.seen)
     if not _may_pay(state, missed, costs):
         return None
-    rows = _standing(leaf, state, unit=unit)
-    weights = _weights(leaf, missed, costs)
-    found = swap_centres(rows, weights, state.centres, seed, unit=unit, trial=False)
+    rows = _standing(leaf, state)
+    weighted = replace(rows, weights=_weights(leaf, missed, costs))
+    found = swap_centres(weighted, state.centres, seed, trial=False)
     if np.array_equal(found, state.centres):
         return None
     weights = _weights(leaf, state.seen)
-    touched = _take_over(state, leaf, rows, weights, found, unit=unit)
-    labels, distances = nearest_with_distances(rows, state.centres, unit=unit)
+    touched = _take_over(state, leaf, rows, weights, found)
+    labels, distances = nearest_with_distances(rows, state.centres)
     costs = costs.copy()
     costs[touched] = np.bincount(labels, weights * distances, len(costs))[touched]
     return costs
@@ -128,11 +127,12 @@ def _may_pay(state: MovingCentres, missed: np.ndarray, costs: np.ndarray) -> boo
     return bool((missed * ways).min() < costs.max())
 
 
-def _standing(leaf: LabelledLeaf, state: MovingCentres, *, unit: bool) -> Rows:
+def _standing(leaf: LabelledLeaf, state: MovingCentres) -> Chunk:
     """Return the rows that stand for all that is remembered: the leaf's, then the k centres."""
-    sparse = isinstance(leaf.rows, SparseRows)
+    chunk = leaf.chunk
+    sparse = isinstance(chunk.rows, SparseRows)
     centres = SparseRows.of(state.centres) if sparse else state.centres
-    return join_rows([*(block.rows for block in Chunk(leaf.rows).blocks(unit=unit)), centres])
+    return replace(chunk, rows=join_rows([chunk.computed(), centres]), weights=None)
 
 
 def _weights(
@@ -152,23 +152,21 @@ def _weights(
 def _take_over(
     state: MovingCentres,
     leaf: LabelledLeaf,
-    rows: Rows,
+    rows: Chunk,
     weights: np.ndarray,
     found: np.ndarray,
-    *,
-    unit: bool,
 ) -> np.ndarray:
     """Let clusters follow the centres that were found; return those that won or lost rows, or moved."""
     moved = (found != state.centres).any(axis=1)
     before = np.concatenate([leaf.labels, np.arange(len(found), dtype=np.int32)])
-    after, _ = nearest_with_distances(rows, found, unit=unit)
+    after, _ = nearest_with_distances(rows, found)
     changed = (before != after) & (weights > 0.0)
     touched = np.unique(np.concatenate([np.flatnonzero(moved), before[changed], after[changed]]))
     state.exact[moved] = found[moved]
     for cluster in touched:
         old, new = (np.where(labels == cluster, weights, 0.0) for labels in (before, after))
-        _settle(state, cluster, rows, None if moved[cluster] else old, new)
-    if unit:
+        _settle(state, cluster, rows.rows, None if moved[cluster] else old, new)
+    if rows.normalize:
         state.exact[touched] = unit_rows(state.exact[touched])
     state.centres[touched] = state.exact[touched]
     return touched

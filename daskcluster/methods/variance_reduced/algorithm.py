@@ -310,7 +310,7 @@ class _Epochs:
             return epoch
         change = math.inf if self._previous is None else abs(self._previous - inertia)
         self._previous = self.bound = inertia
-        self.snapshot = updated(statistics, centres, unit=rows.unit)
+        self.snapshot = updated(statistics, centres, rows)
         self._is_snapshot = False
         if np.array_equal(self.snapshot, centres):
             epoch.ends = StopReason.CONVERGED
@@ -344,7 +344,7 @@ class _Epochs:
             self._go_back(epoch)
             return
         moved = self.snapshot.astype(np.float64) + taken.drift
-        if self._rows.unit:
+        if self._rows.normalize:
             length = np.sqrt((moved * moved).sum(axis=1, keepdims=True))
             moved /= np.where(length > 0.0, length, 1.0)
         epoch.centres = moved.astype(centres.dtype)
@@ -364,7 +364,6 @@ class _Epochs:
             limit=2.0 * float(np.sqrt((rows.scale.max_abs**2).sum())) or 1.0,
             key=Key(self._key.seed, self._key.stage, number),
             mean_weight=survey.weight.value / n_rows if weighted else 1.0,
-            unit=rows.unit,
             labels=self._labels,
         )
 
@@ -373,9 +372,7 @@ class _Epochs:
         labels = self._labels
         statistics: KMeansStatistics = self._rows.reduce(
             ASSIGN,
-            lambda scale: AssignParams(
-                centres, scale, self._rows.unit, labels, labelled=labels is not None
-            ),
+            lambda scale: AssignParams(centres, scale, labels, labelled=labels is not None),
         )
-        gradient = self.snapshot - updated(statistics, centres, unit=self._rows.unit)
+        gradient = self.snapshot - updated(statistics, centres, self._rows)
         return float(np.sqrt((gradient.astype(np.float64) ** 2).sum()))

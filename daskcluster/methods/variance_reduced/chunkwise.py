@@ -51,8 +51,6 @@ class StepParams:
         Of the draws of this epoch.
     mean_weight : float
         Of all rows.
-    unit : bool
-        Rows are scaled to length one.
     labels : ndarray of shape (n,), int32, or None
         Labels under `before`, where they were kept in this process.
     """
@@ -66,7 +64,6 @@ class StepParams:
     limit: float
     key: Key
     mean_weight: float = 1.0
-    unit: bool = False
     labels: np.ndarray | None = None
 
 
@@ -131,7 +128,7 @@ def step_partition(chunk: Chunk, prepared: _Prepared, into: StepsTaken) -> None:
     for run in _runs(chunk, listed):
         if params.labels is not None:
             table = params.labels[chunk.start + run]
-        batch = Batch(chunk.rows, run).ready(params.snapshot.dtype, unit=params.unit)
+        batch = Batch(chunk.rows, run, normalize=chunk.normalize).ready(params.snapshot.dtype)
         if params.labels is None:
             table = label_batch(batch, panels)
         centres.walk(batch, table, params.learning_rate * share)

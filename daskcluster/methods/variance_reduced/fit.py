@@ -49,7 +49,7 @@ class VarianceReducedFit(SeededFit):
         edges = partition_edges(self.dataset, self.estimator.wanted_partitions)
         with ExitStack() as stack:
             placement, take_steps = self._placed(edges, stack)
-            rows = ScaledPlacement(placement, unit=self.unit)
+            rows = ScaledPlacement(placement)
             labels = self.kept_labels(placement)
             result = self._epochs(rows, take_steps, labels, len(edges) - 1)
             run = self._judged(rows, result, labels)

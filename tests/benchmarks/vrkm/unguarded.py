@@ -25,7 +25,7 @@ def unguarded_losses(
     footprint = vrkm_footprint(dataset, problem.k, "random", 1)
     with dc.LocalEngine(threads).place(dataset, footprint=footprint) as placement:
         result = variance_reduced(
-            ScaledPlacement(placement, unit=False),
+            ScaledPlacement(placement),
             EpochsState(problem.first_centres(seed), rate),
             StepsHere(whole(dataset)),
             rule=StepRule(),

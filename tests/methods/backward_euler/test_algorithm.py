@@ -10,6 +10,7 @@ from scipy import sparse
 
 import daskcluster as dc
 from daskcluster import errors, events
+from daskcluster.data.row_transforms import for_metric
 from daskcluster.methods.backward_euler.algorithm import (
     DescentState,
     ImplicitDescent,
@@ -24,8 +25,8 @@ from tests.reference import backward_euler as truth
 K = 4
 
 
-def batches_of(rows, weights=None, size=60, seed=0):
-    return Batches(dc.open_dataset(rows, weights=weights), size, seed)
+def batches_of(rows, weights=None, size=60, seed=0, metric="euclidean"):
+    return Batches(for_metric(dc.open_dataset(rows, weights=weights), metric), size, seed)
 
 
 def drawn(rows, weights, size, n):
@@ -35,9 +36,9 @@ def drawn(rows, weights, size, n):
     return [np.array(listed) for listed in found]
 
 
-def descend(rows, weights, centres, steps, *, max_iter=6, size=60, unit=False, **options):
-    assign = BatchAssigner(centres.dtype, unit=unit)
-    with batches_of(rows, weights, size) as batches:
+def descend(rows, weights, centres, steps, *, max_iter=6, size=60, metric="euclidean", **options):
+    assign = BatchAssigner(centres.dtype)
+    with batches_of(rows, weights, size, metric=metric) as batches:
         begin = DescentState.first(centres, steps)
         return backward_euler(batches, assign, begin, steps, max_iter=max_iter, **options)
 
@@ -72,11 +73,12 @@ def test_cosine_and_sparse_rows_follow_the_reference():
     rows[rows < 0.4] = 0.0
     rows[:, 0] += 0.1
     steps = ImplicitSteps(1.2 * K)
-    for unit in (False, True):
-        start = truth.unit(rows[:K]) if unit else rows[:K].copy()
-        centres, _, _ = follow(rows, None, start, steps, 60, cosine=unit)
+    for metric in ("euclidean", "cosine"):
+        cosine = metric == "cosine"
+        start = truth.unit(rows[:K]) if cosine else rows[:K].copy()
+        centres, _, _ = follow(rows, None, start, steps, 60, cosine=cosine)
         for kind in (rows, sparse.csr_array(rows)):
-            found = descend(kind, None, start, steps, unit=unit).centres
+            found = descend(kind, None, start, steps, metric=metric).centres
             np.testing.assert_allclose(found, centres, rtol=1e-9, atol=1e-9)
 
 

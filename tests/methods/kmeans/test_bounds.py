@@ -184,7 +184,7 @@ def test_auto_takes_bounds_of_single_centres_beside_long_rows():
             assert np.array_equal(kept, expected)
             assert np.array_equal(found.sums, wanted.sums)
             kinds.add(auto.carry().kind)
-            centres = updated(wanted, centres, unit=False)
+            centres = updated(wanted, centres, rows)
         auto.close()
     if BOUNDS_SPARE:  # else nothing is gained by them
         assert kinds == {None, ELKAN}

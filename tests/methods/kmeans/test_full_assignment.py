@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
+from daskcluster.data.row_transforms import for_metric
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.assignment import FullAssignment
 
@@ -17,10 +18,11 @@ N, K = 3000, 30
 
 @contextmanager
 def placed(
-    X: np.ndarray, weights: np.ndarray | None = None, *, unit: bool = False
+    X: np.ndarray, weights: np.ndarray | None = None, *, metric: str = "euclidean"
 ) -> Iterator[ScaledPlacement]:
-    with dc.LocalEngine(2).place(dc.open_dataset(X, weights=weights)) as placement:
-        yield ScaledPlacement(placement, unit=unit)
+    dataset = for_metric(dc.open_dataset(X, weights=weights), metric)
+    with dc.LocalEngine(2).place(dataset) as placement:
+        yield ScaledPlacement(placement)
 
 
 def problem(kind: type = np.float32) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -31,12 +33,12 @@ def problem(kind: type = np.float32) -> tuple[np.ndarray, list[np.ndarray]]:
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int16])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("unit", [False, True])
-def test_totals_by_changes(kind: type, weighted: bool, unit: bool) -> None:
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_totals_by_changes(kind: type, weighted: bool, metric: str) -> None:
     X, starts = problem(kind)
     weights = np.random.default_rng(1).lognormal(0, 3, N) if weighted else None
     kept, expected = np.empty((2, N), np.int32)
-    with placed(X, weights, unit=unit) as rows, placed(X, weights, unit=unit) as others:
+    with placed(X, weights, metric=metric) as rows, placed(X, weights, metric=metric) as others:
         assign = FullAssignment(rows, kept, by_changes=True)
         plain = FullAssignment(others, expected)
         for centres in starts:

@@ -52,9 +52,9 @@ def state(seen):
     return centres
 
 
-def reassigned(seen, ratio=0.1, batch=None, *, step=1, unit=False, rows_so_far=0):
+def reassigned(seen, ratio=0.1, batch=None, *, step=1, rows_so_far=0):
     centres = state(seen)
-    rule = Reassignment(ratio, seed=0, unit=unit, _n_rows=rows_so_far)
+    rule = Reassignment(ratio, seed=0, _n_rows=rows_so_far)
     count = rule(step, batch or Batch(X, np.arange(40)), centres)
     return centres, count
 
@@ -104,7 +104,8 @@ def test_reassignment_depends_on_the_step_not_on_the_kind_of_rows():
     assert np.array_equal(same[0], same[1])
     assert np.array_equal(same[0], same[2])
     assert not np.array_equal(same[0], reassigned([9, 0], step=2)[0].centres)
-    unit = reassigned([9, 0], unit=True)[0].centres[1]
+    batch = Batch(X, np.arange(40), normalize=True)
+    unit = reassigned([9, 0], batch=batch)[0].centres[1]
     np.testing.assert_allclose(np.linalg.norm(unit), 1.0, rtol=1e-6)
 
 

@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 
 import daskcluster as dc
+from daskcluster.chunk import Chunk
 from daskcluster.methods.streaming.local_search import swap_centres
 from daskcluster.sparse_rows import SparseRows
 
@@ -36,7 +37,7 @@ def test_centres_that_share_a_cloud_go_where_one_is_missing(seed, dtype):
     bad[3], bad[7] = bad[4] + 0.1, bad[4] - 0.1  # three in one cloud, two clouds without
     ones = np.ones(len(rows))
     start, rows = bad.astype(dtype), rows.astype(dtype)
-    found = swap_centres(rows, ones, start, seed)
+    found = swap_centres(Chunk(rows, weights=ones), start, seed)
     assert found.dtype == dtype
     assert cost(rows, ones, start) > 1.5 * cost(rows, ones, middles)
     assert cost(rows, ones, found) < 1.1 * cost(rows, ones, middles)
@@ -45,9 +46,10 @@ def test_centres_that_share_a_cloud_go_where_one_is_missing(seed, dtype):
 
 def test_good_centres_stay_but_for_one_on_trial():
     middles, rows = clouds()
-    found = swap_centres(rows, np.ones(len(rows)), middles, 0)
+    chunk = Chunk(rows, weights=np.ones(len(rows)))
+    found = swap_centres(chunk, middles, 0)
     assert (found != middles).any(axis=1).sum() == 1
-    assert swap_centres(rows, np.ones(len(rows)), middles, 0, trial=False) is middles
+    assert swap_centres(chunk, middles, 0, trial=False) is middles
 
 
 def test_many_centres_are_drawn_for_in_groups():
@@ -55,39 +57,40 @@ def test_many_centres_are_drawn_for_in_groups():
     bad = middles.copy()
     bad[10:20] = bad[20:30] + 0.1
     ones = np.ones(len(rows))
-    found = swap_centres(rows, ones, bad, 0)
+    found = swap_centres(Chunk(rows, weights=ones), bad, 0)
     assert cost(rows, ones, bad) > 30 * cost(rows, ones, middles)
     assert cost(rows, ones, found) < 2 * cost(rows, ones, middles)
     assert 10 <= (found != bad).any(axis=1).sum() < 20
 
 
-@pytest.mark.parametrize("unit", [False, True])
-def test_sparse_rows_are_dense_ones(unit):
+@pytest.mark.parametrize("normalize", [False, True])
+def test_sparse_rows_are_dense_ones(normalize):
     _, rows = clouds(seed=3)
     rows = np.where(rows > 0.5, rows, 0.0)
     weights = np.random.default_rng(0).integers(0, 3, len(rows)).astype(float)
     start = rows[:12].copy()
-    if unit:
+    if normalize:
         start /= np.linalg.norm(start, axis=1, keepdims=True)
-    one = swap_centres(rows, weights, start, 5, unit=unit)
-    two = swap_centres(as_csr(rows), weights, start, 5, unit=unit)
+    one, two = (
+        swap_centres(Chunk(each, 0, weights, normalize), start, 5) for each in (rows, as_csr(rows))
+    )
     assert not np.array_equal(one, start)
     np.testing.assert_allclose(one, two, rtol=1e-12)
-    if unit:
+    if normalize:
         np.testing.assert_allclose(np.linalg.norm(one, axis=1), 1.0)
 
 
 def test_rows_without_weight_attract_nothing():
     rows = np.concatenate([np.zeros((50, 2)), np.ones((50, 2)), np.full((50, 2), 1000.0)])
     weights = np.repeat([1.0, 1.0, 0.0], 50)
-    found = swap_centres(rows, weights, np.array([[0.0, 0.0], [0.1, 0.1]]), 0)
+    found = swap_centres(Chunk(rows, weights=weights), np.array([[0.0, 0.0], [0.1, 0.1]]), 0)
     assert sorted(found[:, 0]) == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_rows_that_are_all_alike(k):
     centres = np.zeros((k, 2))
-    found = swap_centres(np.zeros((20, 2)), np.ones(20), centres, 0)
+    found = swap_centres(Chunk(np.zeros((20, 2)), weights=np.ones(20)), centres, 0)
     assert np.array_equal(found, centres)
 
 
@@ -99,6 +102,6 @@ def test_lloyd_alone_stays_where_it_is():
     ones = np.ones(len(rows))
     refined = dc.KMeans(12, init=bad, n_init=1, max_iter=300).fit(rows)
     assert refined.inertia_ > 1.1 * cost(rows, ones, middles)
-    found = swap_centres(rows, ones, refined.cluster_centers_, 1)
+    found = swap_centres(Chunk(rows, weights=ones), refined.cluster_centers_, 1)
     again = dc.KMeans(12, init=found, n_init=1).fit(rows)
     assert again.inertia_ < 1.01 * cost(rows, ones, middles)

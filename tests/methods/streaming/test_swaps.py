@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from daskcluster.chunk import Chunk
 from daskcluster.methods.minibatch.chunkwise.batch import MovingCentres
 from daskcluster.methods.streaming.swaps import LabelledLeaf, swap_remembered
 from daskcluster.sparse_rows import SparseRows
@@ -24,13 +25,11 @@ def state_of(seen: Any, centres: np.ndarray = MIDDLES, dtype: Any = np.float64) 
 
 
 def swapped(
-    state: MovingCentres, rows: Any, before: float = 0.0, *, unit: bool = False
+    state: MovingCentres, rows: Any, before: float = 0.0, *, normalize: bool = False
 ) -> np.ndarray | None:
     """Move centres by a leaf; `before` is what each cluster has cost earlier."""
-    leaf = LabelledLeaf.of(rows, np.ones(len(rows)), state.centres, unit=unit)
-    return swap_remembered(
-        state, leaf, leaf.costs(len(state.seen)) + before, 7, low=0.01, unit=unit
-    )
+    leaf = LabelledLeaf.of(Chunk(rows, 0, np.ones(len(rows)), normalize), state.centres)
+    return swap_remembered(state, leaf, leaf.costs(len(state.seen)) + before, 7, low=0.01)
 
 
 def farthest(state: MovingCentres) -> float:
@@ -76,9 +75,9 @@ def test_rows_stand_for_those_that_came_before_them(before: float, moves: bool) 
     state = state_of([300_000, 20_000, 20_000, 4_000])
     state.exact[0] = (MIDDLES[0] + ELSEWHERE) / 2
     state.centres[0] = state.exact[0]
-    leaf = LabelledLeaf.of(LEAF, np.ones(len(LEAF)), state.centres, unit=False)
+    leaf = LabelledLeaf.of(Chunk(LEAF, weights=np.ones(len(LEAF))), state.centres)
     costs = leaf.costs(4) + np.array([before, 0.0, 0.0, 0.0])
-    after = swap_remembered(state, leaf, costs, 7, low=0.01, unit=False)
+    after = swap_remembered(state, leaf, costs, 7, low=0.01)
     assert (after is not None) is moves
     assert state.seen.sum() == pytest.approx(344_000)
     if after is not None:
@@ -102,15 +101,15 @@ def test_centres_that_share_a_cloud_are_told_apart() -> None:
     assert state.seen.sum() == pytest.approx(1200)
 
 
-@pytest.mark.parametrize("unit", [False, True])
-def test_sparse_rows_are_dense_ones(unit: bool) -> None:
+@pytest.mark.parametrize("normalize", [False, True])
+def test_sparse_rows_are_dense_ones(normalize: bool) -> None:
     rows, start = np.where(LEAF > 1.5, LEAF, 0.0), MIDDLES.copy()
-    if unit:
+    if normalize:
         start /= np.linalg.norm(start, axis=1, keepdims=True)
         rows[:300, 2] = 2 * rows[:300, 0]  # by angles, too, elsewhere than any centre
     states = [state_of([600, 300, 300, 1e-3], start) for _ in range(2)]
     one, two = (
-        swapped(state, each, unit=unit)
+        swapped(state, each, normalize=normalize)
         for state, each in zip(states, (rows, SparseRows.of(rows)), strict=True)
     )
     assert one is not None
@@ -118,7 +117,7 @@ def test_sparse_rows_are_dense_ones(unit: bool) -> None:
     assert not np.allclose(states[0].exact[3], start[3])
     np.testing.assert_allclose(states[0].exact, states[1].exact, rtol=1e-12)
     np.testing.assert_allclose(one, two, rtol=1e-9)
-    if unit:
+    if normalize:
         np.testing.assert_allclose(np.linalg.norm(states[0].exact, axis=1), 1.0)
 
 

@@ -74,14 +74,14 @@ class GramRowParams(RowParams):
 
     @classmethod
     def of(cls, model: Any) -> GramRowParams:
-        return cls(np.empty((0, 1)), unit=model.gram.unit, model=model)
+        return cls(np.empty((0, 1)), model=model)
 
 
 _Prepared = tuple[Any, PreparedCentres]
 
 
 def _blocks(chunk: Chunk, model: Any) -> Iterator[tuple[Chunk, slice]]:
-    for block in chunk.cache_blocks(unit=model.gram.unit):
+    for block in model.gram.chunk(chunk).cache_blocks():
         refuse_bad(block)
         yield block, slice(block.start - chunk.start, block.stop - chunk.start)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.rows import csr
 from daskcluster.errors import InvalidDataError
 from daskcluster.methods.kernel.kernels import gram as kernels
@@ -63,9 +64,13 @@ class GramFunction:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def unit(self) -> bool:
+    def normalize(self) -> bool:
         """Rows are scaled to length one first."""
         return self.name == "cosine"
+
+    def chunk(self, chunk: Chunk) -> Chunk:
+        """Return the rows of a chunk as they are compared."""
+        return replace(chunk, normalize=self.normalize)
 
     @property
     def is_precomputed(self) -> bool:

@@ -33,8 +33,6 @@ class BoundedParams:
     drift : ndarray of shape (3, k), float64
         See `daskcluster.methods.kmeans.kernels.bounds.screen`.
     scale : Scale
-    unit : bool
-        Cosine metric: rows are scaled to length one first.
     labels : ndarray of shape (n,), int32, or None
         OUT. Where labels are kept as well, by global row index (only within one process).
     relabel : bool
@@ -53,7 +51,6 @@ class BoundedParams:
     previous: np.ndarray | None
     drift: np.ndarray
     scale: Scale
-    unit: bool = False
     labels: np.ndarray | None = None
     recent_bytes: int = 0
     relabel: bool = False

@@ -80,8 +80,8 @@ class BoundedPass:
             recent.turn = prepared.turn
             at = np.flatnonzero(mask[recent.index])
             if len(at):
-                which, unit = recent.index[at].astype(np.int64), prepared.params.unit
-                found = gathered(recent.rows(), at, unit=unit, which=which)
+                which = recent.index[at].astype(np.int64)
+                found = gathered(recent.rows(), at, which=which)
                 self._revise_all(found, prepared, into, state)
                 mask[which] = False
         return mask
@@ -103,7 +103,7 @@ class BoundedPass:
             if recent is not None:
                 failing = _unkept(failing, recent, part)
             rows = chunk.slice(first, first + part.n_rows)
-            some = gathered(rows, failing, unit=prepared.params.unit)
+            some = gathered(rows, failing)
             self._revise_all(some, prepared, into, part)
             n_failing += len(failing)
         if recent is not None:
@@ -168,7 +168,7 @@ def label_before(chunk: Chunk, prepared: Bounded, state: BoundState) -> None:
         return
     if prepared.previous is None:
         return
-    for block in chunk.cache_blocks(unit=prepared.params.unit):
+    for block in chunk.cache_blocks():
         first = block.start - chunk.start
         nearest(block.rows, prepared.previous, state.labels[first : first + block.n_rows])
 
@@ -197,7 +197,7 @@ def _note(
 
 def _add_all(chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
     """Add all rows to their clusters: what others have summed of them was on other grids."""
-    for some in gathered(chunk, np.arange(chunk.n_rows), unit=prepared.params.unit):
+    for some in gathered(chunk, np.arange(chunk.n_rows)):
         new = state.labels[some.which]
         old = np.full(len(new), -1, np.int32)
         prepared.grids.move(some.rows, some.at, some.weights, old, new, into.moved)
@@ -212,7 +212,7 @@ def _relabel(chunk: Chunk, prepared: Bounded, state: BoundState) -> None:
 
 def _revise_plainly(chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
     """Label all rows of a chunk without bounds, for CPUs without a register tile."""
-    for some in gathered(chunk, np.arange(chunk.n_rows), unit=prepared.params.unit):
+    for some in gathered(chunk, np.arange(chunk.n_rows)):
         rows = some.rows[: len(some.which)]
         new = np.empty(len(rows), np.int32)
         nearest(rows, prepared.panels, new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Gathered:
 
 
 def gathered(
-    chunk: Chunk, at: np.ndarray, *, unit: bool, which: np.ndarray | None = None
+    chunk: Chunk, at: np.ndarray, *, which: np.ndarray | None = None
 ) -> Iterator[Gathered]:
     """Yield the rows `at` of a chunk: where they are if possible, else in converted blocks.
 
@@ -54,8 +54,6 @@ def gathered(
     ----------
     chunk : Chunk
     at : ndarray of shape (m,), int64
-    unit : bool
-        Scale rows to length one.
     which : ndarray of shape (m,), int64, optional
         Where the rows stand in the state, if not where they stand in the chunk.
     """
@@ -64,16 +62,15 @@ def gathered(
     rows, which = chunk.rows, at if which is None else which
     weights = None if chunk.weights is None else chunk.weights[at]
     dtype = compute_dtype(rows.dtype)
-    if not unit and rows.dtype == dtype and rows.flags.c_contiguous:
+    if not chunk.normalize and rows.dtype == dtype and rows.flags.c_contiguous:
         yield Gathered(which, rows, at, weights, chunk.start)
         return
     step = max(1, BLOCK_BYTES // max(1, dtype.itemsize * rows.shape[1]))
     for first in range(0, len(at), step):
         part = slice(first, first + step)
-        blocks = [block.rows for block in Chunk(rows[at[part]]).blocks(unit=unit)]
         yield Gathered(
             which[part],
-            np.concatenate(blocks),
+            np.asarray(replace(chunk, rows=rows[at[part]], weights=None).computed()),
             np.arange(len(which[part])),
             None if weights is None else weights[part],
             chunk.start,

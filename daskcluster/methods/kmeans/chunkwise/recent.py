@@ -131,5 +131,6 @@ class RecentRows:
             np.empty((capacity, chunk.rows.shape[1]), chunk.rows.dtype),
             chunk.start - first,
             None if chunk.weights is None else np.empty(capacity),
+            chunk.normalize,
         )
         return self._rows

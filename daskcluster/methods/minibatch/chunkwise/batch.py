@@ -16,7 +16,7 @@ from daskcluster.kernels import sparse_search, tile
 from daskcluster.kernels.by_label import group_by_label
 from daskcluster.methods.minibatch.kernels import batch as minibatch
 from daskcluster.methods.minibatch.kernels import sparse as minibatch_sparse
-from daskcluster.sparse_rows import Rows, SparseRows, join_rows
+from daskcluster.sparse_rows import Rows, SparseRows
 
 RULES = {"count": minibatch.COUNT, "sqrt": minibatch.SQRT}
 """Learning rates: alpha_j = b_j / (v_j + b_j), the running mean, and alpha_j = sqrt(b_j / b)."""
@@ -39,21 +39,23 @@ class Batch:
     listed : ndarray of shape (b,), int64
     weights : ndarray of shape (n,), float64, or None
         Of all `rows`.
+    normalize : bool
+        `ready` scales rows to length one (cosine metric).
     """
 
     rows: Rows
     listed: np.ndarray
     weights: np.ndarray | None = None
+    normalize: bool = False
 
     def __len__(self) -> int:
         return len(self.listed)
 
-    def ready(self, dtype: np.dtype[Any], *, unit: bool) -> Batch:
+    def ready(self, dtype: np.dtype[Any]) -> Batch:
         """Return the batch as the kernels take it: itself, or converted copies of its rows."""
-        if not unit and _fits(self.rows, dtype):
+        if not self.normalize and _fits(self.rows, dtype):
             return self
-        taken = self.rows[self.listed]
-        converted = join_rows([block.rows for block in Chunk(taken).blocks(unit=unit)])
+        converted = Chunk(self.rows[self.listed], normalize=self.normalize).computed()
         rows = converted.astype(dtype) if converted.dtype != dtype else converted
         weights = None if self.weights is None else self.weights[self.listed]
         return Batch(rows, np.arange(len(self)), weights)
@@ -137,15 +139,12 @@ class MiniBatchStepper:
     state : MovingCentres
         Moved by each step.
     rate : {"count", "sqrt"}
-    unit : bool
-        Cosine metric.
     n_threads : int
         At most two are used: rows are read at the speed of memory.
     """
 
     state: MovingCentres
     rate: str = "count"
-    unit: bool = False
     n_threads: int = 1
     labels: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
     _order: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -170,14 +169,15 @@ class MiniBatchStepper:
     def step(self, batch: Batch) -> StepOutcome:
         """Label the rows of `batch` and move the centres.
 
-        ``labels`` are then those of the batch's rows, under the centres before the step.
+        ``labels`` are then those of the batch's rows, under the centres before the step. Normalized rows
+        move centres to length one.
         """
-        batch = batch.ready(self.state.centres.dtype, unit=self.unit)
+        normalize, batch = batch.normalize, batch.ready(self.state.centres.dtype)
         b = len(batch)
         if len(self.labels) != b:
             self.labels, self._order = np.empty(b, np.int32), np.empty(b, np.int64)
         weight = float(b) if batch.weights is None else float(batch.listed_weights().sum())
-        label, move = self._kernels(batch, weight)
+        label, move = self._kernels(batch, weight, normalize)
         half = -(-b // 2)
         self._run(label, (0, half), (half, b), self._work(batch))
         group_by_label(self.labels, self._order, self._starts)
@@ -210,7 +210,7 @@ class MiniBatchStepper:
             future.result()
 
     def _kernels(
-        self, batch: Batch, weight: float
+        self, batch: Batch, weight: float, normalize: bool
     ) -> tuple[Callable[[int, int], None], Callable[[int, int], None]]:
         """Return what labels positions first to last, and what moves centres first to last."""
         state, listed, rows = self.state, batch.listed, batch.rows
@@ -228,7 +228,7 @@ class MiniBatchStepper:
             def move_sparse(first: int, last: int) -> None:
                 minibatch_sparse.move_centres_sparse(
                     *sparse, listed, batch.weights, grouped, weight, rule, (first, last),
-                    packed.norms, arrays, self._costs, self._shifts, unit=self.unit,
+                    packed.norms, arrays, self._costs, self._shifts, unit=normalize,
                 )  # fmt: skip
 
             return label_sparse, move_sparse
@@ -240,7 +240,7 @@ class MiniBatchStepper:
         def move(first: int, last: int) -> None:
             minibatch.move_centres(
                 rows, listed, batch.weights, grouped, weight, rule, (first, last),
-                arrays, self._costs, self._shifts, unit=self.unit,
+                arrays, self._costs, self._shifts, unit=normalize,
             )  # fmt: skip
 
         return label, move

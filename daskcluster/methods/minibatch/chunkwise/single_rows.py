@@ -40,7 +40,7 @@ class SingleRowStepper:
     def step(self, batch: Batch) -> StepOutcome:
         """Take the steps of `batch`; its cost is that of each row to its centre before it moved it."""
         state = self.state
-        batch = batch.ready(state.centres.dtype, unit=False)
+        batch = batch.ready(state.centres.dtype)
         moving = DriftingCentres(
             state.exact,
             state.centres.dtype,

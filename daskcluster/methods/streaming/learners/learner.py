@@ -47,9 +47,9 @@ class Learner(ABC):
         check_value(self.algorithm, DRIFT_THRESHOLD, parameters["drift_threshold"])
 
     @property
-    def unit(self) -> bool:
-        """Whether rows are compared by their angles."""
-        return self.parameters.get("metric") == "cosine"
+    def metric(self) -> str:
+        """How rows are compared."""
+        return str(self.parameters.get("metric", "euclidean"))
 
     def facts(self) -> dict[str, Any]:
         """Return what decides the state, but rows and seed, as plain values."""

@@ -24,7 +24,6 @@ _STEPS = (
     "batch_size",
     "learning_rate",
     "reassignment_ratio",
-    "metric",
     "chain_length",
 )
 
@@ -53,7 +52,7 @@ class MiniBatchLearner(Learner):
         steps = MiniBatchSteps(**{name: self.parameters[name] for name in _STEPS}, seed=seed)
         rows = leaf_rows_for(steps.batch_size, steps.n_clusters)
         # A coreset as large as the leaf is its rows.
-        leaf = LeafSettings(rows, rows, seed, dtype, self.unit, self.forgetting)
+        leaf = LeafSettings(rows, rows, seed, dtype, self.metric == "cosine", self.forgetting)
         return FoldSettings(leaf, steps, self.parameters["drift_threshold"])
 
     def model_of(self, fold: StreamFold, n_features: int) -> KMeansModel:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from daskcluster.chunk import compute_dtype
+from daskcluster.data.row_transforms import for_metric
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
@@ -256,7 +257,7 @@ def _opened(
     ready = []
     for new in wanted:
         try:
-            dataset = source.open(new.arrival, new.span)
+            dataset = for_metric(source.open(new.arrival, new.span), learner.metric)
             _check(dataset, new, state)
         except UNREADABLE as error:
             _reject(new, str(error), state, wave)

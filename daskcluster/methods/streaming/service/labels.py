@@ -7,7 +7,7 @@ end of their object. Both follow from the stream alone, so writing them again wr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,6 @@ class SpellParams:
     """What a task labels with."""
 
     spells: tuple[Spell, ...]
-    unit: bool
 
 
 def label_spells(chunk: Chunk, params: SpellParams) -> np.ndarray:
@@ -56,13 +55,14 @@ def label_spells(chunk: Chunk, params: SpellParams) -> np.ndarray:
         if first >= last:
             continue
         place = slice(first - chunk.start, last - chunk.start)
-        rows = chunk.rows[place]
+        part = chunk.slice(place.start, place.stop)
+        rows = part.rows
         dtype = spell.centres.centres.dtype
         if rows.dtype != dtype:
             rows = rows.astype(dtype)
         if not isinstance(rows, SparseRows):
             rows = np.ascontiguousarray(rows)
-        labels, distances = spell.centres.nearest(rows, unit=params.unit)
+        labels, distances = spell.centres.nearest(replace(part, rows=rows))
         found["label"][place] = labels
         found["distance"][place] = np.sqrt(distances)
     return found
@@ -105,13 +105,10 @@ class LabelWriter:
         of its own name.
     distances : Location or None
         The same for distances, float64.
-    unit : bool
-        Cosine metric.
     """
 
     labels: Location
     distances: Location | None
-    unit: bool
 
     def write(self, folded: Folded, engine: Engine) -> bool:
         """Write the labels of an object; False if there are no centres yet.
@@ -123,7 +120,7 @@ class LabelWriter:
         spells = _spells(folded)
         if spells is None:
             return False
-        params = SpellParams(spells, self.unit)
+        params = SpellParams(spells)
         if folded.new.arrival.grows:
             self._append(folded, params)
         else:

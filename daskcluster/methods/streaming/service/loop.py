@@ -147,7 +147,6 @@ class StreamLoop:
         writer = LabelWriter(
             locate(self.labels, options),
             None if self.distances is None else locate(self.distances, options),
-            self.learner.unit,
         )
         for each in folded:
             engine = choose_engine(self.engine, each.dataset)

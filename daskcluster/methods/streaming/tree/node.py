@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from daskcluster.chunk import Chunk
 from daskcluster.data.array import ArrayDataset
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.sparse_memory import MemorySparseDataset
@@ -35,8 +36,8 @@ class LeafSettings:
     seed : int
     dtype : str
         In which rows are kept.
-    unit : bool
-        Cosine metric.
+    normalize : bool
+        Rows are compared at length one (cosine metric), and kept as they are.
     forgetting : Forgetting
     """
 
@@ -44,13 +45,17 @@ class LeafSettings:
     leaf_rows: int
     seed: int
     dtype: str
-    unit: bool = False
+    normalize: bool = False
     forgetting: Forgetting = field(default_factory=Forgetting)
 
     @property
     def keeps_all(self) -> bool:
         """Whether a leaf keeps all of its rows: then nothing is drawn, and nothing merged."""
         return self.size >= self.leaf_rows
+
+    def chunk(self, rows: Rows, weights: np.ndarray | None = None) -> Chunk:
+        """Return rows of the stream as they are compared."""
+        return Chunk(rows, 0, weights, self.normalize)
 
 
 @dataclass(frozen=True)
@@ -135,9 +140,9 @@ def _drawn(
     total = float(len(rows)) if weights is None else float(weights.sum())
     if not total > 0.0:
         return rows[:0], np.empty(0)
-    with InlinePlacement(_dataset(rows, weights)) as placement:
-        placed = ScaledPlacement(placement, unit=settings.unit)
-        found = lightweight_coreset(placed, settings.size, key.derived_seed())
+    dataset = _dataset(rows, weights)
+    with InlinePlacement(dataset.normalized() if settings.normalize else dataset) as placement:
+        found = lightweight_coreset(ScaledPlacement(placement), settings.size, key.derived_seed())
     # The weight is known exactly: without this it would wander, a little more with each level.
     return found.rows, found.weights * (total / float(found.weights.sum()))
 

@@ -23,10 +23,9 @@ K = 24
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows of a unit in even storage chunks, and how they are computed."""
+    """Rows of a unit in even storage chunks."""
 
     chunk: Chunk
-    unit: bool = False
 
     @property
     def edges(self) -> np.ndarray:
@@ -48,20 +47,20 @@ def problem(name: str, n: int = 4000, d: int = 6) -> Problem:
     dtype = next(word for word in name.split() if word[-1].isdigit())
     if dtype == "uint8":
         rows = np.clip(10 * rows + 128, 0, 255)
-    return Problem(Chunk(rows.astype(dtype), 500, weights), unit="cosine" in name)
+    return Problem(Chunk(rows.astype(dtype), 500, weights, normalize="cosine" in name))
 
 
 def wandering(task: Problem, kind: str, recent_bytes: int) -> Iterator[tuple[Any, Any]]:
     """Yield reduction and parameters for centres whose steps become smaller and smaller."""
     rng = np.random.default_rng(2)
-    rows = next(iter(Chunk(task.chunk.rows[:K]).blocks(unit=task.unit))).rows
+    rows = task.chunk.slice(0, K).computed()
     centres, previous = rows.copy(), None
     size = float(centres.std())
     groups = balanced_groups(centres, 10) if kind == "yinyang" else ()
     drift = Drift(centres, groups)
     for step in 10.0 ** -np.arange(1.0, 5.0, 0.5):
         bounded = BoundedParams(
-            centres, previous, drift.table(Gaps()), task.scale(), task.unit, None, recent_bytes
+            centres, previous, drift.table(Gaps()), task.scale(), None, recent_bytes
         )
         yield BOUNDS[kind].step(bounded, drift, Gaps())
         previous = centres

@@ -20,11 +20,11 @@ def draws(n, b, steps, seed=3):
     return [random.permutation(n)[:b] for _ in range(steps)]
 
 
-def stepped(rows, weights, centres, batches, rate, *, threads=1, unit=False):
+def stepped(rows, weights, centres, batches, rate, *, threads=1, normalize=False):
     """Return the state after some steps, their outcomes, and the last labels."""
-    stepper = MiniBatchStepper(MovingCentres.start(centres), rate, unit, threads)
+    stepper = MiniBatchStepper(MovingCentres.start(centres), rate, threads)
     with stepper.threads():
-        found = [stepper.step(Batch(rows, listed, weights)) for listed in batches]
+        found = [stepper.step(Batch(rows, listed, weights, normalize)) for listed in batches]
     return stepper.state, found, stepper.labels
 
 
@@ -70,9 +70,9 @@ def test_sparse_equals_dense(rate):
     assert np.array_equal(sparse[2], dense[2])
 
 
-@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("kind", ["F order", "int16", "every other", "float16", "int64"])
-def test_rows_are_converted_a_batch_at_a_time(kind, unit):
+def test_rows_are_converted_a_batch_at_a_time(kind, normalize):
     X = np.round(np.random.default_rng(0).normal(size=(300, 6)) * 20)
     rows = {
         "F order": np.asfortranarray(X, np.float32),
@@ -83,15 +83,15 @@ def test_rows_are_converted_a_batch_at_a_time(kind, unit):
     }[kind]
     dtype = np.float64 if kind == "int64" else np.float32
     plain, start, batches = X.astype(dtype), X[:5].astype(dtype), draws(300, 50, 4)
-    found = stepped(rows, None, start, batches, "count", unit=unit)
-    same(found, stepped(plain, None, start, batches, "count", unit=unit))
+    found = stepped(rows, None, start, batches, "count", normalize=normalize)
+    same(found, stepped(plain, None, start, batches, "count", normalize=normalize))
     assert found[0].centres.dtype == dtype
 
 
 def test_cosine_equals_steps_on_scaled_rows_then_scaled_centres():
     X = np.random.default_rng(0).normal(size=(200, 5))
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
-    state, _, _ = stepped(X, None, unit[:4], [np.arange(200)], "count", unit=True)
+    state, _, _ = stepped(X, None, unit[:4], [np.arange(200)], "count", normalize=True)
     plain, _, _ = stepped(unit, None, unit[:4], [np.arange(200)], "count")
     expected = plain.exact / np.linalg.norm(plain.exact, axis=1, keepdims=True)
     np.testing.assert_allclose(state.exact, expected, rtol=1e-12)

@@ -1,4 +1,4 @@
-"""How another process comes to rows with scaled features."""
+"""How another process comes to transformed rows: with scaled features, or normalized."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
-from daskcluster.typing import Recipe
+from daskcluster.typing import Dataset, Recipe
+
+
+def for_metric(dataset: Dataset, metric: str) -> Dataset:
+    """Return the rows as `metric` compares them: under the cosine metric, with rows of length one."""
+    return dataset.normalized() if metric == "cosine" else dataset
 
 
 @dataclass(frozen=True)
@@ -33,3 +38,14 @@ class ScaledRecipe:
         dataset: Any = self.rows.open()
         shift, width = np.frombuffer(self.shift), np.frombuffer(self.width)
         return dataset.with_scaling(FeatureScaling(self.kind, shift, width))
+
+
+@dataclass(frozen=True)
+class NormalizedRecipe:
+    """The recipe of rows that are normalized."""
+
+    rows: Any
+
+    def open(self) -> Any:
+        """Open the rows in this process, normalized."""
+        return self.rows.open().normalized()
