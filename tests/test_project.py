@@ -41,7 +41,7 @@ WITH_SKLEARN = (
     "methods.streaming.mixture", "methods.streaming.refit",
 )  # fmt: skip
 WITH_SEEDING = (
-    "seeding", "methods.kmeans.footprint", "methods.kmeans.functions", "methods.kmeans.initial",
+    "seeding", "methods.kmeans.projection", "methods.kmeans.functions", "methods.kmeans.initial",
     "methods.kernel.minibatch.fit",
 )  # fmt: skip
 EXTRAS_ONLY = {

@@ -11,13 +11,15 @@ from daskcluster.cli.detach import Task, takes_task
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     OUTPUT,
+    SectionedCommand,
+    declared_option,
+    option,
     overwrite_option,
     takes_console,
     takes_place,
     takes_source,
 )
 from daskcluster.cli.output import Console
-from daskcluster.cli.sections import SectionedCommand, declared_option, option
 from daskcluster.cli.signals import after_a_commit
 from daskcluster.methods.coreset.parameters import SIZE
 from daskcluster.parameters import shared

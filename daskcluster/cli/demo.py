@@ -9,9 +9,8 @@ from typing import Any
 import click
 
 from daskcluster.cli.engines import Place
-from daskcluster.cli.options import output_options
+from daskcluster.cli.options import declared_option, output_options
 from daskcluster.cli.output import emit, watching
-from daskcluster.cli.sections import declared_option
 from daskcluster.cli.values import Size
 from daskcluster.parameters import shared
 

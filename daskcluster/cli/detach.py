@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskcluster.cli.engines import Place
-from daskcluster.cli.options import WHERE
+from daskcluster.cli.options import WHERE, option
 from daskcluster.cli.output import Console
-from daskcluster.cli.sections import option
 from daskcluster.parameters.shared import METHODS
 
 if TYPE_CHECKING:

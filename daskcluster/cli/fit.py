@@ -12,6 +12,7 @@ from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     INPUT,
     OUTPUT,
+    option,
     overwrite_option,
     takes_console,
     takes_place,
@@ -23,7 +24,6 @@ from daskcluster.cli.parameter_flags import (
     given_parameters,
     parameter_options,
 )
-from daskcluster.cli.sections import option
 from daskcluster.cli.signals import after_a_commit
 from daskcluster.methods.catalogue import ALGORITHMS
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.options import takes_console, takes_source
+from daskcluster.cli.options import SectionedCommand, takes_console, takes_source
 from daskcluster.cli.output import Console
-from daskcluster.cli.sections import SectionedCommand
 
 _OF_A_CORESET = {
     "kind": "{}",

@@ -11,9 +11,8 @@ import click
 
 from daskcluster.cli.detach import client_of
 from daskcluster.cli.engines import Place
-from daskcluster.cli.options import takes_console, takes_place
+from daskcluster.cli.options import SectionedCommand, takes_console, takes_place
 from daskcluster.cli.output import Console, emit
-from daskcluster.cli.sections import SectionedCommand
 
 if TYPE_CHECKING:
     from distributed import Client

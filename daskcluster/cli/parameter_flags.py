@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from daskcluster.cli.sections import SectionedCommand, option
+from daskcluster.cli.options import SectionedCommand, option
 from daskcluster.cli.values import ParamType, click_type
 from daskcluster.errors import InvalidParameterError
 from daskcluster.methods.catalogue import ALGORITHMS

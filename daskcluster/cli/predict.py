@@ -10,13 +10,14 @@ from daskcluster.cli.detach import Task, takes_task
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     OUTPUT,
+    SectionedCommand,
+    option,
     overwrite_option,
     takes_console,
     takes_place,
     takes_source,
 )
 from daskcluster.cli.output import Console
-from daskcluster.cli.sections import SectionedCommand, option
 
 
 @click.command("predict", cls=SectionedCommand)

@@ -13,13 +13,14 @@ from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     INPUT,
     OUTPUT,
+    SectionedCommand,
+    option,
     overwrite_option,
     takes_console,
     takes_place,
     takes_source,
 )
 from daskcluster.cli.output import Console
-from daskcluster.cli.sections import SectionedCommand, option
 from daskcluster.cli.values import ImageShape
 from daskcluster.errors import DatasetNotFoundError, InvalidParameterError, OutputExistsError
 
@@ -70,8 +71,8 @@ def command(
     """Write what there is to see of MODEL: convergence, cost, clusters. One file that needs no other."""
     check_page(output, overwrite=overwrite)
     from daskcluster.models.persist import load_document
+    from daskcluster.reports.charts import check_shape
     from daskcluster.reports.contents import Report
-    from daskcluster.reports.pictures import check_shape
 
     found = load_document(model, opening["storage_options"])
     shape = None if image_shape is None else check_shape(image_shape, found.n_features)

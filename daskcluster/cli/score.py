@@ -9,9 +9,15 @@ import click
 
 from daskcluster.cli.detach import Task, takes_task
 from daskcluster.cli.engines import Place
-from daskcluster.cli.options import takes_console, takes_place, takes_source
+from daskcluster.cli.options import (
+    SectionedCommand,
+    declared_option,
+    option,
+    takes_console,
+    takes_place,
+    takes_source,
+)
 from daskcluster.cli.output import Console
-from daskcluster.cli.sections import SectionedCommand, declared_option, option
 from daskcluster.errors import InvalidParameterError
 from daskcluster.parameters import shared
 from daskcluster.parameters.measures import MEASURES, check_measures

@@ -8,6 +8,7 @@ import click
 
 from daskcluster.cli.options import (
     array_option,
+    declared_option,
     flatten_option,
     output_options,
     overwrite_option,
@@ -15,7 +16,6 @@ from daskcluster.cli.options import (
     weights_option,
 )
 from daskcluster.cli.output import emit, watching
-from daskcluster.cli.sections import declared_option
 from daskcluster.cli.values import Size
 from daskcluster.parameters import shared
 

@@ -16,6 +16,7 @@ from daskcluster.cli.options import (
     INPUT,
     OUTPUT,
     array_option,
+    option,
     storage_option,
     takes_console,
     takes_place,
@@ -27,15 +28,13 @@ from daskcluster.cli.parameter_flags import (
     given_parameters,
     parameter_options,
 )
-from daskcluster.cli.sections import option
 from daskcluster.cli.values import Duration
 from daskcluster.methods.streaming.streams import STREAMS
 
 if TYPE_CHECKING:
-    from daskcluster.methods.streaming.service.cycle import Cycle
     from daskcluster.methods.streaming.service.drift import DriftCommand
-    from daskcluster.methods.streaming.service.exporter import StreamMetrics
-    from daskcluster.methods.streaming.service.pulse import Pulse
+    from daskcluster.methods.streaming.service.exporter import Pulse, StreamMetrics
+    from daskcluster.methods.streaming.service.state import Cycle
 
 LOOP = "Loop"
 SETTLE = 10.0
@@ -145,7 +144,7 @@ def command(
         )
     from daskcluster import jobs
     from daskcluster.methods.streaming.service.drift import DriftCommand
-    from daskcluster.methods.streaming.service.pulse import Pulse
+    from daskcluster.methods.streaming.service.exporter import Pulse
 
     given = given_parameters(flags)
     given["settle"] = (0.0 if every is None else SETTLE) if settle is None else settle

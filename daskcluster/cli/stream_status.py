@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.options import storage_option
-from daskcluster.cli.sections import SectionedCommand, option
+from daskcluster.cli.options import SectionedCommand, option, storage_option
 from daskcluster.cli.values import Duration
 
 
@@ -24,7 +23,7 @@ def command(
     state: str, storage_options: dict[str, Any] | None, as_json: bool, watch: float | None
 ) -> None:
     """Show how the stream with its state at STATE is."""
-    from daskcluster.methods.streaming.service.status import read_status
+    from daskcluster.methods.streaming.service.state import read_status
 
     if as_json and watch is not None:
         raise click.UsageError("--watch draws a table and --json does not; give one of the two.")
@@ -36,7 +35,7 @@ def command(
         for name, value in rows_of_status(found):
             click.echo(f"{name:<14}  {value}")
         return
-    from daskcluster.reports.live import live_table
+    from daskcluster.reports.progress import live_table
 
     with live_table(f"stream at {state}") as show:
         while True:

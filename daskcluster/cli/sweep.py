@@ -14,6 +14,9 @@ from daskcluster.cli.detach import Task, takes_task
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     OUTPUT,
+    SectionedCommand,
+    declared_option,
+    option,
     overwrite_option,
     takes_console,
     takes_place,
@@ -21,7 +24,6 @@ from daskcluster.cli.options import (
 )
 from daskcluster.cli.output import Console
 from daskcluster.cli.report import check_page, write_output
-from daskcluster.cli.sections import SectionedCommand, declared_option, option
 from daskcluster.cli.values import ParamType
 from daskcluster.methods.coreset.parameters import CORESET_SIZE
 from daskcluster.methods.mixture.parameters import COVARIANCE_TYPE

@@ -60,7 +60,7 @@ class Duration(ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
         if isinstance(value, (int, float)):
             return float(value)
-        from daskcluster.parameters.durations import seconds_of
+        from daskcluster.parameters.checks import seconds_of
 
         text = str(value).strip()
         seconds = seconds_of(text)

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import click
 
-from daskcluster.cli.options import takes_console
+from daskcluster.cli.options import SectionedCommand, takes_console
 from daskcluster.cli.output import Console
-from daskcluster.cli.sections import SectionedCommand
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 

@@ -8,8 +8,8 @@ from html import escape
 
 from daskcluster.dashboard.histories import FitHistory, Step
 from daskcluster.host import format_bytes
-from daskcluster.reports.facts import STYLE as FACTS_STYLE
-from daskcluster.reports.facts import as_facts
+from daskcluster.reports.html import STYLE as FACTS_STYLE
+from daskcluster.reports.html import as_facts
 from daskcluster.reports.tables import format_field, format_rate, format_seconds
 
 SILENT_SECONDS = 30.0

@@ -13,15 +13,168 @@ import numpy as np
 from dask.array.utils import meta_from_array
 
 from daskcluster.data.checks import check_dtype, check_shape
-from daskcluster.data.dask_blocks import DaskBlocks, scheduler_for
-from daskcluster.data.dask_sparse import open_dask_sparse
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.frame import check_columns, frame_dtype
 from daskcluster.data.recipes import HeldRecipe
-from daskcluster.data.sparse_memory import is_sparse
+from daskcluster.data.sparse import SparseDataset
+from daskcluster.data.sparse_memory import is_sparse, scipy_rows
+from daskcluster.data.sparse_zarr import write_sparse_scratch
 from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import InvalidDataError
+from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
 from daskcluster.typing import Reach, Recipe
+
+
+class DaskBlocks:
+    """The row blocks of a dask array (n, d), blocks without rows left out.
+
+    Parameters
+    ----------
+    array : dask.array.Array
+        One chunk along the columns.
+    sizes : tuple of int
+        Rows of each block, zeros included.
+
+    Attributes
+    ----------
+    edges : ndarray of int64
+        Rows at which blocks begin, and n.
+    """
+
+    def __init__(self, array: Any, sizes: tuple[int, ...]) -> None:
+        edges = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        keep = np.append(np.diff(edges) > 0, True)
+        self.array = array
+        self.edges: np.ndarray = edges[keep].astype(np.int64)
+        self._block_of = np.flatnonzero(keep[:-1])
+        self._scheduler = scheduler_for(array)
+
+    def compute(self, start: int, stop: int) -> tuple[list[Any], int]:
+        """Return the blocks with the rows `start` to `stop`, and the row that the first begins with.
+
+        Raises
+        ------
+        InvalidDataError
+            A block has another shape than the metadata says.
+        """
+        first = int(np.searchsorted(self.edges, start, side="right")) - 1
+        last = int(np.searchsorted(self.edges, stop, side="left"))
+        wanted = [self.array.blocks[int(i)] for i in self._block_of[first:last]]
+        blocks = list(dask.compute(*wanted, **self._scheduler))
+        for i, block in enumerate(blocks, first):
+            self._check(block, i)
+        return blocks, int(self.edges[first])
+
+    def _check(self, block: Any, i: int) -> None:
+        expected = (int(self.edges[i + 1] - self.edges[i]), self.array.shape[1])
+        if block.shape != expected:
+            raise InvalidDataError(
+                f"Block {i} of the dask array has shape={block.shape} where its metadata says "
+                f"{expected}; correct its chunks, e.g. with array.compute_chunk_sizes()."
+            )
+
+
+def scheduler_for(array: Any) -> dict[str, Any]:
+    """Return dask's threads, unless blocks are already on a cluster (persisted): then its client."""
+    graph = array.__dask_graph__()
+    for layer in getattr(graph, "layers", {"": graph}).values():
+        # A persisted layer holds futures alone, so one value tells.
+        value = next(iter(layer.values()), None) if _is_plain_layer(layer) else None
+        if type(value).__module__.startswith("distributed"):
+            return {}
+    return {"scheduler": "threads"}
+
+
+def _is_plain_layer(layer: Any) -> bool:
+    return type(layer).__name__ in ("MaterializedLayer", "dict")
+
+
+_WHAT = "the dask array"
+
+
+class DaskSparseDataset(SparseDataset):
+    """CSR rows of a dask array (n, d), computed block by block in this process.
+
+    Parameters
+    ----------
+    array : dask.array.Array
+        One chunk along the columns; blocks of any scipy sparse format.
+    counts : tuple of ndarray of int64
+        Stored values of each row, for each block.
+    recipe : HeldRecipe, optional
+        Of the same array, if it has been given one before.
+    """
+
+    def __init__(
+        self, array: Any, counts: tuple[np.ndarray, ...], recipe: HeldRecipe | None = None
+    ) -> None:
+        self._blocks = DaskBlocks(array, tuple(len(block) for block in counts))
+        indptr = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
+        entry_bytes = array.dtype.itemsize + INDEX_DTYPE.itemsize
+        super().__init__(array.shape[1], array.dtype, indptr, entry_bytes, self._blocks.edges)
+        self.array = array
+        what = f"dask array of shape {(self.n_rows, self.n_features)}"
+        self._recipe = recipe or HeldRecipe.of((array, counts), what, _of_sparse_blocks)
+
+    @property
+    def source(self) -> str:
+        return "dask array of sparse blocks"
+
+    @property
+    def own_reach(self) -> Reach:
+        return Reach.PROCESS
+
+    def own_recipe(self) -> Recipe:
+        return self._recipe
+
+    def fetch(self, start: int, stop: int) -> SparseRows:
+        blocks, origin = self._blocks.compute(start, stop)
+        rows = join_rows([_as_sparse_rows(block, origin) for block in blocks])
+        assert isinstance(rows, SparseRows)
+        return rows[start - origin : stop - origin].astype(self.dtype)
+
+    def to_scratch(self, folder: str) -> RowDataset:
+        """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
+        return write_sparse_scratch(self, folder)
+
+
+def open_dask_sparse(array: Any) -> DaskSparseDataset:
+    """Open a dask array of sparse blocks, with one chunk along the columns.
+
+    Raises
+    ------
+    InvalidDataError
+        Wrong shape, or a block that is not sparse.
+
+    Notes
+    -----
+    Cost: every block is computed once, for the lengths of its rows; 8 bytes a row are kept.
+    """
+    lengths = [dask.delayed(_counts)(block) for block in array.to_delayed().ravel()]
+    counts = dask.compute(*lengths, **scheduler_for(array))
+    check_shape((sum(map(len, counts)), array.shape[1]), flatten=False, what="dask array")
+    return DaskSparseDataset(array, counts)
+
+
+def _of_sparse_blocks(
+    held: tuple[Any, tuple[np.ndarray, ...]], recipe: HeldRecipe
+) -> DaskSparseDataset:
+    array, counts = held
+    return DaskSparseDataset(array, counts, recipe)
+
+
+def _as_sparse_rows(block: Any, start: int = 0) -> SparseRows:
+    if not is_sparse(block):
+        raise InvalidDataError(
+            f"A block of the dask array is a {type(block).__name__}, and its metadata says that blocks are "
+            "sparse; make all of them sparse, e.g. with array.map_blocks(scipy.sparse.csr_array)."
+        )
+    return scipy_rows(block, start, _WHAT)
+
+
+def _counts(block: Any) -> np.ndarray:
+    """Return the number of stored values of each row, duplicates added up."""
+    return np.diff(_as_sparse_rows(block).indptr)
 
 
 class DaskDataset(RowDataset):

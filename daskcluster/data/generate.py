@@ -1,22 +1,153 @@
-"""Synthetic rows of any number: a seeded mixture, of Gaussians or of topics, written chunk by chunk."""
+"""Synthetic rows of any number, dense or sparse, seeded: written in blocks, or made as they are read."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from daskcluster.data.generate_sparse import SparseMixture, fill_sparse
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.sparse_write import CsrWriter
 from daskcluster.data.writer import StagedArray, array_metadata, good_chunk_rows
+from daskcluster.data.zarr import write_scratch
+from daskcluster.elementary import exp, log1p
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.randomness import Key
+from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
+from daskcluster.storage.process_local import open_once
 from daskcluster.storage.staging import Staging
+from daskcluster.typing import Reach, Recipe
+
+"""Rows that share a stream of random numbers; fixed, so that no block of output changes a row."""
+_OWN_WORDS = 0.5
+"""Share of a row's draws that come from its own cluster's words, not from those of all."""
+
+
+@dataclass(frozen=True)
+class SparseMixture:
+    """Rows drawn from `k` topics over `d` columns, a function of seed and row index.
+
+    Columns follow Zipf's law: the r-th most frequent one is drawn in proportion to 1 / r. Half of a row's
+    draws are ranked as all rows rank them, half as its own cluster does. Values are log-normal, a column
+    drawn twice has their sum, and a row has length one.
+
+    Parameters
+    ----------
+    n_features, n_clusters : int
+    n_nonzeros : int
+        Draws of a row; columns that are drawn twice leave it fewer values.
+    dtype : str
+        float32 or float64.
+    seed : int
+
+    Examples
+    --------
+    >>> mixture = SparseMixture(n_features=1000, n_clusters=5, n_nonzeros=20)
+    >>> rows = mixture.rows(10, 20)
+    >>> rows.shape, bool((rows.toarray() == mixture.rows(0, 20)[10:].toarray()).all())
+    ((10, 1000), True)
+    """
+
+    n_features: int
+    n_clusters: int
+    n_nonzeros: int = 76
+    dtype: str = "float32"
+    seed: int = 0
+
+    def labels(self, start: int, stop: int) -> np.ndarray:
+        """Return the true cluster of rows `start` to `stop`, int32."""
+        uniforms = Key(self.seed, "sparse-labels").uniforms(start, stop)
+        return np.minimum(uniforms * self.n_clusters, self.n_clusters - 1).astype(np.int32)
+
+    def rows(self, start: int, stop: int) -> SparseRows:
+        """Return rows `start` to `stop`."""
+        parts = [
+            self._block(block)[max(start - block * _BLOCK_ROWS, 0) : stop - block * _BLOCK_ROWS]
+            for block in range(start // _BLOCK_ROWS, -(-stop // _BLOCK_ROWS))
+        ]
+        found = join_rows(parts)
+        assert isinstance(found, SparseRows)
+        return found
+
+    def _block(self, block: int) -> SparseRows:
+        generator = Key(self.seed, "sparse-rows", block).generator()
+        shape = (_BLOCK_ROWS, self.n_nonzeros)
+        # Inverse CDF of the density 1 / r on [1, d + 1): its logarithm is uniform.
+        rank = exp(generator.random(shape) * log1p(self.n_features)).astype(np.int64) - 1
+        own = generator.random(shape) < _OWN_WORDS
+        values = generator.lognormal(sigma=0.5, size=shape)
+        labels = self.labels(block * _BLOCK_ROWS, (block + 1) * _BLOCK_ROWS)
+        shift = self._shifts()[labels][:, None]
+        columns = (np.minimum(rank, self.n_features - 1) + own * shift) % self.n_features
+        return _merged(columns, values, self.n_features).unit().astype(self.dtype)
+
+    def _shifts(self) -> np.ndarray:
+        """Return by how much each cluster's ranking is turned against that of all."""
+        generator = Key(self.seed, "sparse-topics").generator()
+        return generator.integers(0, self.n_features, self.n_clusters)
+
+
+def _merged(columns: np.ndarray, values: np.ndarray, n_features: int) -> SparseRows:
+    """Return rows of unordered columns, drawn more than once perhaps, as CSR."""
+    order = np.argsort(columns, axis=1, kind="stable")
+    columns = np.take_along_axis(columns, order, axis=1)
+    values = np.take_along_axis(values, order, axis=1)
+    is_first = np.ones(columns.shape, bool)
+    is_first[:, 1:] = columns[:, 1:] != columns[:, :-1]
+    firsts = np.flatnonzero(is_first)
+    return SparseRows(
+        np.add.reduceat(values.ravel(), firsts),
+        columns.ravel()[firsts].astype(INDEX_DTYPE),
+        np.concatenate([[0], np.cumsum(is_first.sum(axis=1))]).astype(np.int64),
+        n_features,
+    )
+
+
+@dataclass(frozen=True)
+class _Shape:
+    n_rows: int
+    n_features: int
+    dtype: np.dtype[Any]
+    n_entries: int
+
+
+def fill_sparse(
+    staging: Staging,
+    mixture: SparseMixture,
+    n_rows: int,
+    n_threads: int,
+    callbacks: Sequence[Callable[[Event], None]],
+) -> dict[str, bytes]:
+    """Write rows to a CSR group; return the metadata that publishes it."""
+    dtype = np.dtype(mixture.dtype)
+    shape = _Shape(n_rows, mixture.n_features, dtype, n_rows * mixture.n_nonzeros)
+    with CsrWriter(staging, "", shape) as writer:
+        for rows in _made(mixture, n_rows, n_threads):
+            writer.append(rows)
+            publish(callbacks, PassProgress(len(rows)))
+    return writer.documents()
+
+
+def _made(mixture: SparseMixture, n_rows: int, n_threads: int) -> Iterator[SparseRows]:
+    """Yield blocks in order, made by several threads."""
+    pending: deque[Future[SparseRows]] = deque()
+    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="daskcluster-generate")
+    try:
+        for start in range(0, n_rows, _BLOCK_ROWS):
+            pending.append(pool.submit(mixture.rows, start, min(start + _BLOCK_ROWS, n_rows)))
+            if len(pending) > n_threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
 
 _BLOCK_ROWS = 8192
 """Rows that share a stream of random numbers; fixed, so that no chunking changes a row."""
@@ -107,7 +238,7 @@ def generate(
         Standard deviation of the centres; clusters have 1. Of no meaning for sparse rows.
     sparse : bool
         Write CSR rows of length one instead, with columns after Zipf's law; see
-        `daskcluster.data.generate_sparse.SparseMixture`.
+        `daskcluster.data.generate.SparseMixture`.
     n_nonzeros : int
         Of a sparse row, about.
     chunk_rows : int, optional
@@ -192,3 +323,56 @@ def _fill(
             publish(callbacks, PassProgress(pending.popleft().result()))
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+class GeneratedDataset(RowDataset):
+    """The first rows of a mixture, in chunks as `generate` would write them.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    n_rows : int
+
+    Examples
+    --------
+    >>> rows = GeneratedDataset(Mixture(n_features=3072, n_clusters=8), 80_000_000)
+    >>> rows.n_rows, len(rows.partitions), rows.load((5, 7)).rows.shape
+    (80000000, 14663, (2, 3072))
+    """
+
+    def __init__(self, mixture: Mixture, n_rows: int) -> None:
+        dtype = np.dtype(mixture.dtype)
+        step = good_chunk_rows(mixture.n_features * dtype.itemsize, n_rows)
+        edges = np.append(np.arange(0, n_rows, step, dtype=np.int64), n_rows)
+        super().__init__(mixture.n_features, dtype, edges)
+        self.mixture = mixture
+
+    @property
+    def source(self) -> str:
+        return f"generated rows of {self.mixture.n_clusters} clusters"
+
+    @property
+    def own_reach(self) -> Reach:
+        return Reach.EVERYONE
+
+    def own_recipe(self) -> Recipe:
+        return GeneratedRecipe(self.mixture, self.n_rows)
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        return self.mixture.rows(start, stop)
+
+    def to_scratch(self, folder: str) -> RowDataset:
+        """Write the rows to Zarr in `folder`, and return that dataset."""
+        return write_scratch(self, folder)
+
+
+@dataclass(frozen=True)
+class GeneratedRecipe:
+    """How to make the same rows anywhere."""
+
+    mixture: Mixture
+    n_rows: int
+
+    def open(self) -> GeneratedDataset:
+        """Return the rows in this process."""
+        return open_once(self, lambda: GeneratedDataset(self.mixture, self.n_rows))

@@ -13,7 +13,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.data.dataset import OnRead, RowDataset
 from daskcluster.data.partitions import MOST_BYTES
 from daskcluster.storage.location import Location
-from daskcluster.storage.opened import open_once
+from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Range, Reach, Recipe
 
 WHOLE_BYTES = 256 << 20

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 from daskcluster.errors import InvalidDataError, ReachError
 from daskcluster.storage.location import Location
-from daskcluster.storage.opened import open_once
-from daskcluster.storage.process_local import ProcessLocal
+from daskcluster.storage.process_local import ProcessLocal, open_once
 from daskcluster.typing import Reach
 
 ELSEWHERE = "write it to Zarr on a disk or bucket that the workers see and open it by URL"

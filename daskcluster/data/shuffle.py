@@ -20,9 +20,8 @@ import zarr
 
 from daskcluster.data.open import open_dataset
 from daskcluster.data.shuffle_outputs import ROWS, WEIGHTS, check_outputs, shuffle_outputs
-from daskcluster.data.shuffle_passes import carry_out
+from daskcluster.data.shuffle_passes import carry_out, carry_out_sparse
 from daskcluster.data.shuffle_plan import ShufflePlan, plan_shuffle, scratch_folder
-from daskcluster.data.shuffle_sparse import carry_out_sparse
 from daskcluster.data.shuffle_sparse_plan import SparseShufflePlan, plan_sparse_shuffle
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_write import refuse_row_chunks

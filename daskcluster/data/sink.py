@@ -1,18 +1,146 @@
-"""Where per-row results go: an array in memory, or a Zarr array that is whole or absent."""
+"""Where per-row results go: an array in memory, or Zarr arrays that are whole or absent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
-from daskcluster.data.staged_sink import StagedSink
 from daskcluster.data.writer import StagedArray, array_metadata
-from daskcluster.data.written_blocks import finished_blocks
+from daskcluster.errors import OutputExistsError
+from daskcluster.storage.files import list_files
 from daskcluster.storage.staging import Staging
+from daskcluster.storage.zarr_stores import group_document
 from daskcluster.typing import Range, Reach
+
+_READERS = 8
+
+
+def finished_blocks(arrays: Sequence[StagedArray]) -> frozenset[int]:
+    """Return the numbers of the blocks that all arrays have, and that can be read back.
+
+    Notes
+    -----
+    Cost: one listing of each array, and a read of what is there. Disks that lost their power can have
+    files without content; object stores have whole objects.
+    """
+    found = frozenset.intersection(*(_listed(array) for array in arrays))
+    for array in arrays:
+        if array.work.is_local:
+            with ThreadPoolExecutor(_READERS, thread_name_prefix="daskcluster-blocks") as pool:
+                sound = pool.map(lambda block, array=array: _is_sound(array, block), sorted(found))
+                found = frozenset(
+                    block for block, good in zip(sorted(found), sound, strict=True) if good
+                )
+    return found
+
+
+def covers(blocks: frozenset[int], block_rows: int, span: Range) -> bool:
+    """Return True if all rows of a range lie in these blocks.
+
+    Examples
+    --------
+    >>> covers(frozenset({0, 1}), 4, (0, 8)), covers(frozenset({0, 1}), 4, (4, 9))
+    (True, False)
+    """
+    start, stop = span
+    return all(block in blocks for block in range(start // block_rows, -(-stop // block_rows)))
+
+
+def check_whole(staging: Staging, arrays: Sequence[StagedArray]) -> None:
+    """Refuse to publish an output of which blocks are missing.
+
+    Raises
+    ------
+    OutputExistsError
+    """
+    for array in arrays:
+        n_rows = array.open().shape[0]
+        missing = set(range(-(-n_rows // array.block_rows))) - _listed(array)
+        if missing:
+            raise OutputExistsError(
+                f"{len(missing)} blocks of the unfinished output {staging.target.url!r} were taken away "
+                "while it was being written, most likely by another process that went on with it; run only "
+                "one at a time, and this one again with resume."
+            )
+
+
+def _listed(array: StagedArray) -> frozenset[int]:
+    files = list_files(array.work.child(f"{array.name}/c"))
+    blocks = [file.name.split("/")[0] for file in files if file.size > 0]
+    return frozenset(int(block) for block in blocks if block.isdecimal())
+
+
+def _is_sound(array: StagedArray, block: int) -> bool:
+    start = block * array.block_rows
+    try:
+        array.open()[start : start + array.block_rows]
+    except Exception:  # whatever a codec says of bytes that are none of its own
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class StagedSink(ABC):
+    """Base of sinks that any number of processes write to; picklable, without credentials.
+
+    Attributes
+    ----------
+    staging : Staging
+    arrays : tuple of StagedArray
+        All that is written, in blocks of the same rows.
+    finished : frozenset of int
+        Numbers of the blocks that an earlier writer has left.
+    """
+
+    staging: Staging
+    arrays: tuple[StagedArray, ...]
+    finished: frozenset[int] = frozenset()
+
+    @abstractmethod
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Write whole blocks from row `start` on; from any process, in any order."""
+
+    @abstractmethod
+    def documents(self) -> dict[str, bytes]:
+        """Return the metadata that makes the output readable, by path, in the order of writing."""
+
+    @property
+    def block_rows(self) -> int:
+        return self.arrays[0].block_rows
+
+    @property
+    def reach(self) -> Reach:
+        return self.staging.work.reach
+
+    def has(self, span: Range) -> bool:
+        """Return True if an earlier writer has written all rows of a range."""
+        return covers(self.finished, self.block_rows, span)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "finished": frozenset()}  # the driver knows what is left to do
+
+    def commit(self) -> None:
+        """Make the output readable at its URL."""
+        if self.staging.mark:
+            check_whole(self.staging, self.arrays)
+        self.staging.commit(self.documents())
+
+    def abort(self) -> None:
+        """Remove what has been written, unless another writer may go on with it."""
+        self.staging.abort()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Commit at the end of the block, or abort if it raises."""
+        with self.staging:
+            yield self
+            self.commit()
 
 
 @dataclass(frozen=True)
@@ -111,3 +239,96 @@ class ZarrSink(StagedSink):
     def documents(self) -> dict[str, bytes]:
         """Return the metadata of the array, by path."""
         return self.arrays[0].document()
+
+
+KINDS = ("group",)
+"""What an output of this kind may replace."""
+
+
+@dataclass(frozen=True)
+class GroupSink(StagedSink):
+    """Structured results of any number of processes: each field goes to an array of its name.
+
+    Made by `create`; picklable, without credentials. Nothing can be opened at the URL before `commit`.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> dtype = np.dtype([("label", np.int32), ("share", np.float32)])
+    >>> sink = GroupSink.create("memory://group-sink", n_rows=3, chunk_rows=2, dtype=dtype, width=1)
+    >>> with sink.transaction():
+    ...     for start, stop in ((2, 3), (0, 2)):
+    ...         sink.write(start, np.full((stop - start, 1), np.array((stop, 0.5), dtype)))
+    >>> zarr.open_group("memory://group-sink", mode="r")["label"][:, 0].tolist()
+    [2, 2, 3]
+    """
+
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def create(
+        cls,
+        url: Any,
+        *,
+        n_rows: int,
+        chunk_rows: int,
+        dtype: np.dtype[Any],
+        width: int,
+        attributes: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+        mark: str = "",
+        resume: bool = False,
+    ) -> Self:
+        """Begin an output of `n_rows` rows.
+
+        Parameters
+        ----------
+        url : str
+            Path or URL of the group.
+        chunk_rows : int
+            Rows of an output chunk; as many as the input's chunks have.
+        dtype : structured dtype
+            Names and dtypes of the arrays.
+        width : int
+            Columns of each array.
+        attributes : mapping, optional
+            Plain JSON values: what the group says of itself.
+        overwrite : bool
+            Replace a Zarr group that is there.
+        mark, resume
+            Go on with an interrupted output; see `Staging.begin`.
+
+        Raises
+        ------
+        OutputExistsError
+            Something is there that may not be replaced.
+        """
+        chunk_rows = max(1, min(int(chunk_rows), n_rows))
+        staging = Staging.begin(
+            url,
+            overwrite=overwrite,
+            storage_options=storage_options,
+            kinds=KINDS,
+            mark=mark,
+            resume=resume,
+        )
+        arrays = []
+        for name in dtype.names or ():
+            metadata = array_metadata((n_rows, width), chunk_rows, dtype[name])
+            arrays.append(StagedArray(staging.work, name, metadata, chunk_rows))
+        finished = finished_blocks(arrays) if resume else frozenset()
+        return cls(staging, tuple(arrays), finished, dict(attributes or {}))
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Write whole blocks of structured values from row `start` on; from any process, in any order."""
+        for array in self.arrays:
+            array.write(start, np.ascontiguousarray(values[array.name]))
+
+    def documents(self) -> dict[str, bytes]:
+        """Return the metadata of the arrays and of the group, by path."""
+        found: dict[str, bytes] = {}
+        for array in self.arrays:
+            found |= array.document()
+        # The group last: until it is there, nothing is found at the URL.
+        return found | group_document(self.attributes)

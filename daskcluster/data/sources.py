@@ -139,6 +139,6 @@ SOURCES = [
         "daskcluster.data.dask_array:open_dask",
     ),
     Source("scipy sparse", is_sparse, lambda given, **_: open_sparse(given)),
-    Source("in memory", lambda given: True, "daskcluster.data.array_like:open_array_like"),
+    Source("in memory", lambda given: True, "daskcluster.data.array:open_array_like"),
 ]
 """Asked in this order: files by their endings, other URLs, then objects; the last one takes all."""

@@ -1,14 +1,18 @@
-"""A table: rows to be read once, front to back, in bounded memory."""
+"""Tables: rows that are read once, front to back, in bounded memory, from text or Parquet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from daskcluster.storage.files import open_file
+from daskcluster.data.frame import check_columns, frame_dtype
+from daskcluster.data.partitions import READ_BYTES
+from daskcluster.errors import InvalidDataError, InvalidParameterError, MissingExtraError
+from daskcluster.storage.files import open_file, open_text
 from daskcluster.storage.location import Location, explain
 
 Block = tuple[Any, np.ndarray | None]
@@ -46,3 +50,225 @@ def open_binary(location: Location) -> Any:
         return open_file(location)
     except OSError as error:
         raise explain(error, location, "file") from error
+
+
+_BLOCK_LINES = 1 << 14
+_MISSING = ("", "na", "nan", "null", "none", "?")
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What the first lines tell."""
+
+    delimiter: str | None  # None: blanks
+    names: tuple[str, ...]  # empty without a header
+    width: int
+
+    @property
+    def header_lines(self) -> int:
+        return 1 if self.names else 0
+
+
+def text_table(location: Location, weights: Any = None) -> Table:
+    """Open a text file of numbers; missing values become NaN.
+
+    Parameters
+    ----------
+    location : Location
+        Also compressed, by suffix.
+    weights : str or int, optional
+        Column of the row weights, by name in the header or by number from 0.
+
+    Raises
+    ------
+    InvalidDataError
+        Empty, or (while reading) a field that is no number or a line of another length, by line.
+    """
+    with _open_text(location) as lines:
+        form = _form_of(lines, location)
+    at = None if weights is None else _column_number(weights, form, location)
+    width = form.width - (at is not None)
+    if width == 0:
+        raise InvalidDataError(f"{location.url!r} has no column besides the weights; add features.")
+    return Table(
+        None, width, np.dtype(np.float64), at is not None, lambda: _blocks(location, form, at)
+    )
+
+
+def _open_text(location: Location) -> Any:
+    try:
+        return open_text(location)
+    except (OSError, ImportError, ValueError) as error:
+        raise explain(error, location, "file") from error
+
+
+def _form_of(lines: Any, location: Location) -> _Form:
+    try:
+        first = next((line for line in lines if line.strip()), "")
+    except UnicodeDecodeError as error:
+        raise InvalidDataError(f"{location.url!r} is not text ({error}); is it csv?") from error
+    if not first:
+        raise InvalidDataError(
+            f"Found array with 0 sample(s) while a minimum of 1 is required: {location.url!r} is empty."
+        )
+    delimiter = next((mark for mark in (",", ";", "\t") if mark in first), None)
+    fields = _fields(first, delimiter)
+    has_header = not any(_is_number(field) for field in fields)
+    names = tuple(field.strip("\"'") for field in fields) if has_header else ()
+    return _Form(delimiter, names, len(fields))
+
+
+def _fields(line: str, delimiter: str | None) -> list[str]:
+    return [field.strip() for field in line.strip("\r\n").split(delimiter)]
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field.strip("\"'"))
+    except ValueError:
+        return False
+    return True
+
+
+def _column_number(weights: Any, form: _Form, location: Location) -> int:
+    if isinstance(weights, str) and weights in form.names:
+        return form.names.index(weights)
+    try:
+        number = int(weights)
+    except (TypeError, ValueError):
+        number = -1
+    if not 0 <= number < form.width:
+        columns = ", ".join(form.names) if form.names else f"0 to {form.width - 1}"
+        raise InvalidParameterError(
+            f"There is no column {weights!r} in {location.url!r} for the weights; columns: {columns}."
+        )
+    return number
+
+
+def _blocks(location: Location, form: _Form, at: int | None) -> Iterator[Block]:
+    done = 0
+    with _open_text(location) as stream:
+        lines = (line for line in stream if line.strip())
+        for _ in range(form.header_lines):
+            next(lines, None)
+        while block := list(islice(lines, _BLOCK_LINES)):
+            rows = _parse(block, form, location, done)
+            done += len(block)
+            if at is None:
+                yield rows, None
+            else:
+                yield np.delete(rows, at, axis=1), rows[:, at].copy()
+    if not done:
+        raise InvalidDataError(
+            f"Found array with 0 sample(s) while a minimum of 1 is required: {location.url!r} has a header "
+            "and no rows."
+        )
+
+
+def _parse(lines: list[str], form: _Form, location: Location, done: int) -> np.ndarray:
+    try:
+        rows = np.loadtxt(lines, delimiter=form.delimiter, ndmin=2, comments=None, quotechar='"')
+    except ValueError:
+        # Slow, but knows missing values and can name the line.
+        rows = _parse_slowly(lines, form, location, done)
+    if rows.shape[1] != form.width:
+        raise _uneven(location, done + form.header_lines + 1, rows.shape[1], form.width)
+    return rows
+
+
+def _parse_slowly(lines: list[str], form: _Form, location: Location, done: int) -> np.ndarray:
+    rows = np.empty((len(lines), form.width))
+    for i, line in enumerate(lines):
+        number = done + form.header_lines + i + 1
+        fields = _fields(line, form.delimiter)
+        if len(fields) != form.width:
+            raise _uneven(location, number, len(fields), form.width)
+        for j, field in enumerate(fields):
+            field = field.strip("\"'")
+            if field.lower() in _MISSING:
+                rows[i, j] = np.nan
+            elif _is_number(field):
+                rows[i, j] = float(field)
+            else:
+                raise InvalidDataError(
+                    f"{location.url!r}: {field!r} in line {number}, column {j} is no number; drop "
+                    "or encode columns of text first."
+                )
+    return rows
+
+
+def _uneven(location: Location, number: int, found: int, expected: int) -> InvalidDataError:
+    return InvalidDataError(
+        f"{location.url!r}: line {number} (blank lines not counted) has {found} fields where the first has "
+        f"{expected}; every row needs the same number."
+    )
+
+
+def parquet_table(location: Location, weights: Any) -> Table:
+    """Open the numeric columns of a parquet file; `weights` names the column of row weights.
+
+    Raises
+    ------
+    MissingExtraError
+        pyarrow is not installed.
+    InvalidDataError
+        No parquet file, or columns that are no real numbers.
+    InvalidParameterError
+        No such column of weights.
+    """
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingExtraError(
+            'Parquet files need pyarrow. Remedy: pip install "daskcluster[parquet]".'
+        ) from error
+    try:
+        with open_binary(location) as stream, pq.ParquetFile(stream) as file:
+            n_rows = file.metadata.num_rows
+            schema = file.schema_arrow
+    except (ValueError, OSError) as error:
+        raise InvalidDataError(
+            f"{location.url!r} is no readable parquet file ({error})."
+        ) from error
+    names = [name for name in schema.names if name != weights]
+    if weights is not None and weights not in schema.names:
+        raise InvalidParameterError(
+            f"There is no column {weights!r} in {location.url!r} for the weights; columns: {schema.names}."
+        )
+    dtype = _arrow_dtype(schema, names)
+
+    def blocks() -> Iterator[Block]:
+        step = max(1, READ_BYTES // max(1, len(names) * dtype.itemsize))
+        with open_binary(location) as stream, pq.ParquetFile(stream) as file:
+            for batch in file.iter_batches(batch_size=step):
+                rows = np.column_stack([_column(batch.column(name), dtype) for name in names])
+                yield (
+                    rows,
+                    None if weights is None else _column(batch.column(weights), np.dtype(float)),
+                )
+
+    return Table(n_rows, len(names), dtype, weights is not None, blocks)
+
+
+def _arrow_dtype(schema: Any, names: list[str]) -> np.dtype[Any]:
+    dtypes = {}
+    for name in names:
+        try:
+            dtypes[name] = np.dtype(schema.field(name).type.to_pandas_dtype())
+        except (NotImplementedError, TypeError):
+            dtypes[name] = np.dtype(object)
+    check_columns(dtypes)
+    kinds = set(dtypes.values())
+    nullable = any(schema.field(name).nullable for name in names)
+    only = next(iter(kinds))
+    if len(kinds) == 1 and (only.kind == "f" or not nullable):
+        return only
+    return frame_dtype(dtypes.values())
+
+
+def _column(column: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    # A missing value becomes NaN, which a fit then names with its row.
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype == object:
+        values = np.array([np.nan if value is None else value for value in values], dtype=float)
+    return values.astype(dtype, copy=False)

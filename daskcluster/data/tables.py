@@ -8,10 +8,8 @@ from typing import Any
 
 from daskcluster.data.npz import is_sparse_npz, npz_table, open_sparse_npz
 from daskcluster.data.open import open_dataset
-from daskcluster.data.parquet import parquet_table
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.data.table import Block, Table
-from daskcluster.data.text import text_table
+from daskcluster.data.table import Block, Table, parquet_table, text_table
 from daskcluster.errors import InvalidParameterError
 from daskcluster.storage.location import locate
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from daskcluster.errors import InvalidParameterError
 from daskcluster.storage.location import Location, explain
-from daskcluster.storage.opened import open_once
+from daskcluster.storage.process_local import open_once
 from daskcluster.storage.retry import retry
 from daskcluster.storage.staging import Staging
 from daskcluster.storage.zarr_stores import HEAD, open_store

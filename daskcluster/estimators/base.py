@@ -1,10 +1,17 @@
-"""What every estimator with centres among the rows shares: predict, transform and score."""
+"""What estimators with centres share: predict, transform, score, results of a fit, model and pickles."""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunk import for_rows
@@ -18,14 +25,104 @@ from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.cluster_base import ClusterEstimator
 from daskcluster.estimators.inputs import fit_dataset
-from daskcluster.estimators.labels import save_rows
+from daskcluster.estimators.labels import Labels, results_of_rows, save_rows
 from daskcluster.estimators.lazy import map_blocks, scaled_blocks
 from daskcluster.estimators.on_scale import OnScale
-from daskcluster.estimators.row_results import results_of_rows
 from daskcluster.estimators.scoring import score_rows
+from daskcluster.models.persist import save_model
+from daskcluster.parameters.checks import check_value
+from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
+
+BY_REFERENCE = ("engine", "callbacks")
+"""Parameters that are no plain values."""
+
+
+class SharesEngine(BaseEstimator):
+    """Base of estimators that have an ``engine``, and perhaps ``callbacks``.
+
+    A class declares its parameters as ``_parameters``, in the order of its constructor.
+    """
+
+    _parameters: ClassVar[tuple[Parameter, ...]] = ()
+
+    def check_parameters(self) -> None:
+        """Refuse parameters that `fit` would refuse, whatever the rows.
+
+        Raises
+        ------
+        InvalidParameterError, WrongTypeError
+        """
+        for parameter in self._parameters:
+            check_value(type(self).__name__, parameter, getattr(self, parameter.name))
+
+    def __sklearn_clone__(self) -> Self:
+        values = self.get_params(deep=False)
+        kept = {name: values.pop(name) for name in BY_REFERENCE if name in values}
+        return type(self)(**copy.deepcopy(values), **kept)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = self.__class__.__new__(self.__class__)
+        memo[id(self)] = twin
+        for name, value in vars(self).items():
+            setattr(twin, name, value if name in BY_REFERENCE else copy.deepcopy(value, memo))
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state["engine"] = None
+        if "callbacks" in state:
+            state["callbacks"] = ()
+        return state
+
+
+class ClusterEstimator(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SharesEngine
+):
+    """Base of estimators that learn centres of some kind.
+
+    Subclasses have ``fit``, ``transform`` and ``to_model``, and learn ``labels_``, ``cluster_sizes_``,
+    ``cluster_weights_`` and ``cluster_costs_``.
+    """
+
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Fit, and return the distances of every row to every centre; see `transform`."""
+        return self.fit(X, sample_weight=sample_weight).transform(X)
+
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Fit, and return the label of every row; see ``labels_``."""
+        return self.fit(X, sample_weight=sample_weight).labels_
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if isinstance(state.get("labels_"), Labels):
+            del state["labels_"]
+        return state
+
+    def summary(self) -> dict[str, np.ndarray]:
+        """Return ``size``, ``weight`` and ``cost`` of every cluster, as found by the fit."""
+        check_is_fitted(self)
+        return {
+            "size": self.cluster_sizes_.copy(),
+            "weight": self.cluster_weights_.copy(),
+            "cost": self.cluster_costs_.copy(),
+        }
+
+    def save(
+        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
+    ) -> None:
+        """Write the model to `url` (Zarr and JSON, no pickle): a few kB beyond what the centres are.
+
+        Those of kernel k-means are support rows and their coefficients.
+
+        Raises
+        ------
+        OutputExistsError
+            There is something at `url` and `overwrite` is False.
+        """
+        check_is_fitted(self)
+        save_model(self.to_model(), url, overwrite=overwrite, storage_options=storage_options)
 
 
 class CentreEstimator(ClusterEstimator):

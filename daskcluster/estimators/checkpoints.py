@@ -14,7 +14,7 @@ import numpy as np
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, Notice, publish
 from daskcluster.interrupts import deliver, pending
-from daskcluster.models.versions import created_with
+from daskcluster.models.fitted import created_with
 from daskcluster.storage.checkpoint import CheckpointFolder
 from daskcluster.storage.document import Document
 from daskcluster.storage.location import Location

@@ -1,16 +1,22 @@
-"""What a commit of any fit has beside the state of its loop: what it took, and what it knows of rows."""
+"""What a commit of any fit has beside the state of its loop, and the fingerprint of all it rests on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
+
+import numpy as np
 
 from daskcluster.chunkwise.statistics import SurveyStatistics
 from daskcluster.errors import CheckpointError, ModelFormatError
+from daskcluster.estimators.checkpoints import data_facts
+from daskcluster.models.fitted import created_with
 from daskcluster.storage.document import Document
 from daskcluster.storage.fields import read_mapping
 from daskcluster.storage.state import Shapes, document_of, state_of
+from daskcluster.typing import Dataset
 
 S = TypeVar("S")
 
@@ -112,3 +118,52 @@ def unfit(where: str, error: ModelFormatError) -> CheckpointError:
     return CheckpointError(
         f"No fit can go on from the checkpoint at {where!r}: {error} Remove it, or begin without resume."
     )
+
+
+def fingerprint_of_rows(dataset: Dataset, *values: Any) -> str:
+    """Return the fingerprint of what is computed of all rows of `dataset` from `values`.
+
+    Rows are told apart by their number, type, ends, and largest chunk. Cost: a look at the ends.
+    """
+    chunk_rows = max(dataset.chunk_sizes)
+    return fingerprint(
+        created_with()["daskcluster"], data_facts(dataset), dataset.normalize, chunk_rows, *values
+    )
+
+
+def fingerprint(*values: Any) -> str:
+    """Return 16 hexadecimal digits of plain values, arrays, functions by name, and dataclasses of these.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> fingerprint(np.zeros(2), "a") == fingerprint(np.zeros(2), "a")
+    True
+    >>> fingerprint(np.zeros(2), "a") == fingerprint(np.zeros(2, np.float32), "a")
+    False
+    """
+    digest = hashlib.sha256()
+    for part in _parts(values):
+        digest.update(f"{len(part)}:".encode())  # no two lists of values look alike
+        digest.update(part)
+    return digest.hexdigest()[:16]
+
+
+def _parts(value: Any) -> Iterator[bytes]:
+    if isinstance(value, np.ndarray):
+        yield f"{value.dtype.str}{value.shape}".encode()
+        yield np.ascontiguousarray(value).tobytes()
+    elif isinstance(value, (tuple, list)):
+        yield f"{len(value)} values".encode()
+        for entry in value:
+            yield from _parts(entry)
+    elif isinstance(value, Mapping):
+        yield from _parts(sorted(value.items()))
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield type(value).__name__.encode()
+        for field in fields(value):
+            yield from _parts(getattr(value, field.name))
+    elif callable(value):
+        yield f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}".encode()
+    else:
+        yield repr(value).encode()

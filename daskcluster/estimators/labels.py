@@ -1,4 +1,4 @@
-"""Labels of rows that may not fit in memory: computed from rows and centres when asked."""
+"""Labels and other results of rows that may not fit in memory: computed when asked."""
 
 from __future__ import annotations
 
@@ -9,12 +9,41 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, label_rows, prepare_rows
-from daskcluster.data.sink import ZarrSink
-from daskcluster.engine.engine import Engine
-from daskcluster.estimators.fingerprint import fingerprint_of_rows
-from daskcluster.estimators.row_results import results_of_rows
+from daskcluster.data.sink import ArraySink, ZarrSink
+from daskcluster.engine.engine import Engine, Placement
+from daskcluster.estimators.frame import fingerprint_of_rows
 from daskcluster.events import Callback
 from daskcluster.typing import Dataset
+
+
+def results_of_rows(
+    placement: Placement,
+    fn: Callable[[Chunk, Any], np.ndarray],
+    params: Any,
+    dtype: Any,
+    width: int = 0,
+    *,
+    name: str = "rows",
+) -> np.ndarray:
+    """Return ``fn(chunk, prepared)`` of all rows, shape (n,) or (n, width). One pass.
+
+    Parameters
+    ----------
+    placement : Placement
+    fn : callable
+        At module level, e.g. `daskcluster.chunkwise.assign.label_rows`.
+    params : RowParams, or what else `prepare_rows` takes
+    dtype : dtype
+    width : int
+        Columns of the result; 0 makes it 1-D.
+    name : str
+        What the pass is called in events.
+    """
+    n_rows = placement.dataset.n_rows
+    sink = ArraySink(np.empty((n_rows, width) if width else (n_rows,), dtype))
+    placement.map_rows(fn, sink, params, prepare=prepare_rows, name=name)
+    return sink.array
+
 
 LabelRows = Callable[[Chunk, Any], np.ndarray]
 """(chunk, prepared) -> int32 labels, as `label_rows`; at module level."""

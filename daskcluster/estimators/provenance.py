@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from daskcluster.estimators.by_reference import BY_REFERENCE
-from daskcluster.models.fitted import FittedModel
-from daskcluster.models.versions import created_with
+from daskcluster.estimators.base import BY_REFERENCE
+from daskcluster.models.fitted import FittedModel, created_with
 
 E = TypeVar("E", bound=BaseEstimator)
 

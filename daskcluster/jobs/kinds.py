@@ -13,7 +13,7 @@ from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
-from daskcluster.methods.kernel.graph_model import GraphKMeansModel
+from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.jobs import KernelJobs
 from daskcluster.methods.kernel.model import KernelKMeansModel
 from daskcluster.methods.kmeans.jobs import CentreJobs

@@ -28,7 +28,7 @@ from daskcluster.jobs.selection_fits import (
     dealt,
     fit_shares,
 )
-from daskcluster.jobs.tally import Tally
+from daskcluster.jobs.watch import Tally
 from daskcluster.methods.coreset.relative_error import true_costs
 from daskcluster.randomness import Key, as_seed
 from daskcluster.reports.k_selection import KCandidate, KSelection, range_notes

@@ -13,8 +13,8 @@ from daskcluster.storage.location import locate
 from daskcluster.typing import Reach
 
 if TYPE_CHECKING:
-    from daskcluster.methods.streaming.service.cycle import Cycle
     from daskcluster.methods.streaming.service.loop import StreamLoop
+    from daskcluster.methods.streaming.service.state import Cycle
 
 
 def stream(

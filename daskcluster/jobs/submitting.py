@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,15 @@ from daskcluster.engine.connect import check_versions
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.jobs.board import Board, JobStatus
 from daskcluster.jobs.naming import check_name, new_name
-from daskcluster.jobs.remote import call
 from daskcluster.storage.secrets import split_options
 
 if TYPE_CHECKING:
     from distributed import Client, Future
+
+
+def call(job: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """Call the job of that name, here on a worker."""
+    return getattr(import_module("daskcluster.jobs"), job)(*arguments, **options)
 
 
 def submit(

@@ -1,4 +1,4 @@
-"""The eyes of a running job: hears the events of the work, tells the scheduler, stops when it has to."""
+"""The monitor of a running job: counts events, tells the scheduler, and stops when it has to."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from daskcluster.events import (
     PassShare,
     PassStarted,
 )
+from daskcluster.models.fitted import created_with
 from daskcluster.reports.lines import ProgressLines
 from daskcluster.storage.lease import Lease
+from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
     from daskcluster.jobs.board import Board
+
 
 CANCEL_SECONDS = 0.25
 """How long at most a request to stop is not looked for, while there are events."""
@@ -123,3 +126,33 @@ class Watch:
         self._pass(event)
         of_pass = isinstance(event, PassStarted | PassProgress | PassEnded)
         return {"phase": self._pass.name, "share": self._pass.done} if of_pass else {}
+
+
+class Tally:
+    """Counts passes and bytes from the events of a job."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+        self.bytes_read = 0
+        self._began = time.perf_counter()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, PassEnded):
+            self.passes += 1
+            self.bytes_read += event.bytes_read
+
+    def at_least(self, passes: int, bytes_read: int) -> None:
+        """Count what a fit that was resumed had done before."""
+        self.passes = max(self.passes, passes)
+        self.bytes_read = max(self.bytes_read, bytes_read)
+
+    def common(self, dataset: Dataset) -> dict[str, Any]:
+        """Return the fields that all records share."""
+        return {
+            "n_rows": dataset.n_rows,
+            "n_features": dataset.n_features,
+            "passes": self.passes,
+            "bytes_read": self.bytes_read,
+            "seconds": time.perf_counter() - self._began,
+            "versions": created_with(),
+        }

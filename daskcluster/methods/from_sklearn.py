@@ -18,8 +18,8 @@ from daskcluster.events import StopReason
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 from daskcluster.methods.mixture.model import MixtureModel
+from daskcluster.models.fitted import created_with
 from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.versions import created_with
 
 KNOWN = (
     "a fitted KMeans, MiniBatchKMeans or GaussianMixture of scikit-learn, or a pipeline of StandardScaler "

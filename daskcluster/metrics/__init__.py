@@ -13,8 +13,13 @@ from daskcluster.metrics.agreement import (
     purity,
     v_measure,
 )
-from daskcluster.metrics.contingency_table import Contingency, contingency
-from daskcluster.metrics.pairs import adjusted_rand_index, fowlkes_mallows, rand_index
+from daskcluster.metrics.contingency_table import (
+    Contingency,
+    adjusted_rand_index,
+    contingency,
+    fowlkes_mallows,
+    rand_index,
+)
 from daskcluster.metrics.separation import (
     calinski_harabasz,
     davies_bouldin,

@@ -17,7 +17,7 @@ from daskcluster.data.zarr import location_of
 from daskcluster.engine.engine import Placement
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.storage.location import Location, locate
-from daskcluster.storage.opened import open_once
+from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Reach
 
 _INLINE_BYTES = 1 << 20

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
 
 import numpy as np
 
+from daskcluster import __version__
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.errors import InvalidParameterError, ModelFormatError
+from daskcluster.events import StopReason
 from daskcluster.storage.fields import (
     plain,
     read_count,
@@ -175,3 +179,47 @@ def check_per_cluster(name: str, values: np.ndarray, n_clusters: int) -> None:
         raise ModelFormatError(f"cluster {name} of dtype {values.dtype} should be numbers.")
     if not (np.isfinite(values).all() and (values >= 0).all()):
         raise ModelFormatError(f"cluster {name} should be finite and >= 0.")
+
+
+@dataclass
+class FitResult:
+    """Centres and how the loop came to them.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+        In the dtype in which rows were computed.
+    n_iter : int
+        Centre updates made.
+    stop_reason : StopReason
+    history : list of dict
+        One record per iteration: ``iteration, inertia, shift, seconds, n_empty, bytes_read``.
+    labelled : bool
+        The labels that were kept on the way are those of `centres`.
+    """
+
+    centres: np.ndarray
+    n_iter: int
+    stop_reason: StopReason
+    history: list[dict[str, float]] = field(default_factory=list)
+    labelled: bool = False
+
+
+_LIBRARIES = ("numpy", "numba", "zarr", "dask", "scikit-learn")
+
+
+def created_with() -> dict[str, str]:
+    """Return the versions of daskcluster, Python and the libraries, without importing them.
+
+    Examples
+    --------
+    >>> sorted(created_with())[:2]
+    ['dask', 'daskcluster']
+    """
+    found = {"daskcluster": __version__, "python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # a vendored copy has no metadata
+            continue
+    return found

@@ -85,7 +85,7 @@ KINDS: dict[str, str] = {
     "kmeans": "daskcluster.models.kmeans:KMeansModel",
     "mixture": "daskcluster.methods.mixture.model:MixtureModel",
     "kernel-kmeans": "daskcluster.methods.kernel.model:KernelKMeansModel",
-    "graph-kmeans": "daskcluster.methods.kernel.graph_model:GraphKMeansModel",
+    "graph-kmeans": "daskcluster.methods.kernel.graph:GraphKMeansModel",
 }
 """Where the classes of models are, by the kind that a saved document names."""
 

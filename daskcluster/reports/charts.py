@@ -1,4 +1,4 @@
-"""What is drawn of a model: each chart knows how to draw itself into a figure of matplotlib."""
+"""What is drawn of a model: charts, rows that are pictures, and centres in the plane."""
 
 from __future__ import annotations
 
@@ -9,9 +9,129 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.examples import histogram_edges
+from daskcluster.errors import InvalidParameterError
 from daskcluster.models.balance import largest_first
-from daskcluster.reports.pictures import Shape, mosaic
-from daskcluster.reports.projection import plane
+
+MOST_CENTRES = 4096
+"""From how many of the heaviest centres the axes are found."""
+
+
+def plane(centres: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Project centres onto their two main axes (principal components, weighted).
+
+    Parameters
+    ----------
+    centres : ndarray of shape (k, d)
+    weights : ndarray of shape (k,)
+        All zero stands for all one.
+
+    Returns
+    -------
+    points : ndarray of shape (k, 2)
+        An axis that is missing is zero. Of each axis the largest entry is positive.
+    shares : ndarray of shape (2,)
+        Of the variance between (the heaviest) centres.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> points, shares = plane(np.array([[0.0, 0, 5], [0, 4, 5], [0, 8, 5]]), np.ones(3))
+    >>> points[:, 0].tolist(), shares.tolist()
+    ([-4.0, 0.0, 4.0], [1.0, 0.0])
+    """
+    masses = np.asarray(weights, np.float64)
+    # In units of the largest: products of numbers near the end of float64 would overflow.
+    masses = masses / masses.max() if masses.max() > 0 else np.ones(len(centres))
+    unit = float(np.abs(centres).max()) or 1.0
+    inside = np.asarray(centres, np.float64) / unit
+    heaviest = np.sort(np.argsort(-masses, kind="stable")[:MOST_CENTRES])
+    share = masses[heaviest] / masses[heaviest].sum()
+    wide = inside[heaviest]
+    middle = share @ wide
+    axes, variances = _axes((wide - middle) * np.sqrt(share)[:, None])
+    total = variances.sum()
+    points = (inside - middle) @ axes.T * unit
+    return points, variances[:2] / total if total > 0 else np.zeros(2)
+
+
+def _axes(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return two directions (2, d), and all variances, largest first, at least two."""
+    k, d = scaled.shape
+    # The smaller of the two Gram matrices has the same eigenvalues.
+    gram = scaled @ scaled.T if k < d else scaled.T @ scaled
+    values, vectors = np.linalg.eigh(gram)
+    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1][:, :2].T
+    axes = np.zeros((2, d))
+    for axis, vector, value in zip(axes, vectors, values, strict=False):
+        if value <= 1e-14 * values[0] or value == 0.0:
+            continue
+        axis[:] = vector if k >= d else vector @ scaled / np.sqrt(value)
+        axis *= np.sign(axis[np.argmax(np.abs(axis))])
+    variances = np.zeros(max(2, len(values)))
+    variances[: len(values)] = values
+    return axes, variances
+
+
+Shape = tuple[int, ...]
+"""Height and width, and 3 or 4 channels if there is a third number."""
+
+
+def check_shape(shape: Sequence[int], n_features: int) -> Shape:
+    """Return a shape that rows of so many features can be pictures of.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    found = tuple(int(size) for size in shape)
+    right = len(found) == 2 or (len(found) == 3 and found[2] in (1, 3, 4))
+    if not right or min(found) < 1 or int(np.prod(found)) != n_features:
+        raise InvalidParameterError(
+            f"image_shape={found} should be (height, width) or (height, width, 1, 3 or 4 channels), and "
+            f"its product the number of features, {n_features}."
+        )
+    return found
+
+
+def mosaic(rows: Sequence[np.ndarray | None], shape: Shape, columns: int) -> np.ndarray:
+    """Return pictures in lines of `columns`, one pixel apart.
+
+    Parameters
+    ----------
+    rows : sequence of ndarrays of shape (d,), or None
+        None leaves a gap.
+    shape : tuple
+    columns : int
+
+    Returns
+    -------
+    ndarray of shape (height, width, 4)
+        Of floats from 0 to 1: what is smallest in all rows is 0, what is largest 1. Gaps are transparent.
+    """
+    height, width = shape[:2]
+    lines = -(-len(rows) // columns)
+    out = np.zeros((lines * (height + 1) - 1, columns * (width + 1) - 1, 4))
+    present = [row for row in rows if row is not None]
+    if not present:
+        return out
+    low, high = min(float(r.min()) for r in present), max(float(r.max()) for r in present)
+    for place, row in enumerate(rows):
+        if row is None:
+            continue
+        y, x = place // columns * (height + 1), place % columns * (width + 1)
+        scaled = (np.asarray(row, np.float64).reshape(shape) - low) / ((high - low) or 1.0)
+        out[y : y + height, x : x + width] = _coloured(scaled)
+    return out
+
+
+def _coloured(picture: np.ndarray) -> np.ndarray:
+    channels = picture[:, :, None] if picture.ndim == 2 else picture
+    if channels.shape[2] == 1:
+        channels = np.repeat(channels, 3, axis=2)
+    if channels.shape[2] == 4:
+        return channels
+    return np.dstack([channels, np.ones(channels.shape[:2])])
+
 
 BLUE, GREY = "#1f6feb", "#c9d1d9"
 WIDTH = 8.0

@@ -14,8 +14,7 @@ from daskcluster.models.balance import largest
 from daskcluster.models.kinds import Model
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.reports import charts
-from daskcluster.reports.charts import Chart, numbers
-from daskcluster.reports.pictures import Shape
+from daskcluster.reports.charts import Chart, Shape, numbers
 from daskcluster.reports.tables import (
     Rows,
     cluster_rows,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     Progress,
@@ -15,6 +18,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Table
 from rich.text import Text
 
 from daskcluster.events import (
@@ -152,3 +156,19 @@ class ProgressDisplay:
 
     def _say(self, text: str) -> None:
         self._progress.print(text, markup=False, highlight=False)
+
+
+@contextmanager
+def live_table(
+    title: str, console: Console | None = None
+) -> Iterator[Callable[[Sequence[tuple[str, str]]], None]]:
+    """Yield a function that shows names and values in place of those before."""
+    with Live(console=console, auto_refresh=False) as live:
+
+        def show(rows: Sequence[tuple[str, str]]) -> None:
+            table = Table(title=title, show_header=False)
+            for name, value in rows:
+                table.add_row(name, value)
+            live.update(table, refresh=True)
+
+        yield show

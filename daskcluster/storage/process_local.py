@@ -1,4 +1,4 @@
-"""Values that never leave their process: an array in memory, a credential.
+"""Values of one process: those that never leave it (arrays, credentials), and datasets that it has opened.
 
 What travels in their place is a token. Unpickled in the process where the value lives, the token
 turns back into the same object; anywhere else it is an empty holder that still says what it was.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 import uuid
 import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -66,3 +68,21 @@ def _revive(token: str, what: str) -> ProcessLocal[Any]:
     with _lock:
         held = _live.get(token)
     return ProcessLocal(None, what, token) if held is None else held
+
+
+MOST_OPEN = 64
+
+_opened: OrderedDict[Hashable, Any] = OrderedDict()
+_opening = threading.RLock()
+
+
+def open_once(recipe: Hashable, opener: Callable[[], T]) -> T:
+    """Return what `opener` gave when it was first called for this recipe in this process."""
+    with _opening:
+        if recipe not in _opened:
+            _opened[recipe] = opener()
+        _opened.move_to_end(recipe)
+        found: T = _opened[recipe]
+        while len(_opened) > MOST_OPEN:
+            _opened.popitem(last=False)
+    return found

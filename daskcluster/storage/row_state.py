@@ -16,7 +16,7 @@ import numpy as np
 from daskcluster.errors import CheckpointError
 from daskcluster.storage.files import explained, list_names, open_file, remove_folder, write_file
 from daskcluster.storage.location import Location
-from daskcluster.storage.opened import open_once
+from daskcluster.storage.process_local import open_once
 
 _STORED = np.dtype("<i4")
 _DIGEST_BYTES = 32

@@ -104,7 +104,7 @@ def connections(settings: Settings) -> Rows:
 
 def words(settings: Settings) -> Rows:
     """Return 780,000 + 23,000 sparse rows of about 76 values in 47,000 columns, of length one."""
-    from daskcluster.data.generate_sparse import SparseMixture
+    from daskcluster.data.generate import SparseMixture
 
     shrink = QUICK if settings.quick else 1
     mixture = SparseMixture(COLUMNS // shrink, TOPICS, WORDS)

@@ -100,7 +100,7 @@ def test_a_live_table() -> None:
 
     from rich.console import Console
 
-    from daskcluster.reports.live import live_table
+    from daskcluster.reports.progress import live_table
 
     text = StringIO()
     with live_table("a stream", Console(file=text, force_terminal=True)) as show:

@@ -277,7 +277,9 @@ def test_local_data_that_is_gone_on_the_worker(
     ]
     shutil.rmtree(store)
     (tmp_path / "x.npy").unlink()
-    monkeypatch.setattr("daskcluster.storage.opened._opened", OrderedDict())  # as on a worker
+    monkeypatch.setattr(
+        "daskcluster.storage.process_local._opened", OrderedDict()
+    )  # as on a worker
     for recipe in sent:
         with pytest.raises(DatasetNotFoundError, match=r"bucket's URL"):
             pickle.loads(recipe).open()

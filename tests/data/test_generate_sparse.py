@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskcluster.data.generate import generate
-from daskcluster.data.generate_sparse import SparseMixture
+from daskcluster.data.generate import SparseMixture, generate
 from daskcluster.data.open import open_dataset
 from daskcluster.errors import InvalidParameterError
 

@@ -12,7 +12,7 @@ import zarr
 
 from daskcluster.chunk import Chunk
 from daskcluster.data.open import open_dataset
-from daskcluster.data.shared_reads import SharedReads
+from daskcluster.data.readahead import SharedReads
 from daskcluster.data.zarr import ZarrDataset
 
 ROWS = np.arange(300.0).reshape(100, 3)

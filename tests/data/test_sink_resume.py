@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import zarr
 
-from daskcluster.data.sink import ZarrSink
-from daskcluster.data.sink_group import GroupSink
+from daskcluster.data.sink import GroupSink, ZarrSink
 from daskcluster.errors import OutputExistsError
 from tests.data.conftest import s3  # noqa: F401  (a fixture)
 

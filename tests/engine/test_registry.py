@@ -11,8 +11,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskcluster as dc
-from daskcluster.data.generate import Mixture
-from daskcluster.data.generated import GeneratedDataset
+from daskcluster.data.generate import GeneratedDataset, Mixture
 from daskcluster.engine.registry import WorkerRegistry
 from daskcluster.errors import InvalidDataError, SchedulerUnreachableError
 

@@ -12,7 +12,7 @@ import zarr
 
 import daskcluster as dc
 from daskcluster import jobs
-from daskcluster.data.sink_group import GroupSink
+from daskcluster.data.sink import GroupSink
 from daskcluster.data.writer import StagedArray
 from daskcluster.events import PassProgress
 from tests.laws.data import lognormal

@@ -8,8 +8,8 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import StopReason
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.kmeans.base import KMeansEstimator, KMeansRun, judge
-from daskcluster.methods.kmeans.seeded_fit import SeededFit
-from daskcluster.models.result import FitResult
+from daskcluster.methods.kmeans.initial import SeededFit
+from daskcluster.models.fitted import FitResult
 from daskcluster.parameters import Algorithm, Parameter, shared
 from daskcluster.randomness import Key
 

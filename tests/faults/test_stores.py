@@ -35,7 +35,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("FAULTY_ROOT", str(tmp_path / "bucket"))
     monkeypatch.setattr(patience, "PAUSES", (0.001, 0.001, 0.001, 0.001))
     # The same URLs are in another folder in each test.
-    monkeypatch.setattr("daskcluster.storage.opened._opened", OrderedDict())
+    monkeypatch.setattr("daskcluster.storage.process_local._opened", OrderedDict())
     FaultyFileSystem.clear_instance_cache()
     (tmp_path / "bucket").mkdir()
     yield tmp_path / "bucket"

@@ -20,7 +20,7 @@ from daskcluster.errors import (
 from daskcluster.events import CycleEnded, Event, FitsMade
 from daskcluster.jobs.board import Board
 from daskcluster.jobs.watch import Watch
-from daskcluster.methods.streaming.service.cycle import Cycle
+from daskcluster.methods.streaming.service.state import Cycle
 from daskcluster.storage.lease import Lease, folder_of
 from tests.methods.streaming.service.feeds import OPTIONS, bits, open_loop, put
 

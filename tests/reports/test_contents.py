@@ -15,13 +15,11 @@ from daskcluster import jobs
 from daskcluster.errors import InvalidParameterError, MissingExtraError
 from daskcluster.models.persist import load_document
 from daskcluster.reports import drawing, html
-from daskcluster.reports.charts import Chart
+from daskcluster.reports.charts import Chart, check_shape, mosaic, plane
 from daskcluster.reports.contents import MOST_CLUSTERS, Clusters, Report, Table
 from daskcluster.reports.drawing import as_png, as_svg
 from daskcluster.reports.html import as_html
 from daskcluster.reports.markdown import as_markdown
-from daskcluster.reports.pictures import check_shape, mosaic
-from daskcluster.reports.projection import plane
 from tests.reports.models import make_model
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.methods.kernel.graph_model import GraphKMeansModel
+from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.model import KernelKMeansModel
 from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.models.kinds import KINDS, Model

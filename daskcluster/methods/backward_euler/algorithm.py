@@ -31,7 +31,7 @@ from daskcluster.events import Callback, ImplicitStepEnded, StopFit, StopReason,
 from daskcluster.methods.backward_euler.chunkwise import BatchAssigner, BatchClusters
 from daskcluster.methods.minibatch.algorithm import is_suspect, refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches
-from daskcluster.models.result import FitResult
+from daskcluster.models.fitted import FitResult
 
 MOST_RISE = 4.0
 """Times its value at the start of an outer step that a batch's objective may have at the end."""

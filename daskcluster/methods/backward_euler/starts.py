@@ -24,7 +24,7 @@ from daskcluster.methods.kmeans.initial import GIVEN, method_for
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches, whole
 from daskcluster.methods.minibatch.sample import centres_of_sample
-from daskcluster.models.result import FitResult
+from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
 

@@ -12,11 +12,10 @@ from daskcluster.data.dataset import RowDataset
 from daskcluster.data.open import open_dataset
 from daskcluster.data.weighted_store import write_weighted
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.by_reference import SharesEngine
+from daskcluster.estimators.base import SharesEngine
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.events import Notice, publish
 from daskcluster.methods.coreset.fit import CoresetDraw
-from daskcluster.methods.coreset.merge_reduce import united
 from daskcluster.methods.coreset.merged import (
     MergedCoreset,
     MergedSparseCoreset,
@@ -24,9 +23,10 @@ from daskcluster.methods.coreset.merged import (
     part_provenance,
     rows_and_weights,
     source_of,
+    united,
 )
 from daskcluster.methods.coreset.parameters import LIGHTWEIGHT
-from daskcluster.models.versions import created_with
+from daskcluster.models.fitted import created_with
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
 

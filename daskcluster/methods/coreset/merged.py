@@ -12,8 +12,9 @@ from daskcluster.data.array import ArrayDataset
 from daskcluster.data.sparse_memory import MemorySparseDataset
 from daskcluster.data.weighted import array_weights
 from daskcluster.data.weighted_store import stored_facts, write_weighted
-from daskcluster.models.versions import created_with
-from daskcluster.sparse_rows import Rows, SparseRows
+from daskcluster.errors import InvalidParameterError
+from daskcluster.models.fitted import created_with
+from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 from daskcluster.typing import Dataset
 
 
@@ -116,3 +117,44 @@ def rows_and_weights(dataset: Any) -> tuple[Rows, np.ndarray]:
 def source_of(dataset: Any) -> str:
     """Return where rows come from, for people."""
     return str(getattr(dataset, "source", type(dataset).__name__))
+
+
+def united(parts: Sequence[tuple[Rows, np.ndarray]]) -> tuple[Rows, np.ndarray]:
+    """Return the rows and weights of coresets of disjoint parts, one after the other.
+
+    Any weighted sum over the union has as its expectation the sum over all parts. Dense rows of
+    different dtypes meet in the wider one; dense and sparse rows meet as sparse ones.
+
+    Parameters
+    ----------
+    parts : sequence of (rows, weights)
+
+    Raises
+    ------
+    InvalidParameterError
+        They do not have the same number of features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows, weights = united([(np.eye(2), np.ones(2)), (np.zeros((1, 2)), np.array([5.0]))])
+    >>> rows.shape, weights
+    ((3, 2), array([1., 1., 5.]))
+    """
+    widths = [rows.shape[1] for rows, _ in parts]
+    if len(set(widths)) > 1:
+        raise InvalidParameterError(
+            f"coresets with {', '.join(map(str, widths))} features should have the same number; merge "
+            "those of parts of one dataset."
+        )
+    sparse = any(isinstance(rows, SparseRows) for rows, _ in parts)
+    dtype = np.result_type(*(rows.dtype for rows, _ in parts))
+    alike = [_as(rows, dtype, sparse=sparse) for rows, _ in parts]
+    return join_rows(alike), np.concatenate([weights for _, weights in parts])
+
+
+def _as(rows: Rows, dtype: np.dtype, *, sparse: bool) -> Rows:
+    if isinstance(rows, SparseRows):
+        return rows.astype(dtype)
+    rows = rows.astype(dtype, copy=False)
+    return SparseRows.of(rows) if sparse else rows

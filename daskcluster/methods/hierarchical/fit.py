@@ -50,7 +50,7 @@ from daskcluster.methods.kmeans.base import KMeansRun, judge
 from daskcluster.methods.kmeans.choose import AssignmentChoice
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.models.balance import Balance
-from daskcluster.models.result import FitResult
+from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 from daskcluster.typing import Range
 

@@ -13,9 +13,8 @@ from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.methods.coreset.fit import coreset_footprint
 from daskcluster.methods.coreset.projection import CORESET_PASSES
 from daskcluster.methods.hierarchical.cells import group_bytes, n_groups
-from daskcluster.methods.kmeans.footprint import fit_footprint
 from daskcluster.methods.kmeans.initial import method_for
-from daskcluster.methods.kmeans.projection import bounds_bytes, pass_flop, travel
+from daskcluster.methods.kmeans.projection import bounds_bytes, fit_footprint, pass_flop, travel
 from daskcluster.typing import Dataset
 
 FEW_REFINEMENTS = 5

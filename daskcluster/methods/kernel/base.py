@@ -13,16 +13,15 @@ from sklearn.utils.validation import check_is_fitted
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.cluster_base import ClusterEstimator
+from daskcluster.estimators.base import ClusterEstimator
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import (
     check_enough_rows,
     fit_dataset,
 )
-from daskcluster.estimators.labels import Labels, save_rows
+from daskcluster.estimators.labels import Labels, results_of_rows, save_rows
 from daskcluster.estimators.lazy import map_blocks, scaled_blocks
 from daskcluster.estimators.provenance import from_provenance, provenance
-from daskcluster.estimators.row_results import results_of_rows
 from daskcluster.methods.kernel.chunkwise.centres import (
     GramCentres,
     GramRowParams,

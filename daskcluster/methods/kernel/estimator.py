@@ -15,7 +15,7 @@ from daskcluster.estimators.verbose import all_callbacks
 from daskcluster.methods.kernel.base import KernelEstimator
 from daskcluster.methods.kernel.chunkwise.graph_centres import GraphCentres
 from daskcluster.methods.kernel.fit import KernelFit
-from daskcluster.methods.kernel.graph_model import GraphKMeansModel, graph_arrays
+from daskcluster.methods.kernel.graph import GraphKMeansModel, graph_arrays
 from daskcluster.methods.kernel.model import KernelKMeansModel
 from daskcluster.methods.kernel.parameters import KERNEL_KMEANS
 from daskcluster.parameters.parameter import Parameter

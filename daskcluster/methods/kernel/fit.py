@@ -27,6 +27,7 @@ from daskcluster.methods.kernel.chunkwise.graph_centres import GraphCentres
 from daskcluster.methods.kernel.graph import GraphGram
 from daskcluster.methods.kernel.initial import (
     gram_of,
+    kernel_kmeans_plusplus,
     kernel_restarts,
     measure_by_gram,
     seed_of_start,
@@ -35,7 +36,6 @@ from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
 from daskcluster.methods.kernel.minibatch.fit import Judged, kernel_footprint
 from daskcluster.methods.kernel.neighbour_graph import NeighbourGraph, neighbour_graph
 from daskcluster.methods.kernel.parameters import GRAPHS
-from daskcluster.methods.kernel.seeding import kernel_kmeans_plusplus
 from daskcluster.methods.kernel.state import FullState
 from daskcluster.methods.kernel.window import joined
 from daskcluster.randomness import Key

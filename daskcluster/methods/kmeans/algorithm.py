@@ -22,7 +22,7 @@ from daskcluster.kernels.distance import sqdist_to_assigned
 from daskcluster.kernels.inertia import inertia_terms
 from daskcluster.methods.kmeans.assignment import Assignment, FullAssignment
 from daskcluster.methods.kmeans.empty import relocate_empty
-from daskcluster.models.result import FitResult
+from daskcluster.models.fitted import FitResult
 
 Keep = Callable[[np.ndarray, Sequence[dict[str, float]], StopReason | None], None]
 """(centres, history, why the last iteration was the last one) -> None."""

@@ -13,16 +13,15 @@ from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.base import CentreEstimator
+from daskcluster.estimators.export import faiss_index
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset, is_out_of_core
-from daskcluster.estimators.labels import Labels
+from daskcluster.estimators.labels import Labels, results_of_rows
 from daskcluster.estimators.provenance import from_provenance, provenance
-from daskcluster.estimators.row_results import results_of_rows
 from daskcluster.estimators.scoring import score_rows
-from daskcluster.estimators.to_faiss import faiss_index
 from daskcluster.estimators.verbose import all_callbacks
+from daskcluster.models.fitted import FitResult
 from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.result import FitResult
 from daskcluster.typing import Dataset
 
 OneFit = TypeVar("OneFit", bound=Fit)
@@ -139,7 +138,7 @@ class KMeansEstimator(CentreEstimator):
         the other label.
         """
         # Imports half of scikit-learn, which nobody else needs.
-        from daskcluster.estimators.to_sklearn import sklearn_kmeans
+        from daskcluster.estimators.export import sklearn_kmeans
 
         return sklearn_kmeans(self)
 

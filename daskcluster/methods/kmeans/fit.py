@@ -17,10 +17,14 @@ from daskcluster.events import Callback, StopReason
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.base import KMeansRun, judge
 from daskcluster.methods.kmeans.choose import AssignmentChoice
-from daskcluster.methods.kmeans.footprint import fit_footprint
-from daskcluster.methods.kmeans.initial import method_for, restarts_for, warn_of_one_start
-from daskcluster.methods.kmeans.seeded_fit import SeededFit
-from daskcluster.models.result import FitResult
+from daskcluster.methods.kmeans.initial import (
+    SeededFit,
+    method_for,
+    restarts_for,
+    warn_of_one_start,
+)
+from daskcluster.methods.kmeans.projection import fit_footprint
+from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
 

@@ -18,8 +18,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.methods.minibatch.chunkwise.batch import Batch
 from daskcluster.methods.minibatch.kernels.draw import shuffle_next
 from daskcluster.methods.minibatch.pool import Pools, Segment
-from daskcluster.methods.nested.gathered import GatheredCohorts
-from daskcluster.methods.nested.order import NestedOrder
+from daskcluster.methods.nested.gathered import GatheredCohorts, NestedOrder
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import join_rows
 from daskcluster.typing import Dataset

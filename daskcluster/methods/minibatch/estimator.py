@@ -15,12 +15,11 @@ from daskcluster.estimators.inputs import (
 from daskcluster.events import StopReason
 from daskcluster.methods.kmeans.base import KMeansEstimator
 from daskcluster.methods.kmeans.initial import GIVEN
-from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
+from daskcluster.methods.minibatch.algorithm import Reassignment, refuse_bad_batch
 from daskcluster.methods.minibatch.batches import whole
 from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.methods.minibatch.fit import MiniBatchFit, Seeding
 from daskcluster.methods.minibatch.parameters import MINI_BATCH
-from daskcluster.methods.minibatch.reassign import Reassignment
 from daskcluster.methods.minibatch.sample import threads_of
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed

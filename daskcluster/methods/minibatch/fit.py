@@ -22,6 +22,7 @@ from daskcluster.methods.kmeans.initial import GIVEN, method_for, warn_of_one_st
 from daskcluster.methods.minibatch.algorithm import (
     Improvement,
     MiniBatchStopping,
+    Reassignment,
     Stepper,
     minibatch,
     refuse_bad_batch,
@@ -31,10 +32,9 @@ from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchSteppe
 from daskcluster.methods.minibatch.chunkwise.single_rows import RUN_ROWS, SingleRowStepper
 from daskcluster.methods.minibatch.journal import Journal
 from daskcluster.methods.minibatch.projection import batches_footprint
-from daskcluster.methods.minibatch.reassign import Reassignment
 from daskcluster.methods.minibatch.sample import batch_room, centres_of_sample, placed, threads_of
 from daskcluster.methods.minibatch.state import MiniBatchState
-from daskcluster.models.result import FitResult
+from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskcluster.events import StopReason
-from daskcluster.methods.minibatch.algorithm import Improvement
+from daskcluster.methods.minibatch.algorithm import Improvement, Reassignment
 from daskcluster.methods.minibatch.chunkwise.batch import MovingCentres
 from daskcluster.methods.minibatch.journal import JournalState
-from daskcluster.methods.minibatch.reassign import Reassignment
 from daskcluster.storage.state import Shapes
 
 

@@ -320,7 +320,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         It evaluates all components: its posteriors differ from ours by what `truncation` leaves out.
         """
         # Imports half of scikit-learn, which nobody else needs.
-        from daskcluster.estimators.to_sklearn import sklearn_mixture
+        from daskcluster.estimators.export import sklearn_mixture
 
         return sklearn_mixture(self)
 

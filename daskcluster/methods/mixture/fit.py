@@ -25,9 +25,13 @@ from daskcluster.events import (
     publish,
 )
 from daskcluster.methods.coreset.estimator import LightweightCoreset
-from daskcluster.methods.kmeans.footprint import seeding_bytes
-from daskcluster.methods.kmeans.initial import method_for, restarts_for, warn_of_one_start
-from daskcluster.methods.kmeans.seeded_fit import SeededFit
+from daskcluster.methods.kmeans.initial import (
+    SeededFit,
+    method_for,
+    restarts_for,
+    warn_of_one_start,
+)
+from daskcluster.methods.kmeans.projection import seeding_bytes
 from daskcluster.methods.mixture.algorithm import EMState, MixtureResult, variational_em
 from daskcluster.methods.mixture.settings import SHARED_STEPS, EMSettings
 from daskcluster.methods.mixture.start import start_of

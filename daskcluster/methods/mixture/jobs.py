@@ -21,8 +21,7 @@ from daskcluster.methods.mixture.chunkwise.rows import (
     label_by_density,
 )
 from daskcluster.methods.mixture.model import MixtureModel
-from daskcluster.methods.mixture.posteriors import save_posteriors
-from daskcluster.methods.mixture.rows import gaussians_for, log_likelihood
+from daskcluster.methods.mixture.rows import gaussians_for, log_likelihood, save_posteriors
 from daskcluster.typing import Dataset
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,33 +10,93 @@ from sklearn.base import ClusterMixin, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunk import Chunk, for_rows
+from daskcluster.chunkwise.assign import prepare_rows
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
+from daskcluster.data.sink import GroupSink
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.elementary import log
 from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.estimators.by_reference import SharesEngine
+from daskcluster.estimators.base import SharesEngine
+from daskcluster.estimators.frame import fingerprint_of_rows
 from daskcluster.estimators.inputs import fit_dataset
-from daskcluster.estimators.labels import save_rows
+from daskcluster.estimators.labels import results_of_rows, save_rows
 from daskcluster.estimators.lazy import map_blocks, scaled_blocks
 from daskcluster.estimators.on_scale import OnScale
-from daskcluster.estimators.row_results import results_of_rows
+from daskcluster.events import Callback
 from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
 from daskcluster.methods.mixture.chunkwise.rows import (
     LIKELIHOOD,
     POSTERIOR,
+    STORED_POSTERIOR,
     LikelihoodParams,
     MixtureRowParams,
     density_rows,
     label_by_density,
     posterior_rows,
+    stored_posteriors,
 )
 from daskcluster.methods.mixture.parameters import N_SAMPLES
-from daskcluster.methods.mixture.posteriors import as_csr, save_posteriors
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import Key, as_seed
 from daskcluster.typing import Dataset
+
+
+def as_csr(found: np.ndarray, n_components: int) -> Any:
+    """Return structured posteriors (n, q) as a ``scipy.sparse.csr_array`` (n, k) with sorted columns."""
+    from scipy.sparse import csr_array
+
+    q = found.shape[1]
+    order = np.argsort(found["components"], axis=1, kind="stable")
+    index = np.take_along_axis(found["components"], order, axis=1).ravel()
+    values = np.take_along_axis(found["probabilities"], order, axis=1).ravel()
+    starts = np.arange(0, len(values) + 1, q)
+    return csr_array((values, index, starts), shape=(len(found), n_components))
+
+
+def save_posteriors(
+    dataset: Dataset,
+    engine: Engine,
+    gaussians: Gaussians,
+    truncation: int,
+    url: str,
+    *,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    callbacks: Sequence[Callback] = (),
+    resume: bool = False,
+) -> None:
+    """Stream the posteriors of `dataset` to a Zarr group at `url`; nothing is left of a failed try.
+
+    Parameters
+    ----------
+    truncation : int
+        Posteriors of a row.
+    resume : bool
+        As of `save_rows`.
+
+    Notes
+    -----
+    Cost: one pass; the group holds 8 bytes for each of the n x `truncation` entries before
+    compression: ``components`` int32 and ``probabilities`` float32, largest first.
+    """
+    params = MixtureRowParams.of(gaussians, truncation)
+    sink = GroupSink.create(
+        url,
+        n_rows=dataset.n_rows,
+        chunk_rows=max(dataset.chunk_sizes),
+        dtype=STORED_POSTERIOR,
+        width=truncation,
+        attributes={"daskcluster": "posteriors", "n_components": gaussians.k},
+        overwrite=overwrite,
+        storage_options=storage_options,
+        mark=fingerprint_of_rows(dataset, params, stored_posteriors),
+        resume=resume,
+    )
+    with sink.transaction(), engine.place(dataset, callbacks=callbacks) as placement:
+        placement.map_rows(stored_posteriors, sink, params, prepare=prepare_rows, name="posteriors")
 
 
 def dense_dataset(estimator: Any, X: Any, sample_weight: Any, *, reset: bool = True) -> Dataset:

@@ -10,7 +10,7 @@ What differs from the paper's Algorithm 5:
   no votes are kept between rounds, and whatever finds the nearest centres (all of them looked at, or
   bounds of any kind) gives the same bits. Bounds of old rows outlive a doubling where the rows are
   in this process's memory; elsewhere they are lost.
-- sse is measured only where it may decide; see `daskcluster.methods.nested.doubling`.
+- sse is measured only where it may decide; see `daskcluster.methods.nested.algorithm`.
 - Once the batch is all rows this is Lloyd's loop, with its stopping rules and its relocation of empty
   clusters. Before, an empty cluster keeps its centre.
 - By default the first centres do not vote. With the paper's S(j) = x, v(j) = 1 a first centre is a row that
@@ -41,8 +41,125 @@ from daskcluster.methods.kmeans.algorithm import (
 from daskcluster.methods.kmeans.assignment import Assignment
 from daskcluster.methods.kmeans.drift import lengths
 from daskcluster.methods.nested.batches import Batches
-from daskcluster.methods.nested.doubling import DoublingRule, effective_votes
-from daskcluster.models.result import FitResult
+from daskcluster.models.fitted import FitResult
+
+_MARGIN, _MARGIN_OF_SPREAD = 1e-6, 1e-9
+"""More than the rounding of the inertia that follows from the statistics."""
+
+
+def standard_error(sse: np.ndarray, votes: np.ndarray, definition: str = "paper") -> np.ndarray:
+    """Return sigma(j) of each cluster.
+
+    The spread of less than two votes is not known: it counts as 0, so that such a cluster holds the
+    doubling up for as long as its centre moves.
+
+    Parameters
+    ----------
+    sse : ndarray of shape (k,)
+        Sums of squared distances to the centres before they moved.
+    votes : ndarray of shape (k,)
+        v(j); see `effective_votes` for weighted rows.
+    definition : {"paper", "code"}
+        sqrt(sse / (v (v - 1))) or sqrt(sse / (v - 1)).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> standard_error(np.array([12.0, 12.0, 5.0]), np.array([4.0, 1.0, 0.0])).tolist()
+    [1.0, 0.0, 0.0]
+    >>> standard_error(np.array([12.0]), np.array([4.0]), "code").tolist()
+    [2.0]
+    """
+    known = votes >= 2.0
+    v = np.where(known, votes, 2.0)
+    divisor = v * (v - 1.0) if definition == "paper" else v - 1.0
+    return np.where(known, np.sqrt(np.maximum(sse, 0.0) / divisor), 0.0)
+
+
+def doubling_ratio(errors: np.ndarray, moved: np.ndarray) -> float:
+    """Return min sigma(j) / p(j) over the clusters whose centres moved; infinity if none has.
+
+    A centre that stood still has no veto, whatever its sigma; one that moved although its rows lie in one
+    point (sigma 0) has it for any rho.
+
+    Parameters
+    ----------
+    errors, moved : ndarrays of shape (k,)
+        sigma(j) and p(j).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> doubling_ratio(np.array([1.0, 0.0, 3.0]), np.array([0.5, 0.0, 1.0]))
+    2.0
+    >>> doubling_ratio(np.array([0.0]), np.array([0.1])), doubling_ratio(np.array([0.0]), np.array([0.0]))
+    (0.0, inf)
+    """
+    going = moved > 0.0
+    return float((errors[going] / moved[going]).min(initial=np.inf))
+
+
+def effective_votes(weights: np.ndarray, n_rows: int) -> tuple[np.ndarray, float]:
+    """Return votes that count rows, and the factor that makes them of weights.
+
+    Weights are votes, but their unit is arbitrary: scaled so that those of the batch sum to its
+    rows, they count what "two votes" means, and equal weights are no weights.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (k,)
+        Of the clusters.
+    n_rows : int
+        Of the batch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> effective_votes(np.array([30.0, 10.0]), 4)
+    (array([3., 1.]), 0.1)
+    """
+    total = float(weights.sum())
+    factor = n_rows / total if total > 0.0 else 0.0
+    return weights * factor, factor
+
+
+@dataclass(frozen=True)
+class DoublingRule:
+    """Whether a batch is doubled.
+
+    Attributes
+    ----------
+    rho : float
+    definition : {"paper", "code"}
+        See `standard_error`.
+    """
+
+    rho: float = 100.0
+    definition: str = "paper"
+
+    def ratio(self, sse: np.ndarray, votes: np.ndarray, moved: np.ndarray) -> float:
+        """Return what has to exceed rho."""
+        return doubling_ratio(standard_error(sse, votes, self.definition), moved)
+
+    def at_most(self, inertia: float, spread: float, votes: np.ndarray, moved: np.ndarray) -> float:
+        """Return an upper bound of `ratio`, from what is known without looking at a row.
+
+        No cluster has more than the inertia of the whole batch. Far from the end that refuses
+        most doublings, and the rows need not be measured for it.
+
+        Parameters
+        ----------
+        inertia, spread : float
+            Of the batch: sum of squared distances to the centres, and to the origin of its statistics,
+            in units of votes.
+        votes, moved : ndarrays of shape (k,)
+        """
+        most = inertia * (1.0 + _MARGIN) + spread * _MARGIN_OF_SPREAD
+        return self.ratio(np.full(len(votes), most), votes, moved)
+
+    def allows(self, ratio: float) -> bool:
+        return ratio > self.rho
+
 
 Choice = Callable[[ScaledPlacement, np.ndarray | None], Assignment]
 

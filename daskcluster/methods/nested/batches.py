@@ -14,8 +14,7 @@ from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, Notice, PassEnded, PassStarted, publish
-from daskcluster.methods.nested.gathered import GatheredCohorts
-from daskcluster.methods.nested.order import NestedOrder
+from daskcluster.methods.nested.gathered import GatheredCohorts, NestedOrder
 from daskcluster.methods.nested.stored import CohortDataset
 
 HOME_BYTES = 256 << 20

@@ -12,13 +12,12 @@ from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Notice, publish
 from daskcluster.methods.kmeans.base import KMeansRun, judge
 from daskcluster.methods.kmeans.choose import AssignmentChoice
-from daskcluster.methods.kmeans.footprint import fit_footprint
-from daskcluster.methods.kmeans.seeded_fit import SeededFit
-from daskcluster.methods.nested.algorithm import NestedState, nested
+from daskcluster.methods.kmeans.initial import SeededFit
+from daskcluster.methods.kmeans.projection import fit_footprint
+from daskcluster.methods.nested.algorithm import DoublingRule, NestedState, nested
 from daskcluster.methods.nested.batches import HOME_BYTES, NestedBatches
-from daskcluster.methods.nested.doubling import DoublingRule
-from daskcluster.methods.nested.order import NestedOrder
-from daskcluster.models.result import FitResult
+from daskcluster.methods.nested.gathered import NestedOrder
+from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.data.dataset import OnRead, RowDataset, check_rows
-from daskcluster.methods.nested.order import NestedOrder, row_blocks
+from daskcluster.methods.nested.gathered import NestedOrder, row_blocks
 from daskcluster.sparse_rows import join_rows
-from daskcluster.storage.opened import open_once
+from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Range, Reach, Recipe
 
 

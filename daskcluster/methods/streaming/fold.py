@@ -18,11 +18,10 @@ from daskcluster.events import Callback, DriftFound, publish
 from daskcluster.methods.kmeans.initial import is_method
 from daskcluster.methods.streaming.drift import Drift, measure_fit
 from daskcluster.methods.streaming.refit import Search, StreamCentres
-from daskcluster.methods.streaming.tree.carry import Carried
 from daskcluster.methods.streaming.tree.node import LeafSettings, Node
 from daskcluster.methods.streaming.tree.pieces import Piece, Position
 from daskcluster.methods.streaming.tree.stream_rows import StreamRows, joined_rows
-from daskcluster.methods.streaming.tree.tree import CoresetTree
+from daskcluster.methods.streaming.tree.tree import Carried, CoresetTree
 from daskcluster.sparse_rows import Rows
 from daskcluster.typing import Dataset
 

@@ -2,10 +2,11 @@
 
 Batches are those of Sculley (WWW 2010), with the learning rates of `MiniBatchKMeans`. Rows of a stream are
 seldom in random order: those of a leaf are shuffled before they are cut, by random numbers that belong to
-the leaf. No rows are kept but those of the leaf that is not full. What differs from the paper: after each
-leaf, centres that serve better elsewhere are moved there (`daskcluster.methods.streaming.swaps`); rows
-of a batch, as in `daskcluster.methods.minibatch.reassign`, would be drawn without a look at what they
-save.
+the leaf. No rows are kept but those of the leaf that is not full.
+
+What differs from the paper: after each leaf, centres that serve better elsewhere are moved there
+(`daskcluster.methods.streaming.local_search`). Rows of a batch, as in
+`daskcluster.methods.minibatch.algorithm`, would be drawn without a look at what they save.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.methods.minibatch.sample import centres_of_sample
 from daskcluster.methods.streaming.fold import StreamFold
+from daskcluster.methods.streaming.local_search import LabelledLeaf, swap_remembered
 from daskcluster.methods.streaming.refit import StreamCentres, births_after
-from daskcluster.methods.streaming.swaps import LabelledLeaf, swap_remembered
-from daskcluster.methods.streaming.tree.carry import Carried
 from daskcluster.methods.streaming.tree.node import Node
+from daskcluster.methods.streaming.tree.tree import Carried
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows
 

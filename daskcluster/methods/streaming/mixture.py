@@ -21,8 +21,7 @@ from daskcluster.methods.mixture.chunkwise.rows import MixtureRowParams, label_b
 from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 from daskcluster.methods.mixture.rows import gaussians_for
 from daskcluster.methods.streaming.drift import nearest_with_distances
-from daskcluster.methods.streaming.matching import matched
-from daskcluster.methods.streaming.refit import StreamCentres, births_after
+from daskcluster.methods.streaming.refit import StreamCentres, births_after, matched
 from daskcluster.randomness import Key
 
 FRESH_GAIN = 0.01

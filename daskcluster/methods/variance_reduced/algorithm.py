@@ -30,7 +30,7 @@ from daskcluster.events import Callback, EpochEnded, Notice, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import inertia_from, squared_movement, updated
 from daskcluster.methods.kmeans.assignment import FullAssignment
 from daskcluster.methods.variance_reduced.chunkwise import StepParams, StepsTaken
-from daskcluster.models.result import FitResult
+from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 
 _ROUNDING = 1e-9

@@ -18,9 +18,8 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Notice, PassEnded, PassStarted, publish
 from daskcluster.methods.kmeans.base import KMeansRun, judge
-from daskcluster.methods.kmeans.footprint import fit_footprint
-from daskcluster.methods.kmeans.initial import method_for
-from daskcluster.methods.kmeans.seeded_fit import SeededFit
+from daskcluster.methods.kmeans.initial import SeededFit, method_for
+from daskcluster.methods.kmeans.projection import fit_footprint
 from daskcluster.methods.minibatch.batches import whole
 from daskcluster.methods.variance_reduced.algorithm import (
     EpochsResult,
@@ -30,7 +29,7 @@ from daskcluster.methods.variance_reduced.algorithm import (
     variance_reduced,
 )
 from daskcluster.methods.variance_reduced.steps import StepsHere, StepsWhereRowsAre
-from daskcluster.models.result import FitResult
+from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.options import OUTPUT, SHOWN, output_options
+from daskcluster.cli.options import OUTPUT, SHOWN, SectionedCommand, option, output_options
 from daskcluster.cli.output import emit
-from daskcluster.cli.sections import SectionedCommand, option
 from daskcluster.errors import InvalidParameterError
 
 MEASURED = "What is measured"

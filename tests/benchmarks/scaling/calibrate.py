@@ -8,9 +8,14 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.options import OUTPUT, overwrite_option, takes_console
+from daskcluster.cli.options import (
+    OUTPUT,
+    SectionedCommand,
+    option,
+    overwrite_option,
+    takes_console,
+)
 from daskcluster.cli.output import Console
-from daskcluster.cli.sections import SectionedCommand, option
 
 
 @click.command("calibrate", cls=SectionedCommand)

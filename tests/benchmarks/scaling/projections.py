@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from daskcluster.data.generate import Mixture
-from daskcluster.data.generated import GeneratedDataset
+from daskcluster.data.generate import GeneratedDataset, Mixture
 from daskcluster.methods.plan import plan_of
 from tests.benchmarks.scaling.model.cluster import Cluster
 from tests.benchmarks.scaling.model.projection import project_clusters

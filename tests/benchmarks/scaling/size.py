@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskcluster.cli.options import INPUT, WHERE, takes_console, takes_source
+from daskcluster.cli.options import INPUT, WHERE, option, takes_console, takes_source
 from daskcluster.cli.output import Console
 from daskcluster.cli.parameter_flags import AlgorithmCommand, given_parameters, parameter_options
-from daskcluster.cli.sections import option
 from daskcluster.cli.values import Size
 
 if TYPE_CHECKING:
@@ -189,8 +188,7 @@ def _dataset(source: str, opening: dict[str, Any], dtype: str) -> Dataset:
         from daskcluster.data.open import open_dataset
 
         return open_dataset(source, **opening)
-    from daskcluster.data.generate import Mixture
-    from daskcluster.data.generated import GeneratedDataset
+    from daskcluster.data.generate import GeneratedDataset, Mixture
 
     return GeneratedDataset(Mixture(int(shape[2]), n_clusters=1, dtype=dtype), int(shape[1]))
 

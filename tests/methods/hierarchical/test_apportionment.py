@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskcluster.methods.hierarchical.apportionment import apportion
+from daskcluster.methods.hierarchical.within_cells import apportion
 
 CELLS = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 60)), min_size=1, max_size=12)
 

@@ -15,9 +15,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import daskcluster as dc
 from daskcluster import events
 from daskcluster.methods.catalogue import ALGORITHMS
-from daskcluster.methods.hierarchical.apportionment import apportion
 from daskcluster.methods.hierarchical.cells import cell_groups
 from daskcluster.methods.hierarchical.projection import plan_fit
+from daskcluster.methods.hierarchical.within_cells import apportion
 from daskcluster.models.balance import Balance
 from tests.data.test_sparse_zarr import put
 from tests.laws.data import CASES, case

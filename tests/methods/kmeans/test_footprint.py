@@ -17,7 +17,7 @@ from daskcluster.engine.memory import BASELINE_BYTES, Footprint, project
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import MemoryLimitError
 from daskcluster.methods.kernel.minibatch.fit import minibatch_footprint
-from daskcluster.methods.kmeans.footprint import fit_footprint, seeding_bytes
+from daskcluster.methods.kmeans.projection import fit_footprint, seeding_bytes
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
 from daskcluster.methods.minibatch.projection import batches_footprint
 from daskcluster.methods.minibatch.sample import batch_room

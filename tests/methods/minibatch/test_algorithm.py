@@ -6,10 +6,14 @@ import numpy as np
 
 from daskcluster import events
 from daskcluster.events import StopReason
-from daskcluster.methods.minibatch.algorithm import Improvement, MiniBatchStopping
+from daskcluster.methods.minibatch.algorithm import (
+    Improvement,
+    MiniBatchStopping,
+    Reassignment,
+    draw_positions,
+)
 from daskcluster.methods.minibatch.chunkwise.batch import Batch, MovingCentres, StepOutcome
 from daskcluster.methods.minibatch.journal import Journal
-from daskcluster.methods.minibatch.reassign import Reassignment, draw_positions
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import SparseRows
 

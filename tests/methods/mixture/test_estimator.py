@@ -373,7 +373,7 @@ def test_two_workers_equal_threads(tmp_path, client, kind):
 @pytest.mark.parametrize("every", [3, 100])
 def test_sets_that_die_with_a_worker_are_replayed(tmp_path, monkeypatch, every):
     """Every pass after the kill begins with what was saved last, or with the first step."""
-    from daskcluster.methods.mixture import saves as variational_saves
+    from daskcluster.methods.mixture import passes as variational_saves
 
     monkeypatch.setattr(variational_saves, "SAVE_EVERY", every)
     X = blobs(6000, 20, 4, dtype=np.float32)
@@ -408,7 +408,7 @@ def test_lost_sets_go_on_from_the_last_save(monkeypatch, tmp_path):
     """Every pass loses all sets, and the journal never has more steps than lie between two saves."""
     from daskcluster.engine.local import LocalPlacement
     from daskcluster.engine.units import CacheSlot
-    from daskcluster.methods.mixture import saves as variational_saves
+    from daskcluster.methods.mixture import passes as variational_saves
     from daskcluster.methods.mixture.chunkwise import e_step as passes
 
     X, lengths = blobs(2000, 20, 4, dtype=np.float32), []

@@ -17,11 +17,9 @@ from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.events import Notice, PassStarted, RoundEnded, StopFit
 from daskcluster.methods.kmeans.choose import AssignmentChoice
-from daskcluster.methods.nested.algorithm import NestedState, nested
+from daskcluster.methods.nested.algorithm import DoublingRule, NestedState, nested
 from daskcluster.methods.nested.batches import NestedBatches
-from daskcluster.methods.nested.doubling import DoublingRule
-from daskcluster.methods.nested.gathered import GatheredCohorts
-from daskcluster.methods.nested.order import NestedOrder
+from daskcluster.methods.nested.gathered import GatheredCohorts, NestedOrder
 from daskcluster.randomness import Key
 from tests.laws.data import CASES, case
 from tests.reference.nested import nested as reference

@@ -10,8 +10,7 @@ import zarr
 from scipy import sparse
 
 from daskcluster.data.open import open_dataset
-from daskcluster.methods.nested.gathered import GatheredCohorts
-from daskcluster.methods.nested.order import NestedOrder
+from daskcluster.methods.nested.gathered import GatheredCohorts, NestedOrder
 from daskcluster.methods.nested.stored import CohortDataset
 from daskcluster.randomness import Key
 

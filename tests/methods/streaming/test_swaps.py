@@ -9,7 +9,7 @@ import pytest
 
 from daskcluster.chunk import Chunk
 from daskcluster.methods.minibatch.chunkwise.batch import MovingCentres
-from daskcluster.methods.streaming.swaps import LabelledLeaf, swap_remembered
+from daskcluster.methods.streaming.local_search import LabelledLeaf, swap_remembered
 from daskcluster.sparse_rows import SparseRows
 
 MIDDLES = 20.0 * np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])

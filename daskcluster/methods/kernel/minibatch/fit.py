@@ -22,6 +22,7 @@ from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Po
 from daskcluster.methods.kernel.initial import (
     given_centres,
     gram_of,
+    kernel_kmeans_plusplus,
     kernel_restarts,
     measure_by_gram,
     seed_of_start,
@@ -36,7 +37,6 @@ from daskcluster.methods.kernel.minibatch.numbered_rows import NumberedRows
 from daskcluster.methods.kernel.minibatch.recursion import MovingProducts
 from daskcluster.methods.kernel.minibatch.state import BatchKernelState, StartState
 from daskcluster.methods.kernel.moving import GramBatch, MovingGramCentres, MovingWindows
-from daskcluster.methods.kernel.seeding import kernel_kmeans_plusplus
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
 from daskcluster.methods.minibatch.sample import batch_room, threads_of

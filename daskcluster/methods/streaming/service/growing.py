@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from daskcluster.data.nodes import metadata_digest, open_array
 from daskcluster.data.open import open_dataset
 from daskcluster.data.presence import last_chunk_start, leading_rows
-from daskcluster.methods.streaming.service.arrival import Arrival, Taken
+from daskcluster.methods.streaming.service.ledger import Arrival, Taken
 from daskcluster.storage.files import list_files
 from daskcluster.storage.location import Location
 from daskcluster.typing import Dataset, Range

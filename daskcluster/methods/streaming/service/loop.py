@@ -16,15 +16,13 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, CycleEnded, DriftFound, Event, Notice, publish
 from daskcluster.methods.streaming.learners.learner import Learner
-from daskcluster.methods.streaming.service.arrival import Source
-from daskcluster.methods.streaming.service.cycle import Cycle
 from daskcluster.methods.streaming.service.drift import drift_facts
 from daskcluster.methods.streaming.service.folding import fold_wave, waves
 from daskcluster.methods.streaming.service.labels import LabelWriter
-from daskcluster.methods.streaming.service.portions import Portions
+from daskcluster.methods.streaming.service.ledger import Source
 from daskcluster.methods.streaming.service.sorting import Finding, Settling, sort_out
-from daskcluster.methods.streaming.service.state import StateStore, StreamState
-from daskcluster.methods.streaming.service.status import status_of
+from daskcluster.methods.streaming.service.sources import Portions
+from daskcluster.methods.streaming.service.state import Cycle, StateStore, StreamState, status_of
 from daskcluster.randomness import as_seed
 from daskcluster.storage.location import locate
 

@@ -16,8 +16,8 @@ from daskcluster.data.presence import missing_chunks
 from daskcluster.data.tables import open_table
 from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError, InvalidDataError
-from daskcluster.methods.streaming.service.arrival import Arrival, Taken
 from daskcluster.methods.streaming.service.growing import stamp_of
+from daskcluster.methods.streaming.service.ledger import Arrival, Taken
 from daskcluster.sparse_rows import join_rows
 from daskcluster.storage.files import StoredFile, digest_of_files, list_files
 from daskcluster.storage.location import Location

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from daskcluster.methods.streaming.service.arrival import Arrival
-from daskcluster.methods.streaming.service.ledger import Ledger
+from daskcluster.methods.streaming.service.ledger import Arrival, Ledger
 from daskcluster.typing import Range
 
 

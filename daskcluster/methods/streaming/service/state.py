@@ -1,4 +1,4 @@
-"""The state of a stream in a store: commits, the ledger, immutable model versions and which is the latest.
+"""The state of a stream in a store: commits, the ledger, model versions, and a status for people.
 
 Layout below the URL of the state::
 
@@ -16,22 +16,120 @@ version count together, and what no commit names is of no effect.
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from daskcluster.errors import CheckpointError, ModelFormatError
+from daskcluster.errors import CheckpointError, DatasetNotFoundError, ModelFormatError
 from daskcluster.methods.streaming.fold import StreamFold
 from daskcluster.methods.streaming.learners.learner import Learner
 from daskcluster.methods.streaming.service.ledger import Ledger
-from daskcluster.methods.streaming.service.status import STATUS
+from daskcluster.methods.streaming.service.sorting import Finding
 from daskcluster.methods.streaming.state import document_of
 from daskcluster.models.persist import load_document, save_model
 from daskcluster.storage.checkpoint import CheckpointFolder
 from daskcluster.storage.document import Document
-from daskcluster.storage.fields import read_count, read_mapping, read_records, read_text
+from daskcluster.storage.fields import plain, read_count, read_mapping, read_records, read_text
 from daskcluster.storage.files import list_names, read_file, remove_file, write_file
 from daskcluster.storage.location import Location, locate
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """What one look at the source led to.
+
+    Attributes
+    ----------
+    rows_seen, new_rows, objects, new_objects : int
+        Of the stream, and of this cycle; `objects` are entries of the ledger.
+    model_version : int or None
+        The rows that the latest model has seen.
+    model : str or None
+        Its URL.
+    findings : tuple of Finding
+    drifts : tuple of dict
+    drift : dict
+        The last leaf's error, its baseline and their ratio, and the weight of its rows in each cluster,
+        ``counts``.
+    remembered : float
+        The weight that all rows have left.
+    n_clusters : int or None
+    algorithm : str
+    seconds : float
+    """
+
+    rows_seen: int
+    new_rows: int
+    objects: int
+    new_objects: int
+    model_version: int | None
+    model: str | None
+    findings: tuple[Finding, ...]
+    drifts: tuple[dict[str, Any], ...]
+    drift: dict[str, Any]
+    remembered: float
+    n_clusters: int | None
+    algorithm: str
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the cycle as plain JSON values."""
+        values = {name: value for name, value in vars(self).items() if name != "findings"}
+        findings = [
+            {"what": str(finding.oddity), "name": finding.name, "text": finding.text}
+            for finding in self.findings
+        ]
+        return {**values, "drifts": list(self.drifts), "findings": findings}
+
+
+STATUS = "status.json"
+
+_LAST = 10
+_MOST_FINDINGS = 50
+
+
+def status_of(cycle: Cycle, ledger: Ledger) -> dict[str, Any]:
+    """Return what there is to say after a cycle, as plain values."""
+    rejected = sum(entry.is_rejected for entry in ledger.entries)
+    found = cycle.as_dict()
+    findings = found.pop("findings")
+    counts = Counter(each["what"] for each in findings)
+    status: dict[str, Any] = plain(
+        {
+            **found,
+            "updated": time.time(),
+            "rejected": rejected,
+            "oddities": dict(sorted(counts.items())),
+            "findings": findings[:_MOST_FINDINGS],
+            "last_objects": [
+                {"name": entry.name, "rows": entry.n_rows, "note": entry.note}
+                for entry in ledger.entries[-_LAST:]
+            ],
+        }
+    )
+    return status
+
+
+def read_status(url: Any, storage_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the status of the stream whose state is at `url`.
+
+    Raises
+    ------
+    DatasetNotFoundError
+        There is none.
+    """
+    place = locate(url, storage_options)
+    content = read_file(place, STATUS)
+    if content is None:
+        raise DatasetNotFoundError(
+            f"There is no state of a stream at {place.url!r}; give the URL that was --state of "
+            "daskcluster stream."
+        )
+    found: dict[str, Any] = json.loads(content)
+    return found
+
 
 LATEST = "latest.json"
 

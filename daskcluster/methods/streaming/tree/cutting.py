@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from daskcluster.data.dataset import RowDataset
-from daskcluster.methods.streaming.tree.carry import FAN_IN
 from daskcluster.methods.streaming.tree.node import LeafSettings
 from daskcluster.methods.streaming.tree.pieces import Part, Position, SumUp
+from daskcluster.methods.streaming.tree.tree import FAN_IN
 from daskcluster.storage.process_local import ProcessLocal
 from daskcluster.typing import Dataset, Range
 

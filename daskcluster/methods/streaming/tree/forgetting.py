@@ -15,7 +15,7 @@ import numpy as np
 
 from daskcluster.elementary import exp2
 from daskcluster.errors import InvalidParameterError, WrongTypeError
-from daskcluster.parameters.durations import seconds_of
+from daskcluster.parameters.checks import seconds_of
 
 NODE_SHARE = 8
 """No node spans more than this part of the window: what leaves it, leaves it in steps so fine. Nor does one

@@ -16,7 +16,7 @@ from daskcluster.data.weighted import array_weights
 from daskcluster.engine.local import InlinePlacement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.coreset.algorithm import lightweight_coreset
-from daskcluster.methods.coreset.merge_reduce import united
+from daskcluster.methods.coreset.merged import united
 from daskcluster.methods.streaming.tree.forgetting import Forgetting
 from daskcluster.methods.streaming.tree.stream_rows import StreamRows
 from daskcluster.randomness import Key

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskcluster.methods.streaming.tree.carry import Carried, carried_ahead
 from daskcluster.methods.streaming.tree.node import LeafSettings, Node, leaf
 from daskcluster.methods.streaming.tree.stream_rows import (
     Clock,
@@ -15,7 +14,7 @@ from daskcluster.methods.streaming.tree.stream_rows import (
     joined_rows,
     stream_rows,
 )
-from daskcluster.methods.streaming.tree.tree import CoresetTree
+from daskcluster.methods.streaming.tree.tree import Carried, CoresetTree, carried_ahead
 from daskcluster.storage.process_local import ProcessLocal
 from daskcluster.typing import Dataset, Range, Recipe
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskcluster.data.generate import Mixture
-from daskcluster.data.generated import GeneratedDataset
+from daskcluster.data.generate import GeneratedDataset, Mixture
 from daskcluster.engine.dask import DaskEngine
 from tests.benchmarks.scaling.model.probe import PROBE, ProbeParams
 from tests.benchmarks.scaling.model.processes import Processes

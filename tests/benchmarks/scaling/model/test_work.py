@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from daskcluster import KMeans, LocalEngine, open_dataset
-from daskcluster.data.generate import Mixture, generate
-from daskcluster.data.generated import GeneratedDataset
+from daskcluster.data.generate import GeneratedDataset, Mixture, generate
 from daskcluster.engine.memory import project
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.plan import plan_of

@@ -26,7 +26,7 @@ from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
 from daskcluster.methods.kmeans.chunkwise.recent import RecentRows
 from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
-from daskcluster.models.result import FitResult
+from daskcluster.models.fitted import FitResult
 from tests.tiles import BOUNDS_SPARE
 
 # -- the copies --------------------------------------------------------------------------------------

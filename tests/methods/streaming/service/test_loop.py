@@ -200,7 +200,7 @@ def test_what_is_corrupt_is_left_out_until_it_changes(feed: Path, tmp_path: Path
 
 
 def test_objects_settle() -> None:
-    from daskcluster.methods.streaming.service.arrival import Arrival
+    from daskcluster.methods.streaming.service.ledger import Arrival
 
     now = [0.0]
     settling = Settling(10.0, clock=lambda: now[0], wall=lambda: 1000.0)

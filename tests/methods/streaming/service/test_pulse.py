@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from daskcluster.events import CycleEnded, Event, PassEnded, PassProgress, PassStarted
-from daskcluster.methods.streaming.service.pulse import Pulse
+from daskcluster.methods.streaming.service.exporter import Pulse
 from daskcluster.methods.streaming.tree import cutting
 from tests.methods.streaming.service.feeds import open_loop, portion, put
 

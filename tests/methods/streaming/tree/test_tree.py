@@ -11,8 +11,8 @@ import pytest
 from daskcluster.chunk import Chunk
 from daskcluster.data.open import open_dataset
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
-from daskcluster.methods.streaming.tree import carry as carrying
 from daskcluster.methods.streaming.tree import cutting
+from daskcluster.methods.streaming.tree import tree as carrying
 from daskcluster.methods.streaming.tree.cutting import OpenPart, cut_pieces
 from daskcluster.methods.streaming.tree.forgetting import Forgetting
 from daskcluster.methods.streaming.tree.node import LeafSettings, leaf, merged

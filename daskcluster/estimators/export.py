@@ -1,4 +1,4 @@
-"""Fitted estimators as those of scikit-learn, for pipelines, exporters, whatever knows only these."""
+"""Fitted estimators for other libraries: as those of scikit-learn, and as an index of Faiss."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.errors import InvalidParameterError, MissingExtraError
 
 SHARED = ("n_iter_", "n_features_in_", "feature_names_in_")
 """What both sides call the same and mean the same by."""
@@ -83,3 +84,23 @@ def _share(estimator: Any, twin: Any) -> None:
     for name in SHARED:
         if hasattr(estimator, name):
             setattr(twin, name, getattr(estimator, name))
+
+
+def faiss_index(estimator: Any) -> Any:
+    """Return a flat index of the centres; of inner products for the cosine metric."""
+    check_is_fitted(estimator)
+    if estimator.scaling_ is not None:
+        raise InvalidParameterError(
+            "an index knows no scale, and the fit was made on one; take to_sklearn(), which scales first."
+        )
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingExtraError(
+            'an index needs Faiss; install it with: pip install "daskcluster[faiss]".'
+        ) from error
+    centres = np.ascontiguousarray(estimator.cluster_centers_, np.float32)
+    kind = faiss.IndexFlatIP if estimator.metric == "cosine" else faiss.IndexFlatL2
+    index = kind(centres.shape[1])
+    index.add(centres)
+    return index
