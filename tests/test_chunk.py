@@ -13,7 +13,7 @@ from scipy import sparse
 
 from daskcluster import chunk as chunk_module
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.exact_sum import grid_shift
+from daskcluster.kernels.sum_grid import grid_shift
 from daskcluster.sparse_rows import SparseRows, dense_rows, join_rows, owned_rows, take_rows
 
 DENSE = np.where(

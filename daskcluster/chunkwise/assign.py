@@ -8,13 +8,13 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.exact_sum import Scale, residual_shift
+from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.grids import Grids
 from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.rows import accumulate_rows, sum_rows
 from daskcluster.chunkwise.statistics import FarthestRows, KMeansStatistics
 from daskcluster.chunkwise.survey import refuse_bad
 from daskcluster.kernels.accumulate import accumulate_values
+from daskcluster.kernels.sum_grid import SumGrid
 
 
 @dataclass(frozen=True)
@@ -48,27 +48,13 @@ class AssignParams:
 class _Prepared:
     params: AssignParams
     centres: PreparedCentres
-    shift: np.ndarray
-    low_shift: np.ndarray
-    weight_shift: float
-    weight_low_shift: float
-    distance_shift: float
-    distance_low_shift: float
+    grids: Grids
+    distances: SumGrid
 
 
 def _prepare(params: AssignParams) -> _Prepared:
-    scale, n = params.scale, params.scale.n_rows
-    shift, weight, distance = scale.sums, scale.weights, scale.distances(params.centres)
-    return _Prepared(
-        params,
-        PreparedCentres(params.centres),
-        shift,
-        residual_shift(shift, n),
-        float(weight),
-        float(residual_shift(weight, n)),
-        float(distance),
-        float(residual_shift(distance, n)),
-    )
+    distances = params.scale.distances(params.centres)
+    return _Prepared(params, PreparedCentres(params.centres), Grids.of(params.scale), distances)
 
 
 def _room(block: Chunk, params: AssignParams) -> np.ndarray:
@@ -83,19 +69,6 @@ def _label(block: Chunk, prepared: _Prepared) -> np.ndarray:
     if not prepared.params.labelled:
         prepared.centres.nearest(block.rows, labels)
     return labels
-
-
-def _add(block: Chunk, labels: np.ndarray, prepared: _Prepared, into: KMeansStatistics) -> None:
-    assert into.sums_low is not None
-    accumulate_rows(
-        block.rows,
-        labels,
-        block.weights,
-        (prepared.shift, prepared.low_shift),
-        (into.sums, into.sums_low),
-        (prepared.weight_shift, prepared.weight_low_shift),
-        (into.counts, into.counts_low),
-    )
 
 
 # -- S and v of the nearest centres: one Lloyd pass -------------------------------------------------
@@ -115,32 +88,29 @@ def _assign_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> 
         for block in chunk.blocks():
             labels = _room(block, prepared.params)
             if prepared.params.labelled:
-                sum_rows(block.rows, labels, prepared.shift, into.sums, into.counts)
+                prepared.grids.add(block.rows, labels, block.weights, into)
                 continue
-            prepared.centres.nearest_and_sum(
-                block.rows, labels, prepared.shift, into.sums, into.counts
-            )
+            shift = prepared.grids.sums.high
+            prepared.centres.nearest_and_sum(block.rows, labels, shift, into.sums, into.counts)
         return
     for block in chunk.cache_blocks():
-        _add(block, _label(block, prepared), prepared, into)
+        prepared.grids.add(block.rows, _label(block, prepared), block.weights, into)
 
 
 def _move_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> None:
     if into.sums_low is None:
         for block in chunk.blocks():
             labels = _room(block, prepared.params)
-            prepared.centres.nearest_and_move(
-                block.rows, labels, prepared.shift, into.sums, into.counts
-            )
+            shift = prepared.grids.sums.high
+            prepared.centres.nearest_and_move(block.rows, labels, shift, into.sums, into.counts)
         return
-    grids = Grids.of(prepared.params.scale)
     for block in chunk.cache_blocks():
         labels = _room(block, prepared.params)
         old = labels.copy()
         prepared.centres.nearest(block.rows, labels)
         which = np.flatnonzero(labels != old)
         weights = None if block.weights is None else block.weights[which]
-        grids.move(block.rows, which, weights, old[which], labels[which], into)
+        prepared.grids.move(block.rows, which, weights, old[which], labels[which], into)
 
 
 ASSIGN = Reduction(
@@ -214,10 +184,8 @@ def score_block(
     into.sizes += np.bincount(labels, minlength=len(into.sizes))
     if block.weights is not None:
         costs = sqdist * block.weights
-        shifts = prepared.weight_shift, prepared.weight_low_shift
-        accumulate_values(block.weights, labels, *shifts, *into.weights)
-    shifts = prepared.distance_shift, prepared.distance_low_shift
-    accumulate_values(costs, labels, *shifts, *into.costs)
+        accumulate_values(block.weights, labels, prepared.grids.weights, *into.weights)
+    accumulate_values(costs, labels, prepared.distances, *into.costs)
     return labels, sqdist
 
 

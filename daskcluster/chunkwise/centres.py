@@ -20,6 +20,7 @@ from daskcluster.kernels import (
 )
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.sparse_search import SparsePanels, squared_norms
+from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.kernels.tile import Panels
 from daskcluster.sparse_rows import Rows, SparseRows
 
@@ -147,7 +148,7 @@ class PreparedCentres:
         rows: Rows,
         weights: np.ndarray | None,
         shift: np.ndarray,
-        grids: np.ndarray,
+        grids: tuple[SumGrid, SumGrid, SumGrid],
         sums: np.ndarray,
         max_abs: np.ndarray,
     ) -> tuple[int, bool, np.ndarray]:
@@ -160,10 +161,10 @@ class PreparedCentres:
         if bad < 0:
             spread, norm = np.empty(rows.shape[0]), float(self.norms[0])
             sparse_distance.look_sparse(*csr(rows), centre, norm, shift, sums, spread)
-            masses[0] = sum_on_grid(spread, *grids[0])
+            masses[0] = sum_on_grid(spread, grids[0])
             if weights is not None:
-                masses[1] = sum_on_grid(spread * weights, *grids[1])
-                masses[2] = sum_on_grid(weights, *grids[2])
+                masses[1] = sum_on_grid(spread * weights, grids[1])
+                masses[2] = sum_on_grid(weights, grids[2])
         return bad, is_nan, masses
 
     def screen(
@@ -172,14 +173,14 @@ class PreparedCentres:
         weights: np.ndarray | None,
         ranks: np.ndarray,
         limits: tuple[float, float],
-        shifts: tuple[float, float],
+        grid: SumGrid,
     ) -> tuple[np.ndarray, np.ndarray, float, float]:
         """Find rows that a sample about the first centre may contain, see `screen.screen_rows`."""
         if not isinstance(rows, SparseRows):
-            return screen.screen_rows(rows, self.array[0], weights, ranks, *limits, shifts)
+            return screen.screen_rows(rows, self.array[0], weights, ranks, *limits, grid)
         sqdist = np.empty(rows.shape[0])
         self.sqdist_all(rows, sqdist.reshape(-1, 1))
-        found, high, low = screen.screen(sqdist, weights, ranks, *limits, shifts)
+        found, high, low = screen.screen(sqdist, weights, ranks, *limits, grid)
         return found, sqdist[found], high, low
 
     def lower(self, rows: Rows, number: int, mind2: np.ndarray) -> None:
@@ -196,15 +197,13 @@ class PreparedCentres:
         rows: Rows,
         mind2: np.ndarray,
         weights: np.ndarray | None,
-        shifts: tuple[float, float],
+        grid: SumGrid,
         high: np.ndarray,
         low: np.ndarray,
     ) -> None:
         """Add the potential that each centre would leave as a candidate, see `sampling.potentials`."""
         if isinstance(rows, SparseRows):
             panels = self.sparse_panels
-            sparse_distance.potentials_sparse(
-                *csr(rows), panels, mind2, weights, *shifts, high, low
-            )
+            sparse_distance.potentials_sparse(*csr(rows), panels, mind2, weights, grid, high, low)
         else:
-            sampling.potentials(rows, self.array, mind2, weights, *shifts, high, low)
+            sampling.potentials(rows, self.array, mind2, weights, grid, high, low)

@@ -17,9 +17,10 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.exact_sum import Scale, residual_shift
+from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.reduction import Reduction
 from daskcluster.chunkwise.statistics import ExactScalar
+from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, join_rows, take_rows
 
@@ -92,14 +93,12 @@ class Candidates:
 class _Prepared:
     params: DrawParams
     point: PreparedCentres
-    shifts: tuple[float, float]
+    grid: SumGrid
 
 
 def _prepare(params: DrawParams) -> _Prepared:
     point = np.ascontiguousarray(params.point)[None, :]
-    shift = float(params.scale.distances(point))
-    low_shift = float(residual_shift(shift, params.scale.n_rows))
-    return _Prepared(params, PreparedCentres(point), (shift, low_shift))
+    return _Prepared(params, PreparedCentres(point), params.scale.distances(point))
 
 
 def _zero(prepared: _Prepared) -> Candidates:
@@ -114,7 +113,7 @@ def _draw_chunk(chunk: Chunk, prepared: _Prepared, into: Candidates) -> None:
         first = block.start - chunk.start
         own = ranks[first : first + block.n_rows]
         found, sqdist, high, low = prepared.point.screen(
-            block.rows, block.weights, own, limits, prepared.shifts
+            block.rows, block.weights, own, limits, prepared.grid
         )
         into.spread.add(high, low)
         if len(found):

@@ -1,15 +1,4 @@
-"""Sums that do not depend on the order of their terms.
-
-Floating-point addition is not associative. Here every addend v is first rounded to a grid of
-spacing u, as (v + M) - M with M = 1.5 * 2**52 * u, where u is so large that any partial sum of n
-addends of at most ``max_abs`` is a multiple of u below 2**53 u. Such sums are exact; hence they
-are associative and commutative, and subtraction undoes addition. Where one grid is too coarse
-(float64 rows, weights, many rows) the exact residuals are summed on a second, finer one.
-
-The idea of pre-rounding to a common grid is that of reproducible summation (Demmel and Nguyen,
-"Fast Reproducible Floating-Point Summation", ARITH 2013); what differs is that M comes from a
-bound known before the pass, so that the loop has no carry and no branch.
-"""
+"""How large what a dataset adds up to can be, hence the grids of its exact sums."""
 
 from __future__ import annotations
 
@@ -21,9 +10,9 @@ import numpy as np
 
 from daskcluster.chunkwise.rows import raise_max_abs
 from daskcluster.chunkwise.statistics import SurveyStatistics
+from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.sparse_rows import Rows, SparseRows
 
-_LEAST_EXPONENT, _MOST_EXPONENT = -900, 1024
 _ROWS_OF_ONE_GRID = 1 << 26
 PROBE_ROWS = 4096
 """The first bound comes from this many first rows: a fact of the dataset, not of its chunks."""
@@ -31,35 +20,6 @@ HEADROOM = 2.0**8
 _NO_RADIUS = 2.0**-28
 _WIDER = 2.0**32
 _OVER = 1.01
-
-
-def grid_shift(max_abs: np.ndarray | float, n_rows: int) -> np.ndarray:
-    """Return M of the grid on which `n_rows` addends of at most `max_abs` sum exactly.
-
-    Examples
-    --------
-    >>> from daskcluster.chunkwise.exact_sum import grid_shift
-    >>> m = grid_shift(1.0, 1000)
-    >>> float((0.1 + m) - m) != 0.1, abs(float((0.1 + m) - m) - 0.1) < 2**-40
-    (True, True)
-    """
-    # frexp: |max_abs| < 2**exponent. At least two bits for rows keep v + M in M's own binade.
-    rows = max(2, (max(1, int(n_rows)) - 1).bit_length())
-    if isinstance(max_abs, float):  # as below, in a fifth of the time
-        power = max(math.frexp(max_abs)[1] + rows, _LEAST_EXPONENT)
-        return np.asarray(math.ldexp(1.5, power) if power < _MOST_EXPONENT else math.inf)
-    _, exponent = np.frexp(np.asarray(max_abs, dtype=np.float64))
-    return np.asarray(np.ldexp(1.5, np.maximum(exponent + rows, _LEAST_EXPONENT)))
-
-
-def residual_shift(shift: np.ndarray | float, n_rows: int) -> np.ndarray:
-    """Return M of the second grid, for what rounding to the first one leaves (at most u / 2)."""
-    return grid_shift(np.ldexp(np.asarray(shift) / 1.5, -53), n_rows)
-
-
-def round_to_grid(values: np.ndarray | float, shift: np.ndarray | float) -> np.ndarray:
-    """Round `values` to the grid of `shift`."""
-    return np.asarray((values + shift) - shift)
 
 
 def _largest_finite(rows: Rows) -> np.ndarray:
@@ -205,15 +165,13 @@ class Scale:
         most = _ROWS_OF_ONE_GRID >> 5 if self.guessed else _ROWS_OF_ONE_GRID
         return self.wide or self.weighted or self.n_rows > most
 
-    @cached_property
-    def sums(self) -> np.ndarray:
-        """M of the sums of (weighted) rows, shape (d,)."""
-        return grid_shift(self.max_abs * self.max_weight, self.n_rows)
+    @property
+    def sums(self) -> SumGrid:
+        """Grids of the sums of (weighted) rows, arrays of shape (d,).
 
-    @cached_property
-    def low_sums(self) -> np.ndarray:
-        """M of what the grid of `sums` leaves over, shape (d,)."""
-        return residual_shift(self.sums, self.n_rows)
+        Made anew in each process: arrays that travelled may be read-only, a type of its own to kernels.
+        """
+        return SumGrid.of(self.max_abs * self.max_weight, self.n_rows)
 
     @cached_property
     def totals(self) -> tuple[float, float]:
@@ -233,9 +191,10 @@ class Scale:
         return self.n_rows * self.max_weight if self.weight is None else self.weight
 
     @property
-    def spreads(self) -> np.ndarray:
-        """M of squared distances of all rows to `origin`, without and with the weights, shape (2,)."""
-        return np.array([grid_shift(bound * _OVER, 1) for bound in self.totals])
+    def spreads(self) -> tuple[SumGrid, SumGrid]:
+        """Grids of squared distances of all rows to `origin`, without and with the weights."""
+        plain, weighted = (SumGrid.of_total(bound * _OVER, self.n_rows) for bound in self.totals)
+        return plain, weighted
 
     def squares(self, centres: np.ndarray, *, weighted: bool = True) -> float:
         """Return a bound of the sum of squared distances of all rows, each to any of `centres`."""
@@ -252,15 +211,16 @@ class Scale:
         alone = reach * reach * (self.n_rows * (self.max_weight if weighted else 1.0) * _OVER)
         return np.minimum(alone, self.squares(centres, weighted=weighted))
 
-    def distances(self, centres: np.ndarray) -> np.ndarray:
-        """M of weighted squared distances, of every row to one of `centres`, a scalar."""
-        return grid_shift(self.squares(centres), 1)
+    def distances(self, centres: np.ndarray) -> SumGrid:
+        """Grids of weighted squared distances, of every row to one of `centres`."""
+        return SumGrid.of_total(self.squares(centres), self.n_rows)
 
-    def lengths(self, centres: np.ndarray) -> np.ndarray:
-        """M of weighted distances, of every row to one of `centres`, a scalar."""
-        return grid_shift(math.sqrt(self._weight * self.squares(centres)) * _OVER, 1)
+    def lengths(self, centres: np.ndarray) -> SumGrid:
+        """Grids of weighted distances, of every row to one of `centres`."""
+        total = math.sqrt(self._weight * self.squares(centres)) * _OVER
+        return SumGrid.of_total(total, self.n_rows)
 
     @property
-    def weights(self) -> np.ndarray:
-        """M of the row weights, a scalar."""
-        return grid_shift(self.max_weight, self.n_rows)
+    def weights(self) -> SumGrid:
+        """Grids of the row weights."""
+        return SumGrid.of(self.max_weight, self.n_rows)

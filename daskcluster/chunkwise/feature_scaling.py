@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import BLOCK_BYTES, Chunk, compute_dtype
-from daskcluster.chunkwise.exact_sum import Scale, grid_shift, residual_shift
+from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.grids import Grids
 from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.rows import accumulate_rows
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.errors import InvalidParameterError
+from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.sparse_rows import Rows, SparseRows
 
 SCALES = ("standard", "minmax")
@@ -179,14 +179,13 @@ class _Prepared:
     origin: np.ndarray
     scale: Scale
     grids: Grids
-    square_shifts: tuple[np.ndarray, np.ndarray]
+    square_grids: Grids
 
 
 def _prepare(params: FeatureParams) -> _Prepared:
     scale = params.scale
-    shift = grid_shift(scale.squares_by_feature(params.origin[None, :]), 1)
-    grids = Grids.of(scale)
-    return _Prepared(params.origin, scale, grids, (shift, residual_shift(shift, scale.n_rows)))
+    squares = SumGrid.of_total(scale.squares_by_feature(params.origin[None, :]), scale.n_rows)
+    return _Prepared(params.origin, scale, Grids.of(scale), Grids(squares, scale.weights))
 
 
 def _zero(prepared: _Prepared) -> FeatureStatistics:
@@ -199,31 +198,10 @@ def _zero(prepared: _Prepared) -> FeatureStatistics:
 
 
 def _features_chunk(chunk: Chunk, prepared: _Prepared, into: FeatureStatistics) -> None:
-    grids = prepared.grids
     for block in chunk.cache_blocks():
-        sums, squares = into.sums, into.squares
-        assert sums.sums_low is not None
-        assert squares.sums_low is not None
-        labels = np.zeros(block.n_rows, np.int32)
-        weights = block.weights, (grids.weights, grids.low_weights)
-        accumulate_rows(
-            block.rows,
-            labels,
-            weights[0],
-            (grids.sums, grids.low_sums),
-            (sums.sums, sums.sums_low),
-            weights[1],
-            (sums.counts, sums.counts_low),
-        )
-        accumulate_rows(
-            _squares(block.rows, prepared.origin),
-            labels,
-            weights[0],
-            prepared.square_shifts,
-            (squares.sums, squares.sums_low),
-            weights[1],
-            (squares.counts, squares.counts_low),
-        )
+        labels, squares = np.zeros(block.n_rows, np.int32), _squares(block.rows, prepared.origin)
+        prepared.grids.add(block.rows, labels, block.weights, into.sums)
+        prepared.square_grids.add(squares, labels, block.weights, into.squares)
         _look(block.rows, into)
         into.n_rows += block.n_rows
 

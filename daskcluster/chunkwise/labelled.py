@@ -10,13 +10,13 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.exact_sum import Scale, residual_shift
+from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.grids import Grids
 from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.rows import accumulate_rows
 from daskcluster.chunkwise.statistics import ExactScalar, KMeansStatistics
 from daskcluster.chunkwise.survey import refuse_bad
 from daskcluster.kernels.accumulate import accumulate_values, sum_on_grid
+from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.sparse_rows import Rows, join_rows
 
 Numbers = Callable[[Chunk], np.ndarray]
@@ -100,18 +100,10 @@ def _zero_sums(prepared: _PreparedSums) -> KMeansStatistics:
 
 
 def _sums_chunk(chunk: Chunk, prepared: _PreparedSums, into: KMeansStatistics) -> None:
-    assert into.sums_low is not None
-    grids, numbers = prepared.grids, prepared.find(chunk)
+    numbers = prepared.find(chunk)
     for block in chunk.cache_blocks():
-        accumulate_rows(
-            block.rows,
-            numbers[block.start - chunk.start : block.stop - chunk.start],
-            block.weights,
-            (grids.sums, grids.low_sums),
-            (into.sums, into.sums_low),
-            (grids.weights, grids.low_weights),
-            (into.counts, into.counts_low),
-        )
+        labels = numbers[block.start - chunk.start : block.stop - chunk.start]
+        prepared.grids.add(block.rows, labels, block.weights, into)
 
 
 LABELLED_SUMS = Reduction(
@@ -178,20 +170,19 @@ class _PreparedSpread:
     find: Numbers
     means: PreparedCentres
     ranked: PreparedCentres
-    grids: tuple[tuple[float, float], ...]
-    """M of lengths, of squares and of silhouettes, and of their residuals."""
+    grids: tuple[SumGrid, SumGrid, SumGrid]
+    """Of lengths, of squares and of silhouettes."""
 
 
 def _prepare_spread(params: SpreadParams) -> _PreparedSpread:
-    scale, n = params.scale, params.scale.n_rows
-    first = scale.lengths(params.means), scale.distances(params.means), scale.weights
+    scale = params.scale
     dtype = np.float64 if scale.wide else np.float32
     return _PreparedSpread(
         params,
         params.labels.ready(),
         PreparedCentres(params.means),
         PreparedCentres(params.means.astype(dtype)),
-        tuple((float(shift), float(residual_shift(shift, n))) for shift in first),
+        (scale.lengths(params.means), scale.distances(params.means), scale.weights),
     )
 
 
@@ -210,11 +201,11 @@ def _spread_chunk(chunk: Chunk, prepared: _PreparedSpread, into: Spreads) -> Non
         prepared.means.sqdist_to_assigned(block.rows, labels, squares)
         lengths = _lengths(squares, halved)
         weights = 1.0 if block.weights is None else block.weights
-        accumulate_values(lengths * weights, labels, *lengths_grid, *into.lengths)
-        accumulate_values(squares * weights, labels, *squares_grid, *into.squares)
+        accumulate_values(lengths * weights, labels, lengths_grid, *into.lengths)
+        accumulate_values(squares * weights, labels, squares_grid, *into.squares)
         if params.compare:
             values = _simplified(block, labels, lengths, prepared, halved)
-            into.silhouettes.add(*sum_on_grid(values * weights, *silhouettes_grid))
+            into.silhouettes.add(*sum_on_grid(values * weights, silhouettes_grid))
 
 
 def _lengths(squares: np.ndarray, halved: bool) -> np.ndarray:

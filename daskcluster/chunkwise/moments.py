@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.exact_sum import Scale, residual_shift
+from daskcluster.chunkwise.exact_sum import Scale
+from daskcluster.chunkwise.grids import Grids
 from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.rows import accumulate_rows
 from daskcluster.chunkwise.statistics import KMeansStatistics
 
 
@@ -23,18 +23,11 @@ class MomentParams:
 @dataclass(frozen=True)
 class _Prepared:
     params: MomentParams
-    shifts: tuple[np.ndarray, np.ndarray]
-    weight_shifts: tuple[float, float]
+    grids: Grids
 
 
 def _prepare(params: MomentParams) -> _Prepared:
-    scale, n = params.scale, params.scale.n_rows
-    shift, weight = scale.sums, scale.weights
-    return _Prepared(
-        params,
-        (shift, residual_shift(shift, n)),
-        (float(weight), float(residual_shift(weight, n))),
-    )
+    return _Prepared(params, Grids.of(params.scale))
 
 
 def _zero(prepared: _Prepared) -> KMeansStatistics:
@@ -43,17 +36,9 @@ def _zero(prepared: _Prepared) -> KMeansStatistics:
 
 
 def _moments_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> None:
-    assert into.sums_low is not None
     for block in chunk.cache_blocks():
-        accumulate_rows(
-            block.rows,
-            np.zeros(block.n_rows, np.int32),
-            block.weights,
-            prepared.shifts,
-            (into.sums, into.sums_low),
-            prepared.weight_shifts,
-            (into.counts, into.counts_low),
-        )
+        labels = np.zeros(block.n_rows, np.int32)
+        prepared.grids.add(block.rows, labels, block.weights, into)
 
 
 MOMENTS = Reduction(

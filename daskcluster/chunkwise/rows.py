@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskcluster.kernels import accumulate, sparse, survey
+from daskcluster.kernels import sparse, survey
 from daskcluster.sparse_rows import Rows, SparseRows
 
 
@@ -39,61 +39,3 @@ def raise_max_abs(rows: Rows, max_abs: np.ndarray) -> tuple[int, bool]:
     if bad < 0:
         sparse.raise_max_abs(rows.data, rows.indices, max_abs)
     return bad, is_nan
-
-
-def sum_rows(
-    rows: Rows, labels: np.ndarray, shift: np.ndarray, sums: np.ndarray, counts: np.ndarray
-) -> None:
-    """Add rows to the sums of their clusters on one grid, and count them.
-
-    Parameters
-    ----------
-    rows : Rows
-    labels : ndarray of shape (n,), int32
-    shift : ndarray of shape (d,)
-    sums : ndarray of shape (k, d), float64
-        IN/OUT.
-    counts : ndarray of shape (k,), int64
-        IN/OUT.
-    """
-    if isinstance(rows, SparseRows):
-        sparse.add_sparse(*csr(rows), labels, shift, sums, counts)
-    else:
-        accumulate.accumulate(rows, labels, shift, sums, counts)
-
-
-def accumulate_rows(
-    rows: Rows,
-    labels: np.ndarray,
-    weights: np.ndarray | None,
-    shifts: tuple[np.ndarray, np.ndarray],
-    sums: tuple[np.ndarray, np.ndarray],
-    weight_shifts: tuple[float, float],
-    counts: tuple[np.ndarray, np.ndarray | None],
-) -> None:
-    """Add (weighted) rows to the sums of their clusters, and weights to their counts, on two grids.
-
-    Parameters
-    ----------
-    rows : Rows
-    labels : ndarray of shape (n,), int32
-    weights : ndarray of shape (n,), float64, or None
-    shifts : two ndarrays of shape (d,)
-        Of the grid of w * x, and of that of what is left over.
-    sums : two ndarrays of shape (k, d), float64
-        IN/OUT. High and low part.
-    weight_shifts : two floats
-    counts : two ndarrays of shape (k,)
-        IN/OUT. High and low part; without weights an int64 array and None.
-    """
-    if not isinstance(rows, SparseRows):
-        accumulate.accumulate_weighted(
-            rows, labels, weights, *shifts, *sums, *weight_shifts, *counts
-        )
-        return
-    sparse.add_sparse_weighted(*csr(rows), labels, weights, *shifts, *sums)
-    high, low = counts
-    if weights is None or low is None:
-        high += np.bincount(labels, minlength=len(high))
-    else:
-        accumulate.accumulate_values(weights, labels, *weight_shifts, high, low)

@@ -8,11 +8,11 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.exact_sum import residual_shift, round_to_grid
 from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
 from daskcluster.chunkwise.statistics import ExactScalar
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.sampling import cumulative_pick
+from daskcluster.kernels.sum_grid import SumGrid, round_to_grid
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, dense_rows, join_rows
 
@@ -91,11 +91,11 @@ def _potential_chunk(
     chunk: Chunk, prepared: _PreparedStep, into: Potentials, mind2: np.ndarray
 ) -> None:
     high, low = np.zeros((2, len(prepared.candidates)))
-    shifts = (prepared.params.shift, prepared.params.shift)
+    grid = SumGrid(prepared.params.shift, prepared.params.shift)  # only the first counts
     for block in chunk.cache_blocks():
         part = mind2[block.start - chunk.start : block.stop - chunk.start]
         prepared.centres.lower(block.rows, -1, part)
-        prepared.candidates.potentials(block.rows, part, block.weights, shifts, high, low)
+        prepared.candidates.potentials(block.rows, part, block.weights, grid, high, low)
     into.parts[chunk.start] = high
 
 
@@ -154,11 +154,10 @@ class RoundParams:
         Stream of this round's random numbers.
     most : int
         How many sampled rows are kept at most; 0 samples nothing.
-    shift : float
-        Grid of the masses w * d^2.
+    grid : SumGrid
+        Of the masses w * d^2.
     weight_shift : float
-        Grid of the row weights.
-    n_rows : int
+        M of the grid of the row weights.
     n_clusters : int
         How many are wanted in the end; they have the tile that new candidates are searched with.
     rounds : tuple of (first, last)
@@ -169,9 +168,8 @@ class RoundParams:
     known: int
     key: Key
     most: int
-    shift: float
+    grid: SumGrid
     weight_shift: float
-    n_rows: int
     n_clusters: int = 1
     rounds: tuple[tuple[int, int], ...] = ()
 
@@ -230,7 +228,6 @@ class _PreparedRound:
     candidates: PreparedCentres
     new: PreparedCentres
     earlier: tuple[tuple[int, PreparedCentres], ...]
-    low_shift: float
 
 
 def _prepare_round(params: RoundParams) -> _PreparedRound:
@@ -240,7 +237,6 @@ def _prepare_round(params: RoundParams) -> _PreparedRound:
         PreparedCentres(candidates),
         PreparedCentres(candidates[params.known :], k),
         tuple((first, PreparedCentres(candidates[first:last], k)) for first, last in params.rounds),
-        float(residual_shift(params.shift, params.n_rows)),
     )
 
 
@@ -280,7 +276,7 @@ def _round_chunk(
         weights = block.weights
         if weights is not None:
             masses = masses * weights
-        into.cost.add(*sum_on_grid(masses, params.shift, prepared.low_shift))
+        into.cost.add(*sum_on_grid(masses, params.grid))
         on_grid = None if weights is None else round_to_grid(weights, params.weight_shift)
         into.weights += np.bincount(part, weights=on_grid, minlength=len(params.candidates))
         if params.most:

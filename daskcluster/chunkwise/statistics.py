@@ -1,7 +1,7 @@
 """Mergeable values: what a pass over rows leaves behind.
 
-All of them obey the monoid laws to the bit, because sums live on grids (`exact_sum`) and the
-rest are minima, maxima and counts.
+All of them obey the monoid laws to the bit, because sums live on grids
+(`daskcluster.kernels.sum_grid`) and the rest are minima, maxima and counts.
 """
 
 from __future__ import annotations

@@ -10,11 +10,12 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.exact_sum import Scale, grid_shift, residual_shift
+from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.reduction import Reduction
 from daskcluster.chunkwise.rows import raise_max_abs
 from daskcluster.chunkwise.statistics import SurveyStatistics
 from daskcluster.errors import InvalidDataError
+from daskcluster.kernels.sum_grid import SumGrid, grid_shift
 from daskcluster.sparse_rows import Rows
 
 RANGES = {
@@ -44,17 +45,16 @@ class _Prepared:
     params: SurveyParams
     origin: PreparedCentres
     shift: np.ndarray
-    grids: np.ndarray
+    grids: tuple[SumGrid, SumGrid, SumGrid]
 
 
 def _prepare(params: SurveyParams) -> _Prepared:
-    scale, n = params.scale, params.scale.n_rows
-    first = np.array([*scale.spreads, scale.weights], np.float64)
+    scale = params.scale
     return _Prepared(
         params,
         PreparedCentres(params.origin[None, :]),
-        grid_shift(scale.max_abs, n),
-        np.stack([first, residual_shift(first, n)], axis=1),
+        grid_shift(scale.max_abs, scale.n_rows),
+        (*scale.spreads, scale.weights),
     )
 
 

@@ -1,10 +1,4 @@
-"""Exact sums: every addend is rounded once to a grid, (v + M) - M, hence order does not matter.
-
-With M = 1.5 * 2^52 * u every partial sum is a multiple of u that float64 can hold, so addition is
-associative and commutative, and subtraction undoes it, to the bit. The caller chooses M (`shift`)
-from the largest |v| and the number of addends. Where one grid is too coarse, the exact residual
-v - hi is rounded to a second one (`residual_shift`).
-"""
+"""Exact sums of rows and of values, by cluster or in all: see `daskcluster.kernels.sum_grid`."""
 
 from __future__ import annotations
 
@@ -13,6 +7,7 @@ import numpy as np
 from daskcluster.kernels.arrays import read_only, weights_or_none
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_ops import add_on_grid, add_on_grids, move_on_grid, move_on_grids
+from daskcluster.kernels.sum_grid import SumGrid, split
 
 
 @kernel
@@ -25,12 +20,12 @@ def _add(rows, labels, shift, sums, counts):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _add_weighted(rows, labels, weights, grids, sums, low_sums):  # type: ignore[no-untyped-def]
-    n, d = rows.shape
+def _add_weighted(rows, labels, weights, shift, low_shift, sums, low_sums):  # type: ignore[no-untyped-def]
+    (n, d), grid = rows.shape, (shift, low_shift)
     x, s, low = rows.reshape(n * d), sums.reshape(sums.size), low_sums.reshape(sums.size)
     for i in range(n):
         w = weights[i] if weights.size else 1.0
-        add_on_grids(x, i * d, w, grids, s, low, labels[i] * d, d)
+        add_on_grids(x, i * d, w, grid, s, low, labels[i] * d, d)
 
 
 @kernel
@@ -47,15 +42,15 @@ def _move(rows, which, old, new, shift, sums, counts):  # type: ignore[no-untype
 
 
 @kernel
-def _move_weighted(rows, which, old, new, weights, grids, sums, low_sums):  # type: ignore[no-untyped-def]
-    n, d = rows.shape
+def _move_weighted(rows, which, old, new, weights, shift, low_shift, sums, low_sums):  # type: ignore[no-untyped-def]
+    (n, d), grid = rows.shape, (shift, low_shift)
     x, s, low = rows.reshape(n * d), sums.reshape(sums.size), low_sums.reshape(sums.size)
     for i in range(which.shape[0]):
         at, w = which[i] * d, weights[i] if weights.size else 1.0
         if old[i] < 0:
-            add_on_grids(x, at, w, grids, s, low, new[i] * d, d)
+            add_on_grids(x, at, w, grid, s, low, new[i] * d, d)
         else:
-            move_on_grids(x, at, w, grids, s, low, old[i] * d, new[i] * d, d)
+            move_on_grids(x, at, w, grid, s, low, old[i] * d, new[i] * d, d)
 
 
 @kernel
@@ -67,10 +62,9 @@ def _move_count(old, new, counts):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _move_values(values, old, new, shift, residual_shift, high, low):  # type: ignore[no-untyped-def]
+def _move_values(values, old, new, shift, low_shift, high, low):  # type: ignore[no-untyped-def]
     for i in range(new.shape[0]):
-        h = (values[i] + shift) - shift
-        r = ((values[i] - h) + residual_shift) - residual_shift
+        h, r = split(values[i], shift, low_shift)
         high[new[i]] += h
         low[new[i]] += r
         if old[i] >= 0:
@@ -85,27 +79,27 @@ def _count(labels, counts):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _add_values_by_label(values, labels, shift, residual_shift, high, low):  # type: ignore[no-untyped-def]
+def _add_values_by_label(values, labels, shift, low_shift, high, low):  # type: ignore[no-untyped-def]
     for i in range(labels.shape[0]):
-        h = (values[i] + shift) - shift
+        h, r = split(values[i], shift, low_shift)
         high[labels[i]] += h
-        low[labels[i]] += ((values[i] - h) + residual_shift) - residual_shift
+        low[labels[i]] += r
 
 
 @kernel
-def _sum_on_grid(values, shift, residual_shift):  # type: ignore[no-untyped-def]
+def _sum_on_grid(values, shift, low_shift):  # type: ignore[no-untyped-def]
     # Eight running sums: exact, so their order is free, and the loop is not one long chain.
     high, low = np.zeros(8), np.zeros(8)
     n = values.shape[0]
     for i in range(0, n - 7, 8):
         for u in range(8):
-            h = (values[i + u] + shift) - shift
+            h, r = split(values[i + u], shift, low_shift)
             high[u] += h
-            low[u] += ((values[i + u] - h) + residual_shift) - residual_shift
+            low[u] += r
     for i in range(n - n % 8, n):
-        h = (values[i] + shift) - shift
+        h, r = split(values[i], shift, low_shift)
         high[0] += h
-        low[0] += ((values[i] - h) + residual_shift) - residual_shift
+        low[0] += r
     return high.sum(), low.sum()
 
 
@@ -142,12 +136,10 @@ def accumulate_weighted(
     X: np.ndarray,
     labels: np.ndarray,
     weights: np.ndarray | None,
-    shift: np.ndarray,
-    residual_shift: np.ndarray,
+    grid: SumGrid,
     sums: np.ndarray,
     residuals: np.ndarray,
-    weight_shift: float,
-    weight_residual_shift: float,
+    weight_grid: SumGrid,
     counts: np.ndarray,
     count_residuals: np.ndarray | None = None,
 ) -> None:
@@ -161,25 +153,23 @@ def accumulate_weighted(
     labels : ndarray of shape (n,), int32
         In ``[0, k)``: not checked.
     weights : ndarray of shape (n,), float64, or None
-    shift, residual_shift : ndarray of shape (d,), float64
-        M of the grid of w * x, and of the grid of what is left over.
+    grid : SumGrid of ndarrays of shape (d,), float64
+        Of w * x.
     sums, residuals : ndarray of shape (k, d), float64, C-contiguous
         IN/OUT. High and low part of the sums.
-    weight_shift, weight_residual_shift : float
-        The same for the weights.
+    weight_grid : SumGrid
+        Of the weights.
     counts : ndarray of shape (k,)
         IN/OUT. int64 without weights, else float64: the high part.
     count_residuals : ndarray of shape (k,), float64, optional
         IN/OUT. The low part; needed with weights.
     """
-    grids = np.concatenate([shift, residual_shift])
-    _add_weighted(read_only(X), labels, weights_or_none(weights), grids, sums, residuals)
+    weighted = read_only(X), labels, weights_or_none(weights)
+    _add_weighted(*weighted, *grid, sums, residuals)
     if weights is None or count_residuals is None:
         _count(labels, counts)
     else:
-        accumulate_values(
-            weights, labels, weight_shift, weight_residual_shift, counts, count_residuals
-        )
+        accumulate_values(weights, labels, weight_grid, counts, count_residuals)
 
 
 def move(
@@ -221,12 +211,10 @@ def move_weighted(
     old: np.ndarray,
     new: np.ndarray,
     weights: np.ndarray | None,
-    shift: np.ndarray,
-    residual_shift: np.ndarray,
+    grid: SumGrid,
     sums: np.ndarray,
     residuals: np.ndarray,
-    weight_shift: float,
-    weight_residual_shift: float,
+    weight_grid: SumGrid,
     counts: np.ndarray,
     count_residuals: np.ndarray | None = None,
 ) -> None:
@@ -234,22 +222,16 @@ def move_weighted(
 
     `weights` are those of the moved rows, shape (m,).
     """
-    grids = np.concatenate([shift, residual_shift])
-    _move_weighted(read_only(X), which, old, new, weights_or_none(weights), grids, sums, residuals)
+    weighted = read_only(X), which, old, new, weights_or_none(weights)
+    _move_weighted(*weighted, *grid, sums, residuals)
     if weights is None or count_residuals is None:
         _move_count(old, new, counts)
-        return
-    shifts = float(weight_shift), float(weight_residual_shift)
-    _move_values(read_only(weights), old, new, *shifts, counts, count_residuals)
+    else:
+        _move_values(read_only(weights), old, new, *weight_grid, counts, count_residuals)
 
 
 def accumulate_values(
-    values: np.ndarray,
-    labels: np.ndarray,
-    shift: float,
-    residual_shift: float,
-    high: np.ndarray,
-    low: np.ndarray,
+    values: np.ndarray, labels: np.ndarray, grid: SumGrid, high: np.ndarray, low: np.ndarray
 ) -> None:
     """Add one value per row (a weight, a cost) to its cluster, on two grids.
 
@@ -257,21 +239,21 @@ def accumulate_values(
     ----------
     values : ndarray of shape (n,), float64
     labels : ndarray of shape (n,), int32
-    shift, residual_shift : float
+    grid : SumGrid
     high, low : ndarray of shape (k,), float64
         IN/OUT.
     """
-    _add_values_by_label(read_only(values), labels, float(shift), float(residual_shift), high, low)
+    _add_values_by_label(read_only(values), labels, *grid, high, low)
 
 
-def sum_on_grid(values: np.ndarray, shift: float, residual_shift: float) -> tuple[float, float]:
+def sum_on_grid(values: np.ndarray, grid: SumGrid) -> tuple[float, float]:
     """Return the sum of scalars on two grids: high part and low part.
 
     Examples
     --------
     >>> import numpy as np
-    >>> sum_on_grid(np.array([1.0, 2.0**-60]), 1.5 * 2.0**52, 1.5 * 2.0**-20)
+    >>> sum_on_grid(np.array([1.0, 2.0**-60]), SumGrid(1.5 * 2.0**52, 1.5 * 2.0**-20))
     (1.0, 8.673617379884035e-19)
     """
-    high, low = _sum_on_grid(read_only(values), float(shift), float(residual_shift))
+    high, low = _sum_on_grid(read_only(values), *grid)
     return high, low

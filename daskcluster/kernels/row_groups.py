@@ -16,6 +16,7 @@ from llvmlite import ir
 from numba import types
 
 from daskcluster.kernels import emit
+from daskcluster.kernels.sum_grid import emit_rounded, emit_split
 
 _LANES = 8
 _GROUP = 4
@@ -204,7 +205,7 @@ def _add_up(builder: Any, grid: Any, total: Any, values: list[Any]) -> None:
     """Round values to the grid and add all of them to the total."""
     lanes = values[0].type.count
     shift = emit.load(builder, grid, emit.F64, lanes, 8)
-    rounded = [builder.fsub(builder.fadd(value, shift), shift) for value in values]
+    rounded = [emit_rounded(builder, value, shift) for value in values]
     found = reduce(builder.fadd, rounded)
     so_far = emit.load(builder, total, emit.F64, lanes, 8)
     emit.store(builder, builder.fadd(so_far, found), total, 8)
@@ -227,19 +228,16 @@ def _raise(builder: Any, place: Any, values: list[Any]) -> None:
 
 
 @emit.vector_intrinsic
-def add_masses(typingctx: Any, masses: Any, grids: Any, grids_at: Any, sums: Any, at: Any) -> Any:
-    """Add eight masses on the two grids ``grids[grids_at:]`` to ``sums[at:]``: eight high, eight low."""
-    signature = types.void(masses, grids, types.intp, sums, types.intp)
+def add_masses(typingctx: Any, masses: Any, grid: Any, sums: Any, at: Any) -> Any:
+    """Add eight masses on two grids to ``sums[at:]``: eight high, eight low."""
+    signature = types.void(masses, grid, sums, types.intp)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         (mass,) = _pointers(context, builder, (masses,), (args[0],), (None,))
-        shift = emit.pointer(context, builder, grids, args[1], args[2])
-        total = emit.pointer(context, builder, sums, args[3], args[4])
-        left = emit.load(builder, mass, emit.F64, _LANES, 8)
-        for part in range(2):
-            first = emit.splat(builder, builder.load(emit.step(builder, shift, part)), _LANES)
-            rounded = builder.fsub(builder.fadd(left, first), first)
-            left = builder.fsub(left, rounded)
+        total = emit.pointer(context, builder, sums, args[2], args[3])
+        value = emit.load(builder, mass, emit.F64, _LANES, 8)
+        shifts = (emit.splat(builder, builder.extract_value(args[1], i), _LANES) for i in range(2))
+        for part, rounded in enumerate(emit_split(builder, value, *shifts)):
             place = emit.step(builder, total, part * _LANES)
             so_far = emit.load(builder, place, emit.F64, _LANES, 8)
             emit.store(builder, builder.fadd(so_far, rounded), place, 8)

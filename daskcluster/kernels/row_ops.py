@@ -14,6 +14,7 @@ from llvmlite import ir
 from numba import types
 
 from daskcluster.kernels import emit
+from daskcluster.kernels.sum_grid import emit_rounded, emit_split, pointers
 
 _LANES = 8
 _LINE_BYTES = 64
@@ -27,10 +28,6 @@ def _load_wide(builder: Any, place: Any, kind: Any, lanes: int) -> Any:
     if emit.bits(kind) == 64:
         return values
     return builder.fpext(values, ir.VectorType(emit.F64, lanes))
-
-
-def _on_grid(builder: Any, value: Any, shift: Any) -> Any:
-    return builder.fsub(builder.fadd(value, shift), shift)
 
 
 def _add_to(builder: Any, place: Any, value: Any) -> None:
@@ -68,7 +65,7 @@ def add_on_grid(
         def body(t: Any, lanes: int) -> None:
             value = _load_wide(builder, builder.gep(source, [t]), emit.element(rows), lanes)
             first = _load_wide(builder, builder.gep(grid, [t]), emit.F64, lanes)
-            _add_to(builder, builder.gep(total, [t]), _on_grid(builder, value, first))
+            _add_to(builder, builder.gep(total, [t]), emit_rounded(builder, value, first))
 
         _along_row(builder, args[5], body)
         return context.get_dummy_value()
@@ -115,7 +112,7 @@ def move_on_grid(
         def body(t: Any, lanes: int) -> None:
             value = _load_wide(builder, builder.gep(row, [t]), emit.element(rows), lanes)
             first = _load_wide(builder, builder.gep(grid, [t]), emit.F64, lanes)
-            rounded = _on_grid(builder, value, first)
+            rounded = emit_rounded(builder, value, first)
             _add_to(builder, builder.gep(old, [t]), builder.fsub(_zeros(lanes), rounded))
             _add_to(builder, builder.gep(new, [t]), rounded)
 
@@ -135,29 +132,25 @@ def add_on_grids(
     rows: Any,
     at: Any,
     weight: Any,
-    grids: Any,
+    grid: Any,
     sums: Any,
     low_sums: Any,
     sums_at: Any,
     d: Any,
 ) -> Any:
-    """Add weighted values on two grids, as `add_on_grid` does on one.
-
-    `grids` holds the d shifts of the first grid, then those of the second, onto which goes what the
-    first leaves over.
-    """
+    """Add weighted values on two grids, as `add_on_grid` does on one."""
     signature = types.void(
-        rows, types.intp, types.float64, grids, sums, low_sums, types.intp, types.intp
+        rows, types.intp, types.float64, grid, sums, low_sums, types.intp, types.intp
     )
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         source = emit.pointer(context, builder, rows, args[0], args[1])
-        grid = emit.pointer(context, builder, grids, args[3], ir.Constant(emit.I64, 0))
+        shifts = pointers(context, builder, grid, args[3])
         total = emit.pointer(context, builder, sums, args[4], args[6])
         low_total = emit.pointer(context, builder, low_sums, args[5], args[6])
 
         def body(t: Any, lanes: int) -> None:
-            high, low = _split(builder, source, grid, t, args[2], args[7], lanes)
+            high, low = _split(builder, source, shifts, t, args[2], lanes)
             _add_to(builder, builder.gep(total, [t]), high)
             _add_to(builder, builder.gep(low_total, [t]), low)
 
@@ -173,21 +166,21 @@ def move_on_grids(
     rows: Any,
     at: Any,
     weight: Any,
-    grids: Any,
+    grid: Any,
     sums: Any,
     low_sums: Any,
     source: Any,
     target: Any,
     d: Any,
 ) -> Any:
-    """Move weighted values on two grids, as `move_on_grid` does on one; `grids` as in `add_on_grids`."""
+    """Move weighted values on two grids, as `move_on_grid` does on one."""
     signature = types.void(
-        rows, types.intp, types.float64, grids, sums, low_sums, types.intp, types.intp, types.intp
+        rows, types.intp, types.float64, grid, sums, low_sums, types.intp, types.intp, types.intp
     )
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         row = emit.pointer(context, builder, rows, args[0], args[1])
-        grid = emit.pointer(context, builder, grids, args[3], ir.Constant(emit.I64, 0))
+        shifts = pointers(context, builder, grid, args[3])
         places = [
             emit.pointer(context, builder, array, value, offset)
             for offset in (args[6], args[7])
@@ -195,7 +188,7 @@ def move_on_grids(
         ]
 
         def body(t: Any, lanes: int) -> None:
-            high, low = _split(builder, row, grid, t, args[2], args[8], lanes)
+            high, low = _split(builder, row, shifts, t, args[2], lanes)
             old, old_low, new, new_low = (builder.gep(place, [t]) for place in places)
             _add_to(builder, old, builder.fsub(_zeros(lanes), high))
             _add_to(builder, old_low, builder.fsub(_zeros(lanes), low))
@@ -209,16 +202,13 @@ def move_on_grids(
 
 
 def _split(
-    builder: Any, row: Any, grid: Any, t: Any, weight: Any, d: Any, lanes: int
+    builder: Any, row: Any, shifts: tuple[Any, Any], t: Any, weight: Any, lanes: int
 ) -> tuple[Any, Any]:
-    """Round ``weight * row[t:]`` to the first grid, and what is left over to the second."""
-    element = row.type.pointee
-    value = _load_wide(builder, builder.gep(row, [t]), element, lanes)
+    """Split ``weight * row[t:]`` on two grids."""
+    value = _load_wide(builder, builder.gep(row, [t]), row.type.pointee, lanes)
     value = builder.fmul(value, emit.splat(builder, weight, lanes))
-    place = builder.gep(grid, [t])
-    high = _on_grid(builder, value, _load_wide(builder, place, emit.F64, lanes))
-    second = _load_wide(builder, builder.gep(place, [d]), emit.F64, lanes)
-    return high, _on_grid(builder, builder.fsub(value, high), second)
+    grid = [_load_wide(builder, builder.gep(place, [t]), emit.F64, lanes) for place in shifts]
+    return emit_split(builder, value, *grid)
 
 
 @emit.vector_intrinsic

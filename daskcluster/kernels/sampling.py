@@ -20,6 +20,7 @@ from daskcluster.kernels.panels import fill_panels, vector_width
 from daskcluster.kernels.register_tile import difference_tile
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_block, pack_few
 from daskcluster.kernels.row_ops import squared_distance
+from daskcluster.kernels.sum_grid import SumGrid, rounded, split
 
 _HEIGHT, _VECTORS = 4, 2
 """Shape of the tile: candidates are few, and it fits any register file."""
@@ -32,13 +33,7 @@ def _undecided(rough, safe, limit):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _on_grids(mass, grids):  # type: ignore[no-untyped-def]
-    high = (mass + grids[0]) - grids[0]
-    return high, ((mass - high) + grids[1]) - grids[1]
-
-
-@kernel
-def _sum_block(x, d, c, rows, rough, safe, mind2, weights, grids, out):  # type: ignore[no-untyped-def]
+def _sum_block(x, d, c, rows, rough, safe, mind2, weights, grid, out):  # type: ignore[no-untyped-def]
     # `rows` is (first, skip, count, block): from `skip` to `count` of the block that begins at `first`.
     # What candidates leave as it is is summed once, in the last column of `out`; a row that a candidate
     # would lower adds the difference. On the grids that is exact.
@@ -46,7 +41,7 @@ def _sum_block(x, d, c, rows, rough, safe, mind2, weights, grids, out):  # type:
     for r in range(skip, count):
         if mind2[first + r] < np.inf:
             w = weights[first + r] if weights.size else 1.0
-            high, low = _on_grids(w * mind2[first + r], grids)
+            high, low = split(w * mind2[first + r], grid.high, grid.low)
             out[0, t] += high
             out[1, t] += low
     for j in range(t):
@@ -57,11 +52,11 @@ def _sum_block(x, d, c, rows, rough, safe, mind2, weights, grids, out):  # type:
             distance = squared_distance(x, i * d, c, j * d, d)
             if distance < mind2[i]:
                 w = weights[i] if weights.size else 1.0
-                high, low = _on_grids(w * distance, grids)
+                high, low = split(w * distance, grid.high, grid.low)
                 out[0, j] += high
                 out[1, j] += low
                 if mind2[i] < np.inf:
-                    high, low = _on_grids(w * mind2[i], grids)
+                    high, low = split(w * mind2[i], grid.high, grid.low)
                     out[0, j] -= high
                     out[1, j] -= low
 
@@ -69,7 +64,7 @@ def _sum_block(x, d, c, rows, rough, safe, mind2, weights, grids, out):  # type:
 def _build_sum(width: int, lanes: int) -> Any:
     block = _VECTORS * width
 
-    def sum_masses(rows, candidates, panels, zero, safe, mind2, weights, grids, out):  # type: ignore[no-untyped-def]
+    def sum_masses(rows, candidates, panels, zero, safe, mind2, weights, grid, out):  # type: ignore[no-untyped-def]
         # OUT: out (2, t + 1), see `_sum_block`.
         n, d = rows.shape
         x, c = rows.reshape(n * d), candidates.reshape(candidates.size)
@@ -89,7 +84,7 @@ def _build_sum(width: int, lanes: int) -> Any:
                     packed, panel, at, d, rough, to, _HEIGHT, _VECTORS, width, x, soon, ahead_step
                 )
             here = first, start - first, min(block, n), block
-            _sum_block(x, d, c, here, rough, safe, mind2, weights, grids, out)
+            _sum_block(x, d, c, here, rough, safe, mind2, weights, grid, out)
 
     return kernel(sum_masses)
 
@@ -112,7 +107,7 @@ def _pick(values, weights, shift, target):  # type: ignore[no-untyped-def]
     prefix, last = 0.0, -1
     for i in range(values.shape[0]):
         mass = values[i] * weights[i] if weights.size else values[i]
-        mass = (mass + shift) - shift
+        mass = rounded(mass, shift)
         if mass > 0.0:
             prefix += mass
             last = i
@@ -139,8 +134,7 @@ def potentials(
     candidates: np.ndarray,
     mind2: np.ndarray,
     weights: np.ndarray | None,
-    shift: float,
-    residual_shift: float,
+    grid: SumGrid,
     out_high: np.ndarray,
     out_low: np.ndarray,
 ) -> None:
@@ -153,8 +147,8 @@ def potentials(
     mind2 : ndarray of shape (n,), float64
         Squared distances to the nearest centre so far; infinity where there is none.
     weights : ndarray of shape (n,), float64, or None
-    shift, residual_shift : float
-        M of the two grids of the masses.
+    grid : SumGrid
+        Of the masses.
     out_high, out_low : ndarray of shape (t,), float64
         IN/OUT. High and low part of the sums.
     """
@@ -165,8 +159,7 @@ def potentials(
     fill_panels(candidates, zero, panels, _HEIGHT)
     safe = 1.0 - 2.0 * (d + 4) * float(np.finfo(X.dtype).eps)
     inputs = (read_only(X), read_only(candidates), panels, zero, safe, read_only(mind2))
-    grids = np.array([shift, residual_shift])
-    _sum_kernel(X.dtype)(*inputs, weights_or_none(weights), grids, out)
+    _sum_kernel(X.dtype)(*inputs, weights_or_none(weights), grid, out)
     out_high += out[0, :-1] + out[0, -1]
     out_low += out[1, :-1] + out[1, -1]
 

@@ -8,6 +8,7 @@ from daskcluster.kernels.arrays import read_only, weights_or_none
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_groups import AHEAD, add_masses, any_below, measure_rows
 from daskcluster.kernels.row_ops import fetch_row
+from daskcluster.kernels.sum_grid import SumGrid, split
 
 _GROUP = 8
 
@@ -17,10 +18,9 @@ def _screen(sqdist, weights, ranks, offset, slope, shift, low_shift, found):  # 
     high, low, count = 0.0, 0.0, 0
     for i in range(sqdist.shape[0]):
         weight = weights[i] if weights.size else 1.0
-        mass = weight * sqdist[i]
-        rounded = (mass + shift) - shift
+        rounded, rest = split(weight * sqdist[i], shift, low_shift)
         high += rounded
-        low += ((mass - rounded) + low_shift) - low_shift
+        low += rest
         found[count] = i
         count += ranks[i] < weight * (offset + slope * sqdist[i])
     return count, high, low
@@ -32,7 +32,7 @@ def screen(
     ranks: np.ndarray,
     offset: float,
     slope: float,
-    shifts: tuple[float, float],
+    grid: SumGrid,
 ) -> tuple[np.ndarray, float, float]:
     """Find the rows whose rank is below ``w (offset + slope * sqdist)``, and sum ``w * sqdist``.
 
@@ -42,8 +42,8 @@ def screen(
     weights : ndarray of shape (n,), float64, or None
     ranks : ndarray of shape (n,), uint16
     offset, slope : float
-    shifts : two floats
-        M of the two grids of the sum.
+    grid : SumGrid
+        Of the sum.
 
     Returns
     -------
@@ -55,18 +55,18 @@ def screen(
     Examples
     --------
     >>> import numpy as np
-    >>> ranks, shifts = np.array([5, 1, 9], np.uint16), (1.5 * 2.0**52, 1.5)
-    >>> screen(np.array([1.0, 2.0, 4.0]), None, ranks, 1.0, 2.0, shifts)
+    >>> ranks, grid = np.array([5, 1, 9], np.uint16), SumGrid(1.5 * 2.0**52, 1.5)
+    >>> screen(np.array([1.0, 2.0, 4.0]), None, ranks, 1.0, 2.0, grid)
     (array([1]), 7.0, 0.0)
     """
     found = np.empty(len(sqdist) + 1, np.int64)
     values = (read_only(sqdist), weights_or_none(weights), read_only(ranks))
-    count, high, low = _screen(*values, float(offset), float(slope), *map(float, shifts), found)
+    count, high, low = _screen(*values, float(offset), float(slope), *grid, found)
     return found[:count], high, low
 
 
 @kernel
-def _screen_rows(rows, point, weights, ranks, offset, slope, grids, totals, found, sqdist):  # type: ignore[no-untyped-def]
+def _screen_rows(rows, point, weights, ranks, offset, slope, grid, totals, found, sqdist):  # type: ignore[no-untyped-def]
     # OUT: found and sqdist, as many as the number that is returned.
     n, d = rows.shape
     x, kept = rows.reshape(n * d), 0
@@ -88,9 +88,9 @@ def _screen_rows(rows, point, weights, ranks, offset, slope, grids, totals, foun
                 weight[u] = weights[start + u]
             for u in range(_GROUP):
                 mass[u] = weight[u] * distance[u]
-            add_masses(mass, grids, 0, totals, 0)
+            add_masses(mass, grid, totals, 0)
         else:
-            add_masses(distance, grids, 0, totals, 0)
+            add_masses(distance, grid, totals, 0)
         if count < _GROUP or any_below(ranks, start, weight, distance, offset, slope):
             for u in range(count):
                 if ranks[start + u] < weight[u] * (offset + slope * distance[u]):
@@ -106,7 +106,7 @@ def screen_rows(
     ranks: np.ndarray,
     offset: float,
     slope: float,
-    shifts: tuple[float, float],
+    grid: SumGrid,
 ) -> tuple[np.ndarray, np.ndarray, float, float]:
     """Measure rows and `screen` them in one visit.
 
@@ -115,7 +115,7 @@ def screen_rows(
     X : ndarray of shape (n, d), C-contiguous, float32 or float64
     point : ndarray of shape (d,), dtype of X
         Squared distances to it are those of `daskcluster.kernels.distance.sqdist_to_one`.
-    weights, ranks, offset, slope, shifts
+    weights, ranks, offset, slope, grid
         As in `screen`.
 
     Returns
@@ -130,17 +130,16 @@ def screen_rows(
     Examples
     --------
     >>> import numpy as np
-    >>> ranks, shifts = np.array([5, 1, 9], np.uint16), (1.5 * 2.0**52, 1.5)
+    >>> ranks, grid = np.array([5, 1, 9], np.uint16), SumGrid(1.5 * 2.0**52, 1.5)
     >>> X = np.array([[1.0], [2.0], [-2.0]])
-    >>> screen_rows(X, np.zeros(1), None, ranks, 1.0, 0.5, shifts)
+    >>> screen_rows(X, np.zeros(1), None, ranks, 1.0, 0.5, grid)
     (array([1]), array([4.]), 9.0, 0.0)
     """
     found, sqdist = np.empty(len(X), np.int64), np.empty(len(X))
     totals = np.zeros((2, _GROUP))
     values = (read_only(X), read_only(point), weights_or_none(weights), read_only(ranks))
-    grids = read_only(np.array(shifts))
     limits = float(offset), float(slope)
-    kept = _screen_rows(*values, *limits, grids, totals.reshape(-1), found, sqdist)
+    kept = _screen_rows(*values, *limits, grid, totals.reshape(-1), found, sqdist)
     high, low = totals.sum(axis=1)
     # Copies: the rest of the buffers need not be kept.
     return found[:kept].copy(), sqdist[:kept].copy(), float(high), float(low)

@@ -1,8 +1,8 @@
 """CSR rows: checked, surveyed, and added to exact sums; only the stored values are visited.
 
 Everywhere: `data` (m,), `indices` (m,) int32, `indptr` (n + 1,) int64; row i has the values
-``indptr[i] - indptr[0]`` to ``indptr[i + 1] - indptr[0]``. What `daskcluster.kernels.accumulate` says
-of grids holds here: a value that is not stored would add a zero, which leaves a sum as it is.
+``indptr[i] - indptr[0]`` to ``indptr[i + 1] - indptr[0]``. A value
+that is not stored would add a zero, which leaves a sum on a grid as it is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 
 from daskcluster.kernels.arrays import read_only, weights_or_none
 from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.sum_grid import SumGrid, rounded, split
 
 
 @kernel
@@ -20,7 +21,7 @@ def _add(data, indices, indptr, labels, shift, sums, counts):  # type: ignore[no
         counts[labels[i]] += 1
         for s in range(indptr[i] - indptr[0], indptr[i + 1] - indptr[0]):
             t = indices[s]
-            total[t] += (np.float64(data[s]) + shift[t]) - shift[t]
+            total[t] += rounded(np.float64(data[s]), shift[t])
 
 
 @kernel
@@ -30,10 +31,9 @@ def _add_weighted(data, indices, indptr, labels, weights, shift, low_shift, sums
         w = weights[i] if weights.size else 1.0
         for s in range(indptr[i] - indptr[0], indptr[i + 1] - indptr[0]):
             t = indices[s]
-            value = np.float64(data[s]) * w
-            high = (value + shift[t]) - shift[t]
+            high, low = split(np.float64(data[s]) * w, shift[t], low_shift[t])
             total[t] += high
-            low_total[t] += ((value - high) + low_shift[t]) - low_shift[t]
+            low_total[t] += low
 
 
 @kernel
@@ -113,8 +113,7 @@ def add_sparse_weighted(
     indptr: np.ndarray,
     labels: np.ndarray,
     weights: np.ndarray | None,
-    shift: np.ndarray,
-    residual_shift: np.ndarray,
+    grid: SumGrid,
     sums: np.ndarray,
     residuals: np.ndarray,
 ) -> None:
@@ -125,14 +124,13 @@ def add_sparse_weighted(
     data, indices, indptr, labels
         As in `add_sparse`.
     weights : ndarray of shape (n,), float64, or None
-    shift, residual_shift : ndarray of shape (d,), float64
-        M of the grid of w * x, and of the grid of what is left over.
+    grid : SumGrid of ndarrays of shape (d,), float64
+        Of w * x.
     sums, residuals : ndarray of shape (k, d), float64
         IN/OUT. High and low part of the sums. Weights are counted by others.
     """
     rows = (read_only(data), read_only(indices), read_only(indptr))
-    grids = (shift, residual_shift)
-    _add_weighted(*rows, labels, weights_or_none(weights), *grids, sums, residuals)
+    _add_weighted(*rows, labels, weights_or_none(weights), *grid, sums, residuals)
 
 
 def first_bad_sparse(data: np.ndarray, indptr: np.ndarray) -> tuple[int, bool]:

@@ -15,6 +15,7 @@ import numpy as np
 from daskcluster.kernels.arrays import read_only, weights_or_none
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.sparse_search import SparsePanels
+from daskcluster.kernels.sum_grid import SumGrid, rounded, split
 
 
 @kernel
@@ -43,7 +44,7 @@ def _look(data, indices, indptr, origin, norm, shift, sums, spread):  # type: ig
         spread[i] = row_distance(data, indices, first, stop, origin, norm)
         for s in range(first, stop):
             t = indices[s]
-            sums[t] += (np.float64(data[s]) + shift[t]) - shift[t]
+            sums[t] += rounded(np.float64(data[s]), shift[t])
 
 
 @kernel
@@ -91,10 +92,9 @@ def _sum_masses(distances, mind2, weights, shift, low_shift, high, low):  # type
     for i in range(mind2.shape[0]):
         w = weights[i] if weights.size else 1.0
         for j in range(high.shape[0]):
-            mass = w * min(mind2[i], distances[i, j])
-            part = (mass + shift) - shift
+            part, rest = split(w * min(mind2[i], distances[i, j]), shift, low_shift)
             high[j] += part
-            low[j] += ((mass - part) + low_shift) - low_shift
+            low[j] += rest
 
 
 def sqdist_to_assigned_sparse(
@@ -205,8 +205,7 @@ def potentials_sparse(
     panels: SparsePanels,
     mind2: np.ndarray,
     weights: np.ndarray | None,
-    shift: float,
-    residual_shift: float,
+    grid: SumGrid,
     out_high: np.ndarray,
     out_low: np.ndarray,
 ) -> None:
@@ -218,12 +217,10 @@ def potentials_sparse(
         CSR rows.
     panels : SparsePanels
         The candidates: few.
-    mind2, weights, shift, residual_shift, out_high, out_low
+    mind2, weights, grid, out_high, out_low
         As in `daskcluster.kernels.sampling.potentials`.
     """
     distances = np.empty((len(mind2), panels.k))
     sqdist_all_sparse(data, indices, indptr, panels, distances)
-    shifts = (float(shift), float(residual_shift))
-    _sum_masses(
-        read_only(distances), read_only(mind2), weights_or_none(weights), *shifts, out_high, out_low
-    )
+    masses = read_only(distances), read_only(mind2), weights_or_none(weights)
+    _sum_masses(*masses, *grid, out_high, out_low)

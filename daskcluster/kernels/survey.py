@@ -15,6 +15,7 @@ from daskcluster.kernels.arrays import read_only, weights_or_none
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_groups import AHEAD, add_masses, look_at_rows
 from daskcluster.kernels.row_ops import fetch_row
+from daskcluster.kernels.sum_grid import SumGrid
 
 _STRETCH = 512
 """Narrow rows are scanned several at a time, as one row of about this many values."""
@@ -55,6 +56,7 @@ def _look(rows, origin, weights, shift, grids, sums, largest, masses):  # type: 
     n, d = rows.shape
     x, totals = rows.reshape(n * d), masses.reshape(masses.size)
     spread, weight = np.zeros(_GROUP), np.zeros(_GROUP)
+    of_spread, of_weighted, of_weight = grids
     soon = _GROUP * max(1, AHEAD // (_GROUP * d))
     for start in range(0, n, _GROUP):
         count = min(_GROUP, n - start)
@@ -68,13 +70,13 @@ def _look(rows, origin, weights, shift, grids, sums, largest, masses):  # type: 
             for u in range(count):
                 at = (start + u) * d
                 look_at_rows(1, x, at, origin, d, spread, u, shift, sums, largest)
-        add_masses(spread, grids, 0, totals, 0)
+        add_masses(spread, of_spread, totals, 0)
         if weights.size:
             for u in range(count):
                 weight[u] = weights[start + u]
                 spread[u] *= weight[u]
-            add_masses(spread, grids, 2, totals, 2 * _GROUP)
-            add_masses(weight, grids, 4, totals, 4 * _GROUP)
+            add_masses(spread, of_weighted, totals, 2 * _GROUP)
+            add_masses(weight, of_weight, totals, 4 * _GROUP)
 
 
 def look(
@@ -82,7 +84,7 @@ def look(
     origin: np.ndarray,
     weights: np.ndarray | None,
     shift: np.ndarray,
-    grids: np.ndarray,
+    grids: tuple[SumGrid, SumGrid, SumGrid],
     sums: np.ndarray,
     max_abs: np.ndarray,
 ) -> tuple[int, bool, np.ndarray]:
@@ -95,8 +97,8 @@ def look(
     weights : ndarray of shape (n,), float64, or None
     shift : ndarray of shape (d,), float64
         M of the grid of each feature.
-    grids : ndarray of shape (3, 2), float64
-        M of the two grids of squared distances, of these times the weights, and of the weights.
+    grids : three SumGrid
+        Of squared distances, of these times the weights, and of the weights.
     sums : ndarray of shape (d,), float64
         IN/OUT. Rounded rows; of no use if a row is bad.
     max_abs : ndarray of shape (d,), float64
@@ -114,7 +116,7 @@ def look(
     --------
     >>> import numpy as np
     >>> sums, most, m = np.zeros(1), np.zeros(1), 1.5 * 2.0**20
-    >>> grids = np.array([[m, 1.5]] * 3)
+    >>> grids = (SumGrid(m, 1.5),) * 3
     >>> look(np.array([[1.0], [-3.0]]), np.ones(1), None, np.array([m]), grids, sums, most)[2][0]
     array([16.,  0.])
     >>> sums, most
@@ -123,7 +125,7 @@ def look(
     pattern, mask, infinity = _BITS[X.dtype]
     largest, masses = np.zeros(X.shape[1], X.dtype), np.zeros((3, 2, _GROUP))
     inputs = (read_only(X), read_only(origin), weights_or_none(weights), read_only(shift))
-    _look(*inputs, read_only(grids.reshape(-1)), sums, largest, masses)
+    _look(*inputs, grids, sums, largest, masses)
     if len(X) and largest.view(pattern).max() >= infinity:
         row, is_nan = _first_bad(read_only(X.view(pattern)), mask, infinity)
         return int(row), bool(is_nan), masses.sum(axis=2)

@@ -24,6 +24,9 @@ from daskcluster.kernels import (
     survey,
     tile,
 )
+from daskcluster.kernels.sum_grid import SumGrid
+
+_GRID = SumGrid(0.0, 0.0)
 
 Calls = list[Callable[[], Any]]
 
@@ -60,8 +63,8 @@ def _any_rows(centres: np.ndarray) -> Calls:
     ones, labels, out = np.ones(4), np.zeros(4, np.int32), (np.zeros(k), np.zeros(k))
     return [
         lambda: inertia.inertia_terms(np.zeros((k, 2)), None, out[0], centres, np.zeros(2)),
-        lambda: accumulate.sum_on_grid(ones, 0.0, 0.0),
-        lambda: accumulate.accumulate_values(ones, labels, 0.0, 0.0, *out),
+        lambda: accumulate.sum_on_grid(ones, _GRID),
+        lambda: accumulate.accumulate_values(ones, labels, _GRID, *out),
         lambda: sampling.cumulative_pick(ones, None, 0.0, 0.0),
     ]
 
@@ -75,11 +78,11 @@ def _dense_rows(centres: np.ndarray) -> Calls:
         np.zeros(4),
     )
     sums, totals = np.zeros((k, 2)), (np.zeros(k), np.zeros(k))
-    grids = shift, shift, sums, sums.copy(), 0.0, 0.0
-    masses = np.zeros((3, 2)), np.zeros(2), np.zeros(2)
+    grids = SumGrid(shift, shift), sums, sums.copy(), _GRID
+    masses = (_GRID,) * 3, np.zeros(2), np.zeros(2)
     return [
         lambda: panels.common_offset(centres),
-        lambda: sampling.potentials(rows, centres, out, None, 0.0, 0.0, *totals),
+        lambda: sampling.potentials(rows, centres, out, None, _GRID, *totals),
         lambda: sampling.lower(rows, centres[0], out),
         lambda: survey.survey(rows, np.zeros(2)),
         lambda: survey.look(rows, centres[0], None, shift, *masses),
@@ -92,7 +95,7 @@ def _tiles(centres: np.ndarray) -> Calls:
     k, which = len(centres), np.arange(4)
     rows, labels, shift = np.zeros((4, 2), centres.dtype), np.zeros(4, np.int32), np.zeros(2)
     sums, counts = np.zeros((k, 2)), np.zeros(k, np.int64)
-    grids = shift, shift, sums, sums.copy(), 0.0, 0.0, counts, None
+    grids = SumGrid(shift, shift), sums, sums.copy(), _GRID, counts, None
     of_doubles: Calls = [  # which are added up on two grids, with weights or without
         lambda: accumulate.accumulate_weighted(rows, labels, None, *grids),
         lambda: accumulate.move_weighted(rows, which, labels, labels, None, *grids),
@@ -111,6 +114,7 @@ def _sparse_rows(centres: np.ndarray) -> Calls:
     rows = data, indices, np.arange(5, dtype=np.int64)
     labels, shift, out = np.zeros(4, np.int32), np.zeros(2), np.zeros(4)
     sums, counts, totals = np.zeros((k, 2)), np.zeros(k, np.int64), (np.zeros(k), np.zeros(k))
+    grid = SumGrid(shift, shift)
     packed, norms = sparse_search.pack_sparse(centres), sparse_search.squared_norms(centres)
     about = centres[0], float(norms[0])
     return [
@@ -118,10 +122,10 @@ def _sparse_rows(centres: np.ndarray) -> Calls:
         lambda: sparse.raise_max_abs(data, indices, np.zeros(2)),
         lambda: sparse_search.nearest_sparse(*rows, packed, labels),
         lambda: sparse.add_sparse(*rows, labels, shift, sums, counts),
-        lambda: sparse.add_sparse_weighted(*rows, labels, None, shift, shift, sums, sums.copy()),
+        lambda: sparse.add_sparse_weighted(*rows, labels, None, grid, sums, sums.copy()),
         lambda: sparse_distance.sqdist_to_assigned_sparse(*rows, centres, norms, labels, out),
         lambda: sparse_distance.look_sparse(*rows, *about, shift, np.zeros(2), out),
         lambda: sparse_distance.lower_sparse(*rows, *about, out),
-        lambda: sparse_distance.potentials_sparse(*rows, packed, out, None, 0.0, 0.0, *totals),
+        lambda: sparse_distance.potentials_sparse(*rows, packed, out, None, _GRID, *totals),
         lambda: distance.sqdist_to_assigned(centres, centres, np.zeros(k, np.int32), totals[0]),
     ]

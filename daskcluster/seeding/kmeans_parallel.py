@@ -113,7 +113,6 @@ def _round(
     most: int,
     n_clusters: int,
 ) -> RoundStatistics:
-    n_rows = rows.placement.dataset.n_rows
     found: RoundStatistics
     first = dense_rows(candidates[:1])  # no row costs more than with this one alone
     if known == 0:
@@ -124,9 +123,8 @@ def _round(
                 0,
                 key,
                 most,
-                float(scale.distances(first)),
-                float(scale.weights),
-                n_rows,
+                scale.distances(first),
+                scale.weights.high,
                 n_clusters,
             ),
         )
@@ -139,9 +137,8 @@ def _round(
             known,
             key,
             most,
-            float(scale.distances(first)),
-            float(scale.weights),
-            n_rows,
+            scale.distances(first),
+            scale.weights.high,
             n_clusters,
             rounds,
         ),

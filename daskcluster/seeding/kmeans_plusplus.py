@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskcluster.chunkwise.exact_sum import grid_shift
 from daskcluster.chunkwise.seeding import POTENTIALS, Pick, PotentialParams, Potentials
 from daskcluster.elementary import log
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.kernels.sum_grid import grid_shift
 from daskcluster.randomness import Key
 from daskcluster.seeding.uniform import draw_rows, fill_centres, take_centres
 
@@ -100,7 +100,7 @@ def _measured(
     rows: ScaledPlacement, centres: np.ndarray, candidates: np.ndarray, bound: float
 ) -> _Masses:
     """Return the masses of all rows, which `bound` is not less than together."""
-    shift = float(grid_shift(bound, 1))
+    shift = grid_shift(bound, 1)
     params = PotentialParams(centres, candidates, shift)
     found: Potentials = rows.placement.map_state(POTENTIALS, params)
     lost = rows.placement.dataset.n_rows * shift * 2.0**-53

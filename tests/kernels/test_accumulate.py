@@ -15,6 +15,7 @@ from daskcluster.kernels.accumulate import (
     accumulate_weighted,
     sum_on_grid,
 )
+from daskcluster.kernels.sum_grid import SumGrid
 
 
 def grid(most: np.ndarray | float, n: int) -> np.ndarray:
@@ -23,9 +24,9 @@ def grid(most: np.ndarray | float, n: int) -> np.ndarray:
     return np.ldexp(1.5, exponent)
 
 
-def two_grids(most: np.ndarray | float, n: int) -> tuple[np.ndarray, np.ndarray]:
+def two_grids(most: np.ndarray | float, n: int) -> SumGrid:
     first = grid(most, n)
-    return first, grid(np.ldexp(first / 1.5, -53), n)
+    return SumGrid(first, grid(np.ldexp(first / 1.5, -53), n))
 
 
 def lognormal(n: int, d: int, kind: type, seed: int = 0) -> np.ndarray:
@@ -54,11 +55,9 @@ def add(rows, labels, weights, k, most, most_weight, n, *, two, into=None):
     if not two:
         accumulate(rows, labels, grid(most, n), into.sums, into.counts)
         return into
-    first, second = two_grids(most * most_weight, n)
-    weight_first, weight_second = two_grids(most_weight, n)
     accumulate_weighted(
-        rows, labels, weights, first, second, into.sums, into.low,
-        float(weight_first), float(weight_second), into.counts, into.counts_low,
+        rows, labels, weights, two_grids(most * most_weight, n), into.sums, into.low,
+        two_grids(most_weight, n), into.counts, into.counts_low,
     )  # fmt: skip
     return into
 
@@ -121,16 +120,17 @@ def test_sums_are_accurate(kind, weighted, two) -> None:
 def test_values_by_label_and_in_all() -> None:
     rng = np.random.default_rng(1)
     values, labels = rng.lognormal(0, 3, 999), rng.integers(0, 4, 999).astype(np.int32)
-    shift, residual_shift = two_grids(values.max(), 999)
+    shifts = two_grids(values.max(), 999)
+    assert SumGrid.of(values.max(), 999) == shifts
     high, low = np.zeros((2, 4))
-    accumulate_values(values, labels, float(shift), float(residual_shift), high, low)
+    accumulate_values(values, labels, shifts, high, low)
     order = rng.permutation(999)
-    total = sum_on_grid(values, float(shift), float(residual_shift))
-    assert sum_on_grid(values[order], float(shift), float(residual_shift)) == total
+    total = sum_on_grid(values, shifts)
+    assert sum_on_grid(values[order], shifts) == total
     assert (high.sum(), low.sum()) == total
     exact = float(sum(map(Fraction, values.tolist()), Fraction(0)))
     assert total[0] + total[1] == exact
-    assert sum_on_grid(np.empty(0), 1.5, 1.5) == (0.0, 0.0)
+    assert sum_on_grid(np.empty(0), SumGrid(1.5, 1.5)) == (0.0, 0.0)
 
 
 def test_a_zero_grid_adds_zeros() -> None:

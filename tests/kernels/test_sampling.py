@@ -7,8 +7,10 @@ import pytest
 
 from daskcluster.kernels.distance import sqdist_all
 from daskcluster.kernels.sampling import cumulative_pick, lower, potentials
+from daskcluster.kernels.sum_grid import SumGrid
 
 SHIFT, LOW = 1.5 * 2.0**40, 1.5 * 2.0**-5
+GRID = SumGrid(SHIFT, LOW)
 
 
 def table(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
@@ -29,7 +31,7 @@ def test_potentials(kind: type, d: int, weighted: bool) -> None:
     lower(rows, rows[5], mind2)
     assert np.array_equal(mind2, table(rows, rows[5:6])[:, 0])
     high, low = np.zeros((2, 7))
-    potentials(rows, candidates, mind2, weights, SHIFT, LOW, high, low)
+    potentials(rows, candidates, mind2, weights, GRID, high, low)
     masses = np.minimum(mind2[:, None], table(rows, candidates))
     masses = masses if weights is None else masses * weights[:, None]
     on_grid = (masses + SHIFT) - SHIFT
@@ -39,7 +41,7 @@ def test_potentials(kind: type, d: int, weighted: bool) -> None:
     again, again_low = np.zeros((2, 7))
     for part in (slice(100, 301), slice(0, 100)):
         part_weights = None if weights is None else weights[part]
-        potentials(rows[part], candidates, mind2[part], part_weights, SHIFT, LOW, again, again_low)
+        potentials(rows[part], candidates, mind2[part], part_weights, GRID, again, again_low)
     assert np.array_equal(again, high)
     assert np.array_equal(again_low, low)
 
@@ -58,7 +60,7 @@ def test_rough_distances_decide_nothing_wrong(kind: type, n: int, d: int) -> Non
         lower(rows, centre, mind2)
     assert np.array_equal(mind2, table(rows, centres).min(axis=1))
     high, low = np.zeros((2, 5))
-    potentials(rows, candidates, mind2, None, SHIFT, LOW, high, low)
+    potentials(rows, candidates, mind2, None, GRID, high, low)
     masses = np.minimum(mind2[:, None], table(rows, candidates))
     on_grid = (masses + SHIFT) - SHIFT
     assert np.array_equal(high, on_grid.sum(axis=0))
@@ -78,7 +80,7 @@ def test_rough_distances_may_overflow() -> None:
 def test_potentials_before_the_first_centre() -> None:
     rows = np.random.default_rng(0).standard_normal((50, 3))
     high, low = np.zeros((2, 4))
-    potentials(rows, rows[:4], np.full(50, np.inf), None, SHIFT, LOW, high, low)
+    potentials(rows, rows[:4], np.full(50, np.inf), None, GRID, high, low)
     assert np.allclose(high + low, table(rows, rows[:4]).sum(axis=0))
 
 

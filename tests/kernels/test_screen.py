@@ -8,6 +8,7 @@ import pytest
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.distance import sqdist_to_one
 from daskcluster.kernels.screen import screen, screen_rows
+from daskcluster.kernels.sum_grid import SumGrid
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 5000])
@@ -18,16 +19,16 @@ def test_screen(n, weighted):
     weights = rng.lognormal(size=n) if weighted else None
     masses = sqdist if weights is None else weights * sqdist
     limits = (5.0 + 900.0 * sqdist) * (1.0 if weights is None else weights)
-    shifts = 1.5 * 2.0**70, 1.5 * 2.0**20
-    found, high, low = screen(sqdist, weights, ranks, 5.0, 900.0, shifts)
+    grid = SumGrid(1.5 * 2.0**70, 1.5 * 2.0**20)
+    found, high, low = screen(sqdist, weights, ranks, 5.0, 900.0, grid)
     assert np.array_equal(found, np.flatnonzero(ranks < limits))
-    assert (high, low) == sum_on_grid(masses, *shifts)
+    assert (high, low) == sum_on_grid(masses, grid)
 
 
 def test_rank_zero_needs_some_rate():
-    ranks, shifts = np.zeros(3, np.uint16), (1.5 * 2.0**60, 1.5)
+    ranks, grid = np.zeros(3, np.uint16), SumGrid(1.5 * 2.0**60, 1.5)
     weights = np.array([0.0, 1e-300, 1.0])
-    found, _, _ = screen(np.ones(3), weights, ranks, 1.0, 0.0, shifts)
+    found, _, _ = screen(np.ones(3), weights, ranks, 1.0, 0.0, grid)
     assert found.tolist() == [1, 2]
 
 
@@ -40,10 +41,10 @@ def test_rows_are_measured_on_the_way(kind, weighted, n, d):
     ranks, point = ranks.astype(np.uint16), rng.normal(size=d).astype(kind)
     weights, sqdist = rng.lognormal(size=n) if weighted else None, np.empty(n)
     sqdist_to_one(rows, point, sqdist)
-    shifts = 1.5 * 2.0**70, 1.5 * 2.0**20
+    grid = SumGrid(1.5 * 2.0**70, 1.5 * 2.0**20)
     for offset in (5.0, 9000.0):
-        found, high, low = screen(sqdist, weights, ranks, offset, 20.0, shifts)
-        other = screen_rows(rows, point, weights, ranks, offset, 20.0, shifts)
+        found, high, low = screen(sqdist, weights, ranks, offset, 20.0, grid)
+        other = screen_rows(rows, point, weights, ranks, offset, 20.0, grid)
         assert np.array_equal(other[0], found)
         assert np.array_equal(other[1], sqdist[found])
         assert other[2:] == (high, low)

@@ -27,6 +27,7 @@ from daskcluster.kernels.sparse_search import (
     pack_sparse,
     squared_norms,
 )
+from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.kernels.survey import survey
 from daskcluster.kernels.tile import nearest_two, pack
 from tests.kernels.chain import scores, two_best
@@ -178,10 +179,9 @@ def test_sums_have_the_bits_of_dense_sums(kind, weighted):
     low = shift * 2.0**-40
     one, other = np.zeros((2, 7, 30)), np.zeros((2, 7, 30))
     counts, low_counts = (np.zeros(7), np.zeros(7)) if weighted else (np.zeros(7, np.int64), None)
-    kernels.add_sparse_weighted(*csr(rows), labels, weights, shift, low, *one)
-    accumulate_weighted(
-        rows, labels, weights, shift, low, *other, 2.0**40, 2.0**20, counts, low_counts
-    )
+    kernels.add_sparse_weighted(*csr(rows), labels, weights, SumGrid(shift, low), *one)
+    of_weights = SumGrid(2.0**40, 2.0**20), counts, low_counts
+    accumulate_weighted(rows, labels, weights, SumGrid(shift, low), *other, *of_weights)
     assert one.tobytes() == other.tobytes()
     assert np.abs(one[1]).max() > 0.0
     if not weighted:
@@ -231,9 +231,9 @@ def test_potentials_follow_the_dense_ones(kind, weighted):
     lower(rows, candidates[0], dense_mind2)
     np.testing.assert_allclose(mind2, dense_mind2, rtol=1e-13)
     found, dense = np.zeros((2, 2, 6))
-    shifts = (1.5 * 2.0**40, 1.5 * 2.0**8)
-    potentials_sparse(*csr(rows), pack_sparse(candidates), mind2, weights, *shifts, *found)
-    potentials(rows, candidates, mind2, weights, *shifts, *dense)
+    grid = SumGrid(1.5 * 2.0**40, 1.5 * 2.0**8)
+    potentials_sparse(*csr(rows), pack_sparse(candidates), mind2, weights, grid, *found)
+    potentials(rows, candidates, mind2, weights, grid, *dense)
     np.testing.assert_allclose(found.sum(axis=0), dense.sum(axis=0), rtol=1e-12)
     assert (found[0] == np.rint(found[0] * 2.0**12) / 2.0**12).all()  # on the grid
 

@@ -7,6 +7,7 @@ import pytest
 
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.distance import sqdist_to_one
+from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.kernels.survey import look, survey
 
 KINDS = (np.float32, np.float64)
@@ -39,7 +40,7 @@ def test_one_look_is_all_of_them(kind: type, weighted: bool, n: int, d: int) -> 
     rows, weights = rng.lognormal(0, 2, (n, d)).astype(kind), rng.lognormal(size=n)
     rows *= rng.choice([-1, 1], (n, d)).astype(kind)
     origin, shift = rng.normal(size=d).astype(kind), np.full(d, 1.5 * 2.0**40)
-    grids = np.array([[1.5 * 2.0**e, 1.5 * 2.0 ** (e - 40)] for e in (60, 65, 50)])
+    grids = tuple(SumGrid(1.5 * 2.0**e, 1.5 * 2.0 ** (e - 40)) for e in (60, 65, 50))
     sums, most, expected = np.zeros(d), np.full(d, 2.0**-30), np.full(d, 2.0**-30)
     given = weights if weighted else None
     bad, is_nan, masses = look(rows, origin, given, shift, grids, sums, most)
@@ -48,10 +49,10 @@ def test_one_look_is_all_of_them(kind: type, weighted: bool, n: int, d: int) -> 
     assert (sums == ((rows + shift) - shift).sum(axis=0)).all()
     spread = np.empty(n)
     sqdist_to_one(rows, origin, spread)
-    assert tuple(masses[0]) == sum_on_grid(spread, *grids[0])
+    assert tuple(masses[0]) == sum_on_grid(spread, grids[0])
     if weighted:
-        assert tuple(masses[1]) == sum_on_grid(spread * weights, *grids[1])
-        assert tuple(masses[2]) == sum_on_grid(weights, *grids[2])
+        assert tuple(masses[1]) == sum_on_grid(spread * weights, grids[1])
+        assert tuple(masses[2]) == sum_on_grid(weights, grids[2])
     else:
         assert not masses[1:].any()
 
@@ -62,6 +63,7 @@ def test_one_look_is_all_of_them(kind: type, weighted: bool, n: int, d: int) -> 
 def test_a_look_finds_bad_rows(kind: type, bad: float, is_nan: bool, column: int) -> None:
     rows = np.ones((43, 10), kind)
     rows[41, 0], rows[17, column] = np.inf, bad
-    most, shift, grids = np.zeros(10), np.full(10, 1.5 * 2.0**40), np.full((3, 2), 1.5 * 2.0**40)
+    most, shift = np.zeros(10), np.full(10, 1.5 * 2.0**40)
+    grids = (SumGrid(1.5 * 2.0**40, 1.5 * 2.0**40),) * 3
     assert look(rows, rows[0], None, shift, grids, np.zeros(10), most)[:2] == (17, is_nan)
     assert not most.any()

@@ -11,6 +11,7 @@ from scipy import stats
 import daskcluster as dc
 from daskcluster.chunkwise.seeding import ROUND, RoundParams
 from daskcluster.data.open import open_dataset
+from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.randomness import Key
 from daskcluster.seeding.uniform import draw_rows
 
@@ -74,7 +75,7 @@ def test_parallel_rounds_sample_in_proportion():
             found = rows.reduce(
                 FIRST_ROUND,
                 lambda scale, key=key: RoundParams(
-                    X[:1], 0, key, 50, float(scale.spread), float(scale.weights), 5
+                    X[:1], 0, key, 50, scale.distances(X[:1]), scale.weights.high
                 ),
             )
             hits[found.indices[found.ratios < 2.0 / found.cost.value]] += 1
@@ -168,7 +169,7 @@ def test_lost_state_of_parallel_rounds_comes_back_to_the_same_bits(monkeypatch, 
 def test_all_rounds_search_new_candidates_with_one_tile() -> None:
     rows = np.random.default_rng(0).random((40, 6), dtype=np.float32)
     rounds = [(first, first + size) for first, size in ((0, 1), (1, 13), (14, 6), (20, 14))]
-    params = RoundParams(rows[:34], 20, Key(0, "round"), 9, 1.0, 1.0, 40, n_clusters=20)
+    params = RoundParams(rows[:34], 20, Key(0, "round"), 9, SumGrid(1.0, 1.0), 1.0, n_clusters=20)
     prepared = ROUND.prepare(dataclasses.replace(params, rounds=tuple(rounds)))
     tiles = {new.panels.tile for new in (prepared.new, *(new for _, new in prepared.earlier))}
     assert len(tiles) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from daskcluster.chunkwise.assign import FARTHEST, AssignParams
-from daskcluster.chunkwise.exact_sum import Scale, residual_shift, round_to_grid
+from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.statistics import FarthestRows, KMeansStatistics
 from daskcluster.engine.scaled import ScaledPlacement
 
@@ -63,19 +63,17 @@ def _move(scale: Scale, into: KMeansStatistics, far: FarthestRows, pick: int, cl
     addend = far.rows[pick].astype(np.float64)
     if scale.weighted:
         addend = addend * weight
-    high = round_to_grid(addend, scale.sums)
+    high, low = scale.sums.split(addend)
     into.sums[old] -= high
     into.sums[cluster] += high
     if into.sums_low is not None:
-        low = round_to_grid(addend - high, residual_shift(scale.sums, scale.n_rows))
         into.sums_low[old] -= low
         into.sums_low[cluster] += low
     if into.counts_low is None:
         into.counts[old] -= 1
         into.counts[cluster] += 1
         return
-    part = round_to_grid(weight, scale.weights)
-    rest = round_to_grid(weight - part, residual_shift(scale.weights, scale.n_rows))
+    part, rest = scale.weights.split(weight)
     into.counts[old] -= part
     into.counts[cluster] += part
     into.counts_low[old] -= rest

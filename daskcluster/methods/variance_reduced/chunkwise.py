@@ -19,8 +19,8 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.exact_sum import grid_shift, round_to_grid
 from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.kernels.sum_grid import grid_shift, round_to_grid
 from daskcluster.methods.minibatch.chunkwise.batch import Batch
 from daskcluster.methods.minibatch.chunkwise.drifting import DriftingCentres, label_batch
 from daskcluster.randomness import Key

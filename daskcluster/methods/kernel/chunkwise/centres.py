@@ -11,10 +11,10 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, ScoreStatistics
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.exact_sum import grid_shift, residual_shift
 from daskcluster.chunkwise.reduction import Reduction
 from daskcluster.chunkwise.survey import refuse_bad
 from daskcluster.kernels.accumulate import accumulate_values
+from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, row_cuts
 from daskcluster.sparse_rows import Rows
 
@@ -167,11 +167,6 @@ def _zero(params: GramScoreParams) -> GramScore:
     return GramScore(ScoreStatistics(np.zeros(k, np.int64), np.zeros((2, k)), np.zeros((2, k))))
 
 
-def _shifts(bound: float, n_rows: int) -> tuple[float, float]:
-    shift = grid_shift(bound, n_rows)
-    return float(shift), float(residual_shift(shift, n_rows))
-
-
 def _score_chunk(chunk: Chunk, params: GramScoreParams, into: GramScore) -> None:
     model = params.model
     for block, _ in _blocks(chunk, model):
@@ -204,9 +199,9 @@ def _add(
     clusters.sizes += np.bincount(labels, minlength=len(clusters.sizes))
     if weights is not None:
         costs = costs * weights
-        accumulate_values(weights, labels, *_shifts(params.max_weight, n), *clusters.weights)
+        accumulate_values(weights, labels, SumGrid.of(params.max_weight, n), *clusters.weights)
     into.largest = max(into.largest, float(costs.max(initial=0.0)))
-    accumulate_values(costs, labels, *_shifts(params.bound, n), *clusters.costs)
+    accumulate_values(costs, labels, SumGrid.of(params.bound, n), *clusters.costs)
 
 
 GRAM_SCORE = Reduction(name="score", zero=_zero, chunk=_score_chunk, combine=GramScore.combine)

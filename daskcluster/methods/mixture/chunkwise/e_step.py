@@ -266,7 +266,7 @@ def _step_chunk(
         bounds = prepared.ready.run(
             block, sets, grids, into, learns=params.learns, rooted=params.rooted
         )
-        into.bound.add(*sum_on_grid(bounds, *grids.bounds))
+        into.bound.add(*sum_on_grid(bounds, grids.bounds))
     if params.save_to is not None and params.save_to.write(chunk.start, state):
         into.n_saved += chunk.n_rows
 
@@ -306,7 +306,7 @@ def _exact_chunk(chunk: Chunk, prepared: _Prepared, into: MixtureStatistics) -> 
         into.n_distances += block.n_rows * gaussians.k
         if block.weights is not None:
             bounds *= block.weights
-        into.bound.add(*sum_on_grid(bounds, *prepared.grids.bounds))
+        into.bound.add(*sum_on_grid(bounds, prepared.grids.bounds))
 
 
 EXACT_EM = Reduction(

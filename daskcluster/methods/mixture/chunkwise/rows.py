@@ -10,12 +10,13 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.exact_sum import Scale, grid_shift
+from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.reduction import Reduction
 from daskcluster.chunkwise.statistics import ExactScalar
 from daskcluster.chunkwise.survey import refuse_bad
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.arrays import NO_WEIGHTS, read_only
+from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
 from daskcluster.methods.mixture.chunkwise.statistics import MixtureGrids
 from daskcluster.methods.mixture.kernels.all import all_kernel
@@ -99,7 +100,8 @@ def _visit(
     n = len(rows)
     index, bounds = np.empty((n, most), np.int32), np.empty(n)
     posteriors = np.empty((n, 0 if every else most))
-    grids, moments = MomentGrids(_NONE, _NONE, _NONE), Moments(_NONE, _NONE, _NO_SECONDS, _NONE)
+    none = SumGrid(_NONE, _NONE)
+    grids, moments = MomentGrids(none, none, none), Moments(_NONE, _NONE, _NO_SECONDS, _NONE)
     visit = all_kernel(gaussians.means.dtype, scaled=gaussians.by_feature)
     visit(
         (read_only(rows), read_only(NO_WEIGHTS)),
@@ -142,8 +144,7 @@ class _Ready:
     def __init__(self, params: LikelihoodParams) -> None:
         self.gaussians = params.gaussians
         self.bounds = MixtureGrids.of(params.scale, params.gaussians, rooted=False).bounds
-        shift = float(grid_shift(params.scale.max_weight, params.scale.n_rows))
-        self.weights = shift, shift * 2.0**-50
+        self.weights = params.scale.weights
 
 
 def _zero(prepared: _Ready) -> Likelihood:
@@ -154,8 +155,8 @@ def _likelihood_chunk(chunk: Chunk, prepared: _Ready, into: Likelihood) -> None:
     for block in chunk.cache_blocks(least=prepared.gaussians.means.dtype):
         bounds = _visit(block.rows, prepared.gaussians, 1, every=True)[2]
         weights = np.ones(block.n_rows) if block.weights is None else block.weights
-        into.weight.add(*sum_on_grid(weights, *prepared.weights))
-        into.bounds.add(*sum_on_grid(bounds * weights, *prepared.bounds))
+        into.weight.add(*sum_on_grid(weights, prepared.weights))
+        into.bounds.add(*sum_on_grid(bounds * weights, prepared.bounds))
 
 
 LIKELIHOOD = Reduction(

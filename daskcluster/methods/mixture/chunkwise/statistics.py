@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from daskcluster.chunkwise.exact_sum import Scale, grid_shift, residual_shift
+from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.statistics import ExactScalar
 from daskcluster.elementary import log
 from daskcluster.kernels.arrays import aligned_zeros
+from daskcluster.kernels.sum_grid import SumGrid, grid_shift
 from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
 from daskcluster.methods.mixture.kernels.pairs import list_pairs, merge_pairs, new_table, with_room
 from daskcluster.methods.mixture.kernels.sums import MomentGrids, Moments
@@ -25,7 +26,7 @@ class MixtureGrids:
     """The grids of all sums of a pass."""
 
     moments: MomentGrids
-    bounds: tuple[float, float]
+    bounds: SumGrid
     keys: float
 
     @classmethod
@@ -38,21 +39,18 @@ class MixtureGrids:
         cost = float((by_feature * steepest).sum()) + weight * most
         # Of log-sums; or of costs, where a pass learns nothing: its variance is one.
         bound = cost * 2.0 * gaussians.sharpness + weight * (float(log(gaussians.k + 1.0)) + 1.0)
-        seconds = grid_shift(by_feature, 1) if gaussians.by_feature else np.empty(0)
-        totals = np.array([scale.weights, grid_shift(_SLACK * scale.squares(means), 1)])
-        moments = MomentGrids(_both(scale.sums, n), _both(seconds, n), _both(totals, n))
-        shift = grid_shift(bound, 1)
+        seconds = SumGrid.of_total(by_feature if gaussians.by_feature else np.empty(0), n)
+        totals = scale.weights, SumGrid.of_total(_SLACK * scale.squares(means), n)
+        moments = MomentGrids(
+            scale.sums, seconds, SumGrid(*map(np.array, zip(*totals, strict=True)))
+        )
         plain = _SLACK * scale.squares_by_feature(means, weighted=False)
         keys = float((plain * steepest).sum()) + n * most
         return cls(
             moments,
-            (float(shift), float(residual_shift(shift, n))),
-            float(grid_shift(math.sqrt(n * keys) if rooted else keys, 1)),
+            SumGrid.of_total(bound, n),
+            grid_shift(math.sqrt(n * keys) if rooted else keys, 1),
         )
-
-
-def _both(shift: np.ndarray, n_rows: int) -> np.ndarray:
-    return np.concatenate([np.atleast_1d(shift), np.atleast_1d(residual_shift(shift, n_rows))])
 
 
 @dataclass

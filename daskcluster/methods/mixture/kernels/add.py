@@ -8,6 +8,7 @@ from llvmlite import ir
 from numba import types
 
 from daskcluster.kernels import emit
+from daskcluster.kernels.sum_grid import emit_split, emit_split_product, pointers
 
 _LANES = 8
 _WIDE = 4 * _LANES
@@ -30,7 +31,7 @@ def add_rows(
     add: Any,
     squares: Any,
     plain: Any,
-    grids: Any,
+    grid: Any,
     both: Any,
     sums: Any,
     low_sums: Any,
@@ -45,21 +46,21 @@ def add_rows(
     With w = ``weights[r] * posterior``, where that is above zero: ``sums[c * d + t] += on_grid(w * x[t])``
     for t < d, rounded once, and the residuals to `low_sums` with `two` = 1; and ``totals[4 * c:]`` get the
     high parts of w and of ``w * squared``, then their low parts, where squared is ``squares * (cost -
-    add[c]) / scale[c]``, or the cost itself if all clusters are `plain`. `grids` has d shifts, then those
-    of the residuals, `both` two and two. `shares` and `places` are scratch of `count` elements. A part of
-    a row is widened once and goes to all its sums.
+    add[c]) / scale[c]``, or the cost itself if all clusters are `plain`. `grid` is a `SumGrid` of d shifts
+    each, `both` of two. `shares` and `places` are scratch of `count` elements. A part of a row is widened
+    once and goes to all its sums.
     """
     if not emit.literals(block, two):
         return None
     signature = types.void(
         rows, taken, types.intp, types.intp, weights, posterior, costs, index, types.intp, scale,
-        add, types.float64, types.boolean, grids, both, sums, low_sums, totals, shares, places, block, two,
+        add, types.float64, types.boolean, grid, both, sums, low_sums, totals, shares, places, block, two,
     )  # fmt: skip
     arrays = {
         "x": (rows, 0), "taken": (taken, 1), "weights": (weights, 4), "posterior": (posterior, 5),
         "costs": (costs, 6), "index": (index, 7), "scale": (scale, 9), "add": (add, 10),
-        "grids": (grids, 13), "both": (both, 14), "sums": (sums, 15), "low": (low_sums, 16),
-        "totals": (totals, 17), "shares": (shares, 18), "places": (places, 19),
+        "sums": (sums, 15), "low": (low_sums, 16), "totals": (totals, 17), "shares": (shares, 18),
+        "places": (places, 19),
     }  # fmt: skip
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -68,9 +69,10 @@ def add_rows(
             name: emit.pointer(context, builder, array_type, args[at], zero)
             for name, (array_type, at) in arrays.items()
         }
-        low_grid = builder.gep(bases["grids"], [args[3]])
+        shifts = pointers(context, builder, grid, args[13])
+        totals_at = pointers(context, builder, both, args[14])
         wide, whole = (builder.and_(args[3], ir.Constant(emit.I64, -n)) for n in (_WIDE, _LANES))
-        add_totals = _totals(builder, bases, args[11], args[12])
+        add_totals = _totals(builder, bases, totals_at, args[11], args[12])
 
         def one_row(r: Any, _: list[Any]) -> list[Any]:
             row = builder.load(builder.gep(bases["taken"], [r]))
@@ -90,7 +92,7 @@ def add_rows(
 
             (n_shares,) = emit.loop(builder, args[8], 1, [zero], rank)
             source = builder.gep(bases["x"], [builder.mul(row, args[3])])
-            spread = _spread(builder, bases, source, low_grid, n_shares, bool(two.literal_value))
+            spread = _spread(builder, bases, source, shifts, n_shares, bool(two.literal_value))
             emit.loop(builder, wide, _WIDE, [], spread(zero, _WIDE))
             emit.loop(builder, builder.sub(whole, wide), _LANES, [], spread(wide, _LANES))
             emit.loop(builder, builder.sub(args[3], whole), 1, [], spread(whole, 1))
@@ -111,10 +113,11 @@ def _wide(builder: Any, value: Any) -> Any:
     return value if kind == emit.F64 else builder.fpext(value, emit.F64)
 
 
-def _totals(builder: Any, bases: dict[str, Any], squares: Any, plain: Any) -> Any:
+def _totals(
+    builder: Any, bases: dict[str, Any], both: tuple[Any, Any], squares: Any, plain: Any
+) -> Any:
     """Return what adds w and w * squared to the totals of a cluster: high parts, then low parts."""
-    first = emit.load(builder, bases["both"], emit.F64, 2, 8)
-    second = emit.load(builder, emit.step(builder, bases["both"], 2), emit.F64, 2, 8)
+    grid = [emit.load(builder, place, emit.F64, 2, 8) for place in both]
     flag = builder.trunc(plain, ir.IntType(1))
 
     def add_totals(w: Any, cost: Any, c: Any) -> None:
@@ -129,20 +132,22 @@ def _totals(builder: Any, bases: dict[str, Any], squares: Any, plain: Any) -> An
         squared.add_incoming(cost, before)
         squared.add_incoming(unscaled, inside)
         pair = [emit.splat(builder, value, 1) for value in (w, builder.fmul(w, squared))]
-        values = emit.concatenate(builder, pair)
-        high = builder.fsub(builder.fadd(values, first), first)
-        rest = builder.fsub(values, high)
-        low = builder.fsub(builder.fadd(rest, second), second)
+        parts = emit_split(builder, emit.concatenate(builder, pair), *grid)
         place = builder.gep(bases["totals"], [builder.mul(c, ir.Constant(emit.I64, 4))])
         total = emit.load(builder, place, emit.F64, 4, 8)
-        added = builder.fadd(total, emit.concatenate(builder, [high, low]))
+        added = builder.fadd(total, emit.concatenate(builder, list(parts)))
         emit.store(builder, added, place, 8)
 
     return add_totals
 
 
 def _spread(
-    builder: Any, bases: dict[str, Any], source: Any, low_grid: Any, n_shares: Any, two: bool
+    builder: Any,
+    bases: dict[str, Any],
+    source: Any,
+    shifts: tuple[Any, Any],
+    n_shares: Any,
+    two: bool,
 ) -> Any:
     """Return the body of a loop over parts of a row, each of which goes to all sums."""
     kind = source.type.pointee
@@ -165,7 +170,7 @@ def _spread(
                 builder.add(begin, ir.Constant(emit.I64, at)) for at in range(0, features, lanes)
             ]
             values = [_wide(builder, read(source, t, kind)) for t in places]
-            first = [read(bases["grids"], t) for t in places]
+            first = [read(shifts[0], t) for t in places]
 
             def share(j: Any, _: list[Any]) -> list[Any]:
                 factor = builder.load(builder.gep(bases["shares"], [j]))
@@ -173,12 +178,10 @@ def _spread(
                 sums = builder.load(builder.gep(bases["places"], [j]))
                 for t, value, grid in zip(places, values, first, strict=True):
                     at = builder.add(sums, t)
-                    high = builder.fsub(emit.fma(builder, value, factor, grid), grid)
+                    second = read(shifts[1], t) if two else None
+                    high, low = emit_split_product(builder, value, factor, grid, second)
                     add_at(bases["sums"], at, high)
                     if two:
-                        rest = emit.fma(builder, value, factor, builder.fneg(high))
-                        second = read(low_grid, t)
-                        low = builder.fsub(builder.fadd(rest, second), second)
                         add_at(bases["low"], at, low)
                 return []
 

@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba import types
 
 from daskcluster.kernels import emit
+from daskcluster.kernels.sum_grid import emit_rounded
 
 
 @emit.vector_intrinsic
@@ -58,7 +59,7 @@ def add_keys(
                 cost = emit.load(builder, builder.gep(costs, [at]), kind, wide, full)
                 cost = builder.select(flag, square_root(builder, cost), cost)
                 value = cost if kind == emit.F64 else builder.fpext(cost, wide_kind)
-                value = builder.fsub(builder.fadd(value, grid), grid)
+                value = emit_rounded(builder, value, grid)
                 place = builder.gep(totals, [at])
                 total = emit.load(builder, place, emit.F64, wide, 8)
                 emit.store(builder, builder.fadd(total, builder.fmul(value, mine)), place, 8)

@@ -1,4 +1,4 @@
-"""What a row adds to a cluster in an M-step, on grids: see `daskcluster.kernels.accumulate`."""
+"""What a row adds to a cluster in an M-step, on grids."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.sum_grid import SumGrid, split
 from daskcluster.methods.mixture.kernels.add import add_rows
 from daskcluster.methods.mixture.kernels.tile import BLOCK
 
@@ -27,27 +28,18 @@ class Moments(NamedTuple):
 
 
 class MomentGrids(NamedTuple):
-    """M of the grids of `Moments`, then that of their residuals.
+    """The grids of `Moments`: of arrays (d,), or (0,) for `seconds`, and (2,) for `totals`."""
 
-    `firsts` and `seconds` (2 d,), or (0,) for the latter; `totals` (4,).
-    """
-
-    firsts: np.ndarray
-    seconds: np.ndarray
-    totals: np.ndarray
+    firsts: SumGrid
+    seconds: SumGrid
+    totals: SumGrid
 
 
 @kernel
-def _on_grids(value, high, low):  # type: ignore[no-untyped-def]
-    rounded = (value + high) - high
-    return rounded, ((value - rounded) + low) - low
-
-
-@kernel
-def _add_squares(x, row_at, w, means, at, d, shifts, high, low):  # type: ignore[no-untyped-def]
+def _add_squares(x, row_at, w, means, at, d, shifts, low_shifts, high, low):  # type: ignore[no-untyped-def]
     for t in range(d):
         gap = np.float64(x[row_at + t]) - np.float64(means[at + t])
-        value, rest = _on_grids(w * (gap * gap), shifts[t], shifts[d + t])
+        value, rest = split(w * (gap * gap), shifts[t], low_shifts[t])
         high[at + t] += value
         low[at + t] += rest
 
@@ -64,7 +56,7 @@ def _build_add_block(block: int) -> Any:
         # Parts of tuples are taken out once: each costs the count of a reference.
         (index, best, posterior), (grids, moments) = found, sums
         means, scale, add = costs.means, costs.scale, costs.add
-        shifts, second, both = grids.firsts, grids.seconds, grids.totals
+        grid, (second, low_second), both = grids.firsts, grids.seconds, grids.totals
         firsts, low_firsts, totals = moments.firsts, moments.low_firsts, moments.totals
         factors, shares, places = scratch
         count = index.shape[0] // block
@@ -80,17 +72,18 @@ def _build_add_block(block: int) -> Any:
                     if w > 0.0:
                         c = np.int64(index[at])
                         _add_squares(
-                            x, taken[r] * d, w, means, c * d, d, second, seconds, low_seconds
-                        )
+                            x, taken[r] * d, w, means, c * d, d,
+                            second, low_second, seconds, low_seconds,
+                        )  # fmt: skip
         if low_firsts.shape[0] > 0:
             add_rows(
                 x, taken, here, d, factors, posterior, best, index, count, scale, add, squares, False,
-                shifts, both, firsts, low_firsts, totals, shares, places, block, 1,
+                grid, both, firsts, low_firsts, totals, shares, places, block, 1,
             )  # fmt: skip
         else:
             add_rows(
                 x, taken, here, d, factors, posterior, best, index, count, scale, add, squares, False,
-                shifts, both, firsts, firsts, totals, shares, places, block, 0,
+                grid, both, firsts, firsts, totals, shares, places, block, 0,
             )  # fmt: skip
 
     return kernel(add_block)

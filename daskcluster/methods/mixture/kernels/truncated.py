@@ -18,6 +18,7 @@ from daskcluster.kernels.by_label import group_by_label
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
 from daskcluster.kernels.row_ops import fetch_row
+from daskcluster.kernels.sum_grid import rounded
 from daskcluster.methods.mixture.kernels.add import add_rows
 from daskcluster.methods.mixture.kernels.apart import SLOT_BITS, pair_distances
 from daskcluster.methods.mixture.kernels.aside import list_all, list_own
@@ -67,7 +68,7 @@ def draw_sets(words, k, sets):  # type: ignore[no-untyped-def]
 def _steps(key, shift, unit, rooted):  # type: ignore[no-untyped-def]
     """Return a key in whole steps of the grid."""
     value = np.float64(math.sqrt(key)) if rooted else np.float64(key)
-    return np.int64(((value + shift) - shift) * unit)
+    return np.int64(rounded(value, shift) * unit)
 
 
 def _build_tell_pairs(block: int) -> Any:
@@ -159,7 +160,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
         keys, scratch = np.empty((2, most * block), np.int64), add_scratch(block, q)
         factors, shares, places = scratch
         factors[:] = 1.0
-        shifts, both, firsts = grids.firsts, grids.totals, moments.firsts
+        grid, both, firsts = grids.firsts, grids.totals, moments.firsts
         low_firsts, totals = moments.low_firsts, moments.totals
         weighted, two, tells_kept = weights.shape[0] > 0, low_firsts.shape[0] > 0, told.kept[0]
         table, used = pairs
@@ -241,12 +242,12 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                     if two:
                         add_rows(
                             x, taken, here, d, factors, posterior, best, index, q, scales, adds, 1.0, plain,
-                            shifts, both, firsts, low_firsts, totals, shares, places, block, 1,
+                            grid, both, firsts, low_firsts, totals, shares, places, block, 1,
                         )  # fmt: skip
                     else:
                         add_rows(
                             x, taken, here, d, factors, posterior, best, index, q, scales, adds, 1.0, plain,
-                            shifts, both, firsts, low_firsts, totals, shares, places, block, 0,
+                            grid, both, firsts, low_firsts, totals, shares, places, block, 0,
                         )  # fmt: skip
                 for r in range(here):
                     bounds[np.uint64(first + r)] = bound[r] * factors[r]

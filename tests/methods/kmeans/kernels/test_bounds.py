@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskcluster.chunkwise.exact_sum import Scale, grid_shift, residual_shift
+from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.kernels.accumulate import accumulate, accumulate_weighted, move, move_weighted
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.row_ops import rough_squared_distance
+from daskcluster.kernels.sum_grid import grid_shift
 from daskcluster.kernels.tile import group_size, nearest, pack, pack_groups
 from daskcluster.methods.kmeans.kernels.bounds import (
     Centres,
@@ -219,18 +220,16 @@ def test_moving_rows_equals_adding_them_anew(d, weighted):
     scale = Scale(n, np.abs(X).max(axis=0), 50.0, weighted, wide=True)
     before, after = rng.integers(0, k, (2, n)).astype(np.int32)
     which = np.flatnonzero(before != after)
-    shifts = scale.sums, residual_shift(scale.sums, n)
-    of_weights = float(scale.weights), float(residual_shift(scale.weights, n))
 
     def totals(labels):
         found = np.zeros((k, d)), np.zeros((k, d)), np.zeros(k), np.zeros(k)
-        accumulate_weighted(X, labels, weights, *shifts, *found[:2], *of_weights, *found[2:])
+        accumulate_weighted(X, labels, weights, scale.sums, *found[:2], scale.weights, *found[2:])
         return found
 
     kept = totals(before)
     move_weighted(
         X, which, before[which], after[which], None if weights is None else weights[which],
-        *shifts, *kept[:2], *of_weights, *kept[2:],
+        scale.sums, *kept[:2], scale.weights, *kept[2:],
     )  # fmt: skip
     for one, other in zip(kept, totals(after), strict=True):
         assert np.array_equal(one, other)

@@ -11,6 +11,7 @@ from numba import njit
 from daskcluster.kernels.by_label import group_by_label
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_block import aligned
+from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.methods.mixture.kernels import all as truncated_all
 from daskcluster.methods.mixture.kernels import apart as truncated_apart
 from daskcluster.methods.mixture.kernels import keep as truncated_keep
@@ -54,9 +55,7 @@ def step(X, means, sets, neighbours, *, sharpness=0.5, learn=1, drawn=None, row=
     drawn = np.empty((n, 0), np.int32) if drawn is None else drawn
     moments = Moments(np.zeros(k * d), np.zeros(k * d), np.zeros((2, 0)), np.zeros(4 * k))
     low = GRID / 2**40
-    grids = MomentGrids(
-        np.r_[np.full(d, GRID), np.full(d, low)], np.empty(0), np.array([GRID, GRID, low, low])
-    )
+    grids = MomentGrids(*(SumGrid(np.full(size, GRID), np.full(size, low)) for size in (d, 0, 2)))
     told = Told(
         np.zeros((k, lists.shape[1])), np.zeros(k, np.int64), np.array([GRID]), np.array([True]),
         np.array([False]),
@@ -174,7 +173,7 @@ def test_all_clusters_give_exact_densities():
     posteriors = np.empty((77, 3))
     moments = Moments(none, none, np.empty((2, 0)), none)
     visit = truncated_all.all_kernel(X.dtype, scaled=False)
-    grids = MomentGrids(none, none, none)
+    grids = MomentGrids(*[SumGrid(none, none)] * 3)
     distances = ((X[:, None] - means) ** 2).sum(axis=2)
     visit(
         (X, none),
