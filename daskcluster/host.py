@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import resource
 import secrets
 import struct
 from pathlib import Path
@@ -68,12 +67,11 @@ def usable_cores() -> int:
 
 def machine_name() -> str:
     """Name the machine and, on Linux, its boot: two containers of one name are two machines."""
-    return f"{platform.node()}/{_told('/proc/sys/kernel/random/boot_id').strip()}"
-
-
-def processor_facts() -> str:
-    """Return what Linux tells of its processors; empty elsewhere."""
-    return _told("/proc/cpuinfo")
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    except OSError:
+        boot = ""
+    return f"{platform.node()}/{boot}"
 
 
 def host_capabilities() -> int:
@@ -83,39 +81,6 @@ def host_capabilities() -> int:
     except OSError:
         return 0
     return int(dict(struct.iter_unpack("@NN", vector)).get(_AT_HWCAP, 0))
-
-
-def _told(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError:
-        return ""
-
-
-def peak_bytes() -> int:
-    """Return the most memory that this process had at once since `forget_peak`, or since it began."""
-    for line in _told("/proc/self/status").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    # Elsewhere on Linux: of a process that was forked, it begins with what its parent had.
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if platform.system() == "Darwin" else most * 1024
-
-
-def forget_peak() -> None:
-    """Let the peak begin anew, where the system allows it."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
-
-
-def drop_from_cache(file: Path) -> None:
-    """Let the system drop a file from its cache, as far as it has one and heeds that."""
-    advise = getattr(os, "posix_fadvise", None)
-    if advise is not None:
-        with file.open("rb") as opened:
-            advise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def give_back_memory() -> None:

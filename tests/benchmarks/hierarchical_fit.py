@@ -17,8 +17,8 @@ import psutil
 
 from daskcluster import HierarchicalKMeans, KMeans, LocalEngine
 from daskcluster.events import Event, IterationEnded, SeedingEnded
-from daskcluster.host import forget_peak, peak_bytes
 from daskcluster.models.balance import Balance
+from tests.benchmarks.harness.memory import forget_peak, peak_bytes
 from tests.benchmarks.harness.peers import quietly
 
 

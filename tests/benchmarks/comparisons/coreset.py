@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.generate import generate
-from daskcluster.host import drop_from_cache
 from tests.benchmarks.comparisons.ooc_fit import UnkeptRows
 from tests.benchmarks.harness.cells import Cell, Figures, Reading, Records, Target
+from tests.benchmarks.harness.memory import drop_from_cache
 from tests.benchmarks.harness.parts import Part, Table, ratio
 from tests.benchmarks.harness.race import race, rest, turns
 from tests.benchmarks.harness.settings import Settings

@@ -21,8 +21,9 @@ import psutil
 
 from daskcluster import KMeans, LocalEngine, VariationalGaussianMixture, open_dataset
 from daskcluster.engine.memory import BASELINE_BYTES, RESIDENT_SHARE, Footprint, MemoryPlan
-from daskcluster.host import forget_peak, give_back_memory, peak_bytes
+from daskcluster.host import give_back_memory
 from daskcluster.typing import Dataset
+from tests.benchmarks.harness.memory import forget_peak, peak_bytes
 from tests.benchmarks.harness.peers import fit_ours, quietly
 
 MIXTURE, SEEDING = "var-gmm", "k-means||"

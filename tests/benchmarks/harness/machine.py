@@ -11,8 +11,8 @@ from typing import Any
 
 import psutil
 
-from daskcluster.host import processor_facts
 from tests.benchmarks.harness.mask import is_masked
+from tests.benchmarks.harness.memory import read
 
 LIBRARIES = (
     "daskcluster", "numpy", "numba", "llvmlite", "scikit-learn", "scikit-learn-intelex",
@@ -74,7 +74,7 @@ def version_of(name: str) -> str | None:
 
 def cpu_name() -> str:
     """Return the processor and the widest vectors it has."""
-    text = processor_facts()
+    text = read("/proc/cpuinfo")
     if not text:
         return platform.processor() or "unknown"
     found = re.search(r"model name\s*:\s*(.+)", text)
