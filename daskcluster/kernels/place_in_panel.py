@@ -30,15 +30,15 @@ def place_in_panel(
     this panel: NaN never wins there, and -inf wins from nothing. Should none be, it is the last centre:
     callers index with the result.
     """
-    if not emit.literals(height, rows):
+    if not emit.literals(height):
         return None
-    shape = height.literal_value, rows.literal_value
+    centres = height.literal_value
     signature = types.int32(
-        block, types.intp, panel, types.intp, types.intp, best, types.intp, height, rows
+        block, types.intp, panel, types.intp, types.intp, best, types.intp, height, types.intp
     )
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind, (centres, stride) = emit.element(block), shape
+        kind = emit.element(block)
         lanes = 1 << (centres - 1).bit_length()
         row = emit.pointer(context, builder, block, args[0], args[1])
         start = emit.pointer(context, builder, panel, args[2], args[3])
@@ -49,7 +49,7 @@ def place_in_panel(
             return emit.load_first(builder, place, kind, lanes, centres)
 
         def grow(t: Any, total: list[Any]) -> list[Any]:
-            x = builder.load(builder.gep(row, [builder.mul(t, ir.Constant(emit.I64, stride))]))
+            x = builder.load(builder.gep(row, [builder.mul(t, args[8])]))
             coordinates = line(builder.add(t, ir.Constant(emit.I64, 1)))
             return [emit.fma(builder, emit.splat(builder, x, lanes), coordinates, total[0])]
 

@@ -40,28 +40,6 @@ def first_row(first, block, n):  # type: ignore[no-untyped-def]
     return max(0, min(first, n - block))
 
 
-@kernel
-def pack_few(rows, first, offset, packed, block):  # type: ignore[no-untyped-def]
-    """Do as `pack_block` for fewer rows than a block, or fewer features than a lane.
-
-    Lanes beyond the rows repeat the last one.
-    """
-    n, d = rows.shape
-    for r in range(block):
-        row = rows[min(first + r, n - 1)]
-        for t in range(d):
-            packed[t * block + r] = row[t] - offset[t]
-
-
-@kernel
-def pack_listed_few(rows, listed, first, offset, packed, block):  # type: ignore[no-untyped-def]
-    """Do as `pack_listed` for fewer features than a lane."""
-    for r in range(block):
-        row = rows[listed[first + r]]
-        for t in range(rows.shape[1]):
-            packed[t * block + r] = row[t] - offset[t]
-
-
 def _transpose_lanes(builder: Any, rows: list[Any]) -> list[Any]:
     """Transpose the small square in each 128-bit lane of 2 or 4 vectors."""
     size, lanes = len(rows), rows[0].type.count
@@ -195,3 +173,37 @@ def _store_transposed(
         return []
 
     emit.loop(builder, d, size, [], features)
+
+
+# Numba keeps a tuple of integers literal that a kernel closes over, also in functions it is passed to.
+# These index flat arrays: where a function makes views of rows, references are counted at every call.
+
+
+@kernel
+def pack_rows(rows, n, d, first, offset, packed, at, shape):  # type: ignore[no-untyped-def]
+    """Do as `pack_block` for any number of rows and features; lanes beyond the last row repeat it.
+
+    `shape` begins with (vectors, width, lanes), where `lanes` elements fill 128 bits.
+    """
+    vectors, width, lanes = shape[0], shape[1], shape[2]
+    block = vectors * width
+    if d < lanes or n < block:
+        for r in range(block):
+            row = min(first + r, n - 1) * d
+            for t in range(d):
+                packed[at + t * block + r] = rows[row + t] - offset[t]
+    else:
+        pack_block(rows, first, d, offset, packed, at, vectors, width)
+
+
+@kernel
+def pack_listed_rows(rows, listed, d, offset, packed, shape):  # type: ignore[no-untyped-def]
+    """Do as `pack_rows` with the rows whose numbers are listed, as many as a block has."""
+    vectors, width, lanes = shape[0], shape[1], shape[2]
+    block = vectors * width
+    if d >= lanes:
+        pack_listed(rows, listed, 0, d, offset, packed, 0, vectors, width)
+        return
+    for r in range(block):
+        for t in range(d):
+            packed[t * block + r] = rows[listed[r] * d + t] - offset[t]

@@ -18,7 +18,7 @@ from daskcluster.kernels.arrays import read_only, weights_or_none
 from daskcluster.kernels.jit import kernel, tile_name
 from daskcluster.kernels.panels import fill_panels, vector_width
 from daskcluster.kernels.register_tile import difference_tile
-from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_block, pack_few
+from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_rows
 from daskcluster.kernels.row_ops import squared_distance
 from daskcluster.kernels.sum_grid import SumGrid, rounded, split
 
@@ -62,7 +62,7 @@ def _sum_block(x, d, c, rows, rough, safe, mind2, weights, grid, out):  # type: 
 
 
 def _build_sum(width: int, lanes: int) -> Any:
-    block = _VECTORS * width
+    block, shape = _VECTORS * width, (_VECTORS, width, lanes)
 
     def sum_masses(rows, candidates, panels, zero, safe, mind2, weights, grid, out):  # type: ignore[no-untyped-def]
         # OUT: out (2, t + 1), see `_sum_block`.
@@ -73,10 +73,7 @@ def _build_sum(width: int, lanes: int) -> Any:
         ahead_step = -(-block // panels.shape[0])
         for start in range(0, n, block):
             first = first_row(start, block, n)
-            if d < lanes or n < block:
-                pack_few(rows, first, zero, packed, block)
-            else:
-                pack_block(x, first, d, zero, packed, 0, _VECTORS, width)
+            pack_rows(x, n, d, first, zero, packed, 0, shape)
             for p in range(panels.shape[0]):
                 at, to = p * (d + 1) * _HEIGHT, p * _HEIGHT * block
                 soon = (start + block + p * ahead_step) * d

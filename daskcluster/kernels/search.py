@@ -3,6 +3,9 @@
 A block's packed rows stay in L1 or L2, the panels stream past them. Where the panels together
 outgrow L2, several blocks are packed at once and meet one group of panels after the other, their
 winners waiting in scratch.
+
+Every loop, whatever it makes of the winners, scores rows with `score_block`, or with `score_listed` where
+they are listed.
 """
 
 from __future__ import annotations
@@ -16,11 +19,19 @@ from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import PORTABLE, Tile
 from daskcluster.kernels.place_in_panel import place_in_panel
 from daskcluster.kernels.portable import build_portable
-from daskcluster.kernels.register_tile import score_tile
-from daskcluster.kernels.row_block import aligned, first_row, pack_block, pack_few
+from daskcluster.kernels.register_tile import score_tile, score_tile_ahead
+from daskcluster.kernels.row_block import aligned, first_row, pack_rows
 
 FETCHING = 8
 """The first panels that a block meets fetch the rows to come, a share each."""
+
+Shape = tuple[int, int, int, int, int]
+"""(vectors, width, lanes, height, keep): `lanes` elements fill 128 bits, `keep` as in `score_tile`."""
+
+
+def tile_shape(tile: Tile, lanes: int, keep: int) -> Shape:
+    """Return what kernels close over to score rows with a register tile."""
+    return tile.vectors, tile.width, lanes, tile.height, keep
 
 
 @cache
@@ -31,73 +42,78 @@ def search_kernel(tile: Tile, lanes: int, keep: int, *, late: bool = False) -> A
     """
     if tile == PORTABLE:
         return build_portable(tile.height, tile.width, keep)
-    return _build(tile.height, tile.vectors, tile.width, lanes, keep, late)
+    return _build(tile_shape(tile, lanes, 0 if late else keep), keep)
 
 
-def _build(height: int, vectors: int, width: int, lanes: int, keep: int, late: bool) -> Any:
-    block = vectors * width
-    kept = 0 if late else keep
+def _build(shape: Shape, keep: int) -> Any:
+    vectors, width, _, _, compared = shape
+    block, late = vectors * width, compared == 0
 
     def search(rows, panels, offset, labels, second, scores, blocks, group):  # type: ignore[no-untyped-def]
         # OUT: labels (n,), and with keep = 2 second (n,) and, unless empty, scores (n, 2).
         # `blocks` row blocks are packed at once and meet `group` panels at a time.
         n, d = rows.shape
-        flat = rows.reshape(n * d)
-        panel = panels.reshape(panels.size)
+        flat, panel = rows.reshape(n * d), panels.reshape(panels.size)
         packed = aligned(blocks * d * block, offset)
         best = aligned(blocks * keep * block, offset)
         index = aligned(blocks * keep * block, labels)
         fetching = min(panels.shape[0], FETCHING)
-        ahead_step = -(-block // fetching)
+        share = -(-block // fetching)
         for start in range(0, n, blocks * block):
             here = min(blocks, -(-(n - start) // block))
             best[:] = -np.inf
             index[:] = -1
             for b in range(here):
                 first = first_row(start + b * block, block, n)
-                base = b * d * block
-                if d < lanes or n < block:
-                    pack_few(rows, first, offset, packed[base:], block)
-                    continue
-                pack_block(flat, first, d, offset, packed, base, vectors, width)
+                pack_rows(flat, n, d, first, offset, packed, b * d * block, shape)
             for low in range(0, panels.shape[0], group):
-                high = min(low + group, panels.shape[0])
+                part = low, min(low + group, panels.shape[0])
                 for b in range(here):
-                    for p in range(low, high):
-                        at = p * (d + 1) * height
-                        number, to = np.int32(p * height), b * keep * block
-                        if fetching > 1 and p < fetching:
-                            soon = (start + (blocks + b) * block + p * ahead_step) * d
-                            score_tile(
-                                packed, b * d * block, panel, at, d, number, best, index, to,
-                                height, vectors, width, kept, flat, soon, ahead_step,
-                            )  # fmt: skip
-                        else:
-                            score_tile(
-                                packed, b * d * block, panel, at, d, number, best, index, to,
-                                height, vectors, width, kept, flat, 0, 0,
-                            )  # fmt: skip
+                    ahead = (start + (blocks + b) * block) * d, share, fetching
+                    score_block(packed, b, panel, part, d, best, index, flat, ahead, shape)
             for b in range(here):
-                for r in range(b * block, (b + 1) * block if late else 0):
-                    number = index[r]
-                    if number >= 0:  # NaN rows have none
-                        index[r] = number + place_in_panel(
-                            packed, b * d * block + r - b * block, panel, number * (d + 1), d,
-                            best, r, height, block,
-                        )  # fmt: skip
-                _unload(
-                    start + b * block,
-                    block,
-                    b * keep * block,
-                    keep,
-                    best,
-                    index,
-                    labels,
-                    second,
-                    scores,
-                )
+                if late:
+                    place_winners(packed, b, panel, d, best, index, shape)
+                first, base = start + b * block, b * keep * block
+                _unload(first, block, base, keep, best, index, labels, second, scores)
 
     return kernel(search)
+
+
+@kernel
+def score_block(packed, b, panel, part, d, best, index, flat, ahead, shape):  # type: ignore[no-untyped-def]
+    """Score packed block `b` against the panels ``part[0]`` to ``part[1]``; IN/OUT: best, index.
+
+    `ahead` is where in `flat` the rows stand that the first panels fetch, how many each, and how many do.
+    """
+    (vectors, width, _, height, keep), (soon, share, fetching) = shape, ahead
+    block = vectors * width
+    at, to = b * d * block, b * max(keep, 1) * block
+    for p in range(part[0], part[1]):
+        place, number = p * (d + 1) * height, np.int32(p * height)
+        if fetching > 1 and p < fetching:
+            score_tile(
+                packed, at, panel, place, d, number, best, index, to,
+                height, vectors, width, keep, flat, soon + p * share * d, share,
+            )  # fmt: skip
+        else:
+            score_tile(
+                packed, at, panel, place, d, number, best, index, to,
+                height, vectors, width, keep, flat, 0, 0,
+            )  # fmt: skip
+
+
+@kernel
+def place_winners(packed, b, panel, d, best, index, shape):  # type: ignore[no-untyped-def]
+    """Find the winners of packed block `b` in the panels that won; IN/OUT: index."""
+    vectors, width, _, height, _ = shape
+    block = vectors * width
+    for r in range(b * block, (b + 1) * block):
+        if best[r] > -np.inf:  # NaN rows have no winner
+            at, number = b * d * block + r - b * block, index[r]
+            index[r] = number + place_in_panel(
+                packed, at, panel, number * (d + 1), d, best, r, height, block
+            )
 
 
 @kernel
@@ -115,3 +131,34 @@ def _unload(first, block, base, keep, best, index, labels, second, scores):  # t
         for rank in range(keep):
             for r in range(count):
                 scores[first + r, rank] = best[base + rank * block + r]
+
+
+@kernel
+def score_listed(packed, panel, part, d, best, index, flat, places, shape):  # type: ignore[no-untyped-def]
+    """Score a packed block of rows against the panels ``part[0]`` to ``part[1]``.
+
+    OUT: best and index, see `score_tile`; -1 where nobody wins. Meanwhile, memory is asked for
+    ``flat[places]``, d of them for each panel.
+    """
+    vectors, width, _, height, keep = shape
+    best[:] = -np.inf
+    index[:] = -1
+    for p in range(part[0], part[1]):
+        score_tile_ahead(
+            packed, 0, panel, p * (d + 1) * height, d, np.int32(p * height), best, index, 0,
+            height, vectors, width, keep, flat, places, p * d,
+        )  # fmt: skip
+
+
+@kernel
+def list_lines(at, first, stop, d, line, places):  # type: ignore[no-untyped-def]
+    """List where the cache lines of the next rows begin, as many as fit; return the row to go on from."""
+    stop = min(stop, at.shape[0], first + places.shape[0] // (d // line + 1))
+    count = 0
+    for s in range(first, stop):
+        for t in range(0, d, line):
+            places[count] = at[s] * d + t
+            count += 1
+    # What is left over asks for a line that is there already.
+    places[count:] = places[count - 1] if count else 0
+    return max(first, stop)

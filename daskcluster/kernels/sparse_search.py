@@ -108,16 +108,20 @@ def _square(centres, out):  # type: ignore[no-untyped-def]
 
 
 @cache
-def _search_kernel(vectors: int, width: int, keep: int) -> Any:
+def sparse_search_kernel(vectors: int, width: int, keep: int) -> Any:
+    """Build the search of CSR rows that keeps the `keep` best.
+
+    ``search(data, indices, indptr, listed, panels, labels, second, scores)``, of all rows if
+    none is listed. OUT: labels (n,), and with keep = 2 second (n,) and, unless empty, scores (n, 2).
+    """
     return _build(vectors, width, keep)
 
 
 def _build(vectors: int, width: int, keep: int) -> Any:
     height = vectors * width
 
-    def search(data, indices, indptr, panels, labels, second, scores):  # type: ignore[no-untyped-def]
-        # OUT: labels (n,), and with keep = 2 second (n,) and, unless empty, scores (n, 2).
-        n, origin = indptr.shape[0] - 1, indptr[0]
+    def search(data, indices, indptr, listed, panels, labels, second, scores):  # type: ignore[no-untyped-def]
+        n, origin = labels.shape[0], indptr[0]
         flat, stride = panels.reshape(panels.size), panels.shape[1]
         best = np.empty(_ROWS * keep, panels.dtype)
         index = np.empty(_ROWS * keep, np.int32)
@@ -126,10 +130,11 @@ def _build(vectors: int, width: int, keep: int) -> Any:
             best[:] = -np.inf
             index[:] = -1
             for p in range(panels.shape[0]):
-                for i in range(start, stop):
+                for r in range(start, stop):
+                    i = listed[r] if listed.shape[0] else r
                     score_entries(
                         data, indices, indptr[i] - origin, indptr[i + 1] - origin,
-                        flat, p * stride, np.int32(p * height), best, index, (i - start) * keep,
+                        flat, p * stride, np.int32(p * height), best, index, (r - start) * keep,
                         vectors, width, keep, data.shape[0],
                     )  # fmt: skip
             for i in range(start, stop):
@@ -143,7 +148,7 @@ def _build(vectors: int, width: int, keep: int) -> Any:
     return kernel(search)
 
 
-_NO_LABELS = np.empty(0, np.int32)
+_NO_LABELS, _ALL = np.empty(0, np.int32), np.empty(0, np.int64)
 
 
 def nearest_sparse(
@@ -152,8 +157,9 @@ def nearest_sparse(
     indptr: np.ndarray,
     panels: SparsePanels,
     labels: np.ndarray,
+    listed: np.ndarray | None = None,
 ) -> None:
-    """Label every row with its nearest centre.
+    """Label every row, or those that are listed, with its nearest centre.
 
     Parameters
     ----------
@@ -166,6 +172,8 @@ def nearest_sparse(
     panels : SparsePanels
     labels : ndarray of shape (n,), int32
         OUT. What `daskcluster.kernels.tile.nearest` gives for the dense rows with an offset of zero.
+    listed : ndarray of shape (n,), int64, optional
+        Rows to label, where they lie: not checked.
 
     Examples
     --------
@@ -176,10 +184,11 @@ def nearest_sparse(
     >>> labels
     array([0, 1, 0], dtype=int32)
     """
-    search = _search_kernel(panels.vectors, panels.width, 1)
+    search = sparse_search_kernel(panels.vectors, panels.width, 1)
     scores = np.empty((0, 2), panels.dtype)
     rows = (read_only(data), read_only(indices), read_only(indptr))
-    search(*rows, read_only(panels.data), labels, _NO_LABELS, scores)
+    listed = _ALL if listed is None else listed
+    search(*rows, listed, read_only(panels.data), labels, _NO_LABELS, scores)
 
 
 def nearest_two_sparse(
@@ -202,7 +211,7 @@ def nearest_two_sparse(
     scores : ndarray of shape (n, 2), dtype of the panels, optional
         OUT. The scores x.c - |c|^2 / 2 of both, -inf for no runner-up.
     """
-    search = _search_kernel(panels.vectors, panels.width, 2)
+    search = sparse_search_kernel(panels.vectors, panels.width, 2)
     out = np.empty((0, 2), panels.dtype) if scores is None else scores
     rows = (read_only(data), read_only(indices), read_only(indptr))
-    search(*rows, read_only(panels.data), labels, second, out)
+    search(*rows, _ALL, read_only(panels.data), labels, second, out)

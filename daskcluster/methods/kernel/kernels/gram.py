@@ -18,7 +18,7 @@ import numpy as np
 from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import fill_panels
-from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_block, pack_few
+from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_rows
 from daskcluster.methods.kernel.kernels.tile import (
     ABSOLUTE,
     PRODUCT,
@@ -70,7 +70,7 @@ def _dense_kernel(dtype: np.dtype[Any], term: int) -> Any:
 
 
 def _build_dense(height: int, vectors: int, width: int, lanes: int, term: int) -> Any:
-    block = vectors * width
+    block, shape = vectors * width, (vectors, width, lanes)
 
     def add_all(rows, panels, factors, groups, function, blocks, out):  # type: ignore[no-untyped-def]
         # `blocks` row blocks are packed at once, and meet one panel after the other.
@@ -84,10 +84,7 @@ def _build_dense(height: int, vectors: int, width: int, lanes: int, term: int) -
             here = min(blocks, -(-(n - start) // block))
             for b in range(here):
                 first = first_row(start + b * block, block, n)
-                if d < lanes or n < block:
-                    pack_few(rows, first, origin, packed[b * d * block :], block)
-                else:
-                    pack_block(flat, first, d, origin, packed, b * d * block, vectors, width)
+                pack_rows(flat, n, d, first, origin, packed, b * d * block, shape)
             sums[:] = 0.0
             for p in range(panels.shape[0]):
                 for b in range(here):

@@ -19,9 +19,9 @@ import numpy as np
 
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import Tile
-from daskcluster.kernels.register_tile import score_tile_ahead
-from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
+from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.row_ops import fetch_row, squared_distance
+from daskcluster.kernels.search import Shape, list_lines, score_listed, tile_shape
 
 _SAFE = 4.0 * 2.0**-24
 """Rounding a float64 to float32 errs by less than this, relatively."""
@@ -117,24 +117,11 @@ def revise_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
     ``revise(Listed, State, Centres, drift, margin, Moved)`` returns how many rows went through the tile and
     how many moved.
     """
-    return _build_revise(tile.height, tile.vectors, tile.width, lanes_of(dtype))
+    return _build_revise(tile_shape(tile, lanes_of(dtype), 2))
 
 
-@kernel
-def list_lines(at, first, stop, d, line, places):  # type: ignore[no-untyped-def]
-    """List where the cache lines of the next rows begin, as many as fit; return the row to go on from."""
-    stop = min(stop, at.shape[0], first + places.shape[0] // (d // line + 1))
-    count = 0
-    for s in range(first, stop):
-        for t in range(0, d, line):
-            places[count] = at[s] * d + t
-            count += 1
-    # What is left over asks for a line that is there already.
-    places[count:] = places[count - 1] if count else 0
-    return max(first, stop)
-
-
-def _build_revise(height: int, vectors: int, width: int, lanes: int) -> Any:
+def _build_revise(shape: Shape) -> Any:
+    vectors, width, lanes = shape[:3]
     block, line = vectors * width, 4 * lanes
 
     def revise(some, state, near, drift, margin, out):  # type: ignore[no-untyped-def]
@@ -169,19 +156,9 @@ def _build_revise(height: int, vectors: int, width: int, lanes: int) -> Any:
                 continue
             for q in range(count, block):
                 listed[q] = listed[count - 1]
-            if d < lanes:
-                pack_listed_few(rows, listed, 0, offset, packed, block)
-            else:
-                pack_listed(x, listed, 0, d, offset, packed, 0, vectors, width)
-            best[:] = -np.inf
-            index[:] = -1
+            pack_listed_rows(x, listed, d, offset, packed, shape)
             fetched = list_lines(at, max(s + 1, fetched), s + 1 + 2 * block, d, line, places)
-            for p in range(panels.shape[0]):
-                place, number = p * (d + 1) * height, np.int32(p * height)
-                score_tile_ahead(
-                    packed, 0, panel, place, d, number, best, index, 0,
-                    height, vectors, width, 2, x, places, p * d,
-                )  # fmt: skip
+            score_listed(packed, panel, (0, panels.shape[0]), d, best, index, x, places, shape)
             for q in range(count):
                 i, a = which[waiting[q]], max(index[q], np.int32(0))  # NaN has no winner: centre 0
                 u = distances[q]

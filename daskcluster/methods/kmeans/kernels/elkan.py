@@ -16,9 +16,10 @@ import numpy as np
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import Tile
 from daskcluster.kernels.register_tile import all_scores_tile
-from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
+from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.row_ops import fetch_row, rough_squared_distance
-from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN, list_lines, lowered, raised, reach
+from daskcluster.kernels.search import list_lines
+from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN, lowered, raised, reach
 
 _SAFE = 1.0 + 2.0**-21
 _AHEAD = 1.05
@@ -140,7 +141,7 @@ def look_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
 
 
 def _build_look(height: int, vectors: int, width: int, lanes: int) -> Any:
-    block, line = vectors * width, 4 * lanes
+    block, line, shape = vectors * width, 4 * lanes, (vectors, width, lanes)
 
     def look(some, state, near, halves, drift, margin, error, out):  # type: ignore[no-untyped-def]
         (rows, at, which), (labels, upper, lower) = some, state
@@ -166,10 +167,7 @@ def _build_look(height: int, vectors: int, width: int, lanes: int) -> Any:
             here = min(block, n_left - start)
             for r in range(block):
                 listed[r] = there[start + min(r, here - 1)]
-            if d < lanes:
-                pack_listed_few(rows, listed, 0, offset, packed, block)
-            else:
-                pack_listed(x, listed, 0, d, offset, packed, 0, vectors, width)
+            pack_listed_rows(x, listed, d, offset, packed, shape)
             list_lines(there, start + block, start + 2 * block, d, line, places)
             for p in range(panels.shape[0]):
                 all_scores_tile(

@@ -15,10 +15,10 @@ import numpy as np
 
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import Tile
-from daskcluster.kernels.register_tile import score_tile_ahead
-from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
+from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.row_ops import fetch_row, squared_distance
-from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN, list_lines, lowered, raised, reach
+from daskcluster.kernels.search import Shape, list_lines, score_listed, tile_shape
+from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN, lowered, raised, reach
 
 _SAFE = np.float32(1.0 + 2.0**-21)
 """More than the rounding of a sum of two float32 numbers, and of a distance in float64."""
@@ -81,11 +81,11 @@ def revise_groups_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
     distances it computed, and how many rows moved. `most` rows are held back at a time, so that each group
     finds enough of them.
     """
-    return _build_revise(tile.height, tile.vectors, tile.width, lanes_of(dtype))
+    return _build_revise(tile_shape(tile, lanes_of(dtype), 2))
 
 
-def _build_revise(height: int, vectors: int, width: int, lanes: int) -> Any:  # noqa: C901
-    # One long loop: an intrinsic takes the tile's shape as literals, which no helper could pass on.
+def _build_revise(shape: Shape) -> Any:  # noqa: C901
+    vectors, width, lanes, height, _ = shape
     block, line = vectors * width, 4 * lanes
 
     def revise(some, state, near, groups, drift, drifted, margin, most, out):  # type: ignore[no-untyped-def]  # noqa: C901
@@ -138,18 +138,9 @@ def _build_revise(height: int, vectors: int, width: int, lanes: int) -> Any:  # 
                 if steps[t, 3]:
                     for r in range(block):
                         taken[r] = at[waiting[listed[first + min(r, here - 1)]]]
-                    if d < lanes:
-                        pack_listed_few(rows, taken, 0, offset, packed, block)
-                    else:
-                        pack_listed(x, taken, 0, d, offset, packed, 0, vectors, width)
-                best[:] = -np.inf
-                index[:] = -1
-                for p in range(g * per_group, (g + 1) * per_group):
-                    place, number = p * (d + 1) * height, np.int32(p * height)
-                    score_tile_ahead(
-                        packed, 0, panel, place, d, number, best, index, 0,
-                        height, vectors, width, 2, x, places, p * d,
-                    )  # fmt: skip
+                    pack_listed_rows(x, taken, d, offset, packed, shape)
+                part = g * per_group, (g + 1) * per_group
+                score_listed(packed, panel, part, d, best, index, x, places, shape)
                 for r in range(here):
                     q = listed[first + r]
                     needed[q, g] = 1

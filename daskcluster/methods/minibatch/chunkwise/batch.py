@@ -223,7 +223,7 @@ class MiniBatchStepper:
 
             def label_sparse(first: int, last: int) -> None:
                 part = self.labels[first:last]
-                minibatch_sparse.nearest_listed_sparse(*sparse, listed[first:last], packed, part)
+                sparse_search.nearest_sparse(*sparse, packed, part, listed[first:last])
 
             def move_sparse(first: int, last: int) -> None:
                 minibatch_sparse.move_centres_sparse(

@@ -13,7 +13,6 @@ from daskcluster.kernels.sparse_search import SparsePanels
 from daskcluster.kernels.tile import Panels
 from daskcluster.methods.minibatch.chunkwise.batch import Batch
 from daskcluster.methods.minibatch.kernels import batch as minibatch
-from daskcluster.methods.minibatch.kernels import sparse as minibatch_sparse
 from daskcluster.methods.minibatch.kernels import stepping
 from daskcluster.methods.minibatch.kernels.drifting import (
     COST,
@@ -144,7 +143,7 @@ def label_batch(batch: Batch, panels: Panels | SparsePanels) -> np.ndarray:
         minibatch.nearest_listed(batch.rows, batch.listed, panels, labels)
     else:
         assert isinstance(batch.rows, SparseRows)
-        minibatch_sparse.nearest_listed_sparse(*csr(batch.rows), batch.listed, panels, labels)
+        sparse_search.nearest_sparse(*csr(batch.rows), panels, labels, batch.listed)
     return labels
 
 

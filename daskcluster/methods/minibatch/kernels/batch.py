@@ -17,11 +17,10 @@ import numpy as np
 from daskcluster.kernels.arrays import read_only, weights_or_none
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import PORTABLE, Panels, Tile
-from daskcluster.kernels.register_tile import score_tile_ahead
-from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
+from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.row_ops import fetch_row, squared_distance
+from daskcluster.kernels.search import Shape, list_lines, score_listed, tile_shape
 from daskcluster.kernels.tile import nearest
-from daskcluster.methods.kmeans.kernels.bounds import list_lines
 
 COUNT, SQRT = 0, 1
 """Learning rates: alpha = b_j / (v_j + b_j), the running mean, and alpha = sqrt(b_j / b)."""
@@ -32,10 +31,11 @@ _FUSED_BYTES = 4 << 20
 
 @cache
 def _listed_search(tile: Tile, lanes: int) -> Any:
-    return _build_search(tile.height, tile.vectors, tile.width, lanes)
+    return _build_search(tile_shape(tile, lanes, 1))
 
 
-def _build_search(height: int, vectors: int, width: int, lanes: int) -> Any:
+def _build_search(shape: Shape) -> Any:
+    vectors, width, lanes = shape[:3]
     block, line = vectors * width, 4 * lanes
 
     def search(rows, listed, panels, offset, labels):  # type: ignore[no-untyped-def]
@@ -50,23 +50,13 @@ def _build_search(height: int, vectors: int, width: int, lanes: int) -> Any:
         for start in range(0, b, block):
             for r in range(block):
                 taken[r] = listed[min(start + r, b - 1)]
-            if d < lanes:
-                pack_listed_few(rows, taken, 0, offset, packed, block)
-            else:
-                pack_listed(flat, taken, 0, d, offset, packed, 0, vectors, width)
+            pack_listed_rows(flat, taken, d, offset, packed, shape)
             fetched = list_lines(
                 listed, max(start + block, fetched), start + 3 * block, d, line, places
             )
-            best[:] = -np.inf
-            index[:] = 0
-            for p in range(panels.shape[0]):
-                at, number = p * (d + 1) * height, np.int32(p * height)
-                score_tile_ahead(
-                    packed, 0, panel, at, d, number, best, index, 0,
-                    height, vectors, width, 1, flat, places, p * d,
-                )  # fmt: skip
+            score_listed(packed, panel, (0, panels.shape[0]), d, best, index, flat, places, shape)
             for r in range(min(block, b - start)):
-                labels[start + r] = index[r]
+                labels[start + r] = max(index[r], 0)  # NaN rows have no winner: centre 0
 
     return kernel(search)
 

@@ -214,11 +214,12 @@ def take_proven(rows, taken, first, count, scored, given, rate, roundoff, state)
     (best, index, squares), (table, weights) = scored, given
     half = best.shape[0] // 2
     for r in range(count):
-        if not proven(squares[r], best[r], best[half + r], index[r], roundoff, state):
+        winner = max(index[r], 0)  # NaN rows have none: centre 0
+        if not proven(squares[r], best[r], best[half + r], winner, roundoff, state):
             return r
         before = table[first + r] if table.shape[0] else -1
         weight = weights[first + r] if weights.shape[0] else 1.0
-        take_step(rows[taken[r]], index[r], before, weight, rate, state)
+        take_step(rows[taken[r]], winner, before, weight, rate, state)
         if state.facts[LOST] > 0.0:
             return r
     return count

@@ -2,54 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only, weights_or_none
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_ops import squared_distance
-from daskcluster.kernels.sparse_chain import score_entries
 from daskcluster.kernels.sparse_distance import row_distance
-from daskcluster.kernels.sparse_search import SparsePanels
 from daskcluster.methods.minibatch.kernels.batch import learning_rate, scale_to_one
 
 _COLUMNS = 512
 """Of a centre, which are moved at a time: they stay in the fastest cache."""
-_ROWS = 256
-"""Rows that meet one panel after the other, while the features they share are in the cache."""
-
-
-@cache
-def _listed_search(vectors: int, width: int) -> Any:
-    return _build_search(vectors, width)
-
-
-def _build_search(vectors: int, width: int) -> Any:
-    height = vectors * width
-
-    def search(data, indices, indptr, listed, panels, labels):  # type: ignore[no-untyped-def]
-        # OUT: labels (b,).
-        b, origin = listed.shape[0], indptr[0]
-        flat, stride = panels.reshape(panels.size), panels.shape[1]
-        best, index = np.empty(_ROWS, panels.dtype), np.empty(_ROWS, np.int32)
-        for start in range(0, b, _ROWS):
-            stop = min(start + _ROWS, b)
-            best[:] = -np.inf
-            index[:] = 0  # NaN rows have no winner: centre 0
-            for p in range(panels.shape[0]):
-                for r in range(start, stop):
-                    i = listed[r]
-                    score_entries(
-                        data, indices, indptr[i] - origin, indptr[i + 1] - origin,
-                        flat, p * stride, np.int32(p * height), best, index, r - start,
-                        vectors, width, 1, data.shape[0],
-                    )  # fmt: skip
-            for r in range(start, stop):
-                labels[r] = index[r - start]
-
-    return kernel(search)
 
 
 @kernel
@@ -116,31 +78,6 @@ def _move(rows, listed, weights, grouped, rate, clusters, norms, state, out):  #
             shifts[j] = _blend(gained, 1.0 - alpha, unit, exact[j], centres[j])
 
 
-def nearest_listed_sparse(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
-    listed: np.ndarray,
-    panels: SparsePanels,
-    labels: np.ndarray,
-) -> None:
-    """Label listed rows with their nearest centres, where they lie.
-
-    Parameters
-    ----------
-    data, indices, indptr : ndarrays
-        CSR rows, see `daskcluster.kernels.sparse`.
-    listed : ndarray of shape (b,), int64
-        In ``[0, n)``: not checked.
-    panels : SparsePanels
-    labels : ndarray of shape (b,), int32
-        OUT. What `daskcluster.kernels.sparse_search.nearest_sparse` gives for those rows.
-    """
-    search = _listed_search(panels.vectors, panels.width)
-    rows = (read_only(data), read_only(indices), read_only(indptr))
-    search(*rows, listed, read_only(panels.data), labels)
-
-
 def move_centres_sparse(
     data: np.ndarray,
     indices: np.ndarray,
@@ -162,8 +99,10 @@ def move_centres_sparse(
 
     Parameters
     ----------
-    data, indices, indptr, listed
-        As in `nearest_listed_sparse`.
+    data, indices, indptr : ndarrays
+        CSR rows, see `daskcluster.kernels.sparse`.
+    listed : ndarray of shape (b,), int64
+        In ``[0, n)``: not checked.
     norms : ndarray of shape (k,), float64
         |c|^2 of the centres before they move.
     weights, grouped, batch_weight, rule, clusters, state, costs, shifts, unit

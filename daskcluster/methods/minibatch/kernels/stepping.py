@@ -15,12 +15,11 @@ import numpy as np
 from daskcluster.kernels.arrays import read_only, weights_or_none
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import PORTABLE, Panels, Tile
-from daskcluster.kernels.register_tile import score_tile_ahead
-from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
+from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
+from daskcluster.kernels.search import Shape, list_lines, score_listed, tile_shape
 from daskcluster.kernels.sparse_chain import score_entries
 from daskcluster.kernels.sparse_search import SparsePanels
 from daskcluster.kernels.tile import nearest_two, pack
-from daskcluster.methods.kmeans.kernels.bounds import list_lines
 from daskcluster.methods.minibatch.kernels.drifting import (
     LOST,
     Drifting,
@@ -55,10 +54,11 @@ def _roundoff(dtype: np.dtype[Any]) -> float:
 
 @cache
 def _walk_kernel(tile: Tile, lanes: int) -> Any:
-    return _build_walk(tile.height, tile.vectors, tile.width, lanes)
+    return _build_walk(tile_shape(tile, lanes, 2))
 
 
-def _build_walk(height: int, vectors: int, width: int, lanes: int) -> Any:
+def _build_walk(shape: Shape) -> Any:
+    vectors, width, lanes = shape[:3]
     block, line = vectors * width, 4 * lanes
 
     def walk(rows, listed, table, weights, rate, roundoff, state):  # type: ignore[no-untyped-def]
@@ -74,21 +74,11 @@ def _build_walk(height: int, vectors: int, width: int, lanes: int) -> Any:
         while start < b and state.facts[LOST] == 0.0:
             for r in range(block):
                 taken[r] = listed[min(start + r, b - 1)]
-            if d < lanes:
-                pack_listed_few(rows, taken, 0, offset, packed, block)
-            else:
-                pack_listed(flat, taken, 0, d, offset, packed, 0, vectors, width)
+            pack_listed_rows(flat, taken, d, offset, packed, shape)
             fetched = list_lines(
                 listed, max(start + block, fetched), start + 3 * block, d, line, places
             )
-            best[:] = -np.inf
-            index[:] = 0
-            for p in range(panels.shape[0]):
-                at, number = p * (d + 1) * height, np.int32(p * height)
-                score_tile_ahead(
-                    packed, 0, panel, at, d, number, best, index, 0,
-                    height, vectors, width, 2, flat, places, p * d,
-                )  # fmt: skip
+            score_listed(packed, panel, (0, panels.shape[0]), d, best, index, flat, places, shape)
             squares[:] = 0.0
             for t in range(d):
                 for r in range(block):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_block, pack_few
+from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_rows
 from daskcluster.methods.mixture.kernels.keep import keep_least
 from daskcluster.methods.mixture.kernels.posteriors import weigh
 from daskcluster.methods.mixture.kernels.sums import add_block, add_scratch
@@ -31,8 +31,8 @@ def all_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
 
 
 def _build(height: int, vectors: int, width: int, lanes: int, scaled: int) -> Any:  # noqa: C901
-    # One long loop: an intrinsic takes the tile's shape as literals, which no helper could pass on.
-    block = BLOCK
+    # One long loop: numba counts references of arrays at every call of a function that has a loop.
+    block, shape = BLOCK, (vectors, width, lanes)
 
     def visit(data, costs, soft, every, sums, index, posteriors, bounds):  # type: ignore[no-untyped-def]  # noqa: C901
         (rows, weights), (sharpness, least), moments = data, soft, sums[1]
@@ -52,10 +52,7 @@ def _build(height: int, vectors: int, width: int, lanes: int, scaled: int) -> An
             number[c * block : (c + 1) * block] = c
         for start in range(0, n, block):
             first, here = first_row(start, block, n), min(block, n - start)
-            if d < lanes or n < block:
-                pack_few(rows, first, zero, packed, block)
-            else:
-                pack_block(x, first, d, zero, packed, 0, vectors, width)
+            pack_rows(x, n, d, first, zero, packed, 0, shape)
             listed_distances(
                 packed, means, inverse, listed, 0, k, d, near, height, vectors, width, scaled
             )

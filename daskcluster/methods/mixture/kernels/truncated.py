@@ -16,7 +16,7 @@ import numpy as np
 
 from daskcluster.kernels.by_label import group_by_label
 from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed, pack_listed_few
+from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.row_ops import fetch_row
 from daskcluster.kernels.sum_grid import rounded
 from daskcluster.methods.mixture.kernels.add import add_rows
@@ -128,8 +128,8 @@ def step_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
 
 
 def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) -> Any:  # noqa: C901
-    # One long loop: an intrinsic takes the tile's shape as literals, which no helper could pass on.
-    block = BLOCK
+    # One long loop: numba counts references of arrays at every call of a function that has a loop.
+    block, shape = BLOCK, (vectors, width, lanes)
 
     def step(  # type: ignore[no-untyped-def]  # noqa: C901
         data, sets, costs, soft, space, told, pairs, sums, bounds, learn
@@ -189,10 +189,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                     for rank in range(q):
                         index[rank * block + r] = flat_sets[np.uint64(at + rank)]
                 if m:
-                    if d < lanes:
-                        pack_listed_few(rows, taken, 0, zero, packed, block)
-                    else:
-                        pack_listed(x, taken, 0, d, zero, packed, 0, vectors, width)
+                    pack_listed_rows(x, taken, d, zero, packed, shape)
                 listed_distances(
                     packed, centres, inverse, lists, g * wide, m, d, near,
                     height, vectors, width, scaled,

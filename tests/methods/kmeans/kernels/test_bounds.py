@@ -10,6 +10,7 @@ from daskcluster.kernels.accumulate import accumulate, accumulate_weighted, move
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.row_ops import rough_squared_distance
+from daskcluster.kernels.search import list_lines
 from daskcluster.kernels.sum_grid import grid_shift
 from daskcluster.kernels.tile import group_size, nearest, pack, pack_groups
 from daskcluster.methods.kmeans.kernels.bounds import (
@@ -17,7 +18,6 @@ from daskcluster.methods.kmeans.kernels.bounds import (
     Listed,
     Moved,
     State,
-    list_lines,
     lowered,
     raised,
     revise_kernel,

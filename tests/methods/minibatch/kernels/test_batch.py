@@ -54,7 +54,7 @@ def test_listed_csr_rows_have_the_labels_of_copied_rows(n, d, k, dtype):
     panels = sparse_search.pack_sparse(centres)
     found, expected = np.full(len(listed), -1, np.int32), np.empty(len(listed), np.int32)
     arrays = sparse.data, sparse.indices, sparse.indptr
-    minibatch_sparse.nearest_listed_sparse(*arrays, listed, panels, found)
+    sparse_search.nearest_sparse(*arrays, panels, found, listed)
     some = sparse[listed]
     sparse_search.nearest_sparse(some.data, some.indices, some.indptr, panels, expected)
     assert np.array_equal(found, expected)
