@@ -13,7 +13,7 @@ from distributed import SchedulerPlugin
 from tornado.web import RequestHandler
 
 from daskcluster.dashboard.histories import FitHistories
-from daskcluster.dashboard.pages import SCRIPT, list_of_fits, page_of_fit, whole_page
+from daskcluster.dashboard.pages import list_of_fits, page_of_fit, script, whole_page
 from daskcluster.engine.compat import add_pages
 from daskcluster.engine.fit_log import TOPIC
 
@@ -118,4 +118,4 @@ class _FitHandler(_Handler):
 class _ScriptHandler(RequestHandler):
     def get(self) -> None:
         self.set_header("Content-Type", "text/javascript; charset=utf-8")
-        self.finish(SCRIPT)
+        self.finish(script())

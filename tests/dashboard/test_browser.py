@@ -57,7 +57,7 @@ def test_a_browser_shows_fits_as_they_come(
     page = browse(url, tmp_path, *FINAL)
     assert len(asked) > 1  # the script came for more
     assert "No fit has run" not in page
-    lines = re.findall(r"<tr><td>.*?</tr>", page)
+    lines = re.findall(r"<tr>\s*<td>.*?</tr>", page, re.DOTALL)
     assert len(lines) == 2
     assert "monday" in lines[0]
     assert f"{record.stop_reason}</span>" in lines[0]
