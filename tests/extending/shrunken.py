@@ -8,7 +8,7 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import StopReason
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.kmeans.base import KMeansEstimator, KMeansRun, judge
-from daskcluster.methods.kmeans.initial import SeededFit
+from daskcluster.methods.kmeans.fit import SeededFit
 from daskcluster.models.fitted import FitResult
 from daskcluster.parameters import Algorithm, Parameter, shared
 from daskcluster.randomness import Key

@@ -11,7 +11,7 @@ import zarr
 from scipy import sparse
 
 import daskcluster as dc
-from daskcluster.engine import reach
+from daskcluster.engine import transfer
 
 N = 6000
 
@@ -52,7 +52,7 @@ def test_rows_that_are_sent_and_rows_that_go_through_a_scratch_folder(
     source = rows(name)
     expected = fits(source, "local")
     same(fits(source, client), expected, source)
-    monkeypatch.setattr(reach, "SEND_BYTES", 1000)
+    monkeypatch.setattr(transfer, "SEND_BYTES", 1000)
     same(fits(source, client), expected, source)
 
 

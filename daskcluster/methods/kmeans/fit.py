@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +13,14 @@ import numpy as np
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.stopping import is_final
-from daskcluster.events import Callback, StopReason
+from daskcluster.events import Callback, SeedingEnded, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.base import KMeansRun, judge
 from daskcluster.methods.kmeans.choose import AssignmentChoice
 from daskcluster.methods.kmeans.initial import (
-    SeededFit,
+    initial_centres,
     method_for,
     restarts_for,
     warn_of_one_start,
@@ -36,6 +38,27 @@ _NO_BOUNDS = (
     "algorithm='elkan' doesn't make sense for a single cluster: there is no other centre to bound the "
     "distance to. Its result is that of 'lloyd'."
 )
+
+
+class SeededFit(Fit):
+    """A `Fit` whose first centres ``init=`` decides."""
+
+    def seeded(self, rows: ScaledPlacement, key: Key) -> np.ndarray:
+        """Return the first centres (k, d), chosen among `rows` with the draws of `key`."""
+        dataset, traffic = rows.placement.dataset, rows.placement.traffic
+        self.method = method_for(self.init, in_memory=dataset.in_memory)
+        began, passes = time.perf_counter(), traffic.passes
+        centres = initial_centres(
+            self.init,
+            rows,
+            self.n_clusters,
+            key.derived_seed(),
+            source=self.source,
+            chain_length=self.estimator.chain_length,
+        )
+        seconds = time.perf_counter() - began
+        publish(self.callbacks, SeedingEnded(self.method, traffic.passes - passes, seconds))
+        return centres
 
 
 @dataclass(frozen=True)

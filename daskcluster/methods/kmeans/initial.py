@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +11,9 @@ import numpy as np
 from daskcluster.data.open import open_chunk
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.given_centres import checked_centres, model_centres
-from daskcluster.events import SeedingEnded, publish
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.parameters import shared
-from daskcluster.randomness import Key
 from daskcluster.seeding.afkmc2 import afk_mc2
 from daskcluster.seeding.kmeans_parallel import kmeans_parallel
 from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus
@@ -132,24 +128,3 @@ def candidate_reducer(
             return lloyd(few, centres, max_iter=_REFINEMENTS, tol=0.0).centres
 
     return reduce_candidates
-
-
-class SeededFit(Fit):
-    """A `Fit` whose first centres ``init=`` decides."""
-
-    def seeded(self, rows: ScaledPlacement, key: Key) -> np.ndarray:
-        """Return the first centres (k, d), chosen among `rows` with the draws of `key`."""
-        dataset, traffic = rows.placement.dataset, rows.placement.traffic
-        self.method = method_for(self.init, in_memory=dataset.in_memory)
-        began, passes = time.perf_counter(), traffic.passes
-        centres = initial_centres(
-            self.init,
-            rows,
-            self.n_clusters,
-            key.derived_seed(),
-            source=self.source,
-            chain_length=self.estimator.chain_length,
-        )
-        seconds = time.perf_counter() - began
-        publish(self.callbacks, SeedingEnded(self.method, traffic.passes - passes, seconds))
-        return centres

@@ -25,8 +25,8 @@ from daskcluster.events import (
     publish,
 )
 from daskcluster.methods.coreset.estimator import LightweightCoreset
+from daskcluster.methods.kmeans.fit import SeededFit
 from daskcluster.methods.kmeans.initial import (
-    SeededFit,
     method_for,
     restarts_for,
     warn_of_one_start,

@@ -12,7 +12,7 @@ from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Notice, publish
 from daskcluster.methods.kmeans.base import KMeansRun, judge
 from daskcluster.methods.kmeans.choose import AssignmentChoice
-from daskcluster.methods.kmeans.initial import SeededFit
+from daskcluster.methods.kmeans.fit import SeededFit
 from daskcluster.methods.kmeans.projection import fit_footprint
 from daskcluster.methods.nested.algorithm import DoublingRule, NestedState, nested
 from daskcluster.methods.nested.batches import HOME_BYTES, NestedBatches

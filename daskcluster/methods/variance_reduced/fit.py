@@ -18,7 +18,8 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Notice, PassEnded, PassStarted, publish
 from daskcluster.methods.kmeans.base import KMeansRun, judge
-from daskcluster.methods.kmeans.initial import SeededFit, method_for
+from daskcluster.methods.kmeans.fit import SeededFit
+from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.methods.kmeans.projection import fit_footprint
 from daskcluster.methods.minibatch.batches import whole
 from daskcluster.methods.variance_reduced.algorithm import (
