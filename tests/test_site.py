@@ -119,7 +119,7 @@ def test_every_command_has_its_place_in_the_reference(site: Path) -> None:
 
 def test_search_knows_pages_and_docstrings(site: Path) -> None:
     index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
-    assert "mathematics/bounds.html" in index
+    assert "explanation/bounds.html" in index
     assert "reference/k-means.html#daskcluster.KMeans" in index
 
 
@@ -133,7 +133,7 @@ ASK = """<script>addEventListener("load", () => {
 
 
 @needs_browser
-@pytest.mark.parametrize("name", ["mathematics/mixtures", "how-to/choose-an-algorithm"])
+@pytest.mark.parametrize("name", ["explanation/mixtures", "how-to/choose-an-algorithm"])
 def test_a_browser_shows_it(name: str, site: Path, tmp_path: Path) -> None:
     page = site / f"{name}.html"
     asking = page.with_name("asking.html")

@@ -85,7 +85,7 @@ def measure(folder: Path, speed: float = 0.25) -> dict[str, float]:
 
 
 def markdown(found: dict[str, float]) -> str:
-    """Return the table of ``docs/reliability.md``."""
+    """Return the table of ``docs/explanation/reliability.md``."""
     equal, perfect = found["equal shares"], found["perfect shares"]
     lines = [
         "| two workers | an iteration, s | ratio |",

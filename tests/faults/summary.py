@@ -1,4 +1,4 @@
-"""What trials came to: counts, times, and the table of ``docs/reliability.md``."""
+"""What trials came to: counts, times, and the table of ``docs/explanation/reliability.md``."""
 
 from __future__ import annotations
 
