@@ -52,7 +52,7 @@ class Chunk:
     ----------
     rows : ndarray of shape (n, d), or SparseRows
         In the dtype of the source; `blocks` yields them ready for the kernels. Which kernel takes which
-        kind of rows is known to `daskcluster.chunkwise.rows` and `daskcluster.chunkwise.centres`.
+        kind of rows is known to `daskcluster.chunkwise.centres` and `daskcluster.chunkwise.centres`.
     start : int
         Global index of the first row.
     weights : ndarray of shape (n,), float64, or None

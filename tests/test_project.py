@@ -37,7 +37,7 @@ WITH_DISTRIBUTED = (
 # Of methods only what users call, or what fits estimators: no algorithm, chunkwise function or kernel.
 WITH_SKLEARN = (
     "estimators", "methods.from_sklearn", "methods.*.estimator", "methods.*.base",
-    "methods.coreset.kmeans", "methods.kernel.neighbour_graph", "methods.mixture.rows",
+    "methods.coreset.kmeans", "methods.kernel.graph", "methods.mixture.rows",
     "methods.streaming.mixture", "methods.streaming.refit",
 )  # fmt: skip
 WITH_SEEDING = (
@@ -147,7 +147,7 @@ def offenders(forbidden: str, allowed: tuple[str, ...]) -> list[str]:
         ("matplotlib", ("reports",)),
         ("numba", ("kernels", "methods.*.kernels")),
         # Which processor this one is, is asked where kernels are shipped, too.
-        ("llvmlite", ("kernels", "methods.*.kernels", "jobs.kernel_targets")),
+        ("llvmlite", ("kernels", "methods.*.kernels", "jobs.kernel_cache")),
         ("zarr", ("data", "storage", "engine.worker")),
         ("fsspec", ("storage",)),
     ],
@@ -212,7 +212,7 @@ def test_nothing_private_of_other_libraries(path: Path) -> None:
 # What a product of matrices may come to: elsewhere it is rounded as the machine's BLAS or compiler likes.
 PRODUCTS = {
     "daskcluster.methods.kernel.graph": "of a matrix of ones, which adds and rounds no product",
-    "daskcluster.methods.kernel.chunkwise.graph_centres": "the same",
+    "daskcluster.methods.kernel.chunkwise.centres": "the same",
     "daskcluster.methods.kernel.chunkwise.neighbours": "rules pairs out with room; differences decide",
     "daskcluster.data.sparse": "of whole numbers",
     "daskcluster.metrics.silhouettes": "of values so short that products are exact",

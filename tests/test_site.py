@@ -92,7 +92,7 @@ def test_formulas_are_mathml(pages: dict[Path, str]) -> None:
     counts = {
         page.stem: text.count("<math")
         for page, text in pages.items()
-        if "mathematics" in page.parts
+        if "explanation" in page.parts
     }
     assert len(counts) >= 15
     assert min(counts.values()) > 5
@@ -146,6 +146,6 @@ def test_a_browser_shows_it(name: str, site: Path, tmp_path: Path) -> None:
     assert found is not None
     formulas, visible, broken, links, fits = found[1].split()
     assert formulas == visible
-    assert int(formulas) > 30 or "mathematics" not in name
+    assert int(formulas) > 30 or "explanation" not in name
     assert (broken, fits) == ("0", "true")
     assert int(links) > 50

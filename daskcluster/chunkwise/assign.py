@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.grids import Grids
-from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.statistics import FarthestRows, KMeansStatistics
-from daskcluster.chunkwise.survey import refuse_bad
+from daskcluster.chunkwise.data_statistics import refuse_bad
+from daskcluster.chunkwise.exact_sum import Grids, Scale
+from daskcluster.chunkwise.statistics import FarthestRows, KMeansStatistics, Reduction
 from daskcluster.kernels.accumulate import accumulate_values
 from daskcluster.kernels.sum_grid import SumGrid
 
@@ -313,3 +312,27 @@ def _all_distances(block: Chunk, centres: PreparedCentres) -> np.ndarray:
     distances = np.empty((block.n_rows, len(centres)))
     centres.sqdist_all(block.rows, distances)
     return distances
+
+
+def _prepare_costs(sets: tuple[AssignParams, ...]) -> list[Any]:
+    return [SCORE.prepare(params) for params in sets]
+
+
+def _zero(prepared: list[Any]) -> list[ScoreStatistics]:
+    return [SCORE.zero(each) for each in prepared]
+
+
+def _costs_chunk(chunk: Chunk, prepared: list[Any], into: list[ScoreStatistics]) -> None:
+    for piece in chunk.pieces():  # all sets find the rows in the cache
+        for each, statistics in zip(prepared, into, strict=True):
+            SCORE.chunk(piece, each, statistics)
+
+
+def _combine(first: list[ScoreStatistics], second: list[ScoreStatistics]) -> list[ScoreStatistics]:
+    return [one.combine(other) for one, other in zip(first, second, strict=True)]
+
+
+COSTS = Reduction(
+    name="costs", prepare=_prepare_costs, zero=_zero, chunk=_costs_chunk, combine=_combine
+)
+"""A tuple of `AssignParams` -> a list of `ScoreStatistics`."""

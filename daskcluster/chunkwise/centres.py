@@ -1,4 +1,4 @@
-"""Centres made ready for the rows that come, dense or CSR: packed on first use, once for a task."""
+"""Centres prepared for dense or CSR rows, packed on first use, and the kernels for these rows."""
 
 from __future__ import annotations
 
@@ -7,22 +7,50 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.rows import csr, raise_max_abs
 from daskcluster.kernels import (
     distance,
     sampling,
-    screen,
     sparse,
     sparse_distance,
     sparse_search,
     survey,
     tile,
 )
+from daskcluster.kernels import sampling as screen
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.sparse_search import SparsePanels, squared_norms
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.kernels.tile import Panels
 from daskcluster.sparse_rows import Rows, SparseRows
+
+
+def csr(rows: SparseRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows as the kernels of CSR rows take them."""
+    return rows.data, rows.indices, rows.indptr
+
+
+def find_bad(rows: Rows) -> tuple[int, bool]:
+    """Return the first row with NaN or infinity (-1 if there is none), and whether it has a NaN."""
+    if isinstance(rows, SparseRows):
+        return sparse.first_bad_sparse(rows.data, rows.indptr)
+    return survey.survey(rows, np.zeros(rows.shape[1]))
+
+
+def raise_max_abs(rows: Rows, max_abs: np.ndarray) -> tuple[int, bool]:
+    """Raise `max_abs` (d,), IN/OUT, to the largest |x| of each feature, if no row is bad.
+
+    Returns
+    -------
+    bad_row : int
+    is_nan : bool
+        As `find_bad` returns them.
+    """
+    if not isinstance(rows, SparseRows):
+        return survey.survey(rows, max_abs)
+    bad, is_nan = find_bad(rows)
+    if bad < 0:
+        sparse.raise_max_abs(rows.data, rows.indices, max_abs)
+    return bad, is_nan
 
 
 class PreparedCentres:

@@ -18,8 +18,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.statistics import ExactScalar
+from daskcluster.chunkwise.statistics import ExactScalar, Reduction
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, join_rows, take_rows

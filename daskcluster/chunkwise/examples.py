@@ -10,7 +10,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import SCORE, AssignParams, ScoreStatistics, score_block
-from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.chunkwise.statistics import Reduction
 from daskcluster.elementary import exp2, log2
 
 BINS_PER_OCTAVE = 4

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import BLOCK_BYTES, Chunk, compute_dtype
-from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.grids import Grids
-from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.statistics import KMeansStatistics
+from daskcluster.chunkwise.exact_sum import Grids, Scale
+from daskcluster.chunkwise.statistics import KMeansStatistics, Reduction
 from daskcluster.errors import InvalidParameterError
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.sparse_rows import Rows, SparseRows

@@ -10,11 +10,9 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.grids import Grids
-from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.statistics import ExactScalar, KMeansStatistics
-from daskcluster.chunkwise.survey import refuse_bad
+from daskcluster.chunkwise.data_statistics import refuse_bad
+from daskcluster.chunkwise.exact_sum import Grids, Scale
+from daskcluster.chunkwise.statistics import ExactScalar, KMeansStatistics, Reduction
 from daskcluster.kernels.accumulate import accumulate_values, sum_on_grid
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.sparse_rows import Rows, join_rows

@@ -8,8 +8,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
-from daskcluster.chunkwise.statistics import ExactScalar
+from daskcluster.chunkwise.statistics import ExactScalar, Reduction, StatefulReduction
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.sampling import cumulative_pick
 from daskcluster.kernels.sum_grid import SumGrid, round_to_grid

@@ -11,7 +11,7 @@ from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import Footprint, MemoryPlan, project
 from daskcluster.estimators.plan import Plan
 from daskcluster.host import format_bytes, host_memory
-from daskcluster.methods.plan import plan_of
+from daskcluster.methods.catalogue import plan_of
 from daskcluster.reports.tables import Rows
 from daskcluster.typing import Dataset
 

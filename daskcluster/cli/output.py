@@ -33,7 +33,7 @@ def watching(progress: bool | None) -> Iterator[tuple[Callback, ...]]:
         yield ()
         return
     if not terminal:
-        from daskcluster.reports.lines import ProgressLines
+        from daskcluster.reports.progress import ProgressLines
 
         yield (ProgressLines(_to_stderr),)
     else:

@@ -25,7 +25,7 @@ from daskcluster.cli.values import ImageShape
 from daskcluster.errors import DatasetNotFoundError, InvalidParameterError, OutputExistsError
 
 if TYPE_CHECKING:
-    from daskcluster.models.kinds import Model
+    from daskcluster.models.persist import Model
     from daskcluster.reports.contents import Clusters, Report
 
 FORMATS = (".html", ".png", ".md", ".json")
@@ -104,9 +104,7 @@ def _evaluate(
 def write_report(path: str, report: Report) -> None:
     """Write a report in the format that the name asks for, whole or not at all."""
     from daskcluster.reports.charts import Chart
-    from daskcluster.reports.drawing import as_png
-    from daskcluster.reports.html import as_html
-    from daskcluster.reports.markdown import as_markdown
+    from daskcluster.reports.pages import as_html, as_markdown, as_png
 
     kind = os.path.splitext(path)[1].lower()
     if kind == ".png":

@@ -20,7 +20,7 @@ from daskcluster.cli.options import (
 from daskcluster.cli.output import Console
 from daskcluster.errors import InvalidParameterError
 from daskcluster.parameters import shared
-from daskcluster.parameters.measures import MEASURES, check_measures
+from daskcluster.parameters.algorithm import MEASURES, check_measures
 
 WHAT = "What is measured"
 

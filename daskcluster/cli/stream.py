@@ -32,8 +32,8 @@ from daskcluster.cli.values import Duration
 from daskcluster.methods.streaming.streams import STREAMS
 
 if TYPE_CHECKING:
-    from daskcluster.methods.streaming.service.drift import DriftCommand
     from daskcluster.methods.streaming.service.exporter import Pulse, StreamMetrics
+    from daskcluster.methods.streaming.service.loop import DriftCommand
     from daskcluster.methods.streaming.service.state import Cycle
 
 LOOP = "Loop"
@@ -143,8 +143,8 @@ def command(
             "--stall-after is for /health, which --metrics-port serves; give that, too."
         )
     from daskcluster import jobs
-    from daskcluster.methods.streaming.service.drift import DriftCommand
     from daskcluster.methods.streaming.service.exporter import Pulse
+    from daskcluster.methods.streaming.service.loop import DriftCommand
 
     given = given_parameters(flags)
     given["settle"] = (0.0 if every is None else SETTLE) if settle is None else settle

@@ -113,7 +113,7 @@ class StorageOption(ParamType):
             # The text itself is not repeated: it may be a secret.
             self.fail("should be KEY=VALUE, for example endpoint_url=http://host:9000.", param, ctx)
         plain: Any = {"true": True, "false": False}.get(text.lower(), text)
-        from daskcluster.storage.secrets import looks_secret
+        from daskcluster.storage.location import looks_secret
 
         if any(looks_secret(part, plain) for part in key.split(".")):
             self.fail(

@@ -59,8 +59,7 @@ def command(
 
 
 def _ship(output: Path, cpus: tuple[str, ...], console: Console) -> None:
-    from daskcluster.jobs.kernel_cache import ship
-    from daskcluster.jobs.kernel_targets import CPUS, runnable
+    from daskcluster.jobs.kernel_cache import CPUS, runnable, ship
 
     known = runnable()
     if not known:
@@ -89,8 +88,8 @@ def _take(folder: Path) -> None:
         raise click.UsageError(
             "--take copies to NUMBA_CACHE_DIR, which is not set; set it to a folder."
         )
-    from daskcluster.jobs.kernel_targets import settings, take
-    from daskcluster.kernels.cache import STAMP
+    from daskcluster.jobs.kernel_cache import settings, take
+    from daskcluster.kernels.jit import STAMP
 
     cpu = take(folder, Path(cache), STAMP)
     for name, value in settings(cpu).items() if cpu else ():

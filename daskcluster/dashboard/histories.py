@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Any
 
 from daskcluster.events import FitStarted, IterationEnded
-from daskcluster.reports.eta import Remaining
+from daskcluster.reports.progress import Remaining
 
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(

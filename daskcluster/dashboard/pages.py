@@ -9,7 +9,7 @@ from typing import Any
 
 from daskcluster.dashboard.histories import FitHistory, Step
 from daskcluster.host import format_bytes
-from daskcluster.reports.html import render
+from daskcluster.reports.pages import render
 from daskcluster.reports.tables import format_field, format_rate, format_seconds
 
 SILENT_SECONDS = 30.0

@@ -13,9 +13,8 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
-from daskcluster.data.checks import check_dtype, check_shape
+from daskcluster.data.checks import check_dtype, check_shape, frame_rows, is_frame
 from daskcluster.data.dataset import OnRead, RowDataset, check_rows
-from daskcluster.data.frame import frame_rows, is_frame
 from daskcluster.data.memory import MemoryDataset
 from daskcluster.data.partitions import cut_rows, read_spans
 from daskcluster.data.readahead import WINDOW_BYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,9 +15,11 @@ import numpy as np
 
 from daskcluster.data.checks import check_dtype
 from daskcluster.data.converted import ROWS, WEIGHTS, WeightsWriter, Written, cast, cast_sparse
-from daskcluster.data.sparse_write import CsrFacts, CsrWriter, refuse_row_chunks
-from daskcluster.data.table import Block, Table
-from daskcluster.data.tables import open_table
+from daskcluster.data.npz import is_sparse_npz, npz_table, open_sparse_npz
+from daskcluster.data.open import open_dataset
+from daskcluster.data.sparse import SparseDataset
+from daskcluster.data.sparse_zarr import CsrFacts, CsrWriter, refuse_row_chunks
+from daskcluster.data.table import Block, Table, parquet_table, text_table
 from daskcluster.data.writer import (
     RowWriter,
     StagedArray,
@@ -29,6 +32,74 @@ from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publ
 from daskcluster.storage.location import locate
 from daskcluster.storage.staging import Staging
 from daskcluster.storage.zarr_stores import group_document
+
+
+def open_table(
+    source: Any,
+    *,
+    array: str | None = None,
+    weights: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    flatten: bool = False,
+) -> Table:
+    """Open a file by its suffix, or anything that `open_dataset` takes.
+
+    Parameters
+    ----------
+    source : str, array or Table
+        ``.npy``, ``.npz``, ``.csv`` or ``.tsv`` (also ``.gz``), ``.parquet``, or a dataset's source. A
+        table is taken as it is.
+    array : str, optional
+        Which array of a ``.npz`` or Zarr group; a ``.npz`` with one matrix needs none.
+    weights : str, optional
+        Column of a csv or parquet file (by name, or csv by number), array of a ``.npz``; else as in
+        `open_dataset`.
+    """
+    if isinstance(source, Table):
+        return source
+    suffix = _suffix(source)
+    if suffix == ".npz":
+        location = locate(source, storage_options)
+        if is_sparse_npz(location):
+            return _dataset_table(open_sparse_npz(location, array, weights))
+        return npz_table(location, array, weights, flatten=flatten)
+    if suffix in (".csv", ".tsv", ".txt"):
+        _refuse_array(array, suffix)
+        return text_table(locate(source, storage_options), weights)
+    if suffix in (".parquet", ".pq"):
+        _refuse_array(array, suffix)
+        return parquet_table(locate(source, storage_options), weights)
+    if not any(isinstance(place, (str, os.PathLike)) for place in (source, weights)):
+        storage_options = None  # they are the output's
+    dataset = open_dataset(
+        source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+    )
+    return _dataset_table(dataset)
+
+
+def _suffix(source: Any) -> str:
+    name = str(source).lower() if isinstance(source, str) or hasattr(source, "__fspath__") else ""
+    name = name.removesuffix(".gz")
+    return name[name.rfind(".") :] if "." in name.rsplit("/", 1)[-1] else ""
+
+
+def _refuse_array(array: str | None, suffix: str) -> None:
+    if array is not None:
+        raise InvalidParameterError(
+            f"array={array!r} names an array of a Zarr group or .npz; a {suffix} file holds one table."
+        )
+
+
+def _dataset_table(dataset: Any) -> Table:
+    def blocks() -> Iterator[Block]:
+        for chunk in dataset.chunks(dataset.partitions):
+            yield chunk.rows, chunk.weights
+
+    entries = dataset.n_entries if isinstance(dataset, SparseDataset) else None
+    weighted = dataset.weights is not None
+    return Table(
+        dataset.n_rows, dataset.n_features, dataset.dtype, weighted, blocks, n_entries=entries
+    )
 
 
 def write_sparse(

@@ -12,12 +12,11 @@ import dask.array as da
 import numpy as np
 from dask.array.utils import meta_from_array
 
-from daskcluster.data.checks import check_dtype, check_shape
+from daskcluster.data.checks import check_columns, check_dtype, check_shape, frame_dtype
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.frame import check_columns, frame_dtype
+from daskcluster.data.memory import is_sparse, scipy_rows
 from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.data.sparse_memory import is_sparse, scipy_rows
 from daskcluster.data.sparse_zarr import write_sparse_scratch
 from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import InvalidDataError

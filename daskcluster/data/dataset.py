@@ -14,7 +14,7 @@ from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES, group_chunks, read_spans
 from daskcluster.data.readahead import SharedReads, read_ahead
-from daskcluster.data.row_transforms import NormalizedRecipe, ScaledRecipe
+from daskcluster.data.recipes import NormalizedRecipe, ScaledRecipe
 from daskcluster.errors import InvalidParameterError
 from daskcluster.sparse_rows import dense_rows
 from daskcluster.storage.change_guard import ChangeGuard, guard_changes

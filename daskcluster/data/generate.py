@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.sparse_write import CsrWriter
+from daskcluster.data.sparse_zarr import CsrWriter
 from daskcluster.data.writer import StagedArray, array_metadata, good_chunk_rows
 from daskcluster.data.zarr import write_scratch
 from daskcluster.elementary import exp, log1p

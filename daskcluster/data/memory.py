@@ -1,4 +1,4 @@
-"""Rows that are in the memory of this process, dense or sparse: handed over as views, pickled whole."""
+"""Rows in the memory of this process, dense or sparse: handed over as views, pickled whole."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from daskcluster.chunk import Chunk
-from daskcluster.data.dataset import OnRead, RowDataset
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.data.checks import check_dtype, check_shape
+from daskcluster.data.dataset import OnRead, RowDataset, check_rows
+from daskcluster.data.partitions import group_by_bytes
 from daskcluster.data.recipes import HeldRecipe
-from daskcluster.sparse_rows import Rows
+from daskcluster.data.sparse import SparseDataset, bytes_before, canonical, check_structure
+from daskcluster.data.sparse_zarr import write_sparse_scratch
+from daskcluster.sparse_rows import Rows, SparseRows
 from daskcluster.typing import Range, Reach, Recipe
 
 
@@ -51,3 +58,104 @@ class MemoryDataset(RowDataset):
     def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
         """Yield one view per range; nothing is read, so `on_read` hears nothing."""
         return (self.read(span) for span in ranges if span[1] > span[0])
+
+
+class MemorySparseDataset(MemoryDataset, SparseDataset):
+    """CSR rows in memory, handed over as views.
+
+    Parameters
+    ----------
+    rows : SparseRows
+        In canonical form, see `canonical`.
+    recipe : HeldRecipe, optional
+        Of the same rows, if they have been given one before.
+    """
+
+    def __init__(self, rows: SparseRows, recipe: HeldRecipe | None = None) -> None:
+        entry_bytes = rows.data.itemsize + rows.indices.itemsize
+        anywhere = np.arange(len(rows) + 1)
+        parts = group_by_bytes(anywhere, bytes_before(rows.indptr, entry_bytes, anywhere))
+        edges = np.array([0] + [stop for _, stop in parts], np.int64)
+        super().__init__(rows.n_features, rows.dtype, rows.indptr, entry_bytes, edges)
+        self.rows = rows
+        what = f"sparse matrix of shape {rows.shape}"
+        self._recipe = recipe or HeldRecipe.of(rows, what, MemorySparseDataset)
+
+    @property
+    def source(self) -> str:
+        return "sparse matrix in memory"
+
+    @property
+    def held(self) -> SparseRows:
+        return self.rows
+
+    def with_scaling(self, scaling: FeatureScaling) -> MemorySparseDataset:
+        """Return a scaled copy of the rows: they are read in every pass, and scaled once."""
+        rows = scaling.apply(self.rows)
+        assert isinstance(rows, SparseRows)
+        scaled = MemorySparseDataset(rows)
+        scaled.own_weights, scaled.scaling = self.own_weights, scaling
+        scaled.normalize = self.normalize
+        return scaled
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return the given rows as a dense array."""
+        return self.rows[check_rows(rows, self.n_rows)].toarray()
+
+    def to_scratch(self, folder: str) -> RowDataset:
+        """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
+        return write_sparse_scratch(self, folder)
+
+
+def is_sparse(source: Any) -> bool:
+    """Return True for a scipy sparse matrix or array, without importing scipy."""
+    return type(source).__module__.startswith("scipy.sparse") and hasattr(source, "tocsr")
+
+
+def open_sparse(matrix: Any) -> MemorySparseDataset:
+    """Open a scipy sparse matrix or array of any format; all but CSR are converted, once.
+
+    Raises
+    ------
+    InvalidDataError
+        Wrong shape or dtype, or index arrays that do not describe a matrix.
+
+    Notes
+    -----
+    Cost: one look at the columns; a copy if it is not CSR, or not canonical.
+
+    Examples
+    --------
+    >>> from scipy import sparse
+    >>> open_sparse(sparse.eye_array(4, format="coo"))
+    MemorySparseDataset(sparse matrix in memory, 4 x 4 float64, 1 chunks, 4 stored values)
+    """
+    check_shape(matrix.shape, flatten=False, what="sparse matrix")
+    check_dtype(matrix.dtype, what="sparse matrix")
+    return MemorySparseDataset(scipy_rows(matrix))
+
+
+def scipy_rows(matrix: Any, start: int = 0, what: str = "the sparse matrix") -> SparseRows:
+    """Return the rows of a scipy sparse matrix or array of any format, in canonical form.
+
+    Parameters
+    ----------
+    matrix : scipy sparse matrix or array
+    start : int
+        Global index of its first row, for errors.
+    what : str
+        What errors call it.
+
+    Raises
+    ------
+    InvalidDataError
+        Index arrays that do not describe a matrix.
+    """
+    csr = matrix.tocsr()
+    check_structure(csr.indptr, len(csr.data), len(csr.indices), csr.shape, _begun(what))
+    rows = SparseRows(csr.data, csr.indices, csr.indptr.astype(np.int64), csr.shape[1])
+    return canonical(rows, start, what)
+
+
+def _begun(what: str) -> str:
+    return what[0].upper() + what[1:]

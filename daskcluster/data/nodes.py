@@ -195,7 +195,7 @@ def read_chunk(
     location : Location, optional
         Of the array, if it has one: where that is a remote store, a read that fails is made again.
     """
-    from daskcluster.data.adopted import read_adopted
+    from daskcluster.data.zarr import read_adopted
 
     try:
         return retry(lambda: read_adopted(array, index), location, damaged=True)

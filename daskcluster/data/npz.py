@@ -10,8 +10,8 @@ import numpy as np
 
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import RowDataset
+from daskcluster.data.memory import open_sparse
 from daskcluster.data.partitions import READ_BYTES
-from daskcluster.data.sparse_memory import open_sparse
 from daskcluster.data.table import Block, Table, open_binary
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.storage.location import Location

@@ -1,4 +1,4 @@
-"""A dataset that is handed over partition by partition, each as one chunk."""
+"""Datasets that are handed over by partition, or opened in place by whoever reads them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.data.dataset import OnRead, RowDataset
 from daskcluster.data.partitions import MOST_BYTES
+from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen
 from daskcluster.storage.location import Location
 from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Range, Reach, Recipe
@@ -163,3 +164,24 @@ class PartitionedRecipe:
     def _open(self) -> PartitionedDataset:
         base: Any = self.base.open()
         return PartitionedDataset(base, np.array(self.edges, np.int64))
+
+
+class StoredDataset(RowDataset):
+    """Base of datasets in a store; the recipe of one without a URL is found in this process alone."""
+
+    _recipe: StoredRecipe | HeldRecipe
+
+    @property
+    def source(self) -> str:
+        return self._recipe.source
+
+    @property
+    def own_reach(self) -> Reach:
+        return self._recipe.reach
+
+    def own_recipe(self) -> Recipe:
+        return self._recipe
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Never what was opened: its store would carry the credentials along.
+        return (reopen, (self.recipe(),))

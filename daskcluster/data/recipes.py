@@ -1,4 +1,4 @@
-"""How another process, or this one later, comes to a dataset: as what is held here, or by location."""
+"""Recipes: how another process, or this one later, opens the same dataset."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.errors import InvalidDataError, ReachError
 from daskcluster.storage.location import Location
 from daskcluster.storage.process_local import ProcessLocal, open_once
-from daskcluster.typing import Reach
+from daskcluster.typing import Dataset, Reach, Recipe
 
 ELSEWHERE = "write it to Zarr on a disk or bucket that the workers see and open it by URL"
 
@@ -125,3 +128,43 @@ class StoredRecipe(ABC):
 def reopen(recipe: Any) -> Any:
     """Return what `recipe` opens: what datasets unpickle with."""
     return recipe.open()
+
+
+def for_metric(dataset: Dataset, metric: str) -> Dataset:
+    """Return the rows as `metric` compares them: under the cosine metric, with rows of length one."""
+    return dataset.normalized() if metric == "cosine" else dataset
+
+
+@dataclass(frozen=True)
+class ScaledRecipe:
+    """The recipe of rows, and of the scaling that they are given.
+
+    The arrays travel as bytes: what is equal has equal recipes.
+    """
+
+    rows: Any
+    kind: str
+    shift: bytes
+    width: bytes
+
+    @classmethod
+    def of(cls, rows: Recipe, scaling: FeatureScaling) -> ScaledRecipe:
+        """Return the recipe of `rows` under `scaling`."""
+        return cls(rows, scaling.kind, scaling.shift.tobytes(), scaling.width.tobytes())
+
+    def open(self) -> Any:
+        """Open the rows in this process, scaled."""
+        dataset: Any = self.rows.open()
+        shift, width = np.frombuffer(self.shift), np.frombuffer(self.width)
+        return dataset.with_scaling(FeatureScaling(self.kind, shift, width))
+
+
+@dataclass(frozen=True)
+class NormalizedRecipe:
+    """The recipe of rows that are normalized."""
+
+    rows: Any
+
+    def open(self) -> Any:
+        """Open the rows in this process, normalized."""
+        return self.rows.open().normalized()

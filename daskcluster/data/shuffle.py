@@ -21,10 +21,15 @@ import zarr
 from daskcluster.data.open import open_dataset
 from daskcluster.data.shuffle_outputs import ROWS, WEIGHTS, check_outputs, shuffle_outputs
 from daskcluster.data.shuffle_passes import carry_out, carry_out_sparse
-from daskcluster.data.shuffle_plan import ShufflePlan, plan_shuffle, scratch_folder
-from daskcluster.data.shuffle_sparse_plan import SparseShufflePlan, plan_sparse_shuffle
+from daskcluster.data.shuffle_plan import (
+    ShufflePlan,
+    SparseShufflePlan,
+    plan_shuffle,
+    plan_sparse_shuffle,
+    scratch_folder,
+)
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.data.sparse_write import refuse_row_chunks
+from daskcluster.data.sparse_zarr import refuse_row_chunks
 from daskcluster.data.writer import check_chunking, good_chunk_rows
 from daskcluster.events import Callback
 from daskcluster.randomness import Key, as_seed

@@ -11,9 +11,8 @@ import numpy as np
 
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.recipes import StoredRecipe
-from daskcluster.data.shuffle_plan import ShufflePlan
-from daskcluster.data.shuffle_sparse_plan import SparseShufflePlan
-from daskcluster.data.sparse_write import CsrWriter
+from daskcluster.data.shuffle_plan import ShufflePlan, SparseShufflePlan
+from daskcluster.data.sparse_zarr import CsrWriter
 from daskcluster.data.weighted import ZarrWeights
 from daskcluster.data.writer import RowWriter, StagedArray, array_metadata
 from daskcluster.errors import InvalidParameterError

@@ -14,8 +14,7 @@ from daskcluster.data.buckets import Buckets
 from daskcluster.data.partitions import READ_BYTES
 from daskcluster.data.readahead import WINDOW_BYTES, read_ahead
 from daskcluster.data.shuffle_outputs import Piece, ShuffleOutputs
-from daskcluster.data.shuffle_plan import ShufflePlan
-from daskcluster.data.shuffle_sparse_plan import SparseShufflePlan
+from daskcluster.data.shuffle_plan import ShufflePlan, SparseShufflePlan
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.host import give_back_memory

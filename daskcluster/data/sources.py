@@ -12,7 +12,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from daskcluster.data.anndata import anndata_rows, is_anndata
-from daskcluster.data.sparse_memory import MemorySparseDataset, is_sparse, open_sparse
+from daskcluster.data.memory import MemorySparseDataset, is_sparse, open_sparse
 from daskcluster.errors import InvalidParameterError
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.storage.location import Location, locate
@@ -111,13 +111,13 @@ SOURCES = [
     Source(
         "to convert",
         _is_file(".npz", ".csv", ".tsv", ".parquet", ".csv.gz", ".pq"),
-        "daskcluster.data.open_zarr:refuse_file",
+        "daskcluster.data.open:refuse_file",
         has_arrays=True,
     ),
     Source(
         "Zarr",
         lambda given: isinstance(given, Location),
-        "daskcluster.data.open_zarr:open_url",
+        "daskcluster.data.open:open_url",
         has_arrays=True,
     ),
     Source("dataset", lambda given: isinstance(given, Dataset), lambda given, **_: given),
@@ -132,7 +132,7 @@ SOURCES = [
         lambda given, array, flatten: open_source(anndata_rows(given, array), flatten=flatten),
         has_arrays=True,
     ),
-    Source("Zarr object", is_zarr, "daskcluster.data.open_zarr:open_object"),
+    Source("Zarr object", is_zarr, "daskcluster.data.open:open_object"),
     Source(
         "Dask",
         lambda given: hasattr(given, "__dask_graph__"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.frame import check_columns, frame_dtype
+from daskcluster.data.checks import check_columns, frame_dtype
 from daskcluster.data.partitions import READ_BYTES
 from daskcluster.errors import InvalidDataError, InvalidParameterError, MissingExtraError
 from daskcluster.storage.files import open_file, open_text

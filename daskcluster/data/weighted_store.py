@@ -14,7 +14,7 @@ import numpy as np
 from daskcluster.data.converted import ROWS, WEIGHTS
 from daskcluster.data.nodes import open_node
 from daskcluster.data.recipes import StoredRecipe
-from daskcluster.data.sparse_write import CsrFacts, CsrWriter
+from daskcluster.data.sparse_zarr import CsrFacts, CsrWriter
 from daskcluster.data.writer import (
     RowWriter,
     StagedArray,

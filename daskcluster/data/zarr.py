@@ -1,27 +1,152 @@
-"""Rows of a Zarr array: v2 or v3, sharded or not, in a group or not, chunked along columns too."""
+"""Rows of a Zarr array: v2 or v3, sharded or not, in a group or not, also chunked along columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import zarr
+from zarr.abc.buffer import BufferPrototype
+from zarr.abc.buffer import NDBuffer as AnyNDBuffer
+from zarr.buffer.cpu import Buffer, NDBuffer
 
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.layout import RowLayout
 from daskcluster.data.nodes import is_longer, metadata_digest, open_array, read_chunk
+from daskcluster.data.partitioned import StoredDataset
+from daskcluster.data.partitions import MOST_BYTES
 from daskcluster.data.recipes import HeldRecipe, StoredRecipe
-from daskcluster.data.stored import StoredDataset
 from daskcluster.data.weighted import open_weights
 from daskcluster.data.writer import write_array
+from daskcluster.sparse_rows import owned_rows
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.zarr_stores import METADATA
 from daskcluster.typing import Reach
 
 if TYPE_CHECKING:
     import zarr
+
+
+class Adopted(NDBuffer):
+    """What a selection is read into: takes over a decoded chunk that is all of it.
+
+    Zarr copies each decoded chunk to its place, in the one thread of its event loop. Until then a chunk
+    takes its memory twice, and chunks that are decoded wait for each other.
+    """
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if isinstance(value, AnyNDBuffer):
+            decoded = value.as_numpy_array()
+            if self._is_all(decoded):
+                super().__init__(cast("Any", decoded))
+                return
+        super().__setitem__(key, value)
+
+    def _is_all(self, decoded: np.ndarray) -> bool:
+        # The last chunk is stored whole: its rows alone are copied, for they are to keep no more alive.
+        return (
+            decoded.shape == self.shape
+            and decoded.dtype == self.dtype
+            and decoded.flags.c_contiguous
+            and owned_rows(decoded) is decoded
+        )
+
+
+_ADOPTED = BufferPrototype(buffer=Buffer, nd_buffer=Adopted)
+
+
+def read_adopted(array: zarr.Array[Any], index: Any) -> np.ndarray:
+    """Return ``array[index]`` for slices and numbers; read-only where it is one chunk as decoded.
+
+    Parameters
+    ----------
+    array : zarr.Array
+    index : slice, or tuple of slices and int
+
+    Examples
+    --------
+    >>> import zarr
+    >>> rows = zarr.array(np.arange(6.0).reshape(3, 2), chunks=(2, 2))
+    >>> read_adopted(rows, slice(0, 2)).tolist(), read_adopted(rows, slice(1, 3)).tolist()
+    ([[0.0, 1.0], [2.0, 3.0]], [[2.0, 3.0], [4.0, 5.0]])
+    """
+    if array.shards is not None:  # Zarr knows no prototype within shards
+        return np.asarray(array[index])
+    return np.asarray(array.get_basic_selection(index, prototype=_ADOPTED))
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """The rows of an array of shape (..., d) stored in regular chunks.
+
+    Parameters
+    ----------
+    shape, chunks : tuple of int
+        Of the stored array, last axis included.
+    itemsize : int
+
+    Examples
+    --------
+    >>> layout = RowLayout((4, 3, 2), (2, 3, 2), 8)
+    >>> layout.n_rows, layout.n_features, layout.edges.tolist()
+    (12, 2, [0, 6, 12])
+    >>> list(layout.pieces(4, 8))
+    [((slice(1, 3, None),), 1, 5)]
+    """
+
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    itemsize: int
+
+    @property
+    def n_rows(self) -> int:
+        return math.prod(self.shape[:-1])
+
+    @property
+    def n_features(self) -> int:
+        return self.shape[-1]
+
+    @cached_property
+    def axis(self) -> int:
+        """The axis along which slabs are cut; the axes before it have chunks of one."""
+        n_row_axes = len(self.shape) - 1
+        for axis in range(n_row_axes):
+            slab = self.chunks[axis] * math.prod(self.shape[axis + 1 :]) * self.itemsize
+            if slab <= MOST_BYTES or self.chunks[axis] > 1:
+                return axis
+        return n_row_axes - 1
+
+    @property
+    def inner(self) -> int:
+        """Rows per index of the slab axis."""
+        return math.prod(self.shape[self.axis + 1 : -1])
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """Row indices (int64) at which storage chunks begin, and n at the end."""
+        length, step = self.shape[self.axis], self.chunks[self.axis]
+        within = np.arange(0, length, step, dtype=np.int64) * self.inner
+        per_prefix = length * self.inner
+        n_prefixes = math.prod(self.shape[: self.axis])
+        starts = np.arange(n_prefixes, dtype=np.int64)[:, None] * per_prefix + within
+        return np.append(starts.ravel(), self.n_rows)
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[tuple[slice | int, ...], int, int]]:
+        """Yield ``(index, first, last)``: rows `first` to `last` of ``array[index]`` flattened."""
+        per_prefix = self.shape[self.axis] * self.inner
+        prefixes = self.shape[: self.axis]
+        for prefix in range(start // per_prefix, -(-stop // per_prefix)):
+            origin = prefix * per_prefix
+            low, high = max(start - origin, 0), min(stop - origin, per_prefix)
+            first, last = low // self.inner, -(-high // self.inner)
+            fixed = tuple(int(i) for i in np.unravel_index(prefix, prefixes)) if prefixes else ()
+            skipped = first * self.inner
+            yield (*fixed, slice(first, last)), low - skipped, high - skipped
+
 
 LOCAL_READERS, REMOTE_READERS = 2, 4
 """Of a local store, one fetches a file while the other decodes; a remote one has latency to hide."""

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
+from daskcluster.chunkwise.statistics import Reduction, StatefulReduction
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.operations import (
     Fold,

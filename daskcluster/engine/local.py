@@ -10,7 +10,7 @@ from functools import reduce
 from itertools import islice, pairwise
 from typing import Any, TypeVar
 
-from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.chunkwise.statistics import Reduction
 from daskcluster.engine.engine import AHEAD, Engine, Placement
 from daskcluster.engine.memory import (
     Footprint,

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
+from daskcluster.chunkwise.statistics import Reduction, StatefulReduction
 from daskcluster.engine.units import Unit, UnitReader, wanted_ranges
 from daskcluster.sparse_rows import join_rows
 from daskcluster.typing import Dataset, Range, Reach, Sink

@@ -24,13 +24,15 @@ from daskcluster.engine.cache import ResidentCache
 from daskcluster.engine.compat import dumps, ended_unexpectedly, processing_keys
 from daskcluster.engine.operations import Folding
 from daskcluster.engine.registry import WorkerRegistry
-from daskcluster.engine.totals import LostError, Totals, size_of
 from daskcluster.engine.transfer import (
     FETCHED_TOGETHER,
     DistributedRows,
+    LostError,
+    Totals,
     is_heavy,
     is_inline,
     scattered,
+    size_of,
     through_driver,
 )
 from daskcluster.engine.worker import Payload, TaskResult, work

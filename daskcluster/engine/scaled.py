@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
-from daskcluster.chunkwise.exact_sum import PROBE_ROWS, Scale
-from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.statistics import SurveyStatistics
-from daskcluster.chunkwise.survey import (
+from daskcluster.chunkwise.assign import SCORE, AssignParams, ScoreStatistics
+from daskcluster.chunkwise.data_statistics import (
     SURVEY,
     SurveyParams,
     bad_row_error,
     refuse_large,
     refuse_small,
 )
+from daskcluster.chunkwise.exact_sum import PROBE_ROWS, Scale
+from daskcluster.chunkwise.statistics import Reduction, SurveyStatistics
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.segments import Segments
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
@@ -167,3 +167,33 @@ def _joined(first: Reduction, second: Reduction) -> Reduction:
     members = ("zero", "chunk", "combine", "prepare")
     functions = {member: _JoinedFunction(member, first, second) for member in members}
     return Reduction(name=second.name, **functions)
+
+
+def score_rows(
+    rows: ScaledPlacement,
+    centres: np.ndarray,
+    labels: np.ndarray | None = None,
+    *,
+    labelled: bool = False,
+) -> ScoreStatistics:
+    """Measure all rows against their nearest centres, by direct differences.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    centres : ndarray of shape (k, d)
+        In the compute dtype of the rows.
+    labels : ndarray of shape (n,), int32, optional
+        OUT. Where labels are kept, by global row index, in this process.
+    labelled : bool
+        `labels` are those of `centres` already.
+
+    Notes
+    -----
+    Cost: one pass; k + 1 distances a row, or one where rows are labelled already. A worker returns 5 k
+    numbers.
+    """
+    found: ScoreStatistics = rows.reduce(
+        SCORE, lambda scale: AssignParams(centres, scale, labels, labelled=labelled)
+    )
+    return found

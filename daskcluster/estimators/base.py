@@ -21,19 +21,50 @@ from daskcluster.chunkwise.assign import (
     label_rows,
     nearest_rows,
 )
-from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.labels import Labels, results_of_rows, save_rows
 from daskcluster.estimators.lazy import map_blocks, scaled_blocks
-from daskcluster.estimators.on_scale import OnScale
-from daskcluster.estimators.scoring import score_rows
 from daskcluster.models.persist import save_model
 from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
+
+
+class OnScale:
+    """Centres on the scale of the fit, of which an attribute has those in the units of the data.
+
+    That attribute is a plain one, as scikit-learn's are: wrappers copy what they find in ``vars()``.
+    Setting either of the two sets both.
+
+    Parameters
+    ----------
+    shown : str
+        Name of the attribute with the units of the data. Its owner has ``scaling_``, set before either.
+    """
+
+    def __init__(self, shown: str) -> None:
+        self._shown = shown
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        if owner is None:
+            return self
+        centres = getattr(owner, self._shown)
+        if owner.scaling_ is None:
+            return centres
+        shown, scaled = vars(owner).get("_scaled", (None, None))
+        # Undone and applied again they would be rounded twice.
+        return scaled if shown is centres else np.asarray(owner.scaling_.apply(centres))
+
+    def __set__(self, owner: Any, centres: np.ndarray) -> None:
+        shown = undone(owner.scaling_, centres)
+        setattr(owner, self._shown, shown)
+        if owner.scaling_ is not None:
+            vars(owner)["_scaled"] = shown, centres
+
 
 BY_REFERENCE = ("engine", "callbacks")
 """Parameters that are no plain values."""

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from daskcluster.data.open import open_dataset
-from daskcluster.data.row_transforms import for_metric
+from daskcluster.data.recipes import for_metric
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.parameters.shared import METHODS

@@ -11,7 +11,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, label_rows, prepare_rows
 from daskcluster.data.sink import ArraySink, ZarrSink
 from daskcluster.engine.engine import Engine, Placement
-from daskcluster.estimators.frame import fingerprint_of_rows
+from daskcluster.estimators.checkpoint_header import fingerprint_of_rows
 from daskcluster.events import Callback
 from daskcluster.typing import Dataset
 

@@ -10,7 +10,7 @@ import numpy as np
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.assign import RowParams, prepare_rows
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
-from daskcluster.data.sparse_memory import is_sparse, scipy_rows
+from daskcluster.data.memory import is_sparse, scipy_rows
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.typing import Dataset, Recipe
 

@@ -14,7 +14,7 @@ from daskcluster.events import Callback
 from daskcluster.jobs.kinds import write_labels
 from daskcluster.jobs.run import Run
 from daskcluster.methods.catalogue import ALGORITHMS
-from daskcluster.models.kinds import Model
+from daskcluster.models.persist import Model
 from daskcluster.models.record import FitRecord
 from daskcluster.parameters.checks import check_arguments
 from daskcluster.storage.checkpoint import told_where

@@ -19,8 +19,8 @@ from daskcluster.methods.kernel.model import KernelKMeansModel
 from daskcluster.methods.kmeans.jobs import CentreJobs
 from daskcluster.methods.mixture.jobs import MixtureJobs
 from daskcluster.methods.mixture.model import MixtureModel
-from daskcluster.models.kinds import Model
 from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.persist import Model
 from daskcluster.typing import Dataset
 
 
@@ -85,7 +85,7 @@ JOBS: dict[str, ModelJobs] = {
     KernelKMeansModel.kind: KernelJobs(),
     GraphKMeansModel.kind: KernelJobs(),
 }
-"""By the kind of model, as in `daskcluster.models.kinds.KINDS`."""
+"""By the kind of model, as in `daskcluster.models.persist.KINDS`."""
 
 EXAMPLES: dict[str, ExampleJobs] = {
     KMeansModel.kind: CentreJobs(),

@@ -14,7 +14,7 @@ from daskcluster.metrics.several import measure
 from daskcluster.metrics.silhouettes import SAMPLE_SIZE
 from daskcluster.models.persist import load_document
 from daskcluster.models.record import ScoreRecord
-from daskcluster.parameters.measures import check_measures
+from daskcluster.parameters.algorithm import check_measures
 
 
 def score(
@@ -42,7 +42,7 @@ def score(
         See `fit`.
     metrics : sequence of str
         Measures of the clusters that the model makes of these rows, as in
-        `daskcluster.parameters.measures.MEASURES`. A silhouette is in the model's own metric.
+        `daskcluster.parameters.algorithm.MEASURES`. A silhouette is in the model's own metric.
     sample_size, random_state
         Of the silhouette; see `daskcluster.metrics.silhouette`.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.open import open_dataset
-from daskcluster.data.row_transforms import for_metric
+from daskcluster.data.recipes import for_metric
 from daskcluster.elementary import exp, log
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
@@ -29,7 +29,7 @@ from daskcluster.jobs.selection_fits import (
     fit_shares,
 )
 from daskcluster.jobs.watch import Tally
-from daskcluster.methods.coreset.relative_error import true_costs
+from daskcluster.methods.coreset.quality import true_costs
 from daskcluster.randomness import Key, as_seed
 from daskcluster.reports.k_selection import KCandidate, KSelection, range_notes
 from daskcluster.typing import Dataset

@@ -195,9 +195,9 @@ def open_stream(
     if not settle >= 0.0:
         raise InvalidParameterError(f"settle={settle!r} should be >= 0, in seconds.")
     # Scikit-learn takes long to import.
-    from daskcluster.methods.streaming.learners.learner import make_learner
     from daskcluster.methods.streaming.service.loop import StreamLoop
     from daskcluster.methods.streaming.service.sources import open_source
+    from daskcluster.methods.streaming.streams import make_learner
 
     given = {"n_clusters": n_clusters, "random_state": random_state, **parameters}
     learner = make_learner(algorithm, given)

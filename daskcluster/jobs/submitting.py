@@ -11,7 +11,7 @@ from daskcluster.engine.connect import check_versions
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.jobs.board import Board, JobStatus
 from daskcluster.jobs.naming import check_name, new_name
-from daskcluster.storage.secrets import split_options
+from daskcluster.storage.location import split_options
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -20,7 +20,7 @@ from daskcluster.events import (
     PassStarted,
 )
 from daskcluster.models.fitted import created_with
-from daskcluster.reports.lines import ProgressLines
+from daskcluster.reports.progress import ProgressLines
 from daskcluster.storage.lease import Lease
 from daskcluster.typing import Dataset
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only, weights_or_none
 from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.panels import Tile
+from daskcluster.kernels.row_block import aligned, first_row, pack_rows
 from daskcluster.kernels.row_ops import add_on_grid, add_on_grids, move_on_grid, move_on_grids
+from daskcluster.kernels.search import FETCHING, Shape, place_winners, score_block, tile_shape
 from daskcluster.kernels.sum_grid import SumGrid, split
 
 
@@ -257,3 +263,84 @@ def sum_on_grid(values: np.ndarray, grid: SumGrid) -> tuple[float, float]:
     """
     high, low = _sum_on_grid(read_only(values), *grid)
     return high, low
+
+
+@kernel
+def group_by_label(labels, order, starts):  # type: ignore[no-untyped-def]
+    """List rows cluster by cluster, by counting.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,), int32
+    order : ndarray of shape (n,), int64
+        OUT. Rows, ascending within a cluster.
+    starts : ndarray of shape (k + 1,), int64
+        OUT. Cluster j has ``order[starts[j]:starts[j + 1]]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> order, starts = np.empty(3, np.int64), np.empty(3, np.int64)
+    >>> group_by_label(np.array([1, 0, 1], np.int32), order, starts)
+    >>> order, starts
+    (array([1, 0, 2]), array([0, 1, 3]))
+    """
+    # Unsigned indices spare the check for negative ones.
+    starts[:] = 0
+    for i in range(labels.shape[0]):
+        starts[np.uint64(labels[i] + 1)] += 1
+    for j in range(starts.shape[0] - 1):
+        starts[j + 1] += starts[j]
+    for i in range(labels.shape[0]):
+        label = np.uint64(labels[i])
+        at = starts[label]
+        order[np.uint64(at)] = i
+        starts[label] = at + 1
+    # Every start has moved on to the next one.
+    for j in range(starts.shape[0] - 1, 0, -1):
+        starts[j] = starts[j - 1]
+    starts[0] = 0
+
+
+@cache
+def fused_kernel(tile: Tile, lanes: int, *, late: bool = False) -> Any:
+    """Build the loop for a tile; `lanes` elements fill 128 bits; `late` as in `search_kernel`."""
+    return _build(tile_shape(tile, lanes, 0 if late else 1))
+
+
+def _build(shape: Shape) -> Any:
+    vectors, width, _, _, keep = shape
+    block, late = vectors * width, keep == 0
+
+    def label_and_add(rows, panels, offset, labels, shift, sums, counts, moving):  # type: ignore[no-untyped-def]
+        # OUT: labels (n,). IN/OUT: sums (k, d), counts (k,). With `moving` labels are IN/OUT, and only rows
+        # whose label changes are moved, from the cluster that they were in.
+        n, d = rows.shape
+        flat, panel, s = rows.reshape(n * d), panels.reshape(panels.size), sums.reshape(sums.size)
+        packed, best = aligned(d * block, offset), aligned(block, offset)
+        index = aligned(block, labels)
+        fetching = min(panels.shape[0], FETCHING)
+        share, part = -(-block // fetching), (0, panels.shape[0])
+        for start in range(0, n, block):
+            first = first_row(start, block, n)
+            pack_rows(flat, n, d, first, offset, packed, 0, shape)
+            best[:] = -np.inf
+            index[:] = 0  # NaN rows have no winner: centre 0
+            ahead = (start + block) * d, share, fetching
+            score_block(packed, 0, panel, part, d, best, index, flat, ahead, shape)
+            if late:
+                place_winners(packed, 0, panel, d, best, index, shape)
+            for r in range(start - first, min(block, n)):
+                j, i = index[r], first + r
+                old = labels[i]
+                if moving and old == j:
+                    continue
+                labels[i] = j
+                counts[j] += 1
+                if moving:
+                    counts[old] -= 1
+                    move_on_grid(flat, i * d, shift, s, old * d, j * d, d)
+                else:
+                    add_on_grid(flat, i * d, shift, s, j * d, d)
+
+    return kernel(label_and_add)

@@ -1,8 +1,4 @@
-"""Squared distances by direct differences, float64, in an order that is the same on every CPU.
-
-Scores rank centres; distances are what gets reported and summed. They never come from norms and
-products, which lose all digits where a row is close to its centre.
-"""
+"""Distances of single rows to single centres, summed in the canonical order."""
 
 from __future__ import annotations
 
@@ -72,3 +68,122 @@ def sqdist_all(X: np.ndarray, centres: np.ndarray, out: np.ndarray) -> None:
         OUT.
     """
     _every(read_only(X), read_only(centres), out)
+
+
+@kernel
+def _run(rows, rates, uniforms, length, mind2, chosen):  # type: ignore[no-untyped-def]
+    d = rows.shape[1]
+    x = rows.reshape(rows.size)
+    for chain in range(chosen.shape[0]):
+        state, ratio = -1, 0.0
+        for i in range(chain * length, (chain + 1) * length):
+            nearest = mind2[i]
+            for other in range(chain):
+                if chosen[other] >= 0 and nearest > 0.0:
+                    distance = squared_distance(x, i * d, x, chosen[other] * d, d)
+                    nearest = min(nearest, distance)
+            mind2[i] = nearest
+            proposed = nearest / rates[i]
+            if state < 0 or ratio == 0.0 or proposed > uniforms[i] * ratio:
+                state, ratio = i, proposed
+        chosen[chain] = state if ratio > 0.0 else -1
+
+
+def run_chains(
+    rows: np.ndarray,
+    rates: np.ndarray,
+    uniforms: np.ndarray,
+    length: int,
+    mind2: np.ndarray,
+    chosen: np.ndarray,
+) -> None:
+    """Run chains one after the other: each one's last state is a centre for those that follow.
+
+    A chain starts at its first proposal y, and moves on to a later one if
+    ``pi(y) / q(y) > u * pi(state) / q(state)``, or if pi(state) is zero. pi is the squared distance
+    to the nearest centre times the row weight, which q has as a factor, too.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (b * length, d), C-contiguous, float32 or float64
+        Proposals, chain after chain.
+    rates : ndarray of shape (b * length,), float64
+        q / w of the proposals, > 0; a common factor does not matter.
+    uniforms : ndarray of shape (b * length,), float64
+        Of the decisions to move on; the first of each chain is not used.
+    length : int
+        Proposals of a chain.
+    mind2 : ndarray of shape (b * length,), float64
+        IN/OUT. Squared distances to the nearest centre.
+    chosen : ndarray of shape (b,), int64
+        OUT. The row that each chain ends at; -1 where that is a centre already.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows, ones, chosen = np.array([[1.0], [9.0], [9.0], [1.0]]), np.ones(4), np.empty(2, int)
+    >>> run_chains(rows, ones, 0.5 * ones, 2, rows[:, 0] ** 2, chosen)  # one centre, at zero
+    >>> chosen
+    array([1, 3])
+    """
+    _run(read_only(rows), read_only(rates), read_only(uniforms), int(length), mind2, chosen)
+
+
+_NO_SUMS = np.empty((0, 0))
+
+
+@kernel
+def _terms(sums, low_sums, weights, centres, origin):  # type: ignore[no-untyped-def]
+    # Totals of every feature first: they stand side by side, and do not wait for one another.
+    k, d = centres.shape
+    inner, outer = np.zeros(d), np.zeros(d)
+    moved, about = np.empty(d), np.empty(d)
+    for j in range(k):
+        weight, total, centre = weights[j], sums[j], centres[j]
+        for t in range(d):
+            moved[t] = np.float64(centre[t]) - origin[t]
+            about[t] = total[t] - weight * origin[t]
+        if low_sums.shape[0]:
+            low = low_sums[j]
+            for t in range(d):
+                about[t] = (total[t] + low[t]) - weight * origin[t]
+        for t in range(d):
+            inner[t] += about[t] * moved[t]
+            outer[t] += weight * (moved[t] * moved[t])
+    first, second = 0.0, 0.0
+    for t in range(d):
+        first += inner[t]
+        second += outer[t]
+    return first, second
+
+
+def inertia_terms(
+    sums: np.ndarray,
+    low_sums: np.ndarray | None,
+    weights: np.ndarray,
+    centres: np.ndarray,
+    origin: np.ndarray,
+) -> tuple[float, float]:
+    """Return sum_j S(j).c'(j) and sum_j v(j) |c'(j)|^2 about an origin: c' = c - o, S the sums of x - o.
+
+    Parameters
+    ----------
+    sums : ndarray of shape (k, d), float64
+        Of the rows of each cluster, about zero.
+    low_sums : ndarray of shape (k, d), float64, or None
+        What is to be added to them.
+    weights : ndarray of shape (k,), float64
+    centres : ndarray of shape (k, d), float32 or float64
+    origin : ndarray of shape (d,), float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sums, weights = np.array([[2.0, 4.0]]), np.array([2.0])
+    >>> inertia_terms(sums, None, weights, np.array([[2.0, 2.0]]), np.array([1.0, 0.0]))
+    (8.0, 10.0)
+    """
+    low = _NO_SUMS if low_sums is None else low_sums
+    arrays = (np.ascontiguousarray(array) for array in (sums, low, weights, centres, origin))
+    inner, outer = _terms(*map(read_only, arrays))
+    return float(inner), float(outer)

@@ -1,29 +1,98 @@
-"""How kernels are compiled: one place for the options, the cache and the choice of the tile.
-
-Every kernel releases the GIL and is single-threaded, divides as NumPy does, and is never compiled
-with `fastmath`: sums must keep their order and the chain of the canonical score its rounding. An FMA
-is asked for by name.
-
-Arrays are copied element by element, not ``a[:] = b[:n]``: for lengths that differ numba would compile a
-message, which takes longer than most kernels.
-"""
+"""Compiling kernels with numba, and the cache of compiled kernels."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import llvmlite
+import numba
 from numba import njit
 from numba.core import event
+from numba.core.caching import (
+    InTreeCacheLocator,
+    IPythonCacheLocator,
+    UserProvidedCacheLocator,
+    UserWideCacheLocator,
+)
 
 from daskcluster.errors import InvalidParameterError
-from daskcluster.kernels.cache import stamped
 from daskcluster.kernels.compiling import announce
 from daskcluster.kernels.features import GRANTED, WANTED, cpu_features
+
+_CONFIG: Any = numba.config
+
+
+def _stamp() -> int:
+    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
+    package = Path(__file__).parents[1]
+    for pattern in ("kernels/*.py", "methods/*/kernels.py", "methods/*/kernels/*.py"):
+        for source in sorted(package.glob(pattern)):
+            digest.update(source.read_bytes())
+    return int.from_bytes(digest.digest()[:6], "big")
+
+
+STAMP = _stamp()
+"""Changes whenever a kernel source, numba or llvmlite does."""
+
+
+@cache
+def _digest_of(path: str) -> bytes:
+    return hashlib.sha256(Path(path).read_bytes()).digest()
+
+
+class _Stamped:
+    """Of a kernel: `STAMP`, and the contents of its own file, which may lie elsewhere.
+
+    What has features granted lies in a folder for these: machines without them never load it.
+    """
+
+    _py_file: str
+
+    def get_cache_path(self) -> str:
+        folder: str = super().get_cache_path()  # type: ignore[misc]
+        return os.path.join(folder, GRANTED) if GRANTED else folder
+
+    def get_source_stamp(self) -> tuple[int, bytes]:
+        return STAMP, _digest_of(self._py_file)
+
+
+class GivenFolder(_Stamped, UserProvidedCacheLocator):
+    """The folder that NUMBA_CACHE_DIR names."""
+
+
+class BesideSources(_Stamped, InTreeCacheLocator):
+    """``__pycache__``."""
+
+
+class UsersFolder(_Stamped, UserWideCacheLocator):
+    """The user's folder for caches."""
+
+
+_LOCATORS = (GivenFolder, BesideSources, UsersFolder, IPythonCacheLocator)
+_NAMES = ",".join(f"{locator.__module__}.{locator.__name__}" for locator in _LOCATORS)
+_LOCK = threading.Lock()
+
+
+@contextmanager
+def stamped() -> Iterator[None]:
+    """Let functions that numba is given meanwhile be kept as above."""
+    with _LOCK:
+        before = _CONFIG.CACHE_LOCATOR_CLASSES
+        _CONFIG.CACHE_LOCATOR_CLASSES = _NAMES
+        try:
+            yield
+        finally:
+            _CONFIG.CACHE_LOCATOR_CLASSES = before
+
 
 __all__ = ["compilations", "cpu_features", "kernel", "tile_name"]
 

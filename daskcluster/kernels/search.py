@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.panels import PORTABLE, Tile
-from daskcluster.kernels.place_in_panel import place_in_panel
+from daskcluster.kernels.panels import PORTABLE, Tile, place_in_panel
 from daskcluster.kernels.portable import build_portable
 from daskcluster.kernels.register_tile import score_tile, score_tile_ahead
 from daskcluster.kernels.row_block import aligned, first_row, pack_rows

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.accumulate import accumulate, move
+from daskcluster.kernels.accumulate import accumulate, fused_kernel, move
 from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.jit import tile_name
-from daskcluster.kernels.label_and_add import fused_kernel
 from daskcluster.kernels.panels import (
     PORTABLE,
     Panels,

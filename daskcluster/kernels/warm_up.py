@@ -15,7 +15,6 @@ import numpy as np
 from daskcluster.kernels import (
     accumulate,
     distance,
-    inertia,
     panels,
     sampling,
     sparse,
@@ -24,6 +23,7 @@ from daskcluster.kernels import (
     survey,
     tile,
 )
+from daskcluster.kernels import distance as inertia
 from daskcluster.kernels.sum_grid import SumGrid
 
 _GRID = SumGrid(0.0, 0.0)

@@ -10,7 +10,10 @@ imports it for the command line, and for every other process that reads the cata
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from importlib import import_module
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 from daskcluster.errors import InvalidParameterError
 from daskcluster.methods.backward_euler import parameters as backward_euler
@@ -24,6 +27,10 @@ from daskcluster.methods.nested import parameters as nested
 from daskcluster.methods.streaming import parameters as streaming
 from daskcluster.methods.variance_reduced import parameters as variance_reduced
 from daskcluster.parameters.algorithm import Catalogue
+
+if TYPE_CHECKING:
+    from daskcluster.estimators.plan import MakePlan, Plan
+    from daskcluster.typing import Dataset
 
 _METHODS = (
     kmeans, coreset, hierarchical, streaming, minibatch, nested, kernel, variance_reduced, backward_euler,
@@ -68,3 +75,32 @@ def _preload(modules: str) -> None:
 
 
 _preload(os.environ.get("DASKCLUSTER_PRELOAD", ""))
+
+
+def plan_of(dataset: Dataset, algorithm: str, given: Mapping[str, Any]) -> Plan | None:
+    """Return the plan of a fit; None if the algorithm has none.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    algorithm : str
+        A name of the catalogue.
+    given : mapping
+        The parameters that were given.
+
+    Raises
+    ------
+    DaskClusterError
+        What the fit would raise before it starts.
+    """
+    from daskcluster.parameters.checks import (
+        check_arguments,  # imports numpy, which help does without
+    )
+
+    entry = ALGORITHMS.find(algorithm)
+    if not entry.plan:
+        return None
+    check_arguments(entry, given)
+    defaults = {name: parameter.default for name, parameter in entry.parameters.items()}
+    make_plan: MakePlan = resolve_name(entry.plan)
+    return make_plan(dataset, entry.arguments({**defaults, **given}))

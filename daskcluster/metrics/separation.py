@@ -20,7 +20,7 @@ from daskcluster.chunkwise.labelled import (
 )
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.data.open import open_dataset
-from daskcluster.data.row_transforms import for_metric
+from daskcluster.data.recipes import for_metric
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError

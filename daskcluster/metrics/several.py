@@ -11,7 +11,7 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback
 from daskcluster.metrics.separation import Clusters
 from daskcluster.metrics.silhouettes import SAMPLE_SIZE, sampled_silhouette
-from daskcluster.parameters.measures import check_measures
+from daskcluster.parameters.algorithm import check_measures
 from daskcluster.typing import Dataset
 
 
@@ -37,7 +37,7 @@ def measure(
     n_clusters : int
         Labels are below it; clusters without rows count for nothing.
     names : sequence of str
-        Of `daskcluster.parameters.measures.MEASURES`.
+        Of `daskcluster.parameters.algorithm.MEASURES`.
     metric : {"euclidean", "cosine"}
         Of the silhouettes. The other measures take rows as they are.
     sample_size, random_state

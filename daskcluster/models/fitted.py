@@ -14,7 +14,7 @@ from daskcluster import __version__
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.events import StopReason
-from daskcluster.storage.fields import (
+from daskcluster.storage.document import (
     plain,
     read_count,
     read_mapping,

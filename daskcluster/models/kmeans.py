@@ -13,7 +13,7 @@ from daskcluster.errors import ModelFormatError
 from daskcluster.models.balance import Balance
 from daskcluster.models.fitted import FittedModel, check_per_cluster
 from daskcluster.parameters.shared import METRICS
-from daskcluster.storage.fields import read_number, read_text
+from daskcluster.storage.document import read_number, read_text
 
 _PER_CLUSTER = ("weights", "sizes", "costs")
 

@@ -74,7 +74,7 @@ class CoresetRecord(Record):
     total_weight, coreset_weight : float
         Of all rows, and of the coreset, whose expectation is the same.
     quality : dict or None
-        See `daskcluster.methods.coreset.relative_error.CoresetQuality.as_dict`.
+        See `daskcluster.methods.coreset.quality.CoresetQuality.as_dict`.
     """
 
     output: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -140,3 +140,30 @@ class Catalogue(dict[str, Algorithm]):
 def _meant(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(str(name), list(known), 1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+MEASURES = {
+    "calinski-harabasz": "scatter between clusters over that within; larger is better; one pass",
+    "davies-bouldin": "sizes of clusters over their distances; smaller is better; two passes",
+    "silhouette": "of a sample of rows, within it; in [-1, 1]; one pass",
+    "simplified-silhouette": "of all rows, by distances to means; in [-1, 1]; two passes",
+}
+
+
+def check_measures(names: Sequence[str]) -> tuple[str, ...]:
+    """Return `names` if all are known.
+
+    Raises
+    ------
+    InvalidParameterError
+
+    Examples
+    --------
+    >>> check_measures(["silhouette"])
+    ('silhouette',)
+    """
+    given = (names,) if isinstance(names, str) else tuple(names)
+    for name in given:
+        if name not in MEASURES:
+            raise InvalidParameterError(f"metrics={name!r} should be among {', '.join(MEASURES)}.")
+    return given

@@ -11,8 +11,8 @@ import numpy as np
 from daskcluster.chunkwise.examples import ClusterExamples, RankedRows
 from daskcluster.host import format_bytes
 from daskcluster.models.balance import largest
-from daskcluster.models.kinds import Model
 from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.persist import Model
 from daskcluster.reports import charts
 from daskcluster.reports.charts import Chart, Shape, numbers
 from daskcluster.reports.tables import (

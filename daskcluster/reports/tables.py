@@ -9,7 +9,7 @@ import numpy as np
 
 from daskcluster.host import format_bytes
 from daskcluster.models.balance import largest_first
-from daskcluster.models.kinds import Model
+from daskcluster.models.persist import Model
 
 Rows = list[tuple[str, str]]
 

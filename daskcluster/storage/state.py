@@ -3,7 +3,7 @@
 A state is a dataclass of numbers, texts, enums of texts, arrays, lists of records, and further
 dataclasses, each of which may be None where its annotation says so. Its arrays become those of the
 document, named by the fields that lead to them (``best_centres``); all else becomes the body, but for
-long lists of records, which are arrays as well: see `daskcluster.storage.record_table`. What comes back is
+long lists of records, which are arrays as well: see `daskcluster.storage.arrays`. What comes back is
 checked against the annotations, and against the shapes that the reader gives.
 """
 
@@ -20,9 +20,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import numpy as np
 
 from daskcluster.errors import ModelFormatError
-from daskcluster.storage.document import Document
-from daskcluster.storage.fields import read_mapping, read_records, read_text
-from daskcluster.storage.record_table import records_of, table_of
+from daskcluster.storage.arrays import records_of, table_of
+from daskcluster.storage.document import Document, read_mapping, read_records, read_text
 
 S = TypeVar("S")
 

@@ -17,7 +17,7 @@ from tests.benchmarks.kernel_kmeans import problems, programs
 
 def test_matrices_of_graphs_are_exact() -> None:
     import daskcluster as dc
-    from daskcluster.methods.kernel.neighbour_graph import neighbour_graph
+    from daskcluster.methods.kernel.graph import neighbour_graph
 
     X = np.random.default_rng(0).normal(size=(150, 3))
     A = neighbour_graph(dc.open_dataset(X), 8).adjacency.toarray()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from daskcluster.jobs import kernel_targets as targets
-from daskcluster.kernels.cache import STAMP
+from daskcluster.jobs import kernel_cache as targets
+from daskcluster.kernels.jit import STAMP
 
 Run = Callable[..., Result]
 

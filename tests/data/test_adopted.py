@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import zarr
 
-from daskcluster.data.adopted import read_adopted
 from daskcluster.data.open import open_dataset
+from daskcluster.data.zarr import read_adopted
 
 ROWS = np.arange(70, dtype=np.float32).reshape(10, 7)
 

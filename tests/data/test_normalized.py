@@ -16,7 +16,7 @@ from scipy import sparse
 import daskcluster as dc
 from daskcluster.chunk import Chunk
 from daskcluster.data.partitioned import PartitionedDataset
-from daskcluster.data.row_transforms import for_metric
+from daskcluster.data.recipes import for_metric
 from daskcluster.methods.nested.gathered import NestedOrder
 from daskcluster.methods.nested.stored import CohortDataset
 from daskcluster.sparse_rows import dense_rows, join_rows

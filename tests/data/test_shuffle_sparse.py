@@ -16,7 +16,7 @@ from daskcluster.data.open import open_dataset
 from daskcluster.data.shuffle import prepare, shuffle
 from daskcluster.data.shuffle_outputs import shuffle_outputs
 from daskcluster.data.shuffle_passes import carry_out_sparse
-from daskcluster.data.sparse_write import write_csr
+from daskcluster.data.sparse_zarr import write_csr
 from daskcluster.errors import InvalidParameterError, MemoryLimitError
 from daskcluster.events import PassEnded, PassProgress, PassStarted
 from daskcluster.randomness import Key

@@ -7,8 +7,8 @@ import pytest
 import zarr
 from scipy import sparse
 
+from daskcluster.data.memory import open_sparse
 from daskcluster.data.open import open_dataset
-from daskcluster.data.sparse_memory import open_sparse
 from daskcluster.data.weighted_store import write_weighted
 from daskcluster.errors import InvalidParameterError, OutputExistsError
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
+from daskcluster.chunkwise.statistics import Reduction, StatefulReduction
 
 
 def combine(first: np.ndarray, second: np.ndarray) -> np.ndarray:

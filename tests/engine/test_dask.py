@@ -175,7 +175,7 @@ def test_large_totals_are_combined_worker_to_worker(
     engine: DaskEngine, dataset: Any, integers: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daskcluster.engine.transfer.TREE_BYTES", 10_000)
-    monkeypatch.setattr("daskcluster.engine.totals.FAN_IN", 2)
+    monkeypatch.setattr("daskcluster.engine.transfer.FAN_IN", 2)
     events: list[Event] = []
     with engine.place(dataset, callbacks=[events.append]) as placed:
         got = placed.reduce(r.WIDE, {"width": 1000})

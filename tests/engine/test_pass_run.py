@@ -12,7 +12,7 @@ from distributed import KilledWorker
 
 from daskcluster.engine.assignment import Slot, Task, TaskQueue
 from daskcluster.engine.pass_run import PassRun
-from daskcluster.engine.totals import LostError
+from daskcluster.engine.transfer import LostError
 from daskcluster.engine.worker import TaskResult
 from daskcluster.errors import EngineError
 

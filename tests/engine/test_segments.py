@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 import daskcluster as dc
-from daskcluster.chunkwise.survey import SURVEY, SurveyParams
+from daskcluster.chunkwise.data_statistics import SURVEY, SurveyParams
 from daskcluster.data.open import open_dataset
 from daskcluster.engine import segments as legs_module
 from daskcluster.engine.dask import DaskEngine

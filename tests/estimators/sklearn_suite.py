@@ -14,7 +14,7 @@ import sklearn.cluster
 from scipy import sparse
 
 import daskcluster as dc
-from daskcluster.data.sparse_write import write_csr
+from daskcluster.data.sparse_zarr import write_csr
 
 NOT_APPLICABLE = {
     "test_kmeans_copyx": "there is no copy_x: rows are never changed",

@@ -10,9 +10,10 @@ import pytest
 import zarr
 
 import daskcluster as dc
-from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.kernels.jit import tile_name
 from daskcluster.kernels.tile import nearest
+from daskcluster.methods.kmeans.bounds import BOUNDS, fallbacks, register_bounds
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
     BoundedParams,
@@ -23,11 +24,9 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
 )
 from daskcluster.methods.kmeans.chunkwise.bounded_pass import BoundedPass
 from daskcluster.methods.kmeans.chunkwise.gathered import Gathered
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
-from daskcluster.methods.kmeans.costs import Counts, Shape
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Shape
 from daskcluster.methods.kmeans.drift import Drift, Gaps
 from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN
-from daskcluster.methods.kmeans.kinds import BOUNDS, fallbacks, register_bounds
 from daskcluster.methods.kmeans.parameters import EXACT
 
 SAFE = 1.0 + 1e-5

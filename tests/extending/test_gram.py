@@ -16,8 +16,8 @@ import pytest
 import daskcluster as dc
 from daskcluster.errors import ModelFormatError
 from daskcluster.methods.kernel.chunkwise.gram import FUNCTIONS
+from daskcluster.methods.kernel.initial import register_gram
 from daskcluster.methods.kernel.parameters import KERNELS
-from daskcluster.methods.kernel.register import register_gram
 
 NAME = "intersection"
 

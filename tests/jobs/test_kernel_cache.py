@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from daskcluster.jobs.kernel_cache import ship
-from daskcluster.jobs.kernel_targets import runnable, settings, take
-from daskcluster.kernels.cache import STAMP
+from daskcluster.jobs.kernel_cache import runnable, settings, ship, take
+from daskcluster.kernels.jit import STAMP
 
 FIT = """
 import numpy as np

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from daskcluster.jobs import kernel_targets as targets
-from daskcluster.jobs.kernel_targets import CPUS, runnable, settings, take
+from daskcluster.jobs import kernel_cache as targets
+from daskcluster.jobs.kernel_cache import CPUS, runnable, settings, take
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, features: frozenset[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskcluster.kernels.chains import run_chains
+from daskcluster.kernels.distance import run_chains
 
 
 def plain(rows, rates, uniforms, length, mind2, n_chains):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskcluster.kernels.inertia import inertia_terms
+from daskcluster.kernels.distance import inertia_terms
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])

@@ -15,8 +15,8 @@ import pytest
 
 import daskcluster
 from daskcluster.errors import InvalidParameterError
-from daskcluster.kernels import cache, jit
 from daskcluster.kernels import features as features_module
+from daskcluster.kernels import jit
 from daskcluster.kernels.compiling import watched
 
 PROGRAM = """
@@ -151,11 +151,11 @@ def test_intrinsics_may_use_what_a_plain_cpu_lacks(
 def test_machines_that_run_other_code_share_no_kernel(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cache._CONFIG, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(jit._CONFIG, "CACHE_DIR", str(tmp_path))
     places = set()
     for granted in ("", "+avx2,+fma", "+avx512f,+avx512vl,+avx512dq"):
-        monkeypatch.setattr(cache, "GRANTED", granted)
-        places.add(cache.GivenFolder(run, __file__).get_cache_path())
+        monkeypatch.setattr(jit, "GRANTED", granted)
+        places.add(jit.GivenFolder(run, __file__).get_cache_path())
     assert len(places) == 3
 
 
@@ -219,7 +219,7 @@ def test_a_kernel_is_compiled_anew_when_one_that_it_calls_is_edited(
     package = tmp_path / "daskcluster"
     (package / "kernels").mkdir(parents=True)
     own = Path(daskcluster.__file__).parent
-    kernels = ("__init__", "cache", "compiling", "features", "jit")
+    kernels = ("__init__", "compiling", "features", "jit")
     for name in ("errors.py", *(f"kernels/{module}.py" for module in kernels)):
         shutil.copyfile(own / name, package / name)
     (package / "__init__.py").touch()
@@ -244,7 +244,7 @@ def test_a_kernel_is_compiled_anew_when_one_that_it_calls_is_edited(
 def test_watchers_hear_of_kernels_that_are_compiled_not_of_those_that_are_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache._CONFIG, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(jit._CONFIG, "CACHE_DIR", str(tmp_path))
     heard: list[int] = []
 
     def plus_one(x):  # type: ignore[no-untyped-def]

@@ -9,9 +9,9 @@ from daskcluster.kernels import sparse_search
 from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.panels import Panels, choose_tile, common_offset, fill_panels
 from daskcluster.kernels.tile import group_size, pack, pack_groups
-from daskcluster.methods.kernel.kernels import gram
-from daskcluster.methods.kernel.kernels import tile as gram_tile
-from daskcluster.methods.kmeans.groups import balanced_groups
+from daskcluster.methods.kernel import kernels as gram
+from daskcluster.methods.kernel import kernels as gram_tile
+from daskcluster.methods.kmeans.chunkwise.yinyang import balanced_groups
 
 NAMES = ("avx512", "avx2", "neon", "portable")
 KINDS = (np.float32, np.float64)

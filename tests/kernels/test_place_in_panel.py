@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from daskcluster.kernels.panels import choose_tile
-from daskcluster.kernels.place_in_panel import place_in_panel
+from daskcluster.kernels.panels import choose_tile, place_in_panel
 from daskcluster.kernels.tile import pack
 from tests.kernels.chain import scores
 

@@ -7,7 +7,7 @@ import pytest
 
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.distance import sqdist_to_one
-from daskcluster.kernels.screen import screen, screen_rows
+from daskcluster.kernels.sampling import screen, screen_rows
 from daskcluster.kernels.sum_grid import SumGrid
 
 

@@ -12,7 +12,7 @@ import zarr
 import daskcluster as dc
 from daskcluster import events
 from daskcluster.engine.memory import BASELINE_BYTES
-from daskcluster.methods.kmeans.kinds import BOUNDS
+from daskcluster.methods.kmeans.bounds import BOUNDS
 from tests.laws.test_law_02_chunking import same_bits
 from tests.tiles import BOUNDS_SPARE
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import ASSIGN, FARTHEST, SCORE, AssignParams
+from daskcluster.chunkwise.data_statistics import SURVEY, SurveyParams
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.survey import SURVEY, SurveyParams
 from tests.laws.data import CASES, case
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from daskcluster.reports.contents import Clusters, Report
-from daskcluster.reports.html import as_html
+from daskcluster.reports.pages import as_html
 from tests.browser import browse, needs_browser
 from tests.reports.models import make_model
 

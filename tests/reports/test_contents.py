@@ -14,12 +14,11 @@ import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.errors import InvalidParameterError, MissingExtraError
 from daskcluster.models.persist import load_document
-from daskcluster.reports import drawing, html
+from daskcluster.reports import pages as drawing
+from daskcluster.reports import pages as html
 from daskcluster.reports.charts import Chart, check_shape, mosaic, plane
 from daskcluster.reports.contents import MOST_CLUSTERS, Clusters, Report, Table
-from daskcluster.reports.drawing import as_png, as_svg
-from daskcluster.reports.html import as_html
-from daskcluster.reports.markdown import as_markdown
+from daskcluster.reports.pages import as_html, as_markdown, as_png, as_svg
 from tests.reports.models import make_model
 
 

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
+from daskcluster import sampling
 from daskcluster.chunkwise import draws as chunkwise
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.randomness import Key
-from daskcluster.sampling import draws as sampling
-from daskcluster.sampling.draws import draw_about
-from daskcluster.sampling.moments import measure
+from daskcluster.sampling import draw_about, measure
 from tests.laws.data import CASES, case
 from tests.reference import coreset as reference
 

@@ -9,8 +9,8 @@ import numpy as np
 from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.model import KernelKMeansModel
 from daskcluster.methods.mixture.model import MixtureModel
-from daskcluster.models.kinds import KINDS, Model
 from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.persist import KINDS, Model
 
 K, D, M = 4, 3, 6
 

@@ -20,10 +20,17 @@ import pytest
 from daskcluster.errors import CheckpointError, DaskClusterError, ModelFormatError
 from daskcluster.methods.catalogue import class_names, estimator_path
 from daskcluster.methods.load import load_model
-from daskcluster.models.kinds import KINDS, Model, model_class
-from daskcluster.models.persist import MODEL, is_model, load_document, save_model
+from daskcluster.models.persist import (
+    KINDS,
+    MODEL,
+    Model,
+    is_model,
+    load_document,
+    model_class,
+    save_model,
+)
 from daskcluster.reports.contents import Report
-from daskcluster.reports.html import as_html
+from daskcluster.reports.pages import as_html
 from daskcluster.storage.checkpoint import CHECKPOINT, CheckpointFolder
 from daskcluster.storage.document import Document, sealed
 from tests.security import damage

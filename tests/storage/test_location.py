@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from daskcluster.errors import InvalidParameterError
-from daskcluster.storage.location import explain, locate
-from daskcluster.storage.secrets import looks_secret, split_options
+from daskcluster.storage.location import explain, locate, looks_secret, split_options
 from daskcluster.typing import Reach
 
 PLANTED = "planted-secret"

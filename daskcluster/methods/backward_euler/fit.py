@@ -25,7 +25,7 @@ from daskcluster.methods.backward_euler.starts import (
     spread,
 )
 from daskcluster.methods.backward_euler.state import StartCommits, StartsState
-from daskcluster.methods.coreset.relative_error import true_costs
+from daskcluster.methods.coreset.quality import true_costs
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.base import KMeansRun, judge
 from daskcluster.methods.kmeans.initial import method_for

@@ -15,8 +15,7 @@ import numpy as np
 
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.randomness import Key
-from daskcluster.sampling.draws import Draws, draw_about
-from daskcluster.sampling.moments import Moments, measure
+from daskcluster.sampling import Draws, Moments, draw_about, measure
 from daskcluster.sparse_rows import Rows, take_rows
 
 

@@ -11,8 +11,8 @@ from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.engine.segments import Segment, Segments
+from daskcluster.estimators.checkpoint_header import Frame, Framed, Spent
 from daskcluster.estimators.checkpoints import Checkpoints
-from daskcluster.estimators.frame import Frame, Framed, Spent
 from daskcluster.methods.coreset.algorithm import Coreset, lightweight_coreset
 from daskcluster.methods.coreset.state import (
     CoresetState,
@@ -22,7 +22,7 @@ from daskcluster.methods.coreset.state import (
     coreset_shapes,
 )
 from daskcluster.randomness import as_seed
-from daskcluster.sampling.moments import Moments
+from daskcluster.sampling import Moments
 from daskcluster.storage.document import Document
 from daskcluster.typing import Dataset
 

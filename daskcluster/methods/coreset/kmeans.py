@@ -21,11 +21,13 @@ from daskcluster.events import (
     PassStarted,
     publish,
 )
-from daskcluster.methods.coreset.estimator import LightweightCoreset
-from daskcluster.methods.coreset.from_coreset import LabelsLater, check_coreset_size
+from daskcluster.methods.coreset.estimator import (
+    LabelsLater,
+    LightweightCoreset,
+    check_coreset_size,
+)
 from daskcluster.methods.coreset.parameters import CORESET
-from daskcluster.methods.coreset.quality import coreset_quality
-from daskcluster.methods.coreset.relative_error import CoresetQuality
+from daskcluster.methods.coreset.quality import CoresetQuality, coreset_quality
 from daskcluster.methods.kmeans.base import KMeansEstimator
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.parameters.parameter import Parameter

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.array import ArrayDataset
-from daskcluster.data.sparse_memory import MemorySparseDataset
+from daskcluster.data.memory import MemorySparseDataset
 from daskcluster.data.weighted import array_weights
 from daskcluster.data.weighted_store import stored_facts, write_weighted
 from daskcluster.errors import InvalidParameterError

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.chunkwise.survey import refuse_large
+from daskcluster.chunkwise.data_statistics import refuse_large
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.estimators.scoring import score_rows
-from daskcluster.methods.coreset.relative_error import true_costs
+from daskcluster.methods.coreset.quality import true_costs
 from daskcluster.typing import Dataset
 
 

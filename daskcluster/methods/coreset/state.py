@@ -13,7 +13,7 @@ from daskcluster.chunkwise.statistics import ExactScalar, KMeansStatistics, Surv
 from daskcluster.engine.segments import Segment
 from daskcluster.errors import ModelFormatError
 from daskcluster.methods.coreset.algorithm import Coreset
-from daskcluster.sampling.moments import Moments
+from daskcluster.sampling import Moments
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
 from daskcluster.storage.state import Shapes
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.chunkwise.statistics import Reduction
 from daskcluster.sparse_rows import Rows, SparseRows
 
 _PENDING = 1 << 16

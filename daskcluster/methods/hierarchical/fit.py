@@ -14,10 +14,9 @@ import numpy as np
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import home_engine
-from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.engine.segments import next_segment_count
 from daskcluster.estimators.fit import Fit
-from daskcluster.estimators.scoring import score_rows
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import (
     Notice,
@@ -47,7 +46,7 @@ from daskcluster.methods.hierarchical.within_cells import (
 )
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.base import KMeansRun, judge
-from daskcluster.methods.kmeans.choose import AssignmentChoice
+from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.models.balance import Balance
 from daskcluster.models.fitted import FitResult

@@ -25,7 +25,7 @@ from daskcluster.methods.kernel.chunkwise.centres import (
     gram_sum_rows,
 )
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points
-from daskcluster.methods.kernel.moving import Meter
+from daskcluster.methods.kernel.minibatch.centres import Meter
 from daskcluster.methods.kernel.state import FullState, Gone, Members
 from daskcluster.sparse_rows import join_rows
 from daskcluster.typing import Dataset

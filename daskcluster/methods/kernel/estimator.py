@@ -8,12 +8,12 @@ import numpy as np
 
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import (
     is_out_of_core,
 )
-from daskcluster.estimators.verbose import all_callbacks
 from daskcluster.methods.kernel.base import KernelEstimator
-from daskcluster.methods.kernel.chunkwise.graph_centres import GraphCentres
+from daskcluster.methods.kernel.chunkwise.centres import GraphCentres
 from daskcluster.methods.kernel.fit import KernelFit
 from daskcluster.methods.kernel.graph import GraphKMeansModel, graph_arrays
 from daskcluster.methods.kernel.model import KernelKMeansModel
@@ -80,7 +80,7 @@ class KernelKMeans(KernelEstimator):
 
     New rows are joined to the graph by the edges that they would have. Rows of the fit keep their
     degrees, and walks of the heat that come back through the new row are left out (see
-    `daskcluster.methods.kernel.chunkwise.graph_centres`).
+    `daskcluster.methods.kernel.chunkwise.centres`).
     Rows at the distance of the last neighbour are neighbours too.
     The model holds all rows; ``predict`` compares each with all of them. There is no ``transform`` or
     ``score`` then, for K(x, x) of new rows is not known.

@@ -21,10 +21,9 @@ from daskcluster.methods.kernel.algorithm import (
     full_batch,
     restored,
 )
-from daskcluster.methods.kernel.chunkwise.centres import GramCentres
+from daskcluster.methods.kernel.chunkwise.centres import GramCentres, GraphCentres
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points
-from daskcluster.methods.kernel.chunkwise.graph_centres import GraphCentres
-from daskcluster.methods.kernel.graph import GraphGram
+from daskcluster.methods.kernel.graph import GraphGram, NeighbourGraph, neighbour_graph
 from daskcluster.methods.kernel.initial import (
     gram_of,
     kernel_kmeans_plusplus,
@@ -33,11 +32,10 @@ from daskcluster.methods.kernel.initial import (
     seed_of_start,
 )
 from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
+from daskcluster.methods.kernel.minibatch.centres import joined
 from daskcluster.methods.kernel.minibatch.fit import Judged, kernel_footprint
-from daskcluster.methods.kernel.neighbour_graph import NeighbourGraph, neighbour_graph
 from daskcluster.methods.kernel.parameters import GRAPHS
 from daskcluster.methods.kernel.state import FullState
-from daskcluster.methods.kernel.window import joined
 from daskcluster.randomness import Key
 from daskcluster.storage.state import within
 from daskcluster.typing import Dataset

@@ -15,12 +15,12 @@ from daskcluster.elementary import log
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.estimators.given_centres import checked_centres
 from daskcluster.methods.kernel.chunkwise.centres import (
     GRAM_SCORE,
     GramCentres,
     GramScore,
     GramScoreParams,
+    GraphCentres,
 )
 from daskcluster.methods.kernel.chunkwise.gram import (
     CALLABLE,
@@ -28,8 +28,8 @@ from daskcluster.methods.kernel.chunkwise.gram import (
     GramFunction,
     Points,
 )
-from daskcluster.methods.kernel.chunkwise.graph_centres import GraphCentres
-from daskcluster.methods.kmeans.initial import GIVEN, warn_of_one_start
+from daskcluster.methods.kernel.parameters import KERNELS
+from daskcluster.methods.kmeans.initial import GIVEN, checked_centres, warn_of_one_start
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows
 from daskcluster.typing import Dataset
@@ -216,3 +216,32 @@ def _filled(chosen: list[int], mass: np.ndarray, n_clusters: int, key: Key) -> n
     pool = rest if len(rest) >= n_clusters - len(chosen) else np.arange(len(mass))
     drawn = key.generator().choice(pool, n_clusters - len(chosen), replace=len(pool) < n_clusters)
     return np.concatenate([chosen, drawn]).astype(np.int64)
+
+
+def register_gram(name: str, function: Callable[[Any, Any], Any]) -> None:
+    """Let ``kernel=name`` be a Gram function of one's own, on the command line and in saved models, too.
+
+    A model that is loaded finds the function by its name, where a callable would have to be given back.
+
+    Parameters
+    ----------
+    name : str
+    function : callable (X, Y) -> ndarray of shape (len(X), len(Y))
+        Of a module that workers can import. Symmetric, positive semi-definite, finite; the rows of CSR
+        data come as `scipy.sparse.csr_array`.
+
+    Notes
+    -----
+    Cost: that of the function, which is called for blocks of rows with all points of the centres.
+
+    Examples
+    --------
+    >>> import daskcluster as dc
+    >>> register_gram("histogram", lambda X, Y: 1.0 + X @ Y.T)
+    >>> fitted = dc.KernelKMeans(2, kernel="histogram", random_state=0).fit([[0.0], [1.0], [9.0]])
+    >>> fitted.labels_.tolist() in ([0, 0, 1], [1, 1, 0])
+    True
+    >>> del FUNCTIONS["histogram"], KERNELS["histogram"]
+    """
+    FUNCTIONS[name] = function
+    KERNELS[name] = None

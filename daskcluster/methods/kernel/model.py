@@ -22,7 +22,7 @@ from daskcluster.methods.kernel.chunkwise.gram import (
 )
 from daskcluster.models.fitted import FittedModel, check_per_cluster
 from daskcluster.sparse_rows import Rows, SparseRows
-from daskcluster.storage.fields import read_count, read_number, read_text
+from daskcluster.storage.document import read_count, read_number, read_text
 
 _PER_CLUSTER = ("weights", "sizes", "costs")
 _NONE = np.zeros(1, np.int64)

@@ -10,8 +10,7 @@ import numpy as np
 
 from daskcluster.chunkwise.assign import ASSIGN, AssignParams
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.reduction import StatefulReduction
-from daskcluster.chunkwise.statistics import KMeansStatistics
+from daskcluster.chunkwise.statistics import KMeansStatistics, StatefulReduction
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     BoundedParams,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.kernels.jit import tile_name
 from daskcluster.kernels.tile import group_size
@@ -25,8 +25,7 @@ from daskcluster.methods.kmeans.assignment import (
     FullAssignment,
 )
 from daskcluster.methods.kmeans.chunkwise.bounded import Changes
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
-from daskcluster.methods.kmeans.costs import Counts, Shape, tile_slowness
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Shape, tile_slowness
 from daskcluster.methods.kmeans.drift import Gaps
 
 _RUNS = 16

@@ -11,15 +11,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.estimators.base import CentreEstimator
 from daskcluster.estimators.export import faiss_index
-from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.fit import Fit, all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset, is_out_of_core
 from daskcluster.estimators.labels import Labels, results_of_rows
 from daskcluster.estimators.provenance import from_provenance, provenance
-from daskcluster.estimators.scoring import score_rows
-from daskcluster.estimators.verbose import all_callbacks
 from daskcluster.models.fitted import FitResult
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.typing import Dataset

@@ -18,7 +18,7 @@ from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, SeedingEnded, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.base import KMeansRun, judge
-from daskcluster.methods.kmeans.choose import AssignmentChoice
+from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.kmeans.initial import (
     initial_centres,
     method_for,

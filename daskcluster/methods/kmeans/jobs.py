@@ -8,11 +8,10 @@ from typing import Any
 from daskcluster.chunk import for_rows
 from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows, prepare_rows
 from daskcluster.chunkwise.labelled import ComputedLabels
-from daskcluster.data.row_transforms import for_metric
+from daskcluster.data.recipes import for_metric
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.estimators.examples import Examination, examine_rows
-from daskcluster.estimators.scoring import score_rows
 from daskcluster.events import Callback
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.typing import Dataset

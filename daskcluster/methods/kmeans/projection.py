@@ -10,8 +10,8 @@ from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.memory import Footprint
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, Travel, centres_bytes
+from daskcluster.methods.kmeans.bounds import BOUNDS, automatic, fallbacks
 from daskcluster.methods.kmeans.initial import method_for, restarts_for
-from daskcluster.methods.kmeans.kinds import BOUNDS, automatic, fallbacks
 from daskcluster.parameters import shared
 from daskcluster.seeding.afkmc2 import n_proposals
 from daskcluster.seeding.kmeans_parallel import most_candidates, most_drawn

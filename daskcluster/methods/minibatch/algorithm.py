@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from daskcluster.chunkwise.survey import RANGES, refuse_rows
+from daskcluster.chunkwise.data_statistics import RANGES, refuse_rows
 from daskcluster.elementary import log1p
 from daskcluster.events import StopReason
 from daskcluster.methods.minibatch.batches import Batches

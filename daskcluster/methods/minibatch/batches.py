@@ -16,7 +16,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.methods.minibatch.chunkwise.batch import Batch
-from daskcluster.methods.minibatch.kernels.draw import shuffle_next
+from daskcluster.methods.minibatch.kernels.batch import shuffle_next
 from daskcluster.methods.minibatch.pool import Pools, Segment
 from daskcluster.methods.nested.gathered import GatheredCohorts, NestedOrder
 from daskcluster.randomness import Key

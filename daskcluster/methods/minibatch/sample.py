@@ -13,8 +13,7 @@ from daskcluster.data.open import open_chunk
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine, default_threads
 from daskcluster.engine.memory import BASELINE_BYTES
-from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.scoring import score_rows
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.events import Callback, Notice, publish
 from daskcluster.host import format_bytes, host_memory
 from daskcluster.methods.kmeans.initial import GIVEN, initial_centres, method_for

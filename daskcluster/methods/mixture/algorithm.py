@@ -25,8 +25,7 @@ import numpy as np
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.stopping import Stopping
 from daskcluster.events import Callback, EMStepEnded, StopReason
-from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
-from daskcluster.methods.mixture.chunkwise.statistics import MixtureStatistics
+from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, MixtureStatistics
 from daskcluster.methods.mixture.passes import Carried, ExactPasses, TruncatedPasses
 from daskcluster.methods.mixture.settings import EMSettings
 from daskcluster.storage.row_state import StateFiles

@@ -11,15 +11,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
+from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import (
     check_enough_rows,
     is_out_of_core,
 )
 from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.provenance import from_provenance, provenance
-from daskcluster.estimators.verbose import all_callbacks
 from daskcluster.events import StopReason
-from daskcluster.methods.coreset.from_coreset import LabelsLater, check_coreset_size
+from daskcluster.methods.coreset.estimator import LabelsLater, check_coreset_size
 from daskcluster.methods.mixture.chunkwise.rows import MixtureRowParams, label_by_density
 from daskcluster.methods.mixture.fit import MixtureFit, MixtureRun
 from daskcluster.methods.mixture.model import MixtureModel

@@ -12,8 +12,8 @@ from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.checkpoint_header import Framed
 from daskcluster.estimators.checkpoints import Commits
-from daskcluster.estimators.frame import Framed
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import (
     Callback,

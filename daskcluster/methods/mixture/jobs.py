@@ -10,16 +10,15 @@ from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
-from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidDataError
 from daskcluster.estimators.examples import Examination, examine_rows
-from daskcluster.estimators.scoring import score_rows
 from daskcluster.events import Callback
-from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
 from daskcluster.methods.mixture.chunkwise.rows import (
     MixtureRowParams,
     label_by_density,
 )
+from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
 from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.methods.mixture.rows import gaussians_for, log_likelihood, save_posteriors
 from daskcluster.typing import Dataset

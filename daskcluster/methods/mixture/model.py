@@ -12,7 +12,7 @@ import numpy as np
 from daskcluster.errors import ModelFormatError
 from daskcluster.methods.mixture.parameters import COVARIANCE_TYPES
 from daskcluster.models.fitted import FittedModel, check_per_cluster
-from daskcluster.storage.fields import read_count, read_number, read_text
+from daskcluster.storage.document import read_count, read_number, read_text
 
 
 @dataclass(frozen=True, eq=False)

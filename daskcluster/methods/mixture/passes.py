@@ -8,8 +8,7 @@ import numpy as np
 
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.engine.engine import Placement
-from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.scoring import score_rows
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.methods.mixture.chunkwise.e_step import (
     EXACT_EM,
     MixtureParams,
@@ -17,8 +16,7 @@ from daskcluster.methods.mixture.chunkwise.e_step import (
     Step,
     truncated_pass,
 )
-from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
-from daskcluster.methods.mixture.chunkwise.statistics import MixtureStatistics
+from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, MixtureStatistics
 from daskcluster.methods.mixture.kernels.neighbours import learn_neighbours
 from daskcluster.methods.mixture.kernels.tile import listed_tile_for
 from daskcluster.methods.mixture.kernels.truncated import STEPS

@@ -19,14 +19,12 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.estimators.base import SharesEngine
-from daskcluster.estimators.frame import fingerprint_of_rows
+from daskcluster.estimators.base import OnScale, SharesEngine
+from daskcluster.estimators.checkpoint_header import fingerprint_of_rows
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.labels import results_of_rows, save_rows
 from daskcluster.estimators.lazy import map_blocks, scaled_blocks
-from daskcluster.estimators.on_scale import OnScale
 from daskcluster.events import Callback
-from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
 from daskcluster.methods.mixture.chunkwise.rows import (
     LIKELIHOOD,
     POSTERIOR,
@@ -38,6 +36,7 @@ from daskcluster.methods.mixture.chunkwise.rows import (
     posterior_rows,
     stored_posteriors,
 )
+from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
 from daskcluster.methods.mixture.parameters import N_SAMPLES
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import Key, as_seed

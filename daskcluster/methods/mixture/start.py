@@ -1,4 +1,4 @@
-"""Where a mixture begins: variances and weights that a caller has, or those of another mixture."""
+"""The initial variances and weights of a mixture: given ones, or those of another mixture."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from daskcluster.models.persist import load_document
 
 if TYPE_CHECKING:
     from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
+
 
 _DIMENSIONS = {"isotropic": 0, "spherical": 1, "diag": 2}
 

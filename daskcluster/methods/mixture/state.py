@@ -10,7 +10,7 @@ import numpy as np
 
 from daskcluster.events import StopReason
 from daskcluster.methods.mixture.algorithm import EMState, MixtureResult
-from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
+from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
 from daskcluster.methods.mixture.passes import Carried
 from daskcluster.storage.row_state import StateFiles
 from daskcluster.storage.state import Shapes

@@ -27,8 +27,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.statistics import KMeansStatistics
-from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.scoring import score_rows
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.estimators.stopping import Stopping
 from daskcluster.events import Callback, RoundEnded, StopReason
 from daskcluster.methods.kmeans.algorithm import (

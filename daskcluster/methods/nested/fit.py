@@ -11,7 +11,7 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Notice, publish
 from daskcluster.methods.kmeans.base import KMeansRun, judge
-from daskcluster.methods.kmeans.choose import AssignmentChoice
+from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.kmeans.fit import SeededFit
 from daskcluster.methods.kmeans.projection import fit_footprint
 from daskcluster.methods.nested.algorithm import DoublingRule, NestedState, nested

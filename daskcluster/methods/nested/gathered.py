@@ -12,7 +12,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.data.array import ArrayDataset
 from daskcluster.data.dataset import OnRead, RowDataset
-from daskcluster.data.sparse_memory import MemorySparseDataset
+from daskcluster.data.memory import MemorySparseDataset
 from daskcluster.data.weighted import ArrayWeights
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.storage.fields import read_count, read_number
+from daskcluster.storage.document import read_count, read_number
 
 MEMORY = 8
 """The baseline is the mean of about so many leaves."""

@@ -10,6 +10,7 @@ import numpy as np
 from daskcluster.chunk import compute_dtype
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import (
     check_enough_rows,
     check_kept_rows,
@@ -18,16 +19,15 @@ from daskcluster.estimators.inputs import (
 )
 from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.provenance import from_provenance
-from daskcluster.estimators.verbose import all_callbacks
-from daskcluster.methods.coreset.from_coreset import check_coreset_size
+from daskcluster.methods.coreset.estimator import check_coreset_size
 from daskcluster.methods.kmeans.base import KMeansEstimator
 from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
 from daskcluster.methods.streaming.parameters import STREAMING, leaf_rows_of, summary_size
 from daskcluster.methods.streaming.reading import check_stamp, fold_dataset
 from daskcluster.methods.streaming.refit import RefitSettings
 from daskcluster.methods.streaming.state import fold_of_model
-from daskcluster.methods.streaming.tree.forgetting import Forgetting
 from daskcluster.methods.streaming.tree.node import LeafSettings
+from daskcluster.methods.streaming.tree.stream_rows import Forgetting
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from daskcluster.chunk import Chunk
 from daskcluster.data.open import open_chunk
@@ -324,6 +323,8 @@ class _Refit:
             random_state=int(Key(settings.seed, "refit", self.n_rows).generator().integers(2**31)),
             engine=self._engine(n_clusters),
         )
+        from sklearn.exceptions import ConvergenceWarning  # a worker does not come here
+
         with warnings.catch_warnings():
             # A summary of few distinct rows is no fault of the caller's.
             warnings.simplefilter("ignore", ConvergenceWarning)

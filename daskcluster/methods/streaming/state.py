@@ -15,8 +15,8 @@ from daskcluster.methods.streaming.tree.node import Node
 from daskcluster.methods.streaming.tree.stream_rows import StreamRows, joined_rows
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
-from daskcluster.storage.document import Document
-from daskcluster.storage.fields import (
+from daskcluster.storage.document import (
+    Document,
     read_count,
     read_mapping,
     read_number,

@@ -1,22 +1,47 @@
-"""What a stream may be clustered with: the names that ``stream --algorithm NAME`` and `jobs.stream` accept.
-
-The names are those of the catalogue of fits. An algorithm has fewer parameters here: a stream has no end to
-stop at, and is committed by its own rules.
-"""
+"""The algorithms that a stream can be clustered with, and what the loop needs of each."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pkgutil import resolve_name
+from typing import Any, ClassVar
+
+from daskcluster.data.sparse import SparseDataset
+from daskcluster.errors import WrongTypeError
+from daskcluster.methods.minibatch.estimator import MiniBatchKMeans
 from daskcluster.methods.minibatch.parameters import MINI_BATCH
+from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
+from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.methods.mixture.parameters import MIXTURE
+from daskcluster.methods.streaming.estimator import StreamingKMeans
+from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
+from daskcluster.methods.streaming.minibatch import (
+    MiniBatchFold,
+    MiniBatchSteps,
+    leaf_rows_for,
+)
+from daskcluster.methods.streaming.mixture import MixtureSearch, StreamMixture
 from daskcluster.methods.streaming.parameters import (
     DRIFT_THRESHOLD,
     HALF_LIFE,
     STREAMING,
     SUMMARY_SIZE,
     WINDOW,
+    leaf_rows_of,
+    summary_size,
 )
+from daskcluster.methods.streaming.refit import StreamCentres
+from daskcluster.methods.streaming.state import fold_of
+from daskcluster.methods.streaming.tree.node import LeafSettings
+from daskcluster.methods.streaming.tree.stream_rows import Forgetting
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.persist import Model
 from daskcluster.parameters.algorithm import Algorithm, Catalogue
+from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
+from daskcluster.storage.document import Document
+from daskcluster.typing import Dataset
 
 
 def _without(table: tuple[Parameter, ...], *names: str) -> tuple[Parameter, ...]:
@@ -29,17 +54,17 @@ _OF_PASSES = ("max_iter", "max_no_improvement", "tol", "init_size", "validation"
 STREAMS = Catalogue(
     {
         "streaming": Algorithm(
-            "daskcluster.methods.streaming.learners.kmeans:KMeansLearner",
+            "daskcluster.methods.streaming.streams:KMeansLearner",
             STREAMING,
             about="k-means of a summary of all rows, which may forget old ones; centres keep their numbers",
         ),
         "mini-batch": Algorithm(
-            "daskcluster.methods.streaming.learners.minibatch:MiniBatchLearner",
+            "daskcluster.methods.streaming.streams:MiniBatchLearner",
             (*_without(MINI_BATCH, *_STOPS, *_OF_PASSES), HALF_LIFE, DRIFT_THRESHOLD),
             about="centres moved by each row once; nothing else is kept",
         ),
         "vc-gmm": Algorithm(
-            "daskcluster.methods.streaming.learners.mixture:MixtureLearner",
+            "daskcluster.methods.streaming.streams:MixtureLearner",
             (
                 *_without(MIXTURE, *_STOPS, "coreset_size"),
                 SUMMARY_SIZE,
@@ -53,3 +78,220 @@ STREAMS = Catalogue(
     }
 )
 """From names to what learns (`daskcluster.methods.streaming.learners`). The first is the default."""
+
+
+_NOT_OF_THE_STATE = ("verbose", "random_state")
+"""Parameters on which the result does not depend; the seed is kept in the state."""
+
+
+class Learner(ABC):
+    """An algorithm with its parameters, to be driven by a stream; it keeps nothing of the rows itself.
+
+    Parameters
+    ----------
+    parameters : mapping
+        All that its table in `daskcluster.methods.streaming.streams.STREAMS` has, by name.
+
+    Raises
+    ------
+    InvalidParameterError, WrongTypeError
+    """
+
+    algorithm: ClassVar[str]
+    takes_sparse: ClassVar[bool] = True
+    fold_class: ClassVar[type[StreamFold]] = StreamFold
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self.parameters = dict(parameters)
+        self.forgetting = Forgetting.of(parameters["half_life"], parameters.get("window"))
+        check_value(self.algorithm, DRIFT_THRESHOLD, parameters["drift_threshold"])
+
+    @property
+    def metric(self) -> str:
+        """How rows are compared."""
+        return str(self.parameters.get("metric", "euclidean"))
+
+    def facts(self) -> dict[str, Any]:
+        """Return what decides the state, but rows and seed, as plain values."""
+        return {
+            name: value if isinstance(value, (int, float, str, type(None))) else repr(value)
+            for name, value in self.parameters.items()
+            if name not in _NOT_OF_THE_STATE
+        }
+
+    def empty(self, dtype: str, seed: int) -> StreamFold:
+        """Return the state of a stream of rows in `dtype` before the first of them."""
+        return self.fold_class.empty(self.settings(dtype, seed))
+
+    def restored(self, document: Document, dtype: str, seed: int) -> StreamFold:
+        """Return the state that `document` describes.
+
+        Raises
+        ------
+        ModelFormatError, KeyError
+            It does not describe one.
+        """
+        return fold_of(document, self.settings(dtype, seed), self.fold_class)
+
+    def check_rows(self, dataset: Dataset) -> None:
+        """Refuse rows of a kind that the algorithm does not take.
+
+        Raises
+        ------
+        WrongTypeError
+        """
+        if isinstance(dataset, SparseDataset) and not self.takes_sparse:
+            raise WrongTypeError(
+                f"algorithm={self.algorithm!r} takes dense rows, those of the source are sparse; project "
+                "them to fewer features first, or take algorithm='streaming'."
+            )
+
+    @abstractmethod
+    def settings(self, dtype: str, seed: int) -> FoldSettings:
+        """Return what decides a stream of rows in `dtype`, but the rows."""
+
+    @abstractmethod
+    def model_of(self, fold: StreamFold, n_features: int) -> Model:
+        """Return the model of all rows in `fold`, which has centres."""
+
+
+def remember_the_stream(
+    fitted: Any, fold: StreamFold, found: StreamCentres, n_features: int
+) -> None:
+    """Let an estimator know how it came to what it has learnt from a stream."""
+    fitted.stop_reason_, fitted.seeding_ = found.stop_reason, found.seeding
+    fitted.history_, fitted.n_rows_ = fold.history, found.n_rows
+    fitted.passes_, fitted.bytes_read_, fitted.n_features_in_ = 1, 0, n_features
+
+
+def make_learner(algorithm: str, given: Mapping[str, Any]) -> Learner:
+    """Return the learner called `algorithm` with the parameters that were given, else defaults.
+
+    Raises
+    ------
+    InvalidParameterError
+        There is none of that name, or it has no such parameter, or refuses its value.
+
+    Examples
+    --------
+    >>> make_learner("mini-batch", {"n_clusters": 3}).parameters["batch_size"]
+    1024
+    """
+    entry = STREAMS.find(algorithm)
+    STREAMS.check(algorithm, given)
+    defaults = {name: parameter.default for name, parameter in entry.parameters.items()}
+    learner: Learner = resolve_name(entry.estimator)({**defaults, **given})
+    return learner
+
+
+class KMeansLearner(Learner):
+    """K-means of a summary of all rows."""
+
+    algorithm: ClassVar[str] = "streaming"
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        super().__init__(parameters)
+        self._estimator = StreamingKMeans(**parameters)
+        self._estimator.check_parameters()
+
+    def settings(self, dtype: str, seed: int) -> FoldSettings:
+        return self._estimator.fold_settings(dtype, seed)
+
+    def model_of(self, fold: StreamFold, n_features: int) -> KMeansModel:
+        return self._estimator.standing_for(fold, n_features).to_model()
+
+
+_OF_THE_STREAM = ("half_life", "drift_threshold")
+_STEPS = (
+    "n_clusters",
+    "init",
+    "n_init",
+    "batch_size",
+    "learning_rate",
+    "reassignment_ratio",
+    "chain_length",
+)
+
+
+class MiniBatchLearner(Learner):
+    """Centres that every row moves once.
+
+    Notes
+    -----
+    Cost: rows are read once and go to this process, where every leaf takes three looks at the centres: one
+    for drift, one of the steps, one for what clusters cost. Memory: the rows of a leaf, 16 batches.
+    """
+
+    algorithm: ClassVar[str] = "mini-batch"
+    fold_class: ClassVar[type[StreamFold]] = MiniBatchFold
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        super().__init__(parameters)
+        of_the_fit = {
+            name: value for name, value in parameters.items() if name not in _OF_THE_STREAM
+        }
+        self._estimator = MiniBatchKMeans(**of_the_fit)
+        self._estimator.check_parameters()
+
+    def settings(self, dtype: str, seed: int) -> FoldSettings:
+        steps = MiniBatchSteps(**{name: self.parameters[name] for name in _STEPS}, seed=seed)
+        rows = leaf_rows_for(steps.batch_size, steps.n_clusters)
+        # A coreset as large as the leaf is its rows.
+        leaf = LeafSettings(rows, rows, seed, dtype, self.metric == "cosine", self.forgetting)
+        return FoldSettings(leaf, steps, self.parameters["drift_threshold"])
+
+    def model_of(self, fold: StreamFold, n_features: int) -> KMeansModel:
+        found, fitted = fold.current(), self._estimator.__sklearn_clone__()
+        assert found is not None
+        fitted.cluster_centers_ = found.centres
+        fitted.inertia_, fitted.n_iter_ = found.inertia, found.n_iter
+        fitted.cluster_weights_, fitted.cluster_costs_ = found.weights, found.costs
+        fitted.cluster_sizes_ = found.sizes
+        remember_the_stream(fitted, fold, found, n_features)
+        return fitted.to_model()
+
+
+_NOT_OF_EM = ("n_clusters", "half_life", "window", "drift_threshold", "random_state")
+
+
+class MixtureLearner(Learner):
+    """A Gaussian mixture of a summary of all rows.
+
+    Notes
+    -----
+    Cost: as of `daskcluster.StreamingKMeans`, with EM of the summary in place of k-means. Drift is measured
+    by squared distances to the nearest means.
+    """
+
+    algorithm: ClassVar[str] = "vc-gmm"
+    takes_sparse: ClassVar[bool] = False
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        super().__init__(parameters)
+        k = parameters["n_clusters"]
+        own = {name: value for name, value in parameters.items() if name not in _NOT_OF_EM}
+        self._size = summary_size(own.pop("coreset_size"), k)
+        self._search = {**own, "n_components": k}
+        self._estimator = VariationalGaussianMixture(
+            **self._search, coreset_size=self._size, random_state=parameters["random_state"]
+        )
+        self._estimator.check_parameters()
+
+    def settings(self, dtype: str, seed: int) -> FoldSettings:
+        leaf = LeafSettings(
+            self._size, leaf_rows_of(self._size), seed, dtype, False, self.forgetting
+        )
+        search = MixtureSearch(self._search, seed)
+        return FoldSettings(leaf, search, self.parameters["drift_threshold"])
+
+    def model_of(self, fold: StreamFold, n_features: int) -> MixtureModel:
+        found = fold.current()
+        assert isinstance(found, StreamMixture)
+        fitted = self._estimator.__sklearn_clone__()
+        variances, shared = found.variances, found.covariance_type == "isotropic"
+        fitted.means_, fitted.weights_ = found.centres, found.mixing
+        fitted.covariances_ = float(variances[0]) if shared else variances
+        fitted.component_weights_, fitted.n_iter_ = found.weights, found.n_iter
+        fitted.lower_bound_ = found.lower_bound
+        remember_the_stream(fitted, fold, found, n_features)
+        return fitted.to_model()

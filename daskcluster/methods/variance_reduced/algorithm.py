@@ -152,7 +152,7 @@ def variance_reduced(
     begin : EpochsState
         Where to start.
     take_steps : callable (StepParams) -> StepsTaken
-        Runs the inner loop; see `daskcluster.methods.variance_reduced.steps`.
+        Runs the inner loop; see `daskcluster.methods.variance_reduced.fit`.
     rule : StepRule
     key : Key
         Of the draws; its iteration is replaced by the epoch.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.reports import drawing
+from daskcluster.reports import pages as drawing
 from tests.benchmarks.harness.parts import Figure, Note
 
 COLOURS = {

@@ -107,8 +107,7 @@ def graph_matrix(X: np.ndarray, n_neighbors: int, heat_time: float | None) -> np
     Heat of a long time is that of half the time, applied twice: one product of dense matrices.
     """
     import daskcluster as dc
-    from daskcluster.methods.kernel.graph import GraphGram
-    from daskcluster.methods.kernel.neighbour_graph import neighbour_graph
+    from daskcluster.methods.kernel.graph import GraphGram, neighbour_graph
 
     adjacency = neighbour_graph(dc.open_dataset(X), n_neighbors).adjacency
     n = len(X)

@@ -13,7 +13,7 @@ import numpy as np
 from daskcluster import KMeans, open_dataset
 from daskcluster.data.generate import generate
 from daskcluster.engine.dask import DaskEngine
-from daskcluster.methods.plan import plan_of
+from daskcluster.methods.catalogue import plan_of
 from daskcluster.typing import Dataset
 from tests.benchmarks.scaling.model.cluster import Cluster
 from tests.benchmarks.scaling.model.forecast import Forecast, forecast

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from daskcluster.data.generate import GeneratedDataset, Mixture
-from daskcluster.methods.plan import plan_of
+from daskcluster.methods.catalogue import plan_of
 from tests.benchmarks.scaling.model.cluster import Cluster
 from tests.benchmarks.scaling.model.projection import project_clusters
 from tests.benchmarks.scaling.model.rates import Rates

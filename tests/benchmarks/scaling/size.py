@@ -137,7 +137,7 @@ def command(
 
     The rows need not exist: 80000000x3072 stands for as many of so many features.
     """
-    from daskcluster.methods.plan import plan_of
+    from daskcluster.methods.catalogue import plan_of
     from tests.benchmarks.scaling.model.cluster import Cluster
     from tests.benchmarks.scaling.model.projection import project_clusters
     from tests.benchmarks.scaling.model.rates import REFERENCE, load_rates

@@ -17,8 +17,7 @@ def unguarded_losses(
         StepRule,
         variance_reduced,
     )
-    from daskcluster.methods.variance_reduced.fit import vrkm_footprint
-    from daskcluster.methods.variance_reduced.steps import StepsHere
+    from daskcluster.methods.variance_reduced.fit import StepsHere, vrkm_footprint
     from daskcluster.randomness import Key
 
     dataset = dc.open_dataset(problem.rows)

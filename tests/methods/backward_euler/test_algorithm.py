@@ -10,7 +10,7 @@ from scipy import sparse
 
 import daskcluster as dc
 from daskcluster import errors, events
-from daskcluster.data.row_transforms import for_metric
+from daskcluster.data.recipes import for_metric
 from daskcluster.methods.backward_euler.algorithm import (
     DescentState,
     ImplicitDescent,

@@ -10,13 +10,12 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.algorithm import updated
 from daskcluster.methods.kmeans.assignment import BoundedAssignment, FullAssignment
 from daskcluster.methods.kmeans.auto import AutoAssignment
+from daskcluster.methods.kmeans.bounds import BOUNDS, automatic, fallbacks, within
 from daskcluster.methods.kmeans.chunkwise.elkan import ELKAN
 from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY
-from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
-from daskcluster.methods.kmeans.costs import Counts, Shape
+from daskcluster.methods.kmeans.chunkwise.kind import Counts, Shape
+from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG, balanced_groups
 from daskcluster.methods.kmeans.drift import Drift, Gaps, half_distances, half_gaps
-from daskcluster.methods.kmeans.groups import balanced_groups
-from daskcluster.methods.kmeans.kinds import BOUNDS, automatic, fallbacks, within
 from tests.tiles import BOUNDS_SPARE
 
 

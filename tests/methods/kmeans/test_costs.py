@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from daskcluster.kernels.jit import TILES
-from daskcluster.methods.kmeans.costs import Counts, Shape, tile_slowness
+from daskcluster.methods.kmeans.chunkwise.kind import Counts, Shape, tile_slowness
 
 SHAPE = Shape(d=32, k=100, row_bytes=128, group=10)
 

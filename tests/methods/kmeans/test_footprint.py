@@ -16,12 +16,12 @@ from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import BASELINE_BYTES, Footprint, project
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import MemoryLimitError
+from daskcluster.methods.catalogue import plan_of
 from daskcluster.methods.kernel.minibatch.fit import minibatch_footprint
 from daskcluster.methods.kmeans.projection import fit_footprint, seeding_bytes
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
 from daskcluster.methods.minibatch.projection import batches_footprint
 from daskcluster.methods.minibatch.sample import batch_room
-from daskcluster.methods.plan import plan_of
 from daskcluster.randomness import Key
 from daskcluster.seeding import afkmc2, kmeans_parallel
 from daskcluster.sparse_rows import join_rows

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
-from daskcluster.data.row_transforms import for_metric
+from daskcluster.data.recipes import for_metric
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.assignment import FullAssignment
 

@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 import daskcluster as dc
-from daskcluster.data.sparse_write import write_csr
+from daskcluster.data.sparse_zarr import write_csr
 from daskcluster.methods.minibatch.batches import Batches
 from daskcluster.methods.minibatch.pool import LEAST_GROUPS, Pools
 from daskcluster.randomness import Key

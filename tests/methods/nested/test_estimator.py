@@ -16,7 +16,7 @@ from daskcluster.data.open import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.events import Notice, PassStarted, RoundEnded, StopFit
-from daskcluster.methods.kmeans.choose import AssignmentChoice
+from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.nested.algorithm import DoublingRule, NestedState, nested
 from daskcluster.methods.nested.batches import NestedBatches
 from daskcluster.methods.nested.gathered import GatheredCohorts, NestedOrder

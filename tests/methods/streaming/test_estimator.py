@@ -17,10 +17,10 @@ from sklearn.utils.estimator_checks import check_estimator
 import daskcluster as dc
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import DriftFound
-from daskcluster.methods.streaming.learners.learner import make_learner
 from daskcluster.methods.streaming.reading import fold_dataset
 from daskcluster.methods.streaming.state import document_of, fold_of
-from daskcluster.methods.streaming.tree.forgetting import Forgetting
+from daskcluster.methods.streaming.streams import make_learner
+from daskcluster.methods.streaming.tree.stream_rows import Forgetting
 
 FEW = {"coreset_size": 200, "random_state": 0}
 

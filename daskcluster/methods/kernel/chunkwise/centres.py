@@ -11,11 +11,13 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, ScoreStatistics
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.survey import refuse_bad
+from daskcluster.chunkwise.data_statistics import refuse_bad
+from daskcluster.chunkwise.statistics import Reduction
+from daskcluster.elementary import exp
 from daskcluster.kernels.accumulate import accumulate_values
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, row_cuts
+from daskcluster.methods.kernel.chunkwise.neighbours import Neighbourhoods
 from daskcluster.sparse_rows import Rows
 
 
@@ -206,3 +208,52 @@ def _add(
 
 GRAM_SCORE = Reduction(name="score", zero=_zero, chunk=_score_chunk, combine=GramScore.combine)
 """`GramScoreParams` -> `GramScore`."""
+
+
+@dataclass(frozen=True, eq=False)
+class GraphCentres(GramCentres):
+    """Centres C_j, each a weighted sum of images of the graph's rows.
+
+    Attributes
+    ----------
+    neighbourhoods : Neighbourhoods
+    spread : ndarray of shape (n, k), float64
+        What a neighbour's edge brings: D^-1 times the coefficients of the centres, or D^-1/2 U times them.
+    heat_time : float or None
+        t of the heat kernel; None for the k-nn kernel.
+    """
+
+    neighbourhoods: Neighbourhoods
+    spread: np.ndarray
+    heat_time: float | None = None
+
+    def relative(self, rows: Rows) -> np.ndarray:
+        pairs = self.neighbourhoods.pairs(rows)
+        n = len(self.spread)
+        twins = pairs.take(pairs.gaps == 0.0)
+        return self.relative_to(pairs.matrix(n), twins.matrix(n))
+
+    def relative_to(self, adjacency: Any, twins: Any) -> np.ndarray:
+        """Return Q_j - 2 P_xj of rows of which the neighbours are known, float64 (m, k).
+
+        Parameters
+        ----------
+        adjacency, twins : CSR arrays of shape (m, n)
+            Ones where rows are neighbours; where they are at no distance.
+        """
+        degrees = np.diff(adjacency.indptr)[:, None].astype(np.float64)
+        found = adjacency @ self.spread
+        if self.heat_time is None:
+            return np.asarray(self.norms - 2.0 * (found / degrees))
+        found /= np.sqrt(degrees)
+        count = np.maximum(np.diff(twins.indptr), 1)[:, None]
+        found += float(exp(-self.heat_time)) * ((twins @ self._coefficients()).toarray() / count)
+        return np.asarray(self.norms - 2.0 * found)
+
+    def _coefficients(self) -> Any:
+        """Return the coefficients of rows in centres, a CSR array (n, k)."""
+        from scipy.sparse import csr_array
+
+        sums = self.sums
+        where = sums.points.indices, sums.groups
+        return csr_array((sums.factors, where), shape=self.spread.shape)

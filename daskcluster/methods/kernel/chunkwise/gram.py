@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.rows import csr
+from daskcluster.chunkwise.centres import csr
 from daskcluster.errors import InvalidDataError
-from daskcluster.methods.kernel.kernels import gram as kernels
+from daskcluster.methods.kernel import kernels
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 
 _TERMS = {
@@ -30,7 +30,7 @@ _TERMS = {
 VECTOR_GRAMS = tuple(_TERMS)
 """Gram functions of two rows that the kernels compute."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""Gram functions of others, by name; see `daskcluster.methods.kernel.register.register_gram`."""
+"""Gram functions of others, by name; see `daskcluster.methods.kernel.initial.register_gram`."""
 PRECOMPUTED = "precomputed"
 CALLABLE = "callable"
 

@@ -1,8 +1,8 @@
 """Mini-batch kernel k-means (B. Jourdan and G. Schwartzman, "Mini-batch kernel k-means", 2024).
 
 A step labels a batch of rows with their nearest centres in the space of the Gram function, and each
-centre goes towards the mean of its rows: C <- (1 - alpha) C + alpha cm(B). Centres are either windows of
-the last batches (Algorithm 2, `daskcluster.methods.kernel.moving`), at a cost that does not depend on n,
+centre moves towards the mean of its rows: C <- (1 - alpha) C + alpha cm(B). Centres are either windows of
+the last batches (Algorithm 2, `daskcluster.methods.kernel.minibatch.centres`), at a cost independent of n,
 or inner products with all rows (Algorithm 1, `daskcluster.methods.kernel.minibatch.recursion`).
 
 What differs from the paper: batches are drawn without replacement, pass after pass; a fit stops early when
@@ -21,7 +21,7 @@ import numpy as np
 
 from daskcluster.events import Callback, KernelStepEnded, StopFit, StopReason, publish
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres, clamped
-from daskcluster.methods.kernel.moving import GramBatch, Meter, MovingGramCentres
+from daskcluster.methods.kernel.minibatch.centres import GramBatch, Meter, MovingGramCentres
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches
 

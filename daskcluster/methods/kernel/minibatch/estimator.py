@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Self
 
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import (
     is_out_of_core,
 )
-from daskcluster.estimators.verbose import all_callbacks
 from daskcluster.methods.kernel.base import KernelEstimator
 from daskcluster.methods.kernel.minibatch.fit import MiniBatchKernelFit
 from daskcluster.methods.kernel.parameters import MINI_BATCH_KERNEL

@@ -33,10 +33,9 @@ from daskcluster.methods.kernel.minibatch.algorithm import (
     KernelStopping,
     minibatch_kernel,
 )
-from daskcluster.methods.kernel.minibatch.numbered_rows import NumberedRows
-from daskcluster.methods.kernel.minibatch.recursion import MovingProducts
+from daskcluster.methods.kernel.minibatch.centres import GramBatch, MovingGramCentres, MovingWindows
+from daskcluster.methods.kernel.minibatch.recursion import MovingProducts, NumberedRows
 from daskcluster.methods.kernel.minibatch.state import BatchKernelState, StartState
-from daskcluster.methods.kernel.moving import GramBatch, MovingGramCentres, MovingWindows
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
 from daskcluster.methods.minibatch.sample import batch_room, threads_of

@@ -8,8 +8,9 @@ the data, ``P <- (1 - a) P + a M`` with M_xj the mean of K(x, y) over the cluste
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,57 @@ from daskcluster.data.sink import ArraySink
 from daskcluster.engine.engine import Placement
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres, GramRowParams, gram_sum_rows
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points, join_points
-from daskcluster.methods.kernel.moving import GramBatch, Meter
-from daskcluster.methods.kernel.window import Mean, joined
+from daskcluster.methods.kernel.initial import given_centres, ready_rows
+from daskcluster.methods.kernel.minibatch.centres import GramBatch, Mean, Meter, joined
+from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
+from daskcluster.methods.minibatch.chunkwise.batch import Batch
+from daskcluster.sparse_rows import Rows, join_rows
+from daskcluster.typing import Dataset, Range
+
+
+def chosen_rows(dataset: Dataset, numbers: np.ndarray) -> Rows:
+    """Return rows by their numbers, in the given order.
+
+    Unlike ``dataset.take`` it leaves CSR rows in CSR form, with all that is stored of them.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    numbers : ndarray of shape (m,), int64
+        At least one; repeats are allowed.
+
+    Returns
+    -------
+    Rows of shape (m, d)
+
+    Notes
+    -----
+    Cost: every storage chunk that has one of them is read once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster.data.open import open_dataset
+    >>> chosen_rows(open_dataset(np.eye(3)), np.array([2, 0, 2]))
+    array([[0., 0., 1.],
+           [1., 0., 0.],
+           [0., 0., 1.]])
+    """
+    ordered, home = np.unique(numbers, return_inverse=True)
+    parts = []
+    for chunk in dataset.chunks(_spans(dataset, ordered)):
+        first, last = np.searchsorted(ordered, [chunk.start, chunk.stop])
+        parts.append(chunk.rows[ordered[first:last] - chunk.start])
+    return join_rows(parts)[home]
+
+
+def _spans(dataset: Dataset, ordered: np.ndarray) -> Iterator[Range]:
+    """Yield from the first to the last row that is wanted of each storage chunk."""
+    edges = dataset.read_edges((0, dataset.n_rows))
+    places = np.searchsorted(ordered, edges)
+    for first, last in zip(places[:-1].tolist(), places[1:].tolist(), strict=True):
+        if last > first:
+            yield int(ordered[first]), int(ordered[last - 1]) + 1
 
 
 @dataclass
@@ -127,3 +177,49 @@ def _merged(terms: list[tuple[Points, np.ndarray]]) -> tuple[Points, np.ndarray]
     totals = np.bincount(home, factors, minlength=len(first))
     kept = totals > 0.0
     return points.take(first[kept]), totals[kept]
+
+
+@dataclass(frozen=True)
+class NumberedRows:
+    """Reads rows again, for a fit that goes on.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    gram : GramFunction
+    dtype : dtype
+        In which rows are computed.
+    init : object
+        The parameter of the estimator; numbers -1 - j are those of centres that it gives.
+    n_clusters : int
+    """
+
+    dataset: Dataset
+    gram: GramFunction
+    dtype: Any
+    init: Any
+    n_clusters: int
+
+    def batch(self, numbers: np.ndarray) -> GramBatch:
+        """Return rows as those of a step."""
+        weights = self.dataset.weights
+        weights = None if weights is None else np.asarray(weights, np.float64)[numbers]
+        batch = Batch(chosen_rows(self.dataset, numbers), np.arange(len(numbers)), weights)
+        refuse_bad_batch(batch, lambda position: int(numbers[position]), "")
+        return GramBatch.of(batch, numbers, self.gram, self.dtype)
+
+    def points(self, numbers: np.ndarray) -> Points:
+        """Return rows, and centres that were given, as points."""
+        if self.gram.is_precomputed:
+            return Points(None, numbers)
+        inside = numbers >= 0
+        n_inside = int(inside.sum())
+        parts = (
+            [ready_rows(chosen_rows(self.dataset, numbers[inside]), self.gram)] if n_inside else []
+        )
+        if n_inside < len(numbers):
+            given = given_centres(self.init, self.dataset, self.gram, self.n_clusters)
+            parts += [point.rows for point in given if point.rows is not None]
+        # Given centre -1 - j stands j places behind the rows that were read.
+        places = np.where(inside, np.cumsum(inside) - 1, n_inside - 1 - numbers)
+        return Points(join_rows(parts)[places], numbers)

@@ -10,8 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.grids import Grids
+from daskcluster.chunkwise.exact_sum import Grids, Scale
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.kernels.distance import sqdist_to_one
 from daskcluster.kernels.tile import Panels, pack

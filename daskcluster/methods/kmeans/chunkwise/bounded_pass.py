@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.tile import nearest
 from daskcluster.methods.kmeans.chunkwise.bounded import Bounded, BoundState, Changes, zero

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.methods.kmeans.chunkwise.bounded import BoundState, unproven
 
 

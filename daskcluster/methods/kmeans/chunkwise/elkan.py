@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
     BoundedParams,
@@ -23,8 +23,7 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
 )
 from daskcluster.methods.kmeans.chunkwise.bounded_pass import BoundedPass
 from daskcluster.methods.kmeans.chunkwise.gathered import Gathered
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
-from daskcluster.methods.kmeans.costs import Counts, Shape
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Shape
 from daskcluster.methods.kmeans.drift import Drift, Gaps
 from daskcluster.methods.kmeans.kernels.bounds import OWN
 from daskcluster.methods.kmeans.kernels.elkan import look_kernel, rough_error

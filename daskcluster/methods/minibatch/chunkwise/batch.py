@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
-from daskcluster.chunkwise.rows import csr
+from daskcluster.chunkwise.centres import csr
 from daskcluster.kernels import sparse_search, tile
-from daskcluster.kernels.by_label import group_by_label
+from daskcluster.kernels.accumulate import group_by_label
 from daskcluster.methods.minibatch.kernels import batch as minibatch
-from daskcluster.methods.minibatch.kernels import sparse as minibatch_sparse
+from daskcluster.methods.minibatch.kernels import batch as minibatch_sparse
 from daskcluster.sparse_rows import Rows, SparseRows
 
 RULES = {"count": minibatch.COUNT, "sqrt": minibatch.SQRT}

@@ -1,10 +1,4 @@
-"""One mini-batch step: label the rows of a batch where they lie, then move centre after centre.
-
-A batch is a list of rows of an array, which are never copied: they are packed for the tile straight
-from where they lie, and visited again, cluster by cluster in the batch's order, while they are still in
-the cache. Labels do not depend on how a batch is cut, and a centre's sum is added up by one thread in
-a fixed order: any number of threads gives the same bits.
-"""
+"""One mini-batch step on dense or CSR rows: draw rows, label them in place, move the centres."""
 
 from __future__ import annotations
 
@@ -20,6 +14,7 @@ from daskcluster.kernels.panels import PORTABLE, Panels, Tile
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.row_ops import fetch_row, squared_distance
 from daskcluster.kernels.search import Shape, list_lines, score_listed, tile_shape
+from daskcluster.kernels.sparse_distance import row_distance
 from daskcluster.kernels.tile import nearest
 
 COUNT, SQRT = 0, 1
@@ -208,3 +203,139 @@ def move_centres(
     """
     rate, out = (batch_weight, rule, unit), (costs, shifts)
     _move(read_only(rows), listed, weights_or_none(weights), grouped, rate, clusters, state, out)
+
+
+@kernel
+def _shuffle_next(order, first, uniforms):  # type: ignore[no-untyped-def]
+    n = order.shape[0]
+    for s in range(uniforms.shape[0]):
+        i = first + s
+        # A uniform number has 53 bits: its product with what is left may round up to all of it.
+        j = min(i + np.int64(uniforms[s] * (n - i)), n - 1)
+        order[i], order[j] = order[j], order[i]
+
+
+def shuffle_next(order: np.ndarray, first: int, uniforms: np.ndarray) -> None:
+    """Draw the next rows of a random permutation (Fisher and Yates), from the front on.
+
+    Parameters
+    ----------
+    order : ndarray of shape (n,), int64
+        IN/OUT. Rows; those before `first` are drawn already. ``order[first:first + m]`` will be `m` of
+        the others, each order of them equally likely.
+    first : int
+    uniforms : ndarray of shape (m,), float64
+        Numbers in [0, 1), with m at most n - first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> order = np.arange(4)
+    >>> shuffle_next(order, 0, np.array([0.5, 0.0]))
+    >>> order
+    array([2, 1, 0, 3])
+    """
+    _shuffle_next(order, first, read_only(uniforms))
+
+
+_COLUMNS = 512
+"""Of a centre, which are moved at a time: they stay in the fastest cache."""
+
+
+@kernel
+def _blend(gained, keep, unit, exact, centre):  # type: ignore[no-untyped-def]
+    """Move one centre as that of dense rows; return the squared length of the way.
+
+    IN/OUT: gained (d,), alpha times the mean of its rows, zero afterwards; exact, centre (d,).
+    """
+    d, before, shift = exact.shape[0], np.empty(_COLUMNS, centre.dtype), 0.0
+    if unit:
+        for t in range(d):
+            exact[t] = keep * exact[t] + gained[t]
+            gained[t] = 0.0
+        scale_to_one(exact)
+        keep = 1.0
+    for start in range(0, d, _COLUMNS):
+        count = min(_COLUMNS, d - start)
+        wide, near = exact[start : start + count], centre[start : start + count]
+        more = gained[start : start + count]
+        for t in range(count):
+            before[t] = near[t]
+            wide[t] = keep * wide[t] + more[t]
+        for t in range(count):
+            near[t] = wide[t]
+        more[:] = 0.0
+        shift += squared_distance(near, 0, before, 0, count)
+    return shift
+
+
+@kernel
+def _move_sparse(rows, listed, weights, grouped, rate, clusters, norms, state, out):  # type: ignore[no-untyped-def]
+    # As of dense rows; norms (k,) are |c|^2 before the move.
+    (data, indices, indptr), (order, starts), (first, last) = rows, grouped, clusters
+    (exact, centres, seen), (costs, shifts) = state, out
+    batch_weight, rule, unit = rate
+    d, origin = centres.shape[1], indptr[0]
+    total, gained = np.zeros(d), np.zeros(d)
+    for j in range(first, last):
+        costs[j], shifts[j] = 0.0, 0.0
+        if starts[j] == starts[j + 1]:
+            continue
+        weight, cost = 0.0, 0.0
+        for s in range(starts[j], starts[j + 1]):
+            i = listed[order[s]]
+            begin, end = indptr[i] - origin, indptr[i + 1] - origin
+            w = weights[i] if weights.size else 1.0
+            for e in range(begin, end):
+                total[indices[e]] += w * data[e]
+            weight += w
+            cost += w * row_distance(data, indices, begin, end, centres[j], norms[j])
+        costs[j] = cost
+        alpha = 0.0
+        if weight > 0.0:
+            alpha = learning_rate(weight, batch_weight, rule, seen[j : j + 1])
+        # Most columns are in no row of the cluster: those that are, are visited once more.
+        for s in range(starts[j], starts[j + 1]):
+            i = listed[order[s]]
+            for e in range(indptr[i] - origin, indptr[i + 1] - origin):
+                t = indices[e]
+                if weight > 0.0 and total[t] != 0.0:
+                    gained[t] = alpha * (total[t] / weight)
+                total[t] = 0.0
+        if weight > 0.0:
+            shifts[j] = _blend(gained, 1.0 - alpha, unit, exact[j], centres[j])
+
+
+def move_centres_sparse(
+    data: np.ndarray,
+    indices: np.ndarray,
+    indptr: np.ndarray,
+    listed: np.ndarray,
+    weights: np.ndarray | None,
+    grouped: tuple[np.ndarray, np.ndarray],
+    batch_weight: float,
+    rule: int,
+    clusters: tuple[int, int],
+    norms: np.ndarray,
+    state: tuple[np.ndarray, np.ndarray, np.ndarray],
+    costs: np.ndarray,
+    shifts: np.ndarray,
+    *,
+    unit: bool = False,
+) -> None:
+    """Do as `daskcluster.methods.minibatch.kernels.batch.move_centres` for CSR rows.
+
+    Parameters
+    ----------
+    data, indices, indptr : ndarrays
+        CSR rows, see `daskcluster.kernels.sparse`.
+    listed : ndarray of shape (b,), int64
+        In ``[0, n)``: not checked.
+    norms : ndarray of shape (k,), float64
+        |c|^2 of the centres before they move.
+    weights, grouped, batch_weight, rule, clusters, state, costs, shifts, unit
+        As in `daskcluster.methods.minibatch.kernels.batch.move_centres`.
+    """
+    rows = (read_only(data), read_only(indices), read_only(indptr))
+    rate, out = (batch_weight, rule, unit), (costs, shifts)
+    _move_sparse(rows, listed, weights_or_none(weights), grouped, rate, clusters, norms, state, out)

@@ -14,14 +14,17 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.reduction import Reduction, StatefulReduction
+from daskcluster.chunkwise.statistics import Reduction, StatefulReduction
 from daskcluster.errors import CheckpointError
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.arrays import read_only, weights_or_none
-from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
-from daskcluster.methods.mixture.chunkwise.statistics import MixtureGrids, MixtureStatistics
+from daskcluster.methods.mixture.chunkwise.statistics import (
+    Gaussians,
+    MixtureGrids,
+    MixtureStatistics,
+)
 from daskcluster.methods.mixture.kernels.all import all_kernel
-from daskcluster.methods.mixture.kernels.aside import Space
+from daskcluster.methods.mixture.kernels.candidates import Space
 from daskcluster.methods.mixture.kernels.neighbours import neighbour_lists
 from daskcluster.methods.mixture.kernels.tile import listed_tile_for
 from daskcluster.methods.mixture.kernels.truncated import draw_sets, step_kernel

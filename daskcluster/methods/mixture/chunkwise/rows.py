@@ -10,15 +10,13 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams
 from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.statistics import ExactScalar
-from daskcluster.chunkwise.survey import refuse_bad
+from daskcluster.chunkwise.statistics import ExactScalar, Reduction
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.arrays import NO_WEIGHTS, read_only
 from daskcluster.kernels.sum_grid import SumGrid
-from daskcluster.methods.mixture.chunkwise.parameters import Gaussians
-from daskcluster.methods.mixture.chunkwise.statistics import MixtureGrids
+from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, MixtureGrids
 from daskcluster.methods.mixture.kernels.all import all_kernel
 from daskcluster.methods.mixture.kernels.sums import MomentGrids, Moments
 

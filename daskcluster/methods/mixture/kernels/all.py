@@ -12,8 +12,7 @@ import numpy as np
 
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_rows
-from daskcluster.methods.mixture.kernels.keep import keep_least
-from daskcluster.methods.mixture.kernels.posteriors import weigh
+from daskcluster.methods.mixture.kernels.posteriors import keep_least, weigh
 from daskcluster.methods.mixture.kernels.sums import add_block, add_scratch
 from daskcluster.methods.mixture.kernels.tile import BLOCK, listed_distances, listed_tile_for
 

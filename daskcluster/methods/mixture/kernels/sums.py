@@ -5,11 +5,195 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba import types
 
+from daskcluster.kernels import emit
 from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.sum_grid import SumGrid, split
-from daskcluster.methods.mixture.kernels.add import add_rows
+from daskcluster.kernels.sum_grid import SumGrid, emit_split, emit_split_product, pointers, split
 from daskcluster.methods.mixture.kernels.tile import BLOCK
+
+_LANES = 8
+_WIDE = 4 * _LANES
+"""Features of a row that meet one sum after another: four chains, none of which waits for another."""
+
+
+@emit.vector_intrinsic
+def add_rows(
+    typingctx: Any,
+    rows: Any,
+    taken: Any,
+    here: Any,
+    d: Any,
+    weights: Any,
+    posterior: Any,
+    costs: Any,
+    index: Any,
+    count: Any,
+    scale: Any,
+    add: Any,
+    squares: Any,
+    plain: Any,
+    grid: Any,
+    both: Any,
+    sums: Any,
+    low_sums: Any,
+    totals: Any,
+    shares: Any,
+    places: Any,
+    block: Any,
+    two: Any,
+) -> Any:
+    """Add the first `here` rows of a block to the `count` clusters that each has a posterior of.
+
+    With w = ``weights[r] * posterior``, where that is above zero: ``sums[c * d + t] += on_grid(w * x[t])``
+    for t < d, rounded once, and the residuals to `low_sums` with `two` = 1; and ``totals[4 * c:]`` get the
+    high parts of w and of ``w * squared``, then their low parts, where squared is ``squares * (cost -
+    add[c]) / scale[c]``, or the cost itself if all clusters are `plain`. `grid` is a `SumGrid` of d shifts
+    each, `both` of two. `shares` and `places` are scratch of `count` elements. A part of a row is widened
+    once and goes to all its sums.
+    """
+    if not emit.literals(block, two):
+        return None
+    signature = types.void(
+        rows, taken, types.intp, types.intp, weights, posterior, costs, index, types.intp, scale,
+        add, types.float64, types.boolean, grid, both, sums, low_sums, totals, shares, places, block, two,
+    )  # fmt: skip
+    arrays = {
+        "x": (rows, 0), "taken": (taken, 1), "weights": (weights, 4), "posterior": (posterior, 5),
+        "costs": (costs, 6), "index": (index, 7), "scale": (scale, 9), "add": (add, 10),
+        "sums": (sums, 15), "low": (low_sums, 16), "totals": (totals, 17), "shares": (shares, 18),
+        "places": (places, 19),
+    }  # fmt: skip
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        zero = ir.Constant(emit.I64, 0)
+        bases = {
+            name: emit.pointer(context, builder, array_type, args[at], zero)
+            for name, (array_type, at) in arrays.items()
+        }
+        shifts = pointers(context, builder, grid, args[13])
+        totals_at = pointers(context, builder, both, args[14])
+        wide, whole = (builder.and_(args[3], ir.Constant(emit.I64, -n)) for n in (_WIDE, _LANES))
+        add_totals = _totals(builder, bases, totals_at, args[11], args[12])
+
+        def one_row(r: Any, _: list[Any]) -> list[Any]:
+            row = builder.load(builder.gep(bases["taken"], [r]))
+            weight = builder.load(builder.gep(bases["weights"], [r]))
+
+            def rank(a: Any, found: list[Any]) -> list[Any]:
+                at = builder.add(builder.mul(a, ir.Constant(emit.I64, block.literal_value)), r)
+                w = builder.fmul(weight, builder.load(builder.gep(bases["posterior"], [at])))
+                counts = builder.fcmp_ordered(">", w, ir.Constant(emit.F64, 0.0))
+                with builder.if_then(counts):
+                    c = builder.sext(builder.load(builder.gep(bases["index"], [at])), emit.I64)
+                    builder.store(w, builder.gep(bases["shares"], [found[0]]))
+                    place = builder.gep(bases["places"], [found[0]])
+                    builder.store(builder.mul(c, args[3]), place)
+                    add_totals(w, builder.load(builder.gep(bases["costs"], [at])), c)
+                return [builder.add(found[0], builder.zext(counts, emit.I64))]
+
+            (n_shares,) = emit.loop(builder, args[8], 1, [zero], rank)
+            source = builder.gep(bases["x"], [builder.mul(row, args[3])])
+            spread = _spread(builder, bases, source, shifts, n_shares, bool(two.literal_value))
+            emit.loop(builder, wide, _WIDE, [], spread(zero, _WIDE))
+            emit.loop(builder, builder.sub(whole, wide), _LANES, [], spread(wide, _LANES))
+            emit.loop(builder, builder.sub(args[3], whole), 1, [], spread(whole, 1))
+            return []
+
+        emit.loop(builder, args[2], 1, [], one_row)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _wide(builder: Any, value: Any) -> Any:
+    """Return a number or a vector as float64."""
+    kind = value.type
+    if isinstance(kind, ir.VectorType):
+        wide = ir.VectorType(emit.F64, kind.count)
+        return value if kind == wide else builder.fpext(value, wide)
+    return value if kind == emit.F64 else builder.fpext(value, emit.F64)
+
+
+def _totals(
+    builder: Any, bases: dict[str, Any], both: tuple[Any, Any], squares: Any, plain: Any
+) -> Any:
+    """Return what adds w and w * squared to the totals of a cluster: high parts, then low parts."""
+    grid = [emit.load(builder, place, emit.F64, 2, 8) for place in both]
+    flag = builder.trunc(plain, ir.IntType(1))
+
+    def add_totals(w: Any, cost: Any, c: Any) -> None:
+        cost, before = _wide(builder, cost), builder.block
+        with builder.if_then(builder.not_(flag)):
+            scale, add = (
+                _wide(builder, builder.load(builder.gep(bases[n], [c]))) for n in ("scale", "add")
+            )
+            unscaled = builder.fmul(squares, builder.fdiv(builder.fsub(cost, add), scale))
+            inside = builder.block
+        squared = builder.phi(emit.F64)
+        squared.add_incoming(cost, before)
+        squared.add_incoming(unscaled, inside)
+        pair = [emit.splat(builder, value, 1) for value in (w, builder.fmul(w, squared))]
+        parts = emit_split(builder, emit.concatenate(builder, pair), *grid)
+        place = builder.gep(bases["totals"], [builder.mul(c, ir.Constant(emit.I64, 4))])
+        total = emit.load(builder, place, emit.F64, 4, 8)
+        added = builder.fadd(total, emit.concatenate(builder, list(parts)))
+        emit.store(builder, added, place, 8)
+
+    return add_totals
+
+
+def _spread(
+    builder: Any,
+    bases: dict[str, Any],
+    source: Any,
+    shifts: tuple[Any, Any],
+    n_shares: Any,
+    two: bool,
+) -> Any:
+    """Return the body of a loop over parts of a row, each of which goes to all sums."""
+    kind = source.type.pointee
+
+    def add_at(base: Any, place: Any, value: Any) -> None:
+        where = builder.gep(base, [place])
+        old = emit.load(builder, where, emit.F64, value.type.count, 8)
+        emit.store(builder, builder.fadd(old, value), where, 8)
+
+    def part(start: Any, features: int) -> Any:
+        lanes = min(features, _LANES)
+
+        def read(base: Any, t: Any, kind: Any = emit.F64) -> Any:
+            place = builder.gep(base, [t])
+            return emit.load(builder, place, kind, lanes, emit.bits(kind) // 8)
+
+        def body(step: Any, _: list[Any]) -> list[Any]:
+            begin = builder.add(start, step)
+            places = [
+                builder.add(begin, ir.Constant(emit.I64, at)) for at in range(0, features, lanes)
+            ]
+            values = [_wide(builder, read(source, t, kind)) for t in places]
+            first = [read(shifts[0], t) for t in places]
+
+            def share(j: Any, _: list[Any]) -> list[Any]:
+                factor = builder.load(builder.gep(bases["shares"], [j]))
+                factor = emit.splat(builder, factor, lanes)
+                sums = builder.load(builder.gep(bases["places"], [j]))
+                for t, value, grid in zip(places, values, first, strict=True):
+                    at = builder.add(sums, t)
+                    second = read(shifts[1], t) if two else None
+                    high, low = emit_split_product(builder, value, factor, grid, second)
+                    add_at(bases["sums"], at, high)
+                    if two:
+                        add_at(bases["low"], at, low)
+                return []
+
+            emit.loop(builder, n_shares, 1, [], share)
+            return []
+
+        return body
+
+    return part
 
 
 class Moments(NamedTuple):

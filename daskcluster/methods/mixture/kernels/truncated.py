@@ -14,19 +14,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskcluster.kernels.by_label import group_by_label
+from daskcluster.kernels.accumulate import group_by_label
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.row_ops import fetch_row
 from daskcluster.kernels.sum_grid import rounded
-from daskcluster.methods.mixture.kernels.add import add_rows
-from daskcluster.methods.mixture.kernels.apart import SLOT_BITS, pair_distances
-from daskcluster.methods.mixture.kernels.aside import list_all, list_own
-from daskcluster.methods.mixture.kernels.keep import keep_least
-from daskcluster.methods.mixture.kernels.lanes import add_keys
-from daskcluster.methods.mixture.kernels.pairs import SLOT, pair_key, slot_of, with_room
-from daskcluster.methods.mixture.kernels.posteriors import weigh
-from daskcluster.methods.mixture.kernels.sums import add_block, add_scratch
+from daskcluster.methods.mixture.kernels.candidates import (
+    SLOT_BITS,
+    list_all,
+    list_own,
+    pair_distances,
+)
+from daskcluster.methods.mixture.kernels.neighbours import SLOT, pair_key, slot_of, with_room
+from daskcluster.methods.mixture.kernels.posteriors import add_keys, keep_least, weigh
+from daskcluster.methods.mixture.kernels.sums import add_block, add_rows, add_scratch
 from daskcluster.methods.mixture.kernels.tile import BLOCK, listed_distances, listed_tile_for
 
 

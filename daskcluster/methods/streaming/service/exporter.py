@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskcluster.errors import EngineError, MissingExtraError
 from daskcluster.events import Event
-from daskcluster.methods.streaming.service.sorting import Oddity
+from daskcluster.methods.streaming.service.ledger import Oddity
 from daskcluster.methods.streaming.service.state import Cycle
 
 if TYPE_CHECKING:

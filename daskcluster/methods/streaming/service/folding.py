@@ -8,21 +8,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.data.row_transforms import for_metric
+from daskcluster.data.recipes import for_metric
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidDataError
 from daskcluster.events import Callback, DriftFound, Event, publish
 from daskcluster.methods.streaming.fold import StreamFold
-from daskcluster.methods.streaming.learners.learner import Learner
-from daskcluster.methods.streaming.reading import fold_dataset
+from daskcluster.methods.streaming.reading import UNREADABLE, Bad, fold_dataset, sum_up
 from daskcluster.methods.streaming.refit import StreamCentres
-from daskcluster.methods.streaming.service.attempts import UNREADABLE, Bad, sum_up
-from daskcluster.methods.streaming.service.ledger import Entry, Source
-from daskcluster.methods.streaming.service.sorting import Finding, New, Oddity
+from daskcluster.methods.streaming.service.ledger import Entry, Finding, New, Oddity, Source
 from daskcluster.methods.streaming.service.state import StreamState
-from daskcluster.methods.streaming.tree.cutting import OpenPart
+from daskcluster.methods.streaming.streams import Learner
+from daskcluster.methods.streaming.tree.pieces import OpenPart
 from daskcluster.typing import Dataset
 
 WAVE_BYTES = 256 << 20

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.data.growing_array import write_rows_at
 from daskcluster.data.sink import ZarrSink
+from daskcluster.data.writer import write_rows_at
 from daskcluster.engine.engine import Engine
 from daskcluster.methods.streaming.refit import StreamCentres
 from daskcluster.methods.streaming.service.folding import Folded

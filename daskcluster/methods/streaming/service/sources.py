@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 from daskcluster.data.nodes import open_node
 from daskcluster.data.open import open_dataset
 from daskcluster.errors import DatasetNotFoundError, InvalidParameterError, WrongTypeError
-from daskcluster.methods.streaming.service.growing import GrowingArray
 from daskcluster.methods.streaming.service.ledger import Arrival, Source, Taken
-from daskcluster.methods.streaming.service.prefix import ORDERS, Prefix
+from daskcluster.methods.streaming.service.prefix import ORDERS, GrowingArray, Prefix
 from daskcluster.storage.location import Location, locate
 from daskcluster.typing import Dataset, Range
 

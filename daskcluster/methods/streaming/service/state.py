@@ -24,14 +24,19 @@ from typing import Any
 
 from daskcluster.errors import CheckpointError, DatasetNotFoundError, ModelFormatError
 from daskcluster.methods.streaming.fold import StreamFold
-from daskcluster.methods.streaming.learners.learner import Learner
-from daskcluster.methods.streaming.service.ledger import Ledger
-from daskcluster.methods.streaming.service.sorting import Finding
+from daskcluster.methods.streaming.service.ledger import Finding, Ledger
 from daskcluster.methods.streaming.state import document_of
+from daskcluster.methods.streaming.streams import Learner
 from daskcluster.models.persist import load_document, save_model
 from daskcluster.storage.checkpoint import CheckpointFolder
-from daskcluster.storage.document import Document
-from daskcluster.storage.fields import plain, read_count, read_mapping, read_records, read_text
+from daskcluster.storage.document import (
+    Document,
+    plain,
+    read_count,
+    read_mapping,
+    read_records,
+    read_text,
+)
 from daskcluster.storage.files import list_names, read_file, remove_file, write_file
 from daskcluster.storage.location import Location, locate
 

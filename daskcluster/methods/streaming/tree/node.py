@@ -11,14 +11,13 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.data.array import ArrayDataset
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.sparse_memory import MemorySparseDataset
+from daskcluster.data.memory import MemorySparseDataset
 from daskcluster.data.weighted import array_weights
 from daskcluster.engine.local import InlinePlacement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.coreset.algorithm import lightweight_coreset
 from daskcluster.methods.coreset.merged import united
-from daskcluster.methods.streaming.tree.forgetting import Forgetting
-from daskcluster.methods.streaming.tree.stream_rows import StreamRows
+from daskcluster.methods.streaming.tree.stream_rows import Forgetting, StreamRows
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows
 

@@ -23,8 +23,8 @@ from daskcluster.engine.assignment import (
     count_remaining_tasks,
     min_remaining_seconds,
 )
-from daskcluster.engine.totals import FAN_IN
 from daskcluster.engine.transfer import (
+    FAN_IN,
     FETCHED_TOGETHER,
     is_heavy,
     is_inline,

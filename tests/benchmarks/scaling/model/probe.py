@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.reduction import Reduction
+from daskcluster.chunkwise.statistics import Reduction
 
 
 @dataclass(frozen=True)

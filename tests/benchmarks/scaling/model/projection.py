@@ -93,7 +93,7 @@ def project_clusters(
     --------
     >>> from daskcluster.data.generate import Mixture
     >>> from daskcluster.data.generate import GeneratedDataset
-    >>> from daskcluster.methods.plan import plan_of
+    >>> from daskcluster.methods.catalogue import plan_of
     >>> rows = GeneratedDataset(Mixture(n_features=128, n_clusters=2), 10**9)
     >>> plan = plan_of(rows, "lloyd", {"n_clusters": 1000, "max_iter": 20})
     >>> clusters = [Cluster(10, bandwidth=1e9), Cluster(100, bandwidth=1e9)]

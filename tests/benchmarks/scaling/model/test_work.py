@@ -11,8 +11,7 @@ import pytest
 from daskcluster import KMeans, LocalEngine, open_dataset
 from daskcluster.data.generate import GeneratedDataset, Mixture, generate
 from daskcluster.engine.memory import project
-from daskcluster.methods.catalogue import ALGORITHMS
-from daskcluster.methods.plan import plan_of
+from daskcluster.methods.catalogue import ALGORITHMS, plan_of
 from tests.benchmarks.scaling.model.cluster import Cluster
 from tests.benchmarks.scaling.model.projection import project_clusters
 from tests.benchmarks.scaling.model.work import FitWork, fit_work

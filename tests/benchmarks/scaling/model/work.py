@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from daskcluster.chunk import compute_dtype
 from daskcluster.engine.memory import MemoryPlan
 from daskcluster.estimators.plan import Plan, Stage, Travel, centres_bytes
-from daskcluster.methods.kmeans.costs import Counts, Shape
+from daskcluster.methods.kmeans.chunkwise.kind import Counts, Shape
 from daskcluster.methods.kmeans.projection import pass_flop
 from daskcluster.typing import Dataset
 

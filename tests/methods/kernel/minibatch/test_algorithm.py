@@ -7,7 +7,7 @@ import pytest
 
 import daskcluster as dc
 from daskcluster.methods.kernel.chunkwise.gram import Points
-from daskcluster.methods.kernel.window import Mean, Window
+from daskcluster.methods.kernel.minibatch.centres import Mean, Window
 from daskcluster.methods.minibatch.batches import Batches
 from tests.reference import kernel_kmeans as reference
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.chunkwise.statistics import StatefulReduction
+from daskcluster.methods.kmeans.bounds import BOUNDS
 from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams, BoundState, Changes
+from daskcluster.methods.kmeans.chunkwise.yinyang import balanced_groups
 from daskcluster.methods.kmeans.drift import Drift, Gaps
-from daskcluster.methods.kmeans.groups import balanced_groups
-from daskcluster.methods.kmeans.kinds import BOUNDS
 
 KINDS = ["hamerly", "yinyang", "elkan"]
 N_CHUNKS = 8

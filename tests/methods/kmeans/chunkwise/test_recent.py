@@ -13,7 +13,7 @@ from distributed import Client
 from numpy.testing import assert_array_equal
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.reduction import StatefulReduction
+from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.engine import Placement

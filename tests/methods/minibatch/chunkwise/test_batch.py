@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskcluster.chunkwise.rows import find_bad
+from daskcluster.chunkwise.centres import find_bad
 from daskcluster.methods.minibatch.chunkwise import batch as minibatch
 from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.sparse_rows import SparseRows

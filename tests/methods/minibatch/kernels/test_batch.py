@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from daskcluster.kernels import sparse_search, tile
-from daskcluster.kernels.by_label import group_by_label
+from daskcluster.kernels.accumulate import group_by_label
 from daskcluster.kernels.panels import PORTABLE
 from daskcluster.methods.minibatch.kernels import batch as minibatch
-from daskcluster.methods.minibatch.kernels import sparse as minibatch_sparse
-from daskcluster.methods.minibatch.kernels.draw import shuffle_next
+from daskcluster.methods.minibatch.kernels import batch as minibatch_sparse
+from daskcluster.methods.minibatch.kernels.batch import shuffle_next
 from daskcluster.sparse_rows import SparseRows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 from daskcluster.methods.mixture.chunkwise.statistics import PairSums
-from daskcluster.methods.mixture.kernels.pairs import add_pair
+from daskcluster.methods.mixture.kernels.neighbours import add_pair
 
 
 def sums_of(*pairs):

@@ -8,20 +8,21 @@ import numpy as np
 import pytest
 from numba import njit
 
-from daskcluster.kernels.by_label import group_by_label
+from daskcluster.kernels.accumulate import group_by_label
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_block import aligned
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.methods.mixture.kernels import all as truncated_all
-from daskcluster.methods.mixture.kernels import apart as truncated_apart
-from daskcluster.methods.mixture.kernels import keep as truncated_keep
+from daskcluster.methods.mixture.kernels import candidates as truncated_apart
+from daskcluster.methods.mixture.kernels import posteriors as truncated_keep
 from daskcluster.methods.mixture.kernels import tile as truncated_tile
-from daskcluster.methods.mixture.kernels.aside import Costs, Space
-from daskcluster.methods.mixture.kernels.neighbours import learn_neighbours, neighbour_lists
-from daskcluster.methods.mixture.kernels.pairs import (
+from daskcluster.methods.mixture.kernels.candidates import Costs, Space
+from daskcluster.methods.mixture.kernels.neighbours import (
     add_pair,
+    learn_neighbours,
     list_pairs,
     merge_pairs,
+    neighbour_lists,
     new_table,
     pair_key,
     with_room,

@@ -95,10 +95,6 @@ def kill(feed: str, state: str, n_kills: int, more: dict[str, Any]) -> None:
     ``cycles`` that were ended, loops that ``ended`` by themselves before they could be killed, ``seconds``.
     """
     # Everything is imported, and no thread started, before processes are forked.
-    import daskcluster.methods.streaming.estimator
-    import daskcluster.methods.streaming.learners.kmeans
-    import daskcluster.methods.streaming.service.labels
-    import daskcluster.methods.streaming.service.loop  # noqa: F401
 
     _ready()
     rng, cycles, ended, began = random.Random(n_kills), 0, 0, time.perf_counter()

@@ -13,11 +13,10 @@ import zarr
 
 import daskcluster as dc
 from daskcluster import jobs
-from daskcluster.data.sparse_write import write_csr
+from daskcluster.data.sparse_zarr import write_csr
 from daskcluster.errors import CheckpointError, InvalidParameterError, WrongTypeError
 from daskcluster.methods.catalogue import ALGORITHMS
-from daskcluster.methods.streaming.learners.learner import make_learner
-from daskcluster.methods.streaming.streams import STREAMS
+from daskcluster.methods.streaming.streams import STREAMS, make_learner
 from tests.benchmarks.bench_stream_drift import FOLLOWERS, follow
 from tests.methods.streaming.service.feeds import OPTIONS_OF, bits, open_loop, portion, put
 

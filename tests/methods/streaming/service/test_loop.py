@@ -13,11 +13,11 @@ import zarr
 
 import daskcluster as dc
 from daskcluster import jobs
-from daskcluster.data.sparse_write import write_csr
+from daskcluster.data.sparse_zarr import write_csr
 from daskcluster.errors import CheckpointError, InvalidParameterError
 from daskcluster.events import DriftFound, Event, Notice
-from daskcluster.methods.streaming.service.sorting import Settling
-from daskcluster.methods.streaming.tree import cutting
+from daskcluster.methods.streaming.service.ledger import Settling
+from daskcluster.methods.streaming.tree import pieces as cutting
 from tests.methods.streaming.service.feeds import OPTIONS, bits, open_loop, order_of, portion, put
 
 N = 8
@@ -334,7 +334,7 @@ def test_drift_is_told_and_a_command_run(tmp_path: Path) -> None:
     feed, out = tmp_path / "feed", tmp_path / "drift.json"
     for number in range(6):
         put(feed, number, portion(number, 1024))
-    from daskcluster.methods.streaming.service.drift import DriftCommand
+    from daskcluster.methods.streaming.service.loop import DriftCommand
 
     code = f"import sys; open({str(out)!r}, 'w').write(sys.stdin.read())"
     command = DriftCommand((sys.executable, "-c", code))

@@ -10,7 +10,7 @@ import pytest
 
 from daskcluster.events import CycleEnded, Event, PassEnded, PassProgress, PassStarted
 from daskcluster.methods.streaming.service.exporter import Pulse
-from daskcluster.methods.streaming.tree import cutting
+from daskcluster.methods.streaming.tree import pieces as cutting
 from tests.methods.streaming.service.feeds import open_loop, portion, put
 
 

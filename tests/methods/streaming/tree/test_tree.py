@@ -11,13 +11,16 @@ import pytest
 from daskcluster.chunk import Chunk
 from daskcluster.data.open import open_dataset
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
-from daskcluster.methods.streaming.tree import cutting
+from daskcluster.methods.streaming.tree import pieces as cutting
 from daskcluster.methods.streaming.tree import tree as carrying
-from daskcluster.methods.streaming.tree.cutting import OpenPart, cut_pieces
-from daskcluster.methods.streaming.tree.forgetting import Forgetting
 from daskcluster.methods.streaming.tree.node import LeafSettings, leaf, merged
-from daskcluster.methods.streaming.tree.pieces import Position
-from daskcluster.methods.streaming.tree.stream_rows import Clock, StreamRows, stream_rows
+from daskcluster.methods.streaming.tree.pieces import OpenPart, Position, cut_pieces
+from daskcluster.methods.streaming.tree.stream_rows import (
+    Clock,
+    Forgetting,
+    StreamRows,
+    stream_rows,
+)
 from daskcluster.methods.streaming.tree.tree import CoresetTree
 from daskcluster.sparse_rows import SparseRows
 

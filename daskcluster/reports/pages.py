@@ -1,14 +1,20 @@
-"""Charts as SVG or PNG. matplotlib is an extra: without it pages have tables alone, and say so."""
+"""Pages of a report: HTML from templates that escape every value, Markdown, and charts as SVG or PNG."""
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from daskcluster.errors import MissingExtraError
 from daskcluster.reports.charts import WIDTH, Chart
+from daskcluster.reports.contents import Report, Table
 
 MISSING = 'matplotlib is not installed; pip install "daskcluster[plots]"'
 _DPI = 150
@@ -79,3 +85,67 @@ def style(name: str, font_size: float = 8) -> Iterator[None]:
 
 def _figure(height: float) -> Any:
     return blank((WIDTH, height), layout="constrained")
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("daskcluster"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def render(template: str, **values: Any) -> Markup:
+    """Return a template of the package with these values.
+
+    Examples
+    --------
+    >>> page = render("fit.html", known=[("a<b", "1,797")], picture={}, steps=[])
+    >>> "<th>a&lt;b</th><td>1,797</td>" in page
+    True
+    """
+    return Markup(_environment().get_template(template).render(values))
+
+
+def as_html(report: Report) -> str:
+    """Return a report as a page: one file, no script, nothing loaded from elsewhere."""
+    drawn, sections = can_draw(), report.sections()
+    figures = {"drawn": drawn, "missing": MISSING, "picture": _picture}
+    return str(render("report.html", report=report, sections=sections, **figures))
+
+
+def _picture(chart: Chart, section: int, place: int) -> str:
+    # As data, not as elements: identifiers of one picture do not meet those of another.
+    data = base64.b64encode(as_svg(chart, f"{section}-{place}").encode()).decode()
+    return f"data:image/svg+xml;base64,{data}"
+
+
+def as_markdown(report: Report) -> str:
+    """Return the text."""
+    lines = [f"# {_safe(report.title)}", ""]
+    for section in report.sections():
+        tables = [part for part in section.parts if isinstance(part, Table)]
+        if tables:
+            lines += [f"## {_safe(section.title)}", ""]
+        for table in tables:
+            lines += [*_table(table), ""]
+    return "\n".join(lines)
+
+
+def _table(table: Table) -> list[str]:
+    header = table.header or ("", "")
+    lines = [_line(header), _line(["---"] * len(header)), *(_line(row) for row in table.rows)]
+    return [*lines, "", table.note] if table.note else lines
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_safe(cell) for cell in cells) + " |"
+
+
+def _safe(text: str) -> str:
+    for sign in ("\\", "|", "<", "`", "*", "_", "[", "]"):
+        text = text.replace(sign, f"\\{sign}")
+    return text.replace("\n", " ")

@@ -1,4 +1,4 @@
-"""What the first pass learns on its way: bounds, moments, NaN and infinity."""
+"""Data statistics: what the first pass learns of the rows (extremes, moments, NaN and infinity)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.reduction import Reduction
-from daskcluster.chunkwise.rows import raise_max_abs
-from daskcluster.chunkwise.statistics import SurveyStatistics
+from daskcluster.chunkwise.centres import PreparedCentres, raise_max_abs
+from daskcluster.chunkwise.exact_sum import Grids, Scale
+from daskcluster.chunkwise.statistics import KMeansStatistics, Reduction, SurveyStatistics
 from daskcluster.errors import InvalidDataError
 from daskcluster.kernels.sum_grid import SumGrid, grid_shift
 from daskcluster.sparse_rows import Rows
@@ -153,3 +151,41 @@ SURVEY = Reduction(
     combine=SurveyStatistics.combine,
 )
 """`SurveyParams` -> `SurveyStatistics`."""
+
+
+@dataclass(frozen=True)
+class MomentParams:
+    """The scale of the sums."""
+
+    scale: Scale
+
+
+@dataclass(frozen=True)
+class _PreparedMoments:
+    params: MomentParams
+    grids: Grids
+
+
+def _prepare_moments(params: MomentParams) -> _PreparedMoments:
+    return _PreparedMoments(params, Grids.of(params.scale))
+
+
+def _zero_moments(prepared: _PreparedMoments) -> KMeansStatistics:
+    scale = prepared.params.scale
+    return KMeansStatistics.zero(1, len(scale.max_abs), weighted=scale.weighted, two_grids=True)
+
+
+def _moments_chunk(chunk: Chunk, prepared: _PreparedMoments, into: KMeansStatistics) -> None:
+    for block in chunk.cache_blocks():
+        labels = np.zeros(block.n_rows, np.int32)
+        prepared.grids.add(block.rows, labels, block.weights, into)
+
+
+MOMENTS = Reduction(
+    name="mean",
+    prepare=_prepare_moments,
+    zero=_zero_moments,
+    chunk=_moments_chunk,
+    combine=KMeansStatistics.combine,
+)
+"""`MomentParams` -> `KMeansStatistics` of one cluster that has all rows."""

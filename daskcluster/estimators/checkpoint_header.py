@@ -13,8 +13,7 @@ from daskcluster.chunkwise.statistics import SurveyStatistics
 from daskcluster.errors import CheckpointError, ModelFormatError
 from daskcluster.estimators.checkpoints import data_facts
 from daskcluster.models.fitted import created_with
-from daskcluster.storage.document import Document
-from daskcluster.storage.fields import read_mapping
+from daskcluster.storage.document import Document, read_mapping
 from daskcluster.storage.state import Shapes, document_of, state_of
 from daskcluster.typing import Dataset
 

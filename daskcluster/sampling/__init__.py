@@ -1,1 +1,0 @@
-"""Draws rows of any dataset from a distribution that follows from one point, in one pass."""
