@@ -87,7 +87,7 @@ __all__ = [
 
 _MODULES = frozenset({"errors", "events", "metrics"})
 
-_HOMES = {
+_LAZY = {
     "BackwardEulerKMeans": "daskcluster.methods.backward_euler.estimator",
     "CoresetKMeans": "daskcluster.methods.coreset.kmeans",
     "coreset_quality": "daskcluster.methods.coreset.quality",
@@ -125,10 +125,10 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"daskcluster.{name}")
-    home = _HOMES.get(name)
-    if home is None:
+    module = _LAZY.get(name)
+    if module is None:
         raise AttributeError(f"module 'daskcluster' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    value = getattr(import_module(module), name)
     globals()[name] = value  # the next look-up is a plain attribute
     return value
 

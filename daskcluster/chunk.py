@@ -102,7 +102,7 @@ class Chunk:
         if isinstance(self.rows, SparseRows):
             for first, last in self.rows.cuts(BLOCK_BYTES):
                 part = self.rows[first:last].astype(dtype)
-                yield self._block(first, last, part.unit() if self.normalize else part)
+                yield self._block(first, last, part.normalized() if self.normalize else part)
             return
         if not self.normalize and self.rows.dtype == dtype and self.rows.flags.c_contiguous:
             yield self
@@ -110,7 +110,9 @@ class Chunk:
         step = max(1, BLOCK_BYTES // max(1, dtype.itemsize * self.rows.shape[1]))
         for first in range(0, self.n_rows, step):
             rows = np.ascontiguousarray(self.rows[first : first + step], dtype=dtype)
-            yield self._block(first, first + step, _unit_rows(rows) if self.normalize else rows)
+            yield self._block(
+                first, first + step, _normalized_rows(rows) if self.normalize else rows
+            )
 
     def _block(self, first: int, last: int, rows: Rows) -> Chunk:
         return replace(self.slice(first, last), rows=rows, normalize=False)
@@ -141,7 +143,7 @@ class Chunk:
                 yield block.slice(first, first + step)
 
 
-def _unit_rows(rows: np.ndarray) -> np.ndarray:
+def _normalized_rows(rows: np.ndarray) -> np.ndarray:
     # Row by row in float64, so that the result does not depend on where blocks are cut, and squares
     # before sums: what does both at once may round once, as `einsum` does on ARM.
     wide = rows.astype(np.float64, copy=False)

@@ -59,15 +59,19 @@ def measure(rows: ScaledPlacement) -> Moments:
     (4.0, array([1.]), 12.0)
     """
     if rows.placement.dataset.weights is None:
-        survey = rows.known()
-        weight, sums, spread = float(survey.n_rows), survey.sums, survey.spread.value
+        data_statistics = rows.known()
+        weight, sums, spread = (
+            float(data_statistics.n_rows),
+            data_statistics.sums,
+            data_statistics.spread.value,
+        )
     else:
         found = rows.reduce(MOMENTS, MomentParams)
-        survey = rows.known()
-        weight, sums = float(survey.weight.value), found.totals[0]
-        spread = float(survey.weighted_spread.value)
+        data_statistics = rows.known()
+        weight, sums = float(data_statistics.weight.value), found.totals[0]
+        spread = float(data_statistics.weighted_spread.value)
     mean = sums / weight
-    offset = mean - survey.origin
+    offset = mean - data_statistics.origin
     return Moments(weight, mean, max(0.0, spread - weight * float((offset * offset).sum())))
 
 

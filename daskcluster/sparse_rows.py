@@ -122,7 +122,7 @@ class SparseRows:
         data = np.ascontiguousarray(self.data, dtype)
         return replace(self, data=data, indices=np.ascontiguousarray(self.indices, INDEX_DTYPE))
 
-    def unit(self) -> SparseRows:
+    def normalized(self) -> SparseRows:
         """Return the rows scaled to Euclidean length one; a row of zeros stays as it is.
 
         Each row is computed for itself and in float64: where blocks are cut does not matter.

@@ -17,7 +17,7 @@ Range = tuple[int, int]
 """Rows ``start`` to ``stop`` of a dataset."""
 
 
-class Reach(enum.IntEnum):
+class Visibility(enum.IntEnum):
     """Who can read a dataset: this process, every process of this host, or everyone."""
 
     PROCESS = 0
@@ -82,7 +82,7 @@ class Dataset(Protocol):
         ...
 
     @property
-    def reach(self) -> Reach: ...
+    def visibility(self) -> Visibility: ...
 
     def normalized(self) -> Dataset:
         """Return the same rows for the cosine metric, without a copy; see `normalize`."""
@@ -131,7 +131,7 @@ class Reachable(Protocol):
     """Something that some processes can open, and perhaps not others: a dataset, a folder."""
 
     @property
-    def reach(self) -> Reach: ...
+    def visibility(self) -> Visibility: ...
 
 
 class Sink(Protocol):
@@ -143,7 +143,7 @@ class Sink(Protocol):
         ...
 
     @property
-    def reach(self) -> Reach:
+    def visibility(self) -> Visibility:
         """Who can write there: this process, every process of this host, or everyone."""
         ...
 

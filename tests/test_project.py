@@ -285,7 +285,7 @@ def test_public_names_are_the_same_everywhere() -> None:
         if isinstance(node, ast.ImportFrom) and node.module != "daskcluster"
         for alias in node.names
     }
-    homes = vars(daskcluster)["_HOMES"]
+    homes = vars(daskcluster)["_LAZY"]
     modules = vars(daskcluster)["_MODULES"]
     assert seen_by_checkers == homes
     assert set(daskcluster.__all__) == set(homes) | modules | {"__version__"}

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from daskcluster.kernels import (
+    data_statistics,
     distance,
     sampling,
     sparse,
     sparse_distance,
     sparse_search,
-    survey,
     tile,
 )
-from daskcluster.kernels import sampling as screen
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.sparse_search import SparsePanels, squared_norms
 from daskcluster.kernels.sum_grid import SumGrid
@@ -33,7 +32,7 @@ def find_bad(rows: Rows) -> tuple[int, bool]:
     """Return the first row with NaN or infinity (-1 if there is none), and whether it has a NaN."""
     if isinstance(rows, SparseRows):
         return sparse.first_bad_sparse(rows.data, rows.indptr)
-    return survey.survey(rows, np.zeros(rows.shape[1]))
+    return data_statistics.data_statistics(rows, np.zeros(rows.shape[1]))
 
 
 def raise_max_abs(rows: Rows, max_abs: np.ndarray) -> tuple[int, bool]:
@@ -46,7 +45,7 @@ def raise_max_abs(rows: Rows, max_abs: np.ndarray) -> tuple[int, bool]:
         As `find_bad` returns them.
     """
     if not isinstance(rows, SparseRows):
-        return survey.survey(rows, max_abs)
+        return data_statistics.data_statistics(rows, max_abs)
     bad, is_nan = find_bad(rows)
     if bad < 0:
         sparse.raise_max_abs(rows.data, rows.indices, max_abs)
@@ -180,22 +179,22 @@ class PreparedCentres:
         sums: np.ndarray,
         max_abs: np.ndarray,
     ) -> tuple[int, bool, np.ndarray]:
-        """Survey rows about the first centre in one visit, see `survey.look`."""
+        """Survey rows about the first centre in one visit, see `data_statistics.look`."""
         centre = self.array[0]
         if not isinstance(rows, SparseRows):
-            return survey.look(rows, centre, weights, shift, grids, sums, max_abs)
+            return data_statistics.look(rows, centre, weights, shift, grids, sums, max_abs)
         masses = np.zeros((3, 2))
         bad, is_nan = raise_max_abs(rows, max_abs)
         if bad < 0:
             spread, norm = np.empty(rows.shape[0]), float(self.norms[0])
-            sparse_distance.look_sparse(*csr(rows), centre, norm, shift, sums, spread)
+            sparse_distance.measure_sparse(*csr(rows), centre, norm, shift, sums, spread)
             masses[0] = sum_on_grid(spread, grids[0])
             if weights is not None:
                 masses[1] = sum_on_grid(spread * weights, grids[1])
                 masses[2] = sum_on_grid(weights, grids[2])
         return bad, is_nan, masses
 
-    def screen(
+    def filter_candidates(
         self,
         rows: Rows,
         weights: np.ndarray | None,
@@ -203,12 +202,14 @@ class PreparedCentres:
         limits: tuple[float, float],
         grid: SumGrid,
     ) -> tuple[np.ndarray, np.ndarray, float, float]:
-        """Find rows that a sample about the first centre may contain, see `screen.screen_rows`."""
+        """Find the rows that a sample about the first centre may contain (`filter_candidate_rows`)."""
         if not isinstance(rows, SparseRows):
-            return screen.screen_rows(rows, self.array[0], weights, ranks, *limits, grid)
+            return sampling.filter_candidate_rows(
+                rows, self.array[0], weights, ranks, *limits, grid
+            )
         sqdist = np.empty(rows.shape[0])
         self.sqdist_all(rows, sqdist.reshape(-1, 1))
-        found, high, low = screen.screen(sqdist, weights, ranks, *limits, grid)
+        found, high, low = sampling.filter_candidates(sqdist, weights, ranks, *limits, grid)
         return found, sqdist[found], high, low
 
     def lower(self, rows: Rows, number: int, mind2: np.ndarray) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres, raise_max_abs
 from daskcluster.chunkwise.exact_sum import Grids, Scale
-from daskcluster.chunkwise.statistics import KMeansStatistics, Reduction, SurveyStatistics
+from daskcluster.chunkwise.statistics import DataStatistics, KMeansStatistics, Reduction
 from daskcluster.errors import InvalidDataError
 from daskcluster.kernels.sum_grid import SumGrid, grid_shift
 from daskcluster.sparse_rows import Rows
@@ -24,7 +24,7 @@ RANGES = {
 
 
 @dataclass(frozen=True)
-class SurveyParams:
+class DataStatisticsParams:
     """Where moments are taken about, and the scale that is being tried.
 
     Attributes
@@ -40,13 +40,13 @@ class SurveyParams:
 
 @dataclass(frozen=True)
 class _Prepared:
-    params: SurveyParams
+    params: DataStatisticsParams
     origin: PreparedCentres
     shift: np.ndarray
     grids: tuple[SumGrid, SumGrid, SumGrid]
 
 
-def _prepare(params: SurveyParams) -> _Prepared:
+def _prepare(params: DataStatisticsParams) -> _Prepared:
     scale = params.scale
     return _Prepared(
         params,
@@ -56,11 +56,11 @@ def _prepare(params: SurveyParams) -> _Prepared:
     )
 
 
-def _zero(prepared: _Prepared) -> SurveyStatistics:
-    return SurveyStatistics.zero(prepared.params.origin)
+def _zero(prepared: _Prepared) -> DataStatistics:
+    return DataStatistics.zero(prepared.params.origin)
 
 
-def _survey_chunk(chunk: Chunk, prepared: _Prepared, into: SurveyStatistics) -> None:
+def _chunk_statistics(chunk: Chunk, prepared: _Prepared, into: DataStatistics) -> None:
     grids = prepared.shift, prepared.grids
     for block in chunk.blocks():
         bad, is_nan, (spread, weighted, weight) = prepared.origin.look(
@@ -143,14 +143,14 @@ def _wider(dtype: np.dtype[Any]) -> str:
     return ", or convert them to float64" if dtype == np.float32 else ""
 
 
-SURVEY = Reduction(
+DATA_STATISTICS = Reduction(
     name="survey",
     prepare=_prepare,
     zero=_zero,
-    chunk=_survey_chunk,
-    combine=SurveyStatistics.combine,
+    chunk=_chunk_statistics,
+    combine=DataStatistics.combine,
 )
-"""`SurveyParams` -> `SurveyStatistics`."""
+"""`DataStatisticsParams` -> `DataStatistics`."""
 
 
 @dataclass(frozen=True)

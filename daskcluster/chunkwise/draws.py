@@ -111,7 +111,7 @@ def _draw_chunk(chunk: Chunk, prepared: _Prepared, into: Candidates) -> None:
     for block in chunk.blocks():
         first = block.start - chunk.start
         own = ranks[first : first + block.n_rows]
-        found, sqdist, high, low = prepared.point.screen(
+        found, sqdist, high, low = prepared.point.filter_candidates(
             block.rows, block.weights, own, limits, prepared.grid
         )
         into.spread.add(high, low)

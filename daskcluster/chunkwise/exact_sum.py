@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from daskcluster.chunkwise.centres import csr, raise_max_abs
-from daskcluster.chunkwise.statistics import KMeansStatistics, SurveyStatistics
+from daskcluster.chunkwise.statistics import DataStatistics, KMeansStatistics
 from daskcluster.kernels import sparse
 from daskcluster.kernels.accumulate import (
     accumulate,
@@ -132,35 +132,39 @@ class Scale:
             return replace(scale, spread=_least_spread(scale) if far else None)
         return replace(scale, spread=n_rows * radius * radius)
 
-    def covers(self, survey: SurveyStatistics) -> bool:
+    def covers(self, data_statistics: DataStatistics) -> bool:
         """Return whether all bounds hold; a sum that is too large for its grid is seen to be."""
-        return bool(np.all(survey.max_abs <= self.max_abs)) and self._holds(survey)
+        return bool(np.all(data_statistics.max_abs <= self.max_abs)) and self._holds(
+            data_statistics
+        )
 
-    def _holds(self, survey: SurveyStatistics) -> bool:
+    def _holds(self, data_statistics: DataStatistics) -> bool:
         plain, weighted = self.totals
-        return not (survey.spread.value > plain or survey.weighted_spread.value > weighted)
+        return not (
+            data_statistics.spread.value > plain or data_statistics.weighted_spread.value > weighted
+        )
 
-    def wider(self, survey: SurveyStatistics) -> Scale:
+    def wider(self, data_statistics: DataStatistics) -> Scale:
         """Return what to try instead of a guess that does not cover what a pass found."""
-        scale = self.with_max(survey.max_abs)
-        if self._holds(survey):
+        scale = self.with_max(data_statistics.max_abs)
+        if self._holds(data_statistics):
             return scale
         return replace(scale, spread=max(_WIDER * self.totals[0], _least_spread(scale)))
 
-    def after(self, survey: SurveyStatistics) -> Scale:
+    def after(self, data_statistics: DataStatistics) -> Scale:
         """Return the scale with bounds that a pass has found, at this scale or at one that is wider."""
         scale = self
-        while not scale._holds(survey):
-            scale = scale.wider(survey)
+        while not scale._holds(data_statistics):
+            scale = scale.wider(data_statistics)
         # What the second grid of the survey may have rounded away, of all rows.
         plain, weighted = (self.n_rows**2 * 2.0**-100 * bound for bound in scale.totals)
-        plain += _OVER * survey.spread.value
-        weighted += _OVER * survey.weighted_spread.value
+        plain += _OVER * data_statistics.spread.value
+        weighted += _OVER * data_statistics.weighted_spread.value
         return replace(
-            self.with_max(survey.max_abs),
+            self.with_max(data_statistics.max_abs),
             spread=plain,
             weighted_spread=weighted if self.weighted else plain,
-            weight=_OVER * survey.weight.value if self.weighted else float(self.n_rows),
+            weight=_OVER * data_statistics.weight.value if self.weighted else float(self.n_rows),
         )
 
     def with_max(self, max_abs: np.ndarray) -> Scale:
@@ -186,12 +190,12 @@ class Scale:
         """Bounds of the sum of |x - origin|^2, without and with the weights."""
         plain = self.spread
         if plain is None:
-            plain = self.n_rows * float((self._reach * self._reach).sum())
+            plain = self.n_rows * float((self._magnitude * self._magnitude).sum())
         weighted = self.weighted_spread
         return plain, plain * self.max_weight if weighted is None else weighted
 
     @property
-    def _reach(self) -> np.ndarray:
+    def _magnitude(self) -> np.ndarray:
         return self.max_abs if self.origin is None else self.max_abs + np.abs(self.origin)
 
     @property
@@ -215,8 +219,10 @@ class Scale:
 
     def squares_by_feature(self, centres: np.ndarray, *, weighted: bool = True) -> np.ndarray:
         """Return bounds of the same sum for every feature by itself, shape (d,)."""
-        reach = self.max_abs + np.abs(centres.astype(np.float64)).max(axis=0, initial=0.0)
-        alone = reach * reach * (self.n_rows * (self.max_weight if weighted else 1.0) * _OVER)
+        magnitude = self.max_abs + np.abs(centres.astype(np.float64)).max(axis=0, initial=0.0)
+        alone = (
+            magnitude * magnitude * (self.n_rows * (self.max_weight if weighted else 1.0) * _OVER)
+        )
         return np.minimum(alone, self.squares(centres, weighted=weighted))
 
     def distances(self, centres: np.ndarray) -> SumGrid:

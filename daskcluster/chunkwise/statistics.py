@@ -166,7 +166,7 @@ class FarthestRows:
 
 
 @dataclass
-class SurveyStatistics:
+class DataStatistics:
     """What the first pass learns about the rows.
 
     Attributes
@@ -197,7 +197,7 @@ class SurveyStatistics:
     bad_is_nan: bool = False
 
     @classmethod
-    def zero(cls, origin: np.ndarray) -> SurveyStatistics:
+    def zero(cls, origin: np.ndarray) -> DataStatistics:
         d = len(origin)
         return cls(
             origin,
@@ -208,7 +208,7 @@ class SurveyStatistics:
             ExactScalar(),
         )
 
-    def combine(self, other: SurveyStatistics) -> SurveyStatistics:
+    def combine(self, other: DataStatistics) -> DataStatistics:
         np.maximum(self.max_abs, other.max_abs, out=self.max_abs)
         self.sums += other.sums
         self.n_rows += other.n_rows
@@ -288,7 +288,7 @@ class StatefulReduction:
 
     The state is *derived*: a function of rows and parameters. `fresh` allocates it (preallocated; a
     `RowState` may take more later, within `row_bytes`), `rebuild` brings a lost one up to date from the
-    parameters alone, which therefore carry all that is needed. `screen` makes accelerated passes cheap
+    parameters alone, which therefore carry all that is needed. `filter_rows` makes accelerated passes cheap
     out of core: storage chunks in which it wants no row are neither read nor decoded.
 
     Attributes
@@ -304,13 +304,13 @@ class StatefulReduction:
         Recomputes the state as it was before this pass.
     chunk : callable (chunk, prepared, statistics, state_slice) -> None
         Adds the chunk to the statistics and brings its state along.
-    screen : callable (prepared, statistics, state) -> ndarray of bool, shape (n_rows,), or None
+    filter_rows : callable (prepared, statistics, state) -> ndarray of bool, shape (n_rows,), or None
         Asked once for every unit with valid state whose rows would have to be read, before anything
         of it is read. Returns which rows of the unit `chunk` has to see, None for all of them. It
         may add to the statistics what needs no rows, and change the state. Storage chunks without
         such a row are not read, and `chunk` is not called for them; of the others it sees every row.
         Not asked for units that are in memory already, nor for those that are read to stay there:
-        `chunk` is called for the whole of them. Hence `screen` followed by `chunk` on the rows that
+        `chunk` is called for the whole of them. Hence `filter_rows` followed by `chunk` on the rows that
         it names gives what `chunk` alone gives on the whole unit. By default all rows are wanted.
     """
 
@@ -322,4 +322,4 @@ class StatefulReduction:
     chunk: Callable[[Chunk, Any, Any, Any], None]
     combine: Callable[[Any, Any], Any]
     prepare: Callable[[Any], Any] = _same
-    screen: Callable[[Any, Any, Any], np.ndarray | None] = _all_rows
+    filter_rows: Callable[[Any, Any, Any], np.ndarray | None] = _all_rows

@@ -17,7 +17,7 @@ from daskcluster.cli.output import Console, emit
 if TYPE_CHECKING:
     from distributed import Client
 
-    from daskcluster.jobs.board import JobStatus
+    from daskcluster.jobs.registry import JobStatus
 
 _FOLLOW_SECONDS = 1.0
 

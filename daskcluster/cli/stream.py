@@ -32,7 +32,7 @@ from daskcluster.cli.values import Duration
 from daskcluster.methods.streaming.streams import STREAMS
 
 if TYPE_CHECKING:
-    from daskcluster.methods.streaming.service.exporter import Pulse, StreamMetrics
+    from daskcluster.methods.streaming.service.exporter import HealthCheck, StreamMetrics
     from daskcluster.methods.streaming.service.loop import DriftCommand
     from daskcluster.methods.streaming.service.state import Cycle
 
@@ -143,7 +143,7 @@ def command(
             "--stall-after is for /health, which --metrics-port serves; give that, too."
         )
     from daskcluster import jobs
-    from daskcluster.methods.streaming.service.exporter import Pulse
+    from daskcluster.methods.streaming.service.exporter import HealthCheck
     from daskcluster.methods.streaming.service.loop import DriftCommand
 
     given = given_parameters(flags)
@@ -158,12 +158,12 @@ def command(
         task.submit(jobs.stream, place, console, urls, {"every": every, **given})
         return
     reaction = None if on_drift is None else DriftCommand(tuple(shlex.split(on_drift)))
-    pulse = Pulse(STALL if stall_after is None else stall_after, rest=every or 0.0)
-    own = (pulse,) if reaction is None else (pulse, reaction)
+    health_check = HealthCheck(STALL if stall_after is None else stall_after, rest=every or 0.0)
+    own = (health_check,) if reaction is None else (health_check, reaction)
     with (
         place.open() as engine,
         console.watching() as callbacks,
-        _served(metrics_port, metrics_address, pulse) as metrics,
+        _served(metrics_port, metrics_address, health_check) as metrics,
     ):
         jobs.stream(
             source,
@@ -177,14 +177,16 @@ def command(
 
 
 @contextmanager
-def _served(port: int | None, address: str, pulse: Pulse) -> Iterator[StreamMetrics | None]:
+def _served(
+    port: int | None, address: str, health_check: HealthCheck
+) -> Iterator[StreamMetrics | None]:
     """Yield what serves figures and health at a port, None where none is given."""
     if port is None:
         yield None
         return
     from daskcluster.methods.streaming.service.exporter import StreamMetrics
 
-    with closing(StreamMetrics(pulse, address, port)) as metrics:
+    with closing(StreamMetrics(health_check, address, port)) as metrics:
         click.echo(f"Metrics at http://{address}:{metrics.port}/metrics", err=True)
         yield metrics
 

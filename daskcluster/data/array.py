@@ -23,7 +23,7 @@ from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, WrongTypeError
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.process_local import open_once
-from daskcluster.typing import Range, Reach, Recipe
+from daskcluster.typing import Range, Recipe, Visibility
 
 _LEAST_READ_BYTES = 1 << 18
 """Pages nearer to each other than this are faster read in one go."""
@@ -93,8 +93,8 @@ class MappedDataset(RowDataset):
         return repr(self.file.path)
 
     @property
-    def own_reach(self) -> Reach:
-        return Reach.HOST
+    def own_visibility(self) -> Visibility:
+        return Visibility.HOST
 
     def own_recipe(self) -> Recipe:
         return self.file
@@ -161,7 +161,7 @@ class MappedDataset(RowDataset):
 class MappedFile:
     """A raw array in a local file: its own recipe.
 
-    ``stamp`` is the file's size, inode and time of change, so that a file written anew is another one.
+    ``file_state`` is the file's size, inode and time of change, so that a file written anew is another one.
     """
 
     path: str
@@ -169,7 +169,7 @@ class MappedFile:
     dtype: str
     order: str
     offset: int
-    stamp: tuple[int, int, int]
+    file_state: tuple[int, int, int]
 
     def map(self) -> tuple[mmap.mmap, np.ndarray]:
         """Map the file (copy on write: the file cannot be changed through it)."""
@@ -189,10 +189,10 @@ class MappedFile:
         return mapped, array
 
     def _check_size(self, size: int) -> None:
-        if size != self.stamp[0]:  # reading past the end of a mapping would kill the process
+        if size != self.file_state[0]:  # reading past the end of a mapping would kill the process
             raise InvalidDataError(
                 f"The file {self.path!r} was replaced since the dataset was opened ({size} bytes, not "
-                f"{self.stamp[0]}); open it again and restart."
+                f"{self.file_state[0]}); open it again and restart."
             )
 
     def open(self) -> MappedDataset:
@@ -255,8 +255,10 @@ def mapped_file(array: np.memmap, path: str) -> MappedFile:
         shape = (int(np.prod(shape[:-1])), shape[-1])
     order = "C" if array.flags.c_contiguous else "F"
     facts = os.stat(path)
-    stamp = (facts.st_size, facts.st_ino, facts.st_mtime_ns)
-    return MappedFile(os.path.abspath(path), shape, array.dtype.str, order, array.offset, stamp)
+    file_state = (facts.st_size, facts.st_ino, facts.st_mtime_ns)
+    return MappedFile(
+        os.path.abspath(path), shape, array.dtype.str, order, array.offset, file_state
+    )
 
 
 def open_array_like(source: Any, *, flatten: bool = False) -> RowDataset:

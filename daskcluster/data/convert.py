@@ -18,7 +18,7 @@ from daskcluster.data.converted import ROWS, WEIGHTS, WeightsWriter, Written, ca
 from daskcluster.data.npz import is_sparse_npz, npz_table, open_sparse_npz
 from daskcluster.data.open import open_dataset
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.data.sparse_zarr import CsrFacts, CsrWriter, refuse_row_chunks
+from daskcluster.data.sparse_zarr import CsrLayout, CsrWriter, refuse_row_chunks
 from daskcluster.data.table import Block, Table, parquet_table, text_table
 from daskcluster.data.writer import (
     RowWriter,
@@ -120,7 +120,7 @@ def write_sparse(
     refuse_row_chunks(chunk_rows, shard_rows)
     assert table.n_rows is not None
     assert table.n_entries is not None
-    shape = CsrFacts(table.n_rows, table.n_features, dtype, table.n_entries)
+    shape = CsrLayout(table.n_rows, table.n_features, dtype, table.n_entries)
     weights = _staged_weights(staging, table.n_rows) if table.weighted else None
     with ExitStack() as stack:
         writer = stack.enter_context(CsrWriter(staging, ROWS if weights else "", shape))
@@ -234,7 +234,7 @@ def convert(
     -----
     Cost: one pass over the source; memory is about four chunks (or shards) and one block of the source.
     """
-    begun = time.monotonic()
+    started = time.monotonic()
     target = locate(output, storage_options)
     if isinstance(source, str) and locate(source, storage_options).url == target.url:
         raise InvalidParameterError(
@@ -252,7 +252,7 @@ def convert(
         else:
             written = _write(table, staging, wanted, chunk_rows, shard_rows, callbacks)
         staging.commit(written.documents)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - started
     publish(callbacks, PassEnded("convert", seconds, written.n_bytes))
     return Conversion(
         target.url,

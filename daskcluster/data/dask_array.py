@@ -21,7 +21,7 @@ from daskcluster.data.sparse_zarr import write_sparse_scratch
 from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import InvalidDataError
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
-from daskcluster.typing import Reach, Recipe
+from daskcluster.typing import Recipe, Visibility
 
 
 class DaskBlocks:
@@ -120,8 +120,8 @@ class DaskSparseDataset(SparseDataset):
         return "dask array of sparse blocks"
 
     @property
-    def own_reach(self) -> Reach:
-        return Reach.PROCESS
+    def own_visibility(self) -> Visibility:
+        return Visibility.PROCESS
 
     def own_recipe(self) -> Recipe:
         return self._recipe
@@ -206,8 +206,8 @@ class DaskDataset(RowDataset):
         return "dask array"
 
     @property
-    def own_reach(self) -> Reach:
-        return Reach.PROCESS
+    def own_visibility(self) -> Visibility:
+        return Visibility.PROCESS
 
     def own_recipe(self) -> Recipe:
         return self._recipe

@@ -19,7 +19,7 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.sparse_rows import dense_rows
 from daskcluster.storage.change_guard import ChangeGuard, guard_changes
 from daskcluster.storage.location import Location
-from daskcluster.typing import Range, Reach, Recipe
+from daskcluster.typing import Range, Recipe, Visibility
 
 OnRead = Callable[[int], None]
 
@@ -28,7 +28,7 @@ class RowWeights(Protocol):
     """Weights beside the rows: sliced like an array, wherever they live."""
 
     @property
-    def reach(self) -> Reach: ...
+    def visibility(self) -> Visibility: ...
     @property
     def stored_bytes(self) -> int:
         """Bytes per row that a read fetches from a store (0 in memory)."""
@@ -87,7 +87,7 @@ class RowDataset(ABC):
 
     @property
     @abstractmethod
-    def own_reach(self) -> Reach:
+    def own_visibility(self) -> Visibility:
         """Who can read the rows, the weights aside."""
 
     @abstractmethod
@@ -137,11 +137,11 @@ class RowDataset(ABC):
         return None if self.own_weights is None else self.own_weights.values()
 
     @property
-    def reach(self) -> Reach:
+    def visibility(self) -> Visibility:
         """Who can read the dataset: the narrower of the rows' reach and the weights'."""
         if self.own_weights is None:
-            return self.own_reach
-        return min(self.own_reach, self.own_weights.reach)
+            return self.own_visibility
+        return min(self.own_visibility, self.own_weights.visibility)
 
     def recipe(self) -> Recipe:
         """Return what travels to a task in place of this dataset; free of credentials."""

@@ -22,7 +22,7 @@ from daskcluster.randomness import Key
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
 from daskcluster.storage.process_local import open_once
 from daskcluster.storage.staging import Staging
-from daskcluster.typing import Reach, Recipe
+from daskcluster.typing import Recipe, Visibility
 
 """Rows that share a stream of random numbers; fixed, so that no block of output changes a row."""
 _OWN_WORDS = 0.5
@@ -85,7 +85,7 @@ class SparseMixture:
         labels = self.labels(block * _BLOCK_ROWS, (block + 1) * _BLOCK_ROWS)
         shift = self._shifts()[labels][:, None]
         columns = (np.minimum(rank, self.n_features - 1) + own * shift) % self.n_features
-        return _merged(columns, values, self.n_features).unit().astype(self.dtype)
+        return _merged(columns, values, self.n_features).normalized().astype(self.dtype)
 
     def _shifts(self) -> np.ndarray:
         """Return by how much each cluster's ranking is turned against that of all."""
@@ -263,7 +263,7 @@ def generate(
     _check_kind(dtype, sparse, n_nonzeros, chunk_rows)
     step = chunk_rows or good_chunk_rows(n_features * np.dtype(dtype).itemsize, n_rows)
     _check(chunk_rows=step)
-    begun = time.monotonic()
+    started = time.monotonic()
     mixture: Mixture | SparseMixture
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
     with Staging.begin(output, kinds=("array", "group"), **options) as staging:
@@ -278,7 +278,7 @@ def generate(
             _fill(array, mixture, n_rows, n_threads, callbacks)
             documents = array.document()
         staging.commit(documents)
-    publish(callbacks, PassEnded("generate", time.monotonic() - begun, 0))
+    publish(callbacks, PassEnded("generate", time.monotonic() - started, 0))
     return mixture
 
 
@@ -352,8 +352,8 @@ class GeneratedDataset(RowDataset):
         return f"generated rows of {self.mixture.n_clusters} clusters"
 
     @property
-    def own_reach(self) -> Reach:
-        return Reach.EVERYONE
+    def own_visibility(self) -> Visibility:
+        return Visibility.EVERYONE
 
     def own_recipe(self) -> Recipe:
         return GeneratedRecipe(self.mixture, self.n_rows)

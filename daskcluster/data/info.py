@@ -10,7 +10,7 @@ import zarr
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import PARTS, ZarrSparseDataset, is_csr
-from daskcluster.data.weighted_store import stored_facts
+from daskcluster.data.weighted_store import stored_attributes
 from daskcluster.data.zarr import ZarrDataset
 from daskcluster.storage.location import locate
 from daskcluster.storage.zarr_stores import open_store
@@ -38,7 +38,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     >>> import numpy as np
     >>> from daskcluster.data.open import open_dataset
     >>> facts = describe(open_dataset(np.zeros((2000, 4), np.uint8)))
-    >>> facts["rows"], facts["bytes"], facts["computed_in"], facts["reach"]
+    >>> facts["rows"], facts["bytes"], facts["computed_in"], facts["visibility"]
     (2000, 8000, 'float32', 'process')
     """
     sizes, parts = dataset.chunk_sizes, dataset.partitions
@@ -53,14 +53,14 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "chunk_rows": max(sizes),
         "partitions": len(parts),
         "partition_rows": max(stop - start for start, stop in parts),
-        "reach": dataset.reach.name.lower(),
+        "reach": dataset.visibility.name.lower(),
         "in_memory": dataset.in_memory,
     }
     if isinstance(dataset, SparseDataset):
         facts |= _sparse_facts(dataset)
     if isinstance(dataset, ZarrDataset):
         facts |= _zarr_facts(dataset)
-    coreset = stored_facts(dataset).get("coreset")
+    coreset = stored_attributes(dataset).get("coreset")
     return facts | {"coreset": dict(coreset)} if isinstance(coreset, Mapping) else facts
 
 

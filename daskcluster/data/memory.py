@@ -17,7 +17,7 @@ from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.sparse import SparseDataset, bytes_before, canonical, check_structure
 from daskcluster.data.sparse_zarr import write_sparse_scratch
 from daskcluster.sparse_rows import Rows, SparseRows
-from daskcluster.typing import Range, Reach, Recipe
+from daskcluster.typing import Range, Recipe, Visibility
 
 
 class MemoryDataset(RowDataset):
@@ -35,8 +35,8 @@ class MemoryDataset(RowDataset):
         return True
 
     @property
-    def own_reach(self) -> Reach:
-        return Reach.PROCESS
+    def own_visibility(self) -> Visibility:
+        return Visibility.PROCESS
 
     def own_recipe(self) -> Recipe:
         return self._recipe

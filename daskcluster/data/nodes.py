@@ -14,7 +14,7 @@ from daskcluster.storage.files import file_names, file_size, is_data
 from daskcluster.storage.location import Location, explain
 from daskcluster.storage.retry import is_passing, retry
 from daskcluster.storage.zarr_stores import HEAD, PARTIAL_MARK, open_store
-from daskcluster.typing import Reach
+from daskcluster.typing import Visibility
 
 if TYPE_CHECKING:
     import zarr
@@ -195,10 +195,10 @@ def read_chunk(
     location : Location, optional
         Of the array, if it has one: where that is a remote store, a read that fails is made again.
     """
-    from daskcluster.data.zarr import read_adopted
+    from daskcluster.data.zarr import read_zero_copy
 
     try:
-        return retry(lambda: read_adopted(array, index), location, damaged=True)
+        return retry(lambda: read_zero_copy(array, index), location, damaged=True)
     except (DaskClusterError, MemoryError, KeyboardInterrupt):
         raise
     except OSError as error:
@@ -229,7 +229,7 @@ def warn_of_missing_chunks(array: zarr.Array[Any], location: Location) -> None:
     expected = math.prod(
         -(-length // step) for length, step in zip(array.shape, stored, strict=True)
     )
-    if location.reach == Reach.EVERYONE and expected > _MOST_LISTED:
+    if location.visibility == Visibility.EVERYONE and expected > _MOST_LISTED:
         return
     present = _count_objects(location)
     if present is None or present >= expected:

@@ -27,16 +27,16 @@ def npz_table(location: Location, name: str | None, weights: str | None, *, flat
     InvalidParameterError
         Weights that do not match the rows.
     """
-    heads = _heads(location)
-    name = name or _only_matrix(heads, location)
-    _expect_member(heads, name, location)
-    shape, fortran, dtype = heads[name]
+    headers = _headers(location)
+    name = name or _only_matrix(headers, location)
+    _expect_member(headers, name, location)
+    shape, fortran, dtype = headers[name]
     check_shape(shape, flatten=flatten, what=f"array {name!r} in {location.url!r}")
     check_dtype(dtype, what=f"array {name!r} in {location.url!r}")
     n_rows, width = int(np.prod(shape[:-1])), shape[-1]
     row_weights = None
     if weights is not None:
-        _expect_member(heads, weights, location)
+        _expect_member(headers, weights, location)
         row_weights = _whole(location, weights)
 
     def blocks() -> Iterator[Block]:
@@ -56,7 +56,7 @@ def npz_table(location: Location, name: str | None, weights: str | None, *, flat
 
 def is_sparse_npz(location: Location) -> bool:
     """Return True for a matrix that `scipy.sparse.save_npz` wrote."""
-    return {"data", "format", "shape"} <= set(_heads(location))
+    return {"data", "format", "shape"} <= set(_headers(location))
 
 
 def open_sparse_npz(location: Location, name: str | None, weights: str | None) -> RowDataset:
@@ -78,49 +78,51 @@ def open_sparse_npz(location: Location, name: str | None, weights: str | None) -
         return open_sparse(load_npz(file))
 
 
-def _heads(location: Location) -> dict[str, tuple[tuple[int, ...], bool, np.dtype[Any]]]:
-    heads = {}
+def _headers(location: Location) -> dict[str, tuple[tuple[int, ...], bool, np.dtype[Any]]]:
+    headers = {}
     try:
         with open_binary(location) as file, zipfile.ZipFile(file) as archive:
             for member in archive.namelist():
                 with archive.open(member) as stream:
-                    heads[member.removesuffix(".npy")] = _npy_head(stream)
+                    headers[member.removesuffix(".npy")] = _npy_header(stream)
     except (zipfile.BadZipFile, ValueError, EOFError) as error:
         raise InvalidDataError(
             f"{location.url!r} is no readable .npz file ({error}); write it again with numpy.savez."
         ) from error
-    return heads
+    return headers
 
 
-def _npy_head(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _npy_header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
         return np.lib.format.read_array_header_1_0(stream)
     return np.lib.format.read_array_header_2_0(stream)
 
 
-def _only_matrix(heads: Mapping[str, Any], location: Location) -> str:
+def _only_matrix(headers: Mapping[str, Any], location: Location) -> str:
     matrices = [
         name
-        for name, (shape, _, dtype) in heads.items()
+        for name, (shape, _, dtype) in headers.items()
         if len(shape) >= 2 and dtype.kind in "biuf"
     ]
     if len(matrices) == 1 or "X" in matrices:
         return "X" if "X" in matrices else matrices[0]
     raise InvalidDataError(
-        f"{location.url!r} holds {len(matrices)} matrices; say which with array=. {_listed(heads)}"
+        f"{location.url!r} holds {len(matrices)} matrices; say which with array=. {_listed(headers)}"
     )
 
 
-def _expect_member(heads: Mapping[str, Any], name: str, location: Location) -> None:
-    if name not in heads:
-        raise InvalidDataError(f"There is no array {name!r} in {location.url!r}. {_listed(heads)}")
+def _expect_member(headers: Mapping[str, Any], name: str, location: Location) -> None:
+    if name not in headers:
+        raise InvalidDataError(
+            f"There is no array {name!r} in {location.url!r}. {_listed(headers)}"
+        )
 
 
-def _listed(heads: Mapping[str, Any]) -> str:
+def _listed(headers: Mapping[str, Any]) -> str:
     return (
         "Arrays there: "
-        + ", ".join(f"{name} {shape}" for name, (shape, _, _) in heads.items())
+        + ", ".join(f"{name} {shape}" for name, (shape, _, _) in headers.items())
         + "."
     )
 
@@ -143,6 +145,6 @@ def _blocks(
         zipfile.ZipFile(file) as archive,
         archive.open(f"{name}.npy") as stream,
     ):
-        _npy_head(stream)
+        _npy_header(stream)
         while content := stream.read(block_bytes):
             yield np.frombuffer(content, dtype).reshape(-1, width)

@@ -15,7 +15,7 @@ from daskcluster.data.partitions import MOST_BYTES
 from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen
 from daskcluster.storage.location import Location
 from daskcluster.storage.process_local import open_once
-from daskcluster.typing import Range, Reach, Recipe
+from daskcluster.typing import Range, Recipe, Visibility
 
 WHOLE_BYTES = 256 << 20
 """Rows up to this size are one partition."""
@@ -108,12 +108,12 @@ class PartitionedDataset(RowDataset):
         return self.base.weights
 
     @property
-    def own_reach(self) -> Reach:
-        return self.base.own_reach
+    def own_visibility(self) -> Visibility:
+        return self.base.own_visibility
 
     @property
-    def reach(self) -> Reach:
-        return self.base.reach
+    def visibility(self) -> Visibility:
+        return self.base.visibility
 
     def own_recipe(self) -> Recipe:
         return PartitionedRecipe(self.base.recipe(), tuple(self._edges.tolist()))
@@ -176,8 +176,8 @@ class StoredDataset(RowDataset):
         return self._recipe.source
 
     @property
-    def own_reach(self) -> Reach:
-        return self._recipe.reach
+    def own_visibility(self) -> Visibility:
+        return self._recipe.visibility
 
     def own_recipe(self) -> Recipe:
         return self._recipe

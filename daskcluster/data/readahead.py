@@ -201,50 +201,52 @@ class SharedReads:
 
     def __init__(self, edges: np.ndarray, reads: Sequence[Range]) -> None:
         self._edges = edges
-        homes = Counter(home for home in map(self._home, reads) if home is not None)
-        self._left = {home: count for home, count in homes.items() if count > 1}
+        chunk_counts = Counter(
+            chunk_key for chunk_key in map(self._chunk_key, reads) if chunk_key is not None
+        )
+        self._left = {chunk_key: count for chunk_key, count in chunk_counts.items() if count > 1}
         self._read: dict[Range, Future[Chunk]] = {}
         self._lock = threading.Lock()
 
     def read(self, span: Range, read: Read) -> Chunk:
         """Return the rows of `span`, with ``read(...)`` of them or of the chunk that they are in."""
-        home = self._home(span)
+        chunk_key = self._chunk_key(span)
         with self._lock:
-            if home is None or home not in self._left:
-                home = None
+            if chunk_key is None or chunk_key not in self._left:
+                chunk_key = None
             else:
-                is_first = home not in self._read
-                future = self._read.setdefault(home, Future())
-        if home is None:
+                is_first = chunk_key not in self._read
+                future = self._read.setdefault(chunk_key, Future())
+        if chunk_key is None:
             return read(span)
         if is_first:
-            self._fill(future, home, read)
+            self._fill(future, chunk_key, read)
         try:
             whole = future.result()
         finally:
-            self._came(home)
-        return whole.slice(span[0] - home[0], span[1] - home[0])
+            self._came(chunk_key)
+        return whole.slice(span[0] - chunk_key[0], span[1] - chunk_key[0])
 
-    def _fill(self, future: Future[Chunk], home: Range, read: Read) -> None:
+    def _fill(self, future: Future[Chunk], chunk_key: Range, read: Read) -> None:
         try:
-            future.set_result(read(home))
+            future.set_result(read(chunk_key))
         except BaseException as error:
             # Who waits has the same error; who comes later tries again.
             with self._lock:
-                self._read.pop(home, None)
+                self._read.pop(chunk_key, None)
             future.set_exception(error)
 
-    def _came(self, home: Range) -> None:
+    def _came(self, chunk_key: Range) -> None:
         with self._lock:
-            left = self._left.get(home, 1) - 1
+            left = self._left.get(chunk_key, 1) - 1
             if left:
-                self._left[home] = left
+                self._left[chunk_key] = left
             else:
-                self._left.pop(home, None)
-                self._read.pop(home, None)
+                self._left.pop(chunk_key, None)
+                self._read.pop(chunk_key, None)
 
-    def _home(self, span: Range) -> Range | None:
+    def _chunk_key(self, span: Range) -> Range | None:
         """Return the storage chunk of which `span` is a part, if it is of one."""
         number = int(np.searchsorted(self._edges, span[0], side="right")) - 1
-        home = int(self._edges[number]), int(self._edges[number + 1])
-        return home if span[1] <= home[1] and span != home else None
+        chunk_key = int(self._edges[number]), int(self._edges[number + 1])
+        return chunk_key if span[1] <= chunk_key[1] and span != chunk_key else None

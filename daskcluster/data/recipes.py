@@ -13,7 +13,7 @@ from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.errors import InvalidDataError, ReachError
 from daskcluster.storage.location import Location
 from daskcluster.storage.process_local import ProcessLocal, open_once
-from daskcluster.typing import Dataset, Reach, Recipe
+from daskcluster.typing import Dataset, Recipe, Visibility
 
 ELSEWHERE = "write it to Zarr on a disk or bucket that the workers see and open it by URL"
 
@@ -41,8 +41,8 @@ class HeldRecipe:
         return cls(ProcessLocal(value, what), build, **more)
 
     @property
-    def reach(self) -> Reach:
-        return Reach.PROCESS
+    def visibility(self) -> Visibility:
+        return Visibility.PROCESS
 
     @property
     def source(self) -> str:
@@ -79,8 +79,8 @@ class StoredRecipe(ABC):
     digest: str = ""
 
     @property
-    def reach(self) -> Reach:
-        return self.location.reach
+    def visibility(self) -> Visibility:
+        return self.location.visibility
 
     @property
     def source(self) -> str:

@@ -20,7 +20,7 @@ import zarr
 
 from daskcluster.data.open import open_dataset
 from daskcluster.data.shuffle_outputs import ROWS, WEIGHTS, check_outputs, shuffle_outputs
-from daskcluster.data.shuffle_passes import carry_out, carry_out_sparse
+from daskcluster.data.shuffle_passes import run_shuffle, run_sparse_shuffle
 from daskcluster.data.shuffle_plan import (
     ShufflePlan,
     SparseShufflePlan,
@@ -173,7 +173,7 @@ def shuffle(
     >>> bool((open_dataset("memory://shuffled").to_numpy() == rows[index]).all())
     True
     """
-    begun = time.monotonic()
+    started = time.monotonic()
     key = Key(as_seed(random_state), "shuffle")
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
     # Freed blocks stay with the thread that decoded or encoded them, so few threads are to do that.
@@ -193,9 +193,9 @@ def shuffle(
         )
         with shuffle_outputs(output, with_index, plan, key.seed, **options) as outputs:
             if isinstance(dataset, SparseDataset) and isinstance(plan, SparseShufflePlan):
-                bytes_read = carry_out_sparse(dataset, plan, key, outputs, callbacks)
+                bytes_read = run_sparse_shuffle(dataset, plan, key, outputs, callbacks)
             else:
-                bytes_read = carry_out(dataset, plan, key, outputs, callbacks)
+                bytes_read = run_shuffle(dataset, plan, key, outputs, callbacks)
     return Shuffled(
         url=locate(output).url,
         array=ROWS if plan.weighted else None,
@@ -203,7 +203,7 @@ def shuffle(
         index=None if with_index is None else locate(with_index).url,
         random_state=key.seed,
         bytes_read=bytes_read,
-        seconds=time.monotonic() - begun,
+        seconds=time.monotonic() - started,
         **{name: getattr(plan, name) for name in _OF_PLAN},
     )
 

@@ -136,11 +136,11 @@ def shuffle_outputs(
         Something is there, and `overwrite` is False or it is no Zarr array or group.
     """
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
-    with ExitStack() as begun:
-        rows = begun.enter_context(Staging.begin(output, kinds=_KINDS, **options))
+    with ExitStack() as started:
+        rows = started.enter_context(Staging.begin(output, kinds=_KINDS, **options))
         shape, places = (plan.n_rows,), None
         if index is not None:
-            places = begun.enter_context(Staging.begin(index, **options))
+            places = started.enter_context(Staging.begin(index, **options))
         outputs = ShuffleOutputs(
             _staged_rows(rows, plan, seed),
             _staged(rows, WEIGHTS, shape, float, plan, seed) if plan.weighted else None,
@@ -167,7 +167,7 @@ def _staged_rows(staging: Staging, plan: ShufflePlan, seed: int) -> StagedArray 
 def _staged(
     staging: Staging, name: str, shape: tuple[int, ...], dtype: Any, plan: ShufflePlan, seed: int
 ) -> StagedArray:
-    chunk_rows = plan.chunk_rows if len(shape) == 2 else plan.beside_rows
+    chunk_rows = plan.chunk_rows if len(shape) == 2 else plan.vector_chunk_rows
     metadata = array_metadata(
         shape, chunk_rows, dtype, shard_rows=plan.shard_rows, attributes=_attributes(seed)
     )

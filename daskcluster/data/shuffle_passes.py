@@ -25,7 +25,7 @@ from daskcluster.typing import Dataset
 Take = Callable[[np.ndarray], np.ndarray]
 
 
-def carry_out(
+def run_shuffle(
     dataset: Dataset,
     plan: ShufflePlan,
     key: Key,
@@ -152,11 +152,11 @@ class _Running:
 @contextmanager
 def one_pass(name: str, n_rows: int, callbacks: Sequence[Callback]) -> Iterator[_Running]:
     """Tell callbacks of the pass that is made within the block."""
-    begun = time.monotonic()
+    started = time.monotonic()
     running = _Running(callbacks)
     publish(callbacks, PassStarted(name, n_rows))
     yield running
-    publish(callbacks, PassEnded(name, time.monotonic() - begun, running.bytes_read))
+    publish(callbacks, PassEnded(name, time.monotonic() - started, running.bytes_read))
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ class _SparseShuffle:
         return rows, None if self._weights is None else self._weights[numbers], numbers
 
 
-def carry_out_sparse(
+def run_sparse_shuffle(
     dataset: SparseDataset,
     plan: SparseShufflePlan,
     key: Key,

@@ -15,7 +15,7 @@ from daskcluster.data.buckets import record_dtype
 from daskcluster.data.partitions import READ_BYTES
 from daskcluster.data.readahead import WINDOW_BYTES
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.data.sparse_zarr import CsrFacts, entries_per_chunk
+from daskcluster.data.sparse_zarr import CsrLayout, entries_per_chunk
 from daskcluster.data.writer import good_chunk_rows
 from daskcluster.errors import DatasetNotFoundError, DiskSpaceError, MemoryLimitError
 from daskcluster.host import format_bytes, host_memory
@@ -94,7 +94,7 @@ class ShufflePlan:
         return 2 if self.n_buckets else 1
 
     @property
-    def beside_rows(self) -> int:
+    def vector_chunk_rows(self) -> int:
         """Rows of a chunk of the weights, and of the index."""
         return self.chunk_rows
 
@@ -296,11 +296,11 @@ class SparseShufflePlan(ShufflePlan):
         return np.dtype([("column", INDEX_DTYPE), ("value", np.dtype(self.dtype))])
 
     @property
-    def rows(self) -> CsrFacts:
-        return CsrFacts(self.n_rows, self.n_features, np.dtype(self.dtype), self.n_entries)
+    def rows(self) -> CsrLayout:
+        return CsrLayout(self.n_rows, self.n_features, np.dtype(self.dtype), self.n_entries)
 
     @property
-    def beside_rows(self) -> int:
+    def vector_chunk_rows(self) -> int:
         return good_chunk_rows(8, self.n_rows)
 
 

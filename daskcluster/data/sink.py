@@ -16,7 +16,7 @@ from daskcluster.errors import OutputExistsError
 from daskcluster.storage.files import list_files
 from daskcluster.storage.staging import Staging
 from daskcluster.storage.zarr_stores import group_document
-from daskcluster.typing import Range, Reach
+from daskcluster.typing import Range, Visibility
 
 _READERS = 8
 
@@ -115,8 +115,8 @@ class StagedSink(ABC):
         return self.arrays[0].block_rows
 
     @property
-    def reach(self) -> Reach:
-        return self.staging.work.reach
+    def visibility(self) -> Visibility:
+        return self.staging.work.visibility
 
     def has(self, span: Range) -> bool:
         """Return True if an earlier writer has written all rows of a range."""
@@ -159,8 +159,8 @@ class ArraySink:
         return 1
 
     @property
-    def reach(self) -> Reach:
-        return Reach.PROCESS
+    def visibility(self) -> Visibility:
+        return Visibility.PROCESS
 
     def has(self, span: Range) -> bool:
         """Return False: nobody has written here before."""

@@ -23,7 +23,7 @@ from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows
 from daskcluster.storage.location import Location
 from daskcluster.storage.staging import Staging
 from daskcluster.storage.zarr_stores import group_document
-from daskcluster.typing import Reach
+from daskcluster.typing import Visibility
 
 if TYPE_CHECKING:
     import zarr
@@ -53,7 +53,7 @@ class CsrShape(Protocol):
 
 
 @dataclass(frozen=True)
-class CsrFacts:
+class CsrLayout:
     """A `CsrShape` that is known from elsewhere than a dataset."""
 
     n_rows: int
@@ -238,7 +238,7 @@ class ZarrSparseDataset(StoredDataset, SparseDataset):
         entry_bytes = self._data.dtype.itemsize + self._indices.dtype.itemsize
         edges = _edges(indptr, self._chunk)
         super().__init__(shape[1], self._data.dtype, indptr, entry_bytes, edges)
-        if self.own_reach == Reach.EVERYONE:
+        if self.own_visibility == Visibility.EVERYONE:
             self.n_readers = REMOTE_READERS
 
     def fetch(self, start: int, stop: int) -> SparseRows:

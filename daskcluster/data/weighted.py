@@ -12,7 +12,7 @@ from daskcluster.data.nodes import metadata_digest, open_array, read_chunk
 from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen
 from daskcluster.errors import InvalidParameterError
 from daskcluster.storage.location import Location
-from daskcluster.typing import Reach
+from daskcluster.typing import Visibility
 
 if TYPE_CHECKING:
     import zarr
@@ -39,8 +39,8 @@ class ArrayWeights:
         self._recipe = recipe or HeldRecipe.of(self.array, what, ArrayWeights, remedy=_REMEDY)
 
     @property
-    def reach(self) -> Reach:
-        return Reach.EVERYONE if self.array.nbytes <= INLINE_BYTES else Reach.PROCESS
+    def visibility(self) -> Visibility:
+        return Visibility.EVERYONE if self.array.nbytes <= INLINE_BYTES else Visibility.PROCESS
 
     def values(self) -> np.ndarray:
         return self.array
@@ -88,8 +88,8 @@ class StoredWeights:
         return self._array.dtype.itemsize
 
     @property
-    def reach(self) -> Reach:
-        return self._source.location.reach
+    def visibility(self) -> Visibility:
+        return self._source.location.visibility
 
     def values(self) -> StoredWeights:
         return self

@@ -14,7 +14,7 @@ import numpy as np
 from daskcluster.data.converted import ROWS, WEIGHTS
 from daskcluster.data.nodes import open_node
 from daskcluster.data.recipes import StoredRecipe
-from daskcluster.data.sparse_zarr import CsrFacts, CsrWriter
+from daskcluster.data.sparse_zarr import CsrLayout, CsrWriter
 from daskcluster.data.writer import (
     RowWriter,
     StagedArray,
@@ -39,7 +39,7 @@ def holds_weighted_rows(node: Any) -> bool:
     return not is_array and all(attributes.get(name) == value for name, value in _MARK.items())
 
 
-def stored_facts(dataset: Any) -> Mapping[str, Any]:
+def stored_attributes(dataset: Any) -> Mapping[str, Any]:
     """Return the attributes of the group that a dataset was opened from, if `write_weighted` made it."""
     recipe = dataset.own_recipe() if hasattr(dataset, "own_recipe") else None
     if not isinstance(recipe, StoredRecipe) or recipe.name != ROWS:
@@ -99,7 +99,7 @@ def write_weighted(
 def _write_rows(staging: Staging, rows: Rows) -> dict[str, bytes]:
     if not isinstance(rows, SparseRows):
         return _write_array(staging, ROWS, rows)
-    shape = CsrFacts(*rows.shape, rows.dtype, len(rows.data))
+    shape = CsrLayout(*rows.shape, rows.dtype, len(rows.data))
     with CsrWriter(staging, ROWS, shape) as writer:
         for block in _blocks(rows):
             writer.append(block)

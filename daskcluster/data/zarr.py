@@ -25,13 +25,13 @@ from daskcluster.data.writer import write_array
 from daskcluster.sparse_rows import owned_rows
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.zarr_stores import METADATA
-from daskcluster.typing import Reach
+from daskcluster.typing import Visibility
 
 if TYPE_CHECKING:
     import zarr
 
 
-class Adopted(NDBuffer):
+class ZeroCopyBuffer(NDBuffer):
     """What a selection is read into: takes over a decoded chunk that is all of it.
 
     Zarr copies each decoded chunk to its place, in the one thread of its event loop. Until then a chunk
@@ -56,10 +56,10 @@ class Adopted(NDBuffer):
         )
 
 
-_ADOPTED = BufferPrototype(buffer=Buffer, nd_buffer=Adopted)
+_ZERO_COPY = BufferPrototype(buffer=Buffer, nd_buffer=ZeroCopyBuffer)
 
 
-def read_adopted(array: zarr.Array[Any], index: Any) -> np.ndarray:
+def read_zero_copy(array: zarr.Array[Any], index: Any) -> np.ndarray:
     """Return ``array[index]`` for slices and numbers; read-only where it is one chunk as decoded.
 
     Parameters
@@ -71,12 +71,12 @@ def read_adopted(array: zarr.Array[Any], index: Any) -> np.ndarray:
     --------
     >>> import zarr
     >>> rows = zarr.array(np.arange(6.0).reshape(3, 2), chunks=(2, 2))
-    >>> read_adopted(rows, slice(0, 2)).tolist(), read_adopted(rows, slice(1, 3)).tolist()
+    >>> read_zero_copy(rows, slice(0, 2)).tolist(), read_zero_copy(rows, slice(1, 3)).tolist()
     ([[0.0, 1.0], [2.0, 3.0]], [[2.0, 3.0], [4.0, 5.0]])
     """
     if array.shards is not None:  # Zarr knows no prototype within shards
         return np.asarray(array[index])
-    return np.asarray(array.get_basic_selection(index, prototype=_ADOPTED))
+    return np.asarray(array.get_basic_selection(index, prototype=_ZERO_COPY))
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class ZarrDataset(StoredDataset):
         self._recipe = recipe
         self._layout = RowLayout(array.shape, array.chunks, array.dtype.itemsize)
         super().__init__(array.shape[-1], array.dtype, self._layout.edges)
-        if self.own_reach == Reach.EVERYONE:
+        if self.own_visibility == Visibility.EVERYONE:
             self.n_readers = REMOTE_READERS
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
@@ -230,11 +230,11 @@ def write_scratch(
     """
     place = locate(folder)
     weights, rows = dataset.own_weights, dataset
-    if dataset.own_reach == Reach.PROCESS:
+    if dataset.own_visibility == Visibility.PROCESS:
         rows = write_rows(dataset, place.child("rows.zarr"))
     if weights is None:
         return rows
-    if weights.reach == Reach.PROCESS:
+    if weights.visibility == Visibility.PROCESS:
         url = place.child("weights.zarr").url
         blocks = (weights.read(*span) for span in dataset.partitions)
         write_array(url, blocks, dataset.n_rows, np.dtype(np.float64))

@@ -16,7 +16,7 @@ from distributed import get_worker, wait
 from daskcluster.chunk import Chunk
 from daskcluster.engine.compat import lock, stored_bytes
 from daskcluster.engine.memory import admit
-from daskcluster.engine.units import CacheSlot
+from daskcluster.engine.work_items import CacheSlot
 from daskcluster.host import process_token
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from daskcluster.engine.registry import WorkerInfo, WorkerRegistry
 from daskcluster.engine.transfer import bring_near, on_this_host
 from daskcluster.errors import EngineError, WrongTypeError
 from daskcluster.events import Callback, WorkersPrepare, publish
-from daskcluster.typing import Dataset, Reach, Reachable
+from daskcluster.typing import Dataset, Reachable, Visibility
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -196,20 +196,20 @@ class DaskEngine(Engine):
     def run_ahead(self, tasks: Sequence[Callable[[], T]]) -> Generator[T]:
         """Yield the results of picklable calls on the workers in order; errors are those of `run`."""
         waiting = iter(tasks)
-        begun: deque[Future] = deque()
+        started: deque[Future] = deque()
         try:
             with self._registry.watched():
                 self._registry.refresh()
-                begun.extend(map(self._begin, islice(waiting, AHEAD * self.n_threads)))
-            while begun:
+                started.extend(map(self._begin, islice(waiting, AHEAD * self.n_threads)))
+            while started:
                 with self._registry.watched():
-                    (result,) = self._results([begun[0]], len(tasks))
-                    self.client.cancel([begun.popleft()], force=True)
-                    begun.extend(map(self._begin, islice(waiting, 1)))
+                    (result,) = self._results([started[0]], len(tasks))
+                    self.client.cancel([started.popleft()], force=True)
+                    started.extend(map(self._begin, islice(waiting, 1)))
                 yield result
                 del result  # not kept while the next one is awaited
         finally:
-            self._cancel(begun)
+            self._cancel(started)
 
     def _cancel(self, futures: MutableSequence[Future]) -> None:
         if self.client.status == "running":
@@ -233,9 +233,9 @@ class DaskEngine(Engine):
 
     def can_read(self, dataset: Reachable) -> bool:
         """Return True if all workers can open `dataset` as surely as is known without trying."""
-        if dataset.reach is Reach.EVERYONE:
+        if dataset.visibility is Visibility.EVERYONE:
             return True
-        return dataset.reach is Reach.HOST and self.is_on_this_host()
+        return dataset.visibility is Visibility.HOST and self.is_on_this_host()
 
     def _wait(self, futures: list[Future]) -> None:
         """Wait for all calls or the first that fails, as long as there are workers."""

@@ -20,7 +20,7 @@ from daskcluster.engine.transfer import DistributedRows, held_size, on_this_host
 from daskcluster.engine.worker import Payload
 from daskcluster.events import Callback
 from daskcluster.host import process_token
-from daskcluster.typing import Dataset, Range, Reach, Sink
+from daskcluster.typing import Dataset, Range, Sink, Visibility
 
 
 class DaskPlacement(Placement):
@@ -55,7 +55,7 @@ class DaskPlacement(Placement):
         self._folder: str | None = None
 
     @property
-    def units(self) -> Sequence[Range]:
+    def work_items(self) -> Sequence[Range]:
         return self._rows.spans
 
     @property
@@ -83,8 +83,8 @@ class DaskPlacement(Placement):
         return on_this_host(self._registry.refresh().values())
 
     def _tasks_can_write(self, sink: Sink) -> bool:
-        return sink.reach is Reach.EVERYONE or (
-            sink.reach is Reach.HOST and self._is_on_this_host()
+        return sink.visibility is Visibility.EVERYONE or (
+            sink.visibility is Visibility.HOST and self._is_on_this_host()
         )
 
     def _reserve_state(self, row_bytes: int, *, is_new: bool) -> None:
@@ -100,16 +100,16 @@ class DaskPlacement(Placement):
         operation: Operation,
         params: Any,
         *,
-        units: Sequence[int] | None = None,
+        work_items: Sequence[int] | None = None,
         spans: Sequence[Range] | None = None,
         on_value: Callable[[Any], None] | None = None,
         report: bool = True,
     ) -> Any:
-        if spans is None or list(spans) == list(self.units):
-            return self._run_on(self._rows, operation, params, units, on_value, report=report)
+        if spans is None or list(spans) == list(self.work_items):
+            return self._run_on(self._rows, operation, params, work_items, on_value, report=report)
         rows = DistributedRows(self._client, self._source, spans, travels=self._travels)
         try:
-            return self._run_on(rows, operation, params, units, on_value, report=report)
+            return self._run_on(rows, operation, params, work_items, on_value, report=report)
         finally:
             rows.close()
 
@@ -118,7 +118,7 @@ class DaskPlacement(Placement):
         rows: DistributedRows,
         operation: Operation,
         params: Any,
-        units: Sequence[int] | None,
+        work_items: Sequence[int] | None,
         on_value: Callable[[Any], None] | None,
         *,
         report: bool,
@@ -140,7 +140,7 @@ class DaskPlacement(Placement):
             tasks = TaskQueue.cut(
                 rows.assignment,
                 stay=isinstance(operation, FoldState),
-                only=None if units is None else frozenset(units),
+                only=None if work_items is None else frozenset(work_items),
                 n_bytes=run.bytes_of_a_task(n_tasks),
             )
             try:

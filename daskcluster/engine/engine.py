@@ -29,7 +29,7 @@ from daskcluster.engine.operations import (
     output_blocks,
 )
 from daskcluster.engine.segments import Segment, Segments, next_segment_count
-from daskcluster.engine.units import count_rows
+from daskcluster.engine.work_items import count_rows
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.typing import ChangeGuard, Dataset, Range, Reachable, Sink
 
@@ -92,22 +92,24 @@ class Placement(ABC):
         with self._counted(reduction.name):
             return self._run(Fold(reduction), params)
 
-    def reduce_units(self, reduction: Reduction, params: Any, units: Sequence[int]) -> Any:
-        """Reduce some of the `units` alone, at least one, as a part of a pass that the caller counts."""
-        return self._run(Fold(reduction), params, units=units)
+    def reduce_items(self, reduction: Reduction, params: Any, work_items: Sequence[int]) -> Any:
+        """Reduce only these `work_items` (at least one), as part of a pass that the caller counts."""
+        return self._run(Fold(reduction), params, work_items=work_items)
 
     def reduce_in_segments(self, reduction: Reduction, params: Any, segments: Segments) -> Any:
         """Like `reduce`, in segments: `segments` hears of each and says where to resume. One pass.
 
         Rows in memory are one segment: there is little to lose.
         """
-        n_units = len(self.units)
-        segment = segments.begin(n_units, n_units if self.dataset.in_memory else self.n_threads)
+        n_work_items = len(self.work_items)
+        segment = segments.begin(
+            n_work_items, n_work_items if self.dataset.in_memory else self.n_threads
+        )
         with self._counted(reduction.name, self._rows_before(segment)):
             step = 1
             while not segment.is_last:
                 started = time.perf_counter()
-                found = self.reduce_units(reduction, params, segment.units(step))
+                found = self.reduce_items(reduction, params, segment.work_items(step))
                 total = found if segment.total is None else reduction.combine(segment.total, found)
                 segment = segment.after(step, total)
                 segments.ended(segment)
@@ -123,7 +125,7 @@ class Placement(ABC):
         version of the call before (never made, lost, or left half-way by a task that died) is made anew:
         `fresh`, then `rebuild` from `params`, on the whole unit. The result is the same either way.
 
-        Rows of units that are not in memory are read only where ``reduction.screen`` wants them, in
+        Rows of units that are not in memory are read only where ``reduction.filter_rows`` wants them, in
         whole storage chunks (`Dataset.read_edges`): ``traffic.bytes_read`` counts those alone, and
         progress counts the others as done. Passes of other verbs may come in between.
         """
@@ -140,12 +142,12 @@ class Placement(ABC):
         row: int,
         fn: Callable[[Chunk, Any, Any], T],
     ) -> T:
-        """Return ``fn(chunk, prepared, state)`` for the work unit that holds `row`.
+        """Return ``fn(chunk, prepared, state)`` for the work item that holds `row`.
 
         `params` are those of a next `map_state` call: where the state is missing it is rebuilt.
         """
         operation = Inspect(reduction, self._state_versions.get(reduction.name, 0), fn)
-        found: T = self._run(operation, params, units=[self.unit_of(row)], report=False)[0]
+        found: T = self._run(operation, params, work_items=[self.item_of(row)], report=False)[0]
         return found
 
     def drop_state(self, name: str) -> None:
@@ -166,7 +168,7 @@ class Placement(ABC):
 
         Units whose rows the sink has already are left out.
         """
-        blocks = self.units
+        blocks = self.work_items
         if sink.block_rows > 1 and any(stop % sink.block_rows for _, stop in blocks[:-1]):
             blocks = output_blocks(self._source, sink.block_rows)
         left = [span for span in blocks if not sink.has(span)]
@@ -187,7 +189,7 @@ class Placement(ABC):
 
     @property
     @abstractmethod
-    def units(self) -> Sequence[Range]:
+    def work_items(self) -> Sequence[Range]:
         """Ranges of rows in which state is kept; they cover the dataset in order."""
 
     @property
@@ -215,12 +217,12 @@ class Placement(ABC):
         operation: Operation,
         params: Any,
         *,
-        units: Sequence[int] | None = None,
+        work_items: Sequence[int] | None = None,
         spans: Sequence[Range] | None = None,
         on_value: Callable[[Any], None] | None = None,
         report: bool = True,
     ) -> Any:
-        """Run an operation on all units, on some `units`, or on `spans`; return the combined value.
+        """Run an operation on all units, on some `work_items`, or on `spans`; return the combined value.
 
         Counts bytes, and publishes progress if `report`. `on_value` takes the value of every task in place
         of combining them; it is given only if `_tasks_can_write` said no.
@@ -248,9 +250,9 @@ class Placement(ABC):
 
     # -- what all passes have in common --------------------------------------------------------
 
-    def unit_of(self, row: int) -> int:
+    def item_of(self, row: int) -> int:
         """Return the number of the work unit that holds `row`."""
-        starts = [start for start, _ in self.units]
+        starts = [start for start, _ in self.work_items]
         return int(np.searchsorted(starts, row, side="right")) - 1
 
     @contextmanager
@@ -269,8 +271,10 @@ class Placement(ABC):
             publish(self.callbacks, PassProgress(rows))
 
     def _rows_before(self, segment: Segment) -> int:
-        units = self.units
-        return count_rows(units[unit] for unit in replace(segment, done=0).units(segment.done))
+        work_items = self.work_items
+        return count_rows(
+            work_items[item] for item in replace(segment, done=0).work_items(segment.done)
+        )
 
     def __enter__(self) -> Self:
         self._guard = self.dataset.change_guard()

@@ -22,7 +22,7 @@ from daskcluster.engine.memory import (
 from daskcluster.engine.operations import (
     Operation,
 )
-from daskcluster.engine.units import CacheSlot, Unit, UnitQueue, UnitReader
+from daskcluster.engine.work_items import CacheSlot, WorkItem, WorkItemReader, WorkQueue
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.host import (
@@ -42,12 +42,12 @@ _BLOCK_SHARE = 1 / 512
 """Of a limit that was asked for: no more of what is freed is kept in one place; the sum would break it."""
 
 
-UNITS_PER_THREAD, FEW_UNITS_PER_THREAD = 8, 4
+ITEMS_PER_THREAD, FEW_ITEMS_PER_THREAD = 8, 4
 """In-memory rows are cut finer than threads, so that a thread that is held up loses little; but each unit
 takes time of the interpreter, which one thread has at a time, so fewer do where units are small."""
-LARGE_UNIT = 3
+LARGE_ITEM = 3
 """So many of the fewer units are one, for every thread to begin with; those left even the threads out."""
-MIN_UNIT_BYTES, SMALL_UNIT_BYTES = 1 << 18, 1 << 24
+MIN_ITEM_BYTES, SMALL_ITEM_BYTES = 1 << 18, 1 << 24
 
 
 def default_threads() -> int:
@@ -140,11 +140,11 @@ class LocalEngine(Engine):
             return
         waiting = iter(tasks)
         with ThreadPoolExecutor(self.n_threads, thread_name_prefix="daskcluster-run") as pool:
-            begun = deque(map(pool.submit, islice(waiting, most)))
+            started = deque(map(pool.submit, islice(waiting, most)))
             try:
-                while begun:
-                    result = begun.popleft().result()
-                    begun.extend(map(pool.submit, islice(waiting, 1)))
+                while started:
+                    result = started.popleft().result()
+                    started.extend(map(pool.submit, islice(waiting, 1)))
                     yield result
                     del result  # not kept while the next one is awaited
             finally:
@@ -165,15 +165,15 @@ def local_spans(dataset: Dataset, n_threads: int) -> Sequence[Range]:
     if not (dataset.in_memory and dataset.divisible):
         return list(dataset.partitions)
     row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
-    least, small = (max(1, n // max(1, row_bytes)) for n in (MIN_UNIT_BYTES, SMALL_UNIT_BYTES))
+    least, small = (max(1, n // max(1, row_bytes)) for n in (MIN_ITEM_BYTES, SMALL_ITEM_BYTES))
     finest, coarsest = (
-        -(-dataset.n_rows // (n_threads * units))
-        for units in (UNITS_PER_THREAD, FEW_UNITS_PER_THREAD)
+        -(-dataset.n_rows // (n_threads * work_items))
+        for work_items in (ITEMS_PER_THREAD, FEW_ITEMS_PER_THREAD)
     )
     step = max(least, finest, min(small, coarsest))
-    n_large = n_threads * LARGE_UNIT * step
+    n_large = n_threads * LARGE_ITEM * step
     is_few = step == coarsest and n_large < dataset.n_rows
-    large = range(0, n_large if is_few else 0, LARGE_UNIT * step)
+    large = range(0, n_large if is_few else 0, LARGE_ITEM * step)
     edges = [*large, *range(large.stop, dataset.n_rows, step), dataset.n_rows]
     return list(pairwise(edges))
 
@@ -201,7 +201,7 @@ class LocalPlacement(Placement):
         self._pool: ThreadPoolExecutor | None = None
 
     @property
-    def units(self) -> Sequence[Range]:
+    def work_items(self) -> Sequence[Range]:
         return self._spans
 
     @property
@@ -239,9 +239,9 @@ class LocalPlacement(Placement):
                 if index not in self._resident:
                     slot.drop_rows()
 
-    def _units(self) -> list[Unit]:
+    def _work_items(self) -> list[WorkItem]:
         return [
-            Unit(span, rows=slot if index in self._resident else None, state=slot)
+            WorkItem(span, rows=slot if index in self._resident else None, state=slot)
             for index, (span, slot) in enumerate(zip(self._spans, self._slots, strict=True))
         ]
 
@@ -250,29 +250,29 @@ class LocalPlacement(Placement):
         operation: Operation,
         params: Any,
         *,
-        units: Sequence[int] | None = None,
+        work_items: Sequence[int] | None = None,
         spans: Sequence[Range] | None = None,
         on_value: Callable[[Any], None] | None = None,
         report: bool = True,
     ) -> Any:
         """Let every thread take units from one queue until it is empty; combine what they found."""
-        own = self._units()
-        if units is not None:
-            own = [own[index] for index in units]
+        own = self._work_items()
+        if work_items is not None:
+            own = [own[index] for index in work_items]
         if spans is not None:
-            kept = {unit.span: unit for unit in own}
-            own = [kept.get(span) or Unit(span) for span in spans]
-        queue, prepared = UnitQueue(self.dataset, own), operation.prepare(params)
+            kept = {item.span: item for item in own}
+            own = [kept.get(span) or WorkItem(span) for span in spans]
+        queue, prepared = WorkQueue(self.dataset, own), operation.prepare(params)
         try:
             values = self._run_threads(
-                queue, lambda: operation.run(UnitReader(queue), prepared), report=report
+                queue, lambda: operation.run(WorkItemReader(queue), prepared), report=report
             )
         finally:
             queue.stop()
             self.traffic.bytes_read += queue.bytes_read
         return reduce(operation.combine, values)
 
-    def _run_threads(self, queue: UnitQueue, work: Callable[[], T], *, report: bool) -> list[T]:
+    def _run_threads(self, queue: WorkQueue, work: Callable[[], T], *, report: bool) -> list[T]:
         report = report and bool(self.callbacks)
         if not report and (self._n_threads == 1 or queue.is_single):
             return [work()]
@@ -311,14 +311,14 @@ class InlinePlacement(LocalPlacement):
     >>> from daskcluster.data.open import open_dataset
     >>> from daskcluster.engine.scaled import ScaledPlacement
     >>> with InlinePlacement(open_dataset(np.eye(3))) as placement:
-    ...     survey = ScaledPlacement(placement).known()
-    >>> survey.n_rows
+    ...     data_statistics = ScaledPlacement(placement).known()
+    >>> data_statistics.n_rows
     3
     """
 
     def __init__(self, dataset: Dataset) -> None:
         super().__init__(dataset, 1, _NO_PLAN, (), spans=[(0, dataset.n_rows)])
-        self._chunks = list(dataset.chunks(self.units))
+        self._chunks = list(dataset.chunks(self.work_items))
 
     def reduce(self, reduction: Reduction, params: Any) -> Any:
         prepared = reduction.prepare(params)

@@ -11,9 +11,9 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.statistics import Reduction, StatefulReduction
-from daskcluster.engine.units import Unit, UnitReader, wanted_ranges
+from daskcluster.engine.work_items import WorkItem, WorkItemReader, wanted_ranges
 from daskcluster.sparse_rows import join_rows
-from daskcluster.typing import Dataset, Range, Reach, Sink
+from daskcluster.typing import Dataset, Range, Sink, Visibility
 
 
 class Operation(Protocol):
@@ -25,8 +25,8 @@ class Operation(Protocol):
         """Return the value of no unit at all."""
         ...
 
-    def run(self, units: UnitReader, prepared: Any) -> Any:
-        """Return the value of all units that `units` hands over."""
+    def run(self, work_items: WorkItemReader, prepared: Any) -> Any:
+        """Return the value of all units that `work_items` hands over."""
         ...
 
     def combine(self, first: Any, second: Any) -> Any: ...
@@ -53,9 +53,9 @@ class Fold(Folding):
 
     reduction: Reduction
 
-    def run(self, units: UnitReader, prepared: Any) -> Any:
+    def run(self, work_items: WorkItemReader, prepared: Any) -> Any:
         value = self.begin(prepared)
-        for _, chunk, _ in units.parts():
+        for _, chunk, _ in work_items.parts():
             self.reduction.chunk(chunk, prepared, value)
             del chunk
         return value
@@ -68,11 +68,11 @@ class FoldState(Folding):
     reduction: StatefulReduction
     version: int
 
-    def run(self, units: UnitReader, prepared: Any) -> Any:
+    def run(self, work_items: WorkItemReader, prepared: Any) -> Any:
         value = self.begin(prepared)
         fold = StateFold(self.reduction, self.version, prepared, value)
-        for unit, chunk, is_last in units.parts(fold.wanted):
-            fold.add(unit, chunk, is_last)
+        for item, chunk, is_last in work_items.parts(fold.wanted):
+            fold.add(item, chunk, is_last)
             del chunk
         return value
 
@@ -98,14 +98,14 @@ class Inspect(_Listing):
     def prepare(self, params: Any) -> Any:
         return self.reduction.prepare(params)
 
-    def run(self, units: UnitReader, prepared: Any) -> list[Any]:
+    def run(self, work_items: WorkItemReader, prepared: Any) -> list[Any]:
         value = self.begin(prepared)
-        for unit, chunks in units.whole():
+        for item, chunks in work_items.whole():
             chunk, version, state = joined(chunks), -1, None
-            if unit.state is not None:
-                version, state = unit.state.peek_state(self.reduction.name)
+            if item.state is not None:
+                version, state = item.state.peek_state(self.reduction.name)
             if version != self.version or version < 1:
-                state = self.reduction.fresh(unit.n_rows, prepared)
+                state = self.reduction.fresh(item.n_rows, prepared)
                 self.reduction.rebuild(chunk, prepared, state)
             value.append(self.fn(chunk, prepared, state))
         return value
@@ -122,11 +122,11 @@ class WriteRows(_Listing):
     def prepare(self, params: Any) -> Any:
         return params if self.prepare_params is None else self.prepare_params(params)
 
-    def run(self, units: UnitReader, prepared: Any) -> list[Any]:
+    def run(self, work_items: WorkItemReader, prepared: Any) -> list[Any]:
         value = self.begin(prepared)
         sink = self.sink or _Collector(value)
-        for unit, chunks in units.whole():
-            write_rows(self.fn, prepared, chunks, unit.span, sink)
+        for item, chunks in work_items.whole():
+            write_rows(self.fn, prepared, chunks, item.span, sink)
             del chunks
         return value
 
@@ -135,7 +135,7 @@ class _Collector:
     """A sink that keeps what is written."""
 
     block_rows = 1
-    reach = Reach.PROCESS
+    visibility = Visibility.PROCESS
 
     def __init__(self, parts: list[Any]) -> None:
         self._parts = parts
@@ -179,46 +179,46 @@ class StateFold:
         self._statistics = statistics
         self._open: dict[Range, tuple[Any, bool]] = {}
 
-    def wanted(self, unit: Unit, edges: np.ndarray) -> list[Range]:
+    def wanted(self, item: WorkItem, edges: np.ndarray) -> list[Range]:
         """Take a unit up and return what has to be read of it: nothing, parts, or the whole."""
-        state, is_valid = self._take_up(unit)
+        state, is_valid = self._take_up(item)
         if not is_valid:
-            return [unit.span]
-        mask = self._reduction.screen(self._prepared, self._statistics, state)
+            return [item.span]
+        mask = self._reduction.filter_rows(self._prepared, self._statistics, state)
         ranges = wanted_ranges(edges, mask)
         if not ranges:
-            self._put_back(unit)
+            self._put_back(item)
         return ranges
 
-    def add(self, unit: Unit, chunk: Chunk, is_last: bool) -> None:
+    def add(self, item: WorkItem, chunk: Chunk, is_last: bool) -> None:
         """Add one chunk of a unit, bringing its state along."""
-        if unit.span not in self._open:
-            self._take_up(unit)
-        state, is_valid = self._open[unit.span]
+        if item.span not in self._open:
+            self._take_up(item)
+        state, is_valid = self._open[item.span]
         if state is None:
             # Not sooner: of units that are read ahead, only the rows take memory.
-            state = self._reduction.fresh(unit.n_rows, self._prepared)
-            self._open[unit.span] = state, is_valid
-        origin = unit.span[0]
+            state = self._reduction.fresh(item.n_rows, self._prepared)
+            self._open[item.span] = state, is_valid
+        origin = item.span[0]
         rows = state_slice(state, chunk.start - origin, chunk.stop - origin)
         if not is_valid:
             self._reduction.rebuild(chunk, self._prepared, rows)
         self._reduction.chunk(chunk, self._prepared, self._statistics, rows)
         if is_last:
-            self._put_back(unit)
+            self._put_back(item)
 
-    def _take_up(self, unit: Unit) -> tuple[Any, bool]:
+    def _take_up(self, item: WorkItem) -> tuple[Any, bool]:
         version, state = -1, None
-        if unit.state is not None:
-            version, state = unit.state.pop_state(self._reduction.name)
+        if item.state is not None:
+            version, state = item.state.pop_state(self._reduction.name)
         is_valid = version == self._version and version > 0
-        self._open[unit.span] = (state if is_valid else None), is_valid
-        return self._open[unit.span]
+        self._open[item.span] = (state if is_valid else None), is_valid
+        return self._open[item.span]
 
-    def _put_back(self, unit: Unit) -> None:
-        state, _ = self._open.pop(unit.span)
-        if unit.state is not None:
-            unit.state.keep_state(self._reduction.name, self._version + 1, state)
+    def _put_back(self, item: WorkItem) -> None:
+        state, _ = self._open.pop(item.span)
+        if item.state is not None:
+            item.state.keep_state(self._reduction.name, self._version + 1, state)
 
 
 def write_rows(

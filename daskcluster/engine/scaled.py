@@ -17,14 +17,14 @@ import numpy as np
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.assign import SCORE, AssignParams, ScoreStatistics
 from daskcluster.chunkwise.data_statistics import (
-    SURVEY,
-    SurveyParams,
+    DATA_STATISTICS,
+    DataStatisticsParams,
     bad_row_error,
     refuse_large,
     refuse_small,
 )
 from daskcluster.chunkwise.exact_sum import PROBE_ROWS, Scale
-from daskcluster.chunkwise.statistics import Reduction, SurveyStatistics
+from daskcluster.chunkwise.statistics import DataStatistics, Reduction
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.segments import Segments
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
@@ -43,7 +43,7 @@ class ScaledPlacement:
         Guessed until the first pass, true afterwards.
     used : Scale
         That of the last pass.
-    survey : SurveyStatistics or None
+    data_statistics : DataStatistics or None
         What the first pass learnt; None before it.
     segments : Segments or None
         Passes without state are made in segments that it hears of.
@@ -51,7 +51,7 @@ class ScaledPlacement:
 
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
-        self.survey: SurveyStatistics | None = None
+        self.data_statistics: DataStatistics | None = None
         self.segments: Segments | None = None
         dataset = placement.dataset
         first = [(0, min(PROBE_ROWS, dataset.n_rows))]
@@ -76,25 +76,25 @@ class ScaledPlacement:
         """Return rows that were taken from the dataset as passes see them."""
         return Chunk(rows, 0, weights, self.normalize)
 
-    def known(self) -> SurveyStatistics:
+    def known(self) -> DataStatistics:
         """Return the survey, making a pass of its own if none has carried it yet."""
-        if self.survey is None:
-            self._survey_with(None, lambda scale: None)
-        assert self.survey is not None
-        return self.survey
+        if self.data_statistics is None:
+            self._statistics_with(None, lambda scale: None)
+        assert self.data_statistics is not None
+        return self.data_statistics
 
-    def remember(self, survey: SurveyStatistics) -> None:
+    def remember(self, data_statistics: DataStatistics) -> None:
         """Take what an earlier first pass over the same rows learnt, in place of a first pass."""
-        self.origin = survey.origin
-        self.survey, self.scale = survey, self.scale.after(survey)
+        self.origin = data_statistics.origin
+        self.data_statistics, self.scale = data_statistics, self.scale.after(data_statistics)
         self.used = self.scale
 
     def reduce(self, reduction: Reduction, params: Callable[[Scale], Any]) -> Any:
         """Run one pass of `reduction` with ``params(scale)``; the first one carries the survey."""
         self.used = self.scale
-        if self.survey is not None:
+        if self.data_statistics is not None:
             return self.run(reduction, params(self.scale))
-        return self._survey_with(reduction, params)
+        return self._statistics_with(reduction, params)
 
     def run(self, reduction: Reduction, params: Any) -> Any:
         """Run one pass of a reduction that needs no scale but those in `params`."""
@@ -102,30 +102,33 @@ class ScaledPlacement:
             return self.placement.reduce(reduction, params)
         return self.placement.reduce_in_segments(reduction, params, self.segments)
 
-    def _survey_with(self, reduction: Reduction | None, params: Callable[[Scale], Any]) -> Any:
+    def _statistics_with(self, reduction: Reduction | None, params: Callable[[Scale], Any]) -> Any:
         """Run the first pass, with or without a reduction that needs it."""
         while True:
-            wanted = SurveyParams(self.origin, self.scale)
+            wanted = DataStatisticsParams(self.origin, self.scale)
             if reduction is None:
-                survey, statistics = self.run(SURVEY, wanted), None
+                data_statistics, statistics = self.run(DATA_STATISTICS, wanted), None
             else:
-                both = _joined(SURVEY, reduction)
-                survey, statistics = self.run(both, (wanted, params(self.scale)))
+                both = _joined(DATA_STATISTICS, reduction)
+                data_statistics, statistics = self.run(both, (wanted, params(self.scale)))
             self.used = self.scale
-            self._refuse_bad(survey)
-            refuse_large(survey.max_abs, self.dtype)
-            refuse_small(survey.max_abs, self.dtype)
-            if self.scale.covers(survey):
-                self.survey, self.scale = survey, self.scale.after(survey)
+            self._refuse_bad(data_statistics)
+            refuse_large(data_statistics.max_abs, self.dtype)
+            refuse_small(data_statistics.max_abs, self.dtype)
+            if self.scale.covers(data_statistics):
+                self.data_statistics, self.scale = (
+                    data_statistics,
+                    self.scale.after(data_statistics),
+                )
                 return statistics
-            self.scale = self.scale.wider(survey)
+            self.scale = self.scale.wider(data_statistics)
 
-    def _refuse_bad(self, survey: SurveyStatistics) -> None:
-        if survey.bad_row < 0:
+    def _refuse_bad(self, data_statistics: DataStatistics) -> None:
+        if data_statistics.bad_row < 0:
             return
-        row, edges = survey.bad_row, np.cumsum(self.placement.dataset.chunk_sizes)
+        row, edges = data_statistics.bad_row, np.cumsum(self.placement.dataset.chunk_sizes)
         chunk = int(np.searchsorted(edges, row, side="right"))
-        raise bad_row_error(row, survey.bad_is_nan, f" (chunk {chunk})")
+        raise bad_row_error(row, data_statistics.bad_is_nan, f" (chunk {chunk})")
 
 
 def _origin(rows: Rows) -> np.ndarray:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 MAX_SEGMENTS = 32
-UNITS_PER_THREAD = 4
+ITEMS_PER_THREAD = 4
 """Of a segment, at least: threads wait for each other at its end."""
 MIN_SECONDS = 4.0
 """Segments that are shorter are made together, as long as an interrupt waits for their end
@@ -27,7 +27,7 @@ class Segment:
     ----------
     number : int
         Of the pass, counted from 1.
-    n_segments, n_units : int
+    n_segments, n_work_items : int
         Of the whole pass; units are those of the placement.
     done : int
         Segments that are done.
@@ -36,13 +36,13 @@ class Segment:
 
     Examples
     --------
-    >>> Segment(number=1, n_segments=3, n_units=8, done=1).units(1)
+    >>> Segment(number=1, n_segments=3, n_work_items=8, done=1).work_items(1)
     [1, 4, 7]
     """
 
     number: int
     n_segments: int
-    n_units: int
+    n_work_items: int
     done: int = 0
     total: Any = None
 
@@ -51,10 +51,10 @@ class Segment:
         """Nothing is left to do."""
         return self.done >= self.n_segments
 
-    def units(self, segments: int) -> Sequence[int]:
+    def work_items(self, segments: int) -> Sequence[int]:
         """Return the units of the next `segments` segments."""
         first, last = self.done, self.done + segments
-        return [unit for unit in range(self.n_units) if first <= unit % self.n_segments < last]
+        return [item for item in range(self.n_work_items) if first <= item % self.n_segments < last]
 
     def after(self, segments: int, total: Any) -> Segment:
         """Return where the pass is `segments` segments later."""
@@ -79,14 +79,14 @@ class Segments:
         self._keep, self._resumed_from = keep, resumed_from
         self._number = 0
 
-    def begin(self, n_units: int, n_threads: int) -> Segment:
+    def begin(self, n_work_items: int, n_threads: int) -> Segment:
         """Return where the next pass begins."""
         self._number += 1
         old = self._resumed_from
-        if old is not None and (old.number, old.n_units) == (self._number, n_units):
+        if old is not None and (old.number, old.n_work_items) == (self._number, n_work_items):
             return old
-        n_segments = min(MAX_SEGMENTS, n_units // (UNITS_PER_THREAD * max(1, n_threads)))
-        return Segment(self._number, max(1, n_segments), n_units)
+        n_segments = min(MAX_SEGMENTS, n_work_items // (ITEMS_PER_THREAD * max(1, n_threads)))
+        return Segment(self._number, max(1, n_segments), n_work_items)
 
     def ended(self, segment: Segment) -> None:
         """Take note of a segment that is done."""

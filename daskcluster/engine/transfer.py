@@ -21,7 +21,7 @@ from daskcluster.engine.registry import WorkerInfo, WorkerRegistry
 from daskcluster.engine.worker import Rows, TaskResult
 from daskcluster.errors import EngineError, ReachError
 from daskcluster.host import format_bytes, machine_name, process_token
-from daskcluster.typing import Dataset, Range, Reach
+from daskcluster.typing import Dataset, Range, Visibility
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -120,11 +120,11 @@ class Portable(Protocol):
     def to_scratch(self, folder: str) -> Dataset: ...
 
 
-def within_reach(dataset: Dataset, workers: Mapping[str, WorkerInfo]) -> bool:
+def is_visible_to(dataset: Dataset, workers: Mapping[str, WorkerInfo]) -> bool:
     """Return True if the workers are where the dataset can be read."""
-    if dataset.reach is Reach.EVERYONE:
+    if dataset.visibility is Visibility.EVERYONE:
         return True
-    if dataset.reach is Reach.HOST:
+    if dataset.visibility is Visibility.HOST:
         # Shared disks are mounted elsewhere too: only opening it there tells.
         return True
     return all(worker.process == process_token() for worker in workers.values())
@@ -156,7 +156,7 @@ def bring_near(
     ReachError
         Too large to send, and the workers are on other hosts.
     """
-    if within_reach(dataset, workers):
+    if is_visible_to(dataset, workers):
         return dataset, False
     size = held_size(dataset, (0, dataset.n_rows))
     if dataset.in_memory and size <= SEND_BYTES:

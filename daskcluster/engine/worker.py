@@ -15,7 +15,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.engine.operations import Operation
-from daskcluster.engine.units import CacheSlot, Unit, UnitQueue, UnitReader
+from daskcluster.engine.work_items import CacheSlot, WorkItem, WorkItemReader, WorkQueue
 from daskcluster.errors import DaskClusterError
 from daskcluster.host import process_token
 from daskcluster.typing import Dataset, Range, Recipe
@@ -114,8 +114,8 @@ def work(
     began = time.perf_counter()
     try:
         operation, prepared, dataset = _unpacked(name, payload, n_threads)
-        queue = UnitQueue(dataset, _units(spans, resident, states, rows))
-        reader = UnitReader(queue)
+        queue = WorkQueue(dataset, _work_items(spans, resident, states, rows))
+        reader = WorkItemReader(queue)
         value = operation.run(reader, prepared)
     except _FINAL as error:
         return TaskResult(error=error)
@@ -170,17 +170,17 @@ def make_ready(driver: int, n_threads: int) -> None:
     zarr.config.set({"threading.max_workers": n_threads + 1})
 
 
-def _units(
+def _work_items(
     spans: Sequence[Range],
     resident: Sequence[CachedPartition | None],
     states: Sequence[CachedPartition | None],
     rows: Sequence[Rows] | None,
-) -> list[Unit]:
+) -> list[WorkItem]:
     places: Sequence[CacheSlot | None] = resident
     if rows is not None:
         places = [_slot_of(*part, span) for part, span in zip(rows, spans, strict=True)]
     return [
-        Unit(span, place if place is not None and place.keeps else None, state)
+        WorkItem(span, place if place is not None and place.keeps else None, state)
         for span, place, state in zip(spans, places, states, strict=True)
     ]
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
-from daskcluster.chunkwise.statistics import SurveyStatistics
+from daskcluster.chunkwise.statistics import DataStatistics
 from daskcluster.errors import CheckpointError, ModelFormatError
-from daskcluster.estimators.checkpoints import data_facts
+from daskcluster.estimators.checkpoints import data_identity
 from daskcluster.models.fitted import created_with
 from daskcluster.storage.document import Document, read_mapping
-from daskcluster.storage.state import Shapes, document_of, state_of
+from daskcluster.storage.state import Shapes, document_of, state_of, stored_as
 from daskcluster.typing import Dataset
 
 S = TypeVar("S")
 
-_FRAME, _STATE = "frame", "state"
+_HEADER, _STATE = "frame", "state"
 """The two parts of a document: names of the body's entries, and what names of arrays begin with."""
 
 
@@ -44,33 +44,33 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class Frame:
+class CheckpointHeader:
     """What stands around a state.
 
     Attributes
     ----------
     spent : Spent
-    survey : SurveyStatistics or None
+    data_statistics : DataStatistics or None
         What the first pass learnt of the rows, once it was made: sums of later passes are on its grid.
     """
 
     spent: Spent
-    survey: SurveyStatistics | None = None
+    data_statistics: DataStatistics | None = field(default=None, metadata=stored_as("survey"))
 
     def around(self, state: Any) -> Document:
         """Return the document of a state, a dataclass, with this frame."""
-        frame, inner = document_of(self), document_of(state)
+        header, inner = document_of(self), document_of(state)
         arrays = {
             f"{part}_{name}": values
-            for part, document in ((_FRAME, frame), (_STATE, inner))
+            for part, document in ((_HEADER, header), (_STATE, inner))
             for name, values in document.arrays.items()
         }
-        return Document(inner.kind, {_FRAME: frame.body, _STATE: inner.body}, arrays)
+        return Document(inner.kind, {_HEADER: header.body, _STATE: inner.body}, arrays)
 
 
 @dataclass(frozen=True)
 class Framed:
-    """A document that `Frame.around` made.
+    """A document that `CheckpointHeader.around` made.
 
     Parameters
     ----------
@@ -82,10 +82,12 @@ class Framed:
     document: Document
     where: str
 
-    def frame(self, n_features: int) -> Frame:
+    def header(self, n_features: int) -> CheckpointHeader:
         """Return the frame, of a fit of rows with so many features."""
         names = ("origin", "max_abs", "sums")
-        return self._part(_FRAME, Frame, {f"survey_{name}": (n_features,) for name in names})
+        return self._part(
+            _HEADER, CheckpointHeader, {f"survey_{name}": (n_features,) for name in names}
+        )
 
     def state(
         self, kind: type[S], shapes: Shapes, check: Callable[[S], None] = lambda state: None
@@ -126,7 +128,11 @@ def fingerprint_of_rows(dataset: Dataset, *values: Any) -> str:
     """
     chunk_rows = max(dataset.chunk_sizes)
     return fingerprint(
-        created_with()["daskcluster"], data_facts(dataset), dataset.normalize, chunk_rows, *values
+        created_with()["daskcluster"],
+        data_identity(dataset),
+        dataset.normalize,
+        chunk_rows,
+        *values,
     )
 
 

@@ -178,12 +178,12 @@ def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
     return {
         "estimator": type(estimator).__name__,
         "parameters": {name: _plain(value) for name, value in given if name not in _NO_MATTER},
-        "data": data_facts(dataset),
+        "data": data_identity(dataset),
         "daskcluster": versions["daskcluster"],
     }
 
 
-def data_facts(dataset: Dataset) -> dict[str, Any]:
+def data_identity(dataset: Dataset) -> dict[str, Any]:
     """Return what tells rows from others: number, type and ends, as plain values."""
     return {
         "rows": dataset.n_rows,

@@ -14,7 +14,7 @@ import numpy as np
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
-from daskcluster.estimators.checkpoint_header import Frame, Framed, Spent
+from daskcluster.estimators.checkpoint_header import CheckpointHeader, Framed, Spent
 from daskcluster.estimators.checkpoints import Checkpoints
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.events import (
@@ -98,7 +98,7 @@ class Fit:
             circumstances=self.circumstances(),
             check=self.check_attached,
         )
-        self._framed, self._frame = self._found()
+        self._framed, self._header = self._found()
 
     # -- the clock and what callbacks hear ----------------------------------------------------------
 
@@ -139,16 +139,16 @@ class Fit:
     @property
     def goes_on(self) -> bool:
         """It goes on from a commit."""
-        return self._frame is not None
+        return self._header is not None
 
     @cached_property
     def seed(self) -> int:
         """From which all draws come; of a fit that goes on, that of the one that was interrupted."""
-        if self._frame is not None:
-            return self._frame.spent.seed
+        if self._header is not None:
+            return self._header.spent.seed
         return as_seed(self.estimator.random_state)
 
-    def begun(
+    def resumed(
         self, kind: type[S], shapes: Shapes, check: Callable[[S], None] = lambda state: None
     ) -> S | None:
         """Return the state that the fit goes on from, if it does.
@@ -171,8 +171,8 @@ class Fit:
 
     def recall(self, rows: ScaledPlacement) -> None:
         """Let `rows` know what their first pass learnt, if it was made before the interruption."""
-        if self._frame is not None and self._frame.survey is not None:
-            rows.remember(self._frame.survey)
+        if self._header is not None and self._header.data_statistics is not None:
+            rows.remember(self._header.data_statistics)
 
     def keep(
         self,
@@ -189,7 +189,7 @@ class Fit:
         Parameters
         ----------
         state : callable () -> dataclass
-            What `begun` will give back.
+            What `resumed` will give back.
         took : Traffic
             Passes and bytes of this call that are not in `passes` and `bytes_read` yet.
         rows : ScaledPlacement, optional
@@ -203,20 +203,22 @@ class Fit:
         def document() -> Document:
             passes, bytes_read = self.passes + took.passes, self.bytes_read + took.bytes_read
             spent = Spent(self.seed, self.method, passes, bytes_read, self.seconds)
-            return Frame(spent, None if rows is None else rows.survey).around(state())
+            return CheckpointHeader(spent, None if rows is None else rows.data_statistics).around(
+                state()
+            )
 
         self.checkpoints.keep(document, now=now, counts=counts, due=due)
 
-    def _found(self) -> tuple[Framed | None, Frame | None]:
+    def _found(self) -> tuple[Framed | None, CheckpointHeader | None]:
         """Return what was committed, and go on counting from there."""
         kept = self.checkpoints
         if kept.found is None or kept.commits is None:
             return None, None
         framed = Framed(kept.found, kept.commits.folder.url)
-        frame = framed.frame(self.dataset.n_features)
-        self.passes, self.bytes_read = frame.spent.passes, frame.spent.bytes_read
-        self.method, self._seconds_before = frame.spent.method, frame.spent.seconds
-        return framed, frame
+        header = framed.header(self.dataset.n_features)
+        self.passes, self.bytes_read = header.spent.passes, header.spent.bytes_read
+        self.method, self._seconds_before = header.spent.method, header.spent.seconds
+        return framed, header
 
     # -- pieces of a run --------------------------------------------------------------------------
 

@@ -13,12 +13,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from daskcluster.jobs.board import JobStatus
     from daskcluster.jobs.coresets import build_coreset
     from daskcluster.jobs.fitting import fit
     from daskcluster.jobs.kinds import evaluate, examine
     from daskcluster.jobs.outputs import check_outputs
     from daskcluster.jobs.predicting import predict
+    from daskcluster.jobs.registry import JobStatus
     from daskcluster.jobs.scoring import score
     from daskcluster.jobs.selection import select_k
     from daskcluster.jobs.streaming import open_stream, stream
@@ -58,7 +58,7 @@ __all__ = [
     "sweep",
 ]
 
-_HOMES = {
+_LAZY = {
     "CoresetRecord": "daskcluster.models.record",
     "build_coreset": "daskcluster.jobs.coresets",
     "FitRecord": "daskcluster.models.record",
@@ -72,7 +72,7 @@ _HOMES = {
     "predict": "daskcluster.jobs.predicting",
     "score": "daskcluster.jobs.scoring",
     "select_k": "daskcluster.jobs.selection",
-    "JobStatus": "daskcluster.jobs.board",
+    "JobStatus": "daskcluster.jobs.registry",
     **dict.fromkeys(
         ("cancel", "list_jobs", "logs", "status", "submit", "wait"), "daskcluster.jobs.submitting"
     ),
@@ -83,10 +83,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    module = _LAZY.get(name)
+    if module is None:
         raise AttributeError(f"module 'daskcluster.jobs' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    value = getattr(import_module(module), name)
     globals()[name] = value  # the next look-up is a plain attribute
     return value
 

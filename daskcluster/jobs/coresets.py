@@ -10,7 +10,7 @@ from daskcluster.data.weighted_store import KINDS
 from daskcluster.events import Callback
 from daskcluster.jobs.run import Run
 from daskcluster.models.record import CoresetRecord
-from daskcluster.storage.checkpoint import told_where
+from daskcluster.storage.checkpoint import location_text
 from daskcluster.storage.location import locate
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def build_coreset(
         callbacks=callbacks,
     )
     place = None if checkpoint is None else locate(checkpoint, storage_options)
-    with run, told_where(place, "the draw"):
+    with run, location_text(place, "the draw"):
         before = run.earlier(CoresetRecord)
         if before is not None:
             return before
@@ -106,7 +106,7 @@ def build_coreset(
         given = run.keeping("coreset", {"checkpoint": place, "random_state": random_state})
         drawn = LightweightCoreset(size, engine=chosen, callbacks=run.callbacks, **given)
         drawn.fit(dataset, resume=run.goes_on("coreset", resume=resume))
-        run.tally.at_least(drawn.passes_, drawn.bytes_read_)
+        run.counters.at_least(drawn.passes_, drawn.bytes_read_)
         run.begin_output()
         options = None if storage_options is None else dict(storage_options)
         drawn.save(output, overwrite=overwrite, storage_options=options)
@@ -115,7 +115,7 @@ def build_coreset(
             report = coreset_quality(
                 drawn, dataset, n_clusters=quality, engine=chosen, callbacks=run.callbacks
             ).as_dict()
-        facts = {**_facts(drawn), **run.tally.common(dataset)}
+        facts = {**_facts(drawn), **run.counters.common(dataset)}
         return run.done(CoresetRecord(output=str(output), quality=report, **facts))
 
 

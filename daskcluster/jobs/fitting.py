@@ -17,7 +17,7 @@ from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.models.persist import Model
 from daskcluster.models.record import FitRecord
 from daskcluster.parameters.checks import check_arguments
-from daskcluster.storage.checkpoint import told_where
+from daskcluster.storage.checkpoint import location_text
 from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
@@ -128,7 +128,7 @@ def fit(
         engine=engine,
         callbacks=callbacks,
     )
-    with run, told_where(given.get("checkpoint")):
+    with run, location_text(given.get("checkpoint")):
         before = run.earlier(FitRecord)
         if before is not None:
             return before
@@ -144,7 +144,7 @@ def fit(
         estimator.fit(dataset, **({"resume": True} if resume else {}))
         outputs = _Outputs(model, labels, overwrite, storage_options)
         fitted = outputs.write(estimator, dataset, chosen, run, resume=resume or run.is_resumed)
-        common = run.tally.common(dataset)
+        common = run.counters.common(dataset)
         return run.done(
             FitRecord(
                 model=str(model), labels=labels, algorithm=algorithm, **_facts(fitted), **common
@@ -166,7 +166,7 @@ class _Outputs:
     ) -> Model:
         """Write the model, and the labels of all rows where they are wanted; return the model."""
         fitted: Model = estimator.to_model()
-        run.tally.at_least(fitted.passes, fitted.bytes_read)
+        run.counters.at_least(fitted.passes, fitted.bytes_read)
         run.begin_output()
         options: dict[str, Any] = {
             "overwrite": self.overwrite,

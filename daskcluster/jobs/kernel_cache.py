@@ -16,7 +16,7 @@ import numpy as np
 from llvmlite import binding
 
 from daskcluster.host import host_capabilities
-from daskcluster.kernels.jit import STAMP
+from daskcluster.kernels.jit import SOURCES_DIGEST
 
 _V2 = "cx16 fxsr mmx popcnt sahf sse sse2 sse3 sse4.1 sse4.2 ssse3"
 _V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave"
@@ -27,7 +27,7 @@ CPUS = {
 }
 """Features that code for a CPU may use; the first whose features a machine has suits it best."""
 
-STAMP_FILE = "stamp"
+DIGEST_FILE = "stamp"
 
 _ARM_BITS = {
     "fp-armv8": 0, "neon": 1, "crc": 7, "lse": 8, "fullfp16": 10, "rdm": 12, "rcpc": 15, "dotprod": 20,
@@ -65,7 +65,7 @@ def settings(cpu: str) -> dict[str, str]:
     return {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
 
 
-def take(shipped: Path, cache: Path, stamp: int) -> str | None:
+def take(shipped: Path, cache: Path, digest: int) -> str | None:
     """Copy the shipped kernels that suit this machine best into a cache.
 
     Parameters
@@ -74,8 +74,8 @@ def take(shipped: Path, cache: Path, stamp: int) -> str | None:
         A folder for each CPU, as ``daskcluster warm-up`` fills them.
     cache : Path
         NUMBA_CACHE_DIR of the processes to come. Files that are there already stay.
-    stamp : int
-        Of the kernels that are installed here, see `daskcluster.kernels.jit.STAMP`.
+    digest : int
+        Of the kernels that are installed here, see `daskcluster.kernels.jit.SOURCES_DIGEST`.
 
     Returns
     -------
@@ -84,8 +84,8 @@ def take(shipped: Path, cache: Path, stamp: int) -> str | None:
     """
     for cpu in runnable():
         folder = shipped / cpu
-        file = folder / STAMP_FILE
-        if file.is_file() and file.read_text() == str(stamp):
+        file = folder / DIGEST_FILE
+        if file.is_file() and file.read_text() == str(digest):
             for source in (path for path in folder.rglob("*") if path.is_file()):
                 target = cache / source.relative_to(folder)
                 if not target.exists():
@@ -170,4 +170,4 @@ def ship(cpu: str, folder: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "daskcluster", "warm-up", "--json"], env=environment, check=True
     )
-    (output / STAMP_FILE).write_text(str(STAMP))
+    (output / DIGEST_FILE).write_text(str(SOURCES_DIGEST))

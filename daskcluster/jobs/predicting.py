@@ -99,6 +99,9 @@ def predict(
         write_labels(fitted, dataset, chosen, output, **options, before_end=write_posteriors)
         return run.done(
             PredictRecord(
-                model=str(model), output=output, posteriors=posteriors, **run.tally.common(dataset)
+                model=str(model),
+                output=output,
+                posteriors=posteriors,
+                **run.counters.common(dataset),
             )
         )

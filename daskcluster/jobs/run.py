@@ -13,21 +13,21 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import DaskClusterError, JobCancelledError, LeaseError
 from daskcluster.events import Callback
+from daskcluster.jobs.monitor import JobCounters, JobMonitor
 from daskcluster.jobs.naming import check_name, name_of_key
 from daskcluster.jobs.outputs import check_outputs
-from daskcluster.jobs.watch import Tally, Watch
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.models.record import Record
 from daskcluster.storage.checkpoint import tell_where
 from daskcluster.storage.files import list_names, remove_folder
 from daskcluster.storage.lease import Holder, Lease, folder_of
 from daskcluster.storage.location import locate
-from daskcluster.typing import Dataset, Reach
+from daskcluster.typing import Dataset, Visibility
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from daskcluster.jobs.board import Board
+    from daskcluster.jobs.registry import JobRegistry
 
 
 def in_task() -> bool:
@@ -57,7 +57,7 @@ def worker_here() -> str:
     return worker_of_task()
 
 
-def board_of(engine: Any) -> Board | None:
+def registry_of(engine: Any) -> JobRegistry | None:
     """Return the board of the scheduler that a job has to do with, if it has to do with one."""
     client: Client | None = None
     if in_task():
@@ -71,12 +71,12 @@ def board_of(engine: Any) -> Board | None:
         client = given if isinstance(given, AnyClient) else None
     if client is None:
         return None
-    from daskcluster.jobs.board import Board
+    from daskcluster.jobs.registry import JobRegistry
 
-    return Board(client)
+    return JobRegistry(client)
 
 
-class Told(Protocol):
+class JobResult(Protocol):
     """What a job returns, and tells as plain values."""
 
     def as_dict(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Told(Protocol):
 
 
 R = TypeVar("R", bound=Record)
-T = TypeVar("T", bound=Told)
+T = TypeVar("T", bound=JobResult)
 
 
 class Run:
@@ -110,7 +110,7 @@ class Run:
     Attributes
     ----------
     name : str or None
-    tally : Tally
+    counters : Tally
     callbacks : tuple of callables
         Those that were given and the run's own.
     is_resumed : bool
@@ -133,27 +133,27 @@ class Run:
             name = name_of_key(key)
         self.name = None if name is None else check_name(name)
         self.kind = kind
-        self.tally = Tally()
-        self.callbacks: tuple[Callback, ...] = (*callbacks, self.tally)
+        self.counters = JobCounters()
+        self.callbacks: tuple[Callback, ...] = (*callbacks, self.counters)
         self.is_resumed = False
         self._keeps = False
         self._output = "" if output is None else str(output)
         self._storage_options = storage_options
         self._lease: Lease | None = None
-        self._watch: Watch | None = None
-        self._board: Board | None = None
+        self._monitor: JobMonitor | None = None
+        self._registry: JobRegistry | None = None
         self._earlier: Holder | None = None
-        self._record: Told | None = None
+        self._record: JobResult | None = None
         if self.name is None:
             return
         if output is not None:
             folder = folder_of(output, storage_options)
             self._lease = Lease(folder, self.name, _plain(arguments))
-        self._board = board_of(engine)
-        if self._board is not None and key is None:
-            self._board.clear(self.name)
-        self._watch = Watch(self.name, self._board, self._lease)
-        self.callbacks = (*self.callbacks, self._watch)
+        self._registry = registry_of(engine)
+        if self._registry is not None and key is None:
+            self._registry.clear(self.name)
+        self._monitor = JobMonitor(self.name, self._registry, self._lease)
+        self.callbacks = (*self.callbacks, self._monitor)
 
     # -- from the arguments to the record ---------------------------------------------------------------
 
@@ -212,20 +212,20 @@ class Run:
             self._lease.take()
             self.is_resumed = self._lease.attempt > 1
         self._announce("running", attempt=self._lease.attempt if self._lease is not None else 1)
-        if self._watch is not None:
-            self._watch.look()
+        if self._monitor is not None:
+            self._monitor.look()
 
     def engine(self, engine: Any, dataset: Dataset) -> Engine:
         """Return the engine to use for work on `dataset`; see `drives`."""
-        chosen = choose_engine(self.drives(engine, dataset.reach), dataset)
+        chosen = choose_engine(self.drives(engine, dataset.visibility), dataset)
         return chosen if self.name is None else chosen.named(self.name)
 
-    def drives(self, engine: Any, reach: Reach) -> Any:
+    def drives(self, engine: Any, visibility: Visibility) -> Any:
         """Return `engine`, or in a Dask task that names none the workers of its cluster.
 
         Rows that only this process can read stay on one thread of it.
         """
-        if engine is not None or not in_task() or reach is Reach.PROCESS:
+        if engine is not None or not in_task() or visibility is Visibility.PROCESS:
             return engine
         from daskcluster.engine.connect import client_of_task
         from daskcluster.engine.dask import DaskEngine
@@ -260,8 +260,8 @@ class Run:
             Another run of the job has taken over.
         JobCancelledError
         """
-        if self._watch is not None:
-            self._watch.look()
+        if self._monitor is not None:
+            self._monitor.look()
         if self._lease is not None:
             self._lease.begin()
 
@@ -272,10 +272,10 @@ class Run:
         ------
         JobCancelledError
         """
-        if self._watch is None:
+        if self._monitor is None:
             time.sleep(seconds)
         else:
-            self._watch.rest(seconds)
+            self._monitor.rest(seconds)
 
     def done(self, record: T) -> T:
         """Keep the record, remove the state that the work needed, and return the record."""
@@ -312,15 +312,15 @@ class Run:
         state = "cancelled" if isinstance(error, JobCancelledError) else "failed"
         if self._lease is not None and self._lease.is_held:
             self._lease.end(state)
-        self._announce(state, error=_told(error))
+        self._announce(state, error=_described(error))
 
     def _announce(self, state: str, **facts: Any) -> None:
-        if self._board is None or self.name is None:
+        if self._registry is None or self.name is None:
             return
         place: dict[str, Any] = {"worker": worker_here()} if state == "running" else {}
         if state == "running" and in_task():
             place["key"] = task_key()
-        self._board.announce(
+        self._registry.announce(
             self.name, kind=self.kind, output=self._output, state=state, **place, **facts
         )
 
@@ -329,7 +329,7 @@ def _resumes(algorithm: str) -> bool:
     return "checkpoint" in ALGORITHMS.find(algorithm).parameters
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     text = " ".join(str(error).split())
     known = isinstance(error, DaskClusterError) and text
     return text if known else f"{type(error).__name__}: {text}"

@@ -83,7 +83,7 @@ def score(
                 engine=chosen,
                 callbacks=run.callbacks,
             )
-        common = run.tally.common(dataset)
+        common = run.counters.common(dataset)
         return run.done(
             ScoreRecord(model=str(model), inertia=inertia, score=value, metrics=found, **common)
         )

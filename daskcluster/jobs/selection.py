@@ -20,6 +20,7 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, FitsMade, publish
 from daskcluster.jobs.knee import find_knee
+from daskcluster.jobs.monitor import JobCounters
 from daskcluster.jobs.selection_fits import (
     FitParameters,
     KFit,
@@ -28,7 +29,6 @@ from daskcluster.jobs.selection_fits import (
     dealt,
     fit_shares,
 )
-from daskcluster.jobs.watch import Tally
 from daskcluster.methods.coreset.quality import true_costs
 from daskcluster.randomness import Key, as_seed
 from daskcluster.reports.k_selection import KCandidate, KSelection, range_notes
@@ -126,7 +126,7 @@ def select_k(
     >>> found.best_k, found.notes
     (5, ())
     """
-    tally = Tally()
+    counters = JobCounters()
     dataset = open_dataset(X, weights=sample_weight)
     tried = _tried(ks, k_min, k_max, dataset.n_rows)
     _check(criterion, n_seeds, check, coreset_size)
@@ -138,7 +138,7 @@ def select_k(
             f"coreset_size={size} should be >= k_max={tried[-1]}; a hundred rows for each cluster are a "
             "good start."
         )
-    watchers: tuple[Callback, ...] = (*callbacks, tally)
+    watchers: tuple[Callback, ...] = (*callbacks, counters)
     few = _coreset(dataset, size, seed, metric, chosen, watchers)
     mixture = criterion == "bic"
     settings = {"init": _init(init, mixture), "max_iter": max_iter, "tol": tol}
@@ -152,7 +152,7 @@ def select_k(
     measured = _measured(
         candidates, fits, near[:check], dataset, metric, chosen, watchers, mixture=mixture
     )
-    counts = tally.common(dataset)
+    counts = counters.common(dataset)
     counts.pop("versions")
     return KSelection(
         best,

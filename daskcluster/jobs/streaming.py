@@ -10,7 +10,7 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.jobs.run import Run
 from daskcluster.storage.location import locate
-from daskcluster.typing import Reach
+from daskcluster.typing import Visibility
 
 if TYPE_CHECKING:
     from daskcluster.methods.streaming.service.loop import StreamLoop
@@ -101,7 +101,7 @@ def stream(
             state=state,
             n_clusters=n_clusters,
             storage_options=storage_options,
-            engine=run.drives(engine, _reach(source)),
+            engine=run.drives(engine, _visibility(source)),
             callbacks=run.callbacks,
             **arguments,
         )
@@ -126,8 +126,10 @@ def _ignore(cycle: Cycle) -> None:
     """Nobody wants to hear of a cycle."""
 
 
-def _reach(source: Any) -> Reach:
-    return locate(source).reach if isinstance(source, str | os.PathLike) else Reach.PROCESS
+def _visibility(source: Any) -> Visibility:
+    return (
+        locate(source).visibility if isinstance(source, str | os.PathLike) else Visibility.PROCESS
+    )
 
 
 def open_stream(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from daskcluster.engine.connect import check_versions
 from daskcluster.errors import InvalidParameterError, WrongTypeError
-from daskcluster.jobs.board import Board, JobStatus
 from daskcluster.jobs.naming import check_name, new_name
+from daskcluster.jobs.registry import JobRegistry, JobStatus
 from daskcluster.storage.location import split_options
 
 if TYPE_CHECKING:
@@ -81,19 +81,21 @@ def submit(
     _check(job, options)
     name = new_name(job.__name__) if name is None else check_name(name)
     check_versions(client)
-    board = Board(client)
-    before = board.find(name)
+    registry = JobRegistry(client)
+    before = registry.find(name)
     if before is not None and not before.is_over:
         key = before.key or name  # the scheduler has the task: this is another view of it
     else:
-        board.clear(name)
+        registry.clear(name)
         # A task of an earlier run may be held by somebody: the same key would give its record, unread.
         key = name if before is None else new_name(name)
-        board.announce(name, kind=job.__name__, state="submitted", key=key, output=_output(options))
+        registry.announce(
+            name, kind=job.__name__, state="submitted", key=key, output=_output(options)
+        )
     given = {**options, "name": name}
     future = client.submit(call, job.__name__, arguments, given, key=key, pure=False)
     fire_and_forget(future)
-    board.until_known(key)
+    registry.until_known(key)
     return future
 
 
@@ -104,12 +106,12 @@ def status(client: Client, name: str) -> JobStatus:
     ------
     JobNotFoundError, SchedulerUnreachableError
     """
-    return Board(client).status(name)
+    return JobRegistry(client).status(name)
 
 
 def list_jobs(client: Client) -> list[JobStatus]:
     """Return all jobs that the scheduler knows, the last submitted first."""
-    return Board(client).all()
+    return JobRegistry(client).all()
 
 
 def logs(client: Client, name: str) -> list[tuple[float, str]]:
@@ -119,7 +121,7 @@ def logs(client: Client, name: str) -> list[tuple[float, str]]:
     ------
     JobNotFoundError, SchedulerUnreachableError
     """
-    return Board(client).logs(name)
+    return JobRegistry(client).logs(name)
 
 
 def cancel(client: Client, name: str) -> JobStatus:
@@ -131,7 +133,7 @@ def cancel(client: Client, name: str) -> JobStatus:
     ------
     JobNotFoundError, SchedulerUnreachableError
     """
-    return Board(client).cancel(name)
+    return JobRegistry(client).cancel(name)
 
 
 def wait(client: Client, name: str, timeout: float | None = None) -> JobStatus:
@@ -141,7 +143,7 @@ def wait(client: Client, name: str, timeout: float | None = None) -> JobStatus:
     ------
     JobNotFoundError, SchedulerUnreachableError
     """
-    return Board(client).wait(name, timeout=timeout)
+    return JobRegistry(client).wait(name, timeout=timeout)
 
 
 def _check(job: Any, options: Mapping[str, Any]) -> None:

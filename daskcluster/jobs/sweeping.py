@@ -109,7 +109,7 @@ def sweep(
             engine=run.engine(engine, dataset),
             callbacks=run.callbacks,
         )
-        common = {**found.as_dict(), **run.tally.common(dataset)}
+        common = {**found.as_dict(), **run.counters.common(dataset)}
         record = SweepRecord(output=output, **common)
         if place is not None:
             run.begin_output()

@@ -303,14 +303,14 @@ def group_by_label(labels, order, starts):  # type: ignore[no-untyped-def]
 
 
 @cache
-def fused_kernel(tile: Tile, lanes: int, *, late: bool = False) -> Any:
-    """Build the loop for a tile; `lanes` elements fill 128 bits; `late` as in `search_kernel`."""
-    return _build(tile_shape(tile, lanes, 0 if late else 1))
+def fused_kernel(tile: Tile, lanes: int, *, two_stage: bool = False) -> Any:
+    """Build the loop for a tile; `lanes` elements fill 128 bits; `two_stage` as in `search_kernel`."""
+    return _build(tile_shape(tile, lanes, 0 if two_stage else 1))
 
 
 def _build(shape: Shape) -> Any:
     vectors, width, _, _, keep = shape
-    block, late = vectors * width, keep == 0
+    block, two_stage = vectors * width, keep == 0
 
     def label_and_add(rows, panels, offset, labels, shift, sums, counts, moving):  # type: ignore[no-untyped-def]
         # OUT: labels (n,). IN/OUT: sums (k, d), counts (k,). With `moving` labels are IN/OUT, and only rows
@@ -326,9 +326,9 @@ def _build(shape: Shape) -> Any:
             pack_rows(flat, n, d, first, offset, packed, 0, shape)
             best[:] = -np.inf
             index[:] = 0  # NaN rows have no winner: centre 0
-            ahead = (start + block) * d, share, fetching
-            score_block(packed, 0, panel, part, d, best, index, flat, ahead, shape)
-            if late:
+            prefetched = (start + block) * d, share, fetching
+            score_block(packed, 0, panel, part, d, best, index, flat, prefetched, shape)
+            if two_stage:
                 place_winners(packed, 0, panel, d, best, index, shape)
             for r in range(start - first, min(block, n)):
                 j, i = index[r], first + r

@@ -23,7 +23,7 @@ F64 = ir.DoubleType()
 _ELEMENTS = {types.float32: ir.FloatType(), types.float64: F64, types.int32: I32}
 
 
-class _Apart(ir.Function):
+class _Outlined(ir.Function):
     """A function that stays one.
 
     On x86 it is compiled for the features that tiles want, of no particular CPU: what LLVM knows of
@@ -50,7 +50,7 @@ def vector_intrinsic(typing: Callable[..., Any], *, apart: bool = False) -> Any:
         if found is None or not (apart or GRANTED):
             return found
         signature, codegen = found
-        return signature, partial(_call_apart, codegen)
+        return signature, partial(_call_outlined, codegen)
 
     return intrinsic(prefer_literal=True)(typed)
 
@@ -60,7 +60,7 @@ def tile_intrinsic(typing: Callable[..., Any]) -> Any:
     return vector_intrinsic(typing, apart=True)
 
 
-def _call_apart(
+def _call_outlined(
     codegen: Callable[..., Any], context: Any, builder: Any, sig: Any, args: Any
 ) -> Any:
     """Emit what `codegen` emits in a function of its own, and a call of it."""
@@ -72,7 +72,7 @@ def _call_apart(
     nothing = sig.return_type == types.void
     result = ir.VoidType() if nothing else context.get_value_type(sig.return_type)
     kind = ir.FunctionType(result, [value.type for value in passed])
-    function = _Apart(builder.module, kind, builder.module.get_unique_name("apart"))
+    function = _Outlined(builder.module, kind, builder.module.get_unique_name("apart"))
     function.linkage = "internal"
     function.attributes.add("noinline")
     inside = ir.IRBuilder(function.append_basic_block())
@@ -98,7 +98,9 @@ def pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: Any
 
 
 def _data(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
-    if isinstance(array.type, ir.PointerType):  # passed to a function of its own, see `_call_apart`
+    if isinstance(
+        array.type, ir.PointerType
+    ):  # passed to a function of its own, see `_call_outlined`
         return array
     return context.make_array(array_type)(context, builder, array).data
 

@@ -31,7 +31,7 @@ from daskcluster.kernels.features import GRANTED, WANTED, cpu_features
 _CONFIG: Any = numba.config
 
 
-def _stamp() -> int:
+def _digest_sources() -> int:
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
     package = Path(__file__).parents[1]
     for pattern in ("kernels/*.py", "methods/*/kernels.py", "methods/*/kernels/*.py"):
@@ -40,7 +40,7 @@ def _stamp() -> int:
     return int.from_bytes(digest.digest()[:6], "big")
 
 
-STAMP = _stamp()
+SOURCES_DIGEST = _digest_sources()
 """Changes whenever a kernel source, numba or llvmlite does."""
 
 
@@ -50,26 +50,28 @@ def _digest_of(path: str) -> bytes:
 
 
 class _Stamped:
-    """Of a kernel: `STAMP`, and the contents of its own file, which may lie elsewhere.
+    """A locator of compiled kernels for these sources; a kernel's own file may lie elsewhere.
 
-    What has features granted lies in a folder for these: machines without them never load it.
+    Each digest has a folder of its own: numba unpickles an index before it compares stamps, and the index of
+    another version may name classes that are gone. Granted features have a folder, too, so that machines
+    without them never load it.
     """
 
     _py_file: str
 
     def get_cache_path(self) -> str:
         folder: str = super().get_cache_path()  # type: ignore[misc]
-        return os.path.join(folder, GRANTED) if GRANTED else folder
+        return os.path.join(folder, f"{SOURCES_DIGEST:012x}", GRANTED)
 
     def get_source_stamp(self) -> tuple[int, bytes]:
-        return STAMP, _digest_of(self._py_file)
+        return SOURCES_DIGEST, _digest_of(self._py_file)
 
 
 class GivenFolder(_Stamped, UserProvidedCacheLocator):
     """The folder that NUMBA_CACHE_DIR names."""
 
 
-class BesideSources(_Stamped, InTreeCacheLocator):
+class SourceFolder(_Stamped, InTreeCacheLocator):
     """``__pycache__``."""
 
 
@@ -77,7 +79,7 @@ class UsersFolder(_Stamped, UserWideCacheLocator):
     """The user's folder for caches."""
 
 
-_LOCATORS = (GivenFolder, BesideSources, UsersFolder, IPythonCacheLocator)
+_LOCATORS = (GivenFolder, SourceFolder, UsersFolder, IPythonCacheLocator)
 _NAMES = ",".join(f"{locator.__module__}.{locator.__name__}" for locator in _LOCATORS)
 _LOCK = threading.Lock()
 

@@ -43,12 +43,12 @@ def run_along(
     tile: TileShape,
     first: list[Any],
     term: Callable[[Any, Any, Any], Any],
-    soon: Callable[[Any], None] | None = None,
+    prefetch: Callable[[Any], None] | None = None,
 ) -> list[list[Any]]:
     """Emit the loop over features: one chain per row and centre, in feature order.
 
     A chain starts at `first` [centre] and goes on as ``total = term(row, centre, total)``. `panel`
-    points to the coordinates, `height` for each feature; `soon` emits what else a feature does: a
+    points to the coordinates, `height` for each feature; `prefetch` emits what else a feature does: a
     prefetch. Returns the totals, indexed [centre][vector].
     """
     kind = first[0].type.element
@@ -61,8 +61,8 @@ def run_along(
             for at in range(0, tile.rows, tile.width)
         ]
         c = builder.gep(panel, [builder.mul(t, ir.Constant(emit.I64, tile.height))])
-        if soon is not None:
-            soon(t)
+        if prefetch is not None:
+            prefetch(t)
         grown = []
         for r, centre in enumerate(_centres(builder, c, tile, align)):
             for v, row in enumerate(rows):
@@ -113,9 +113,9 @@ def score_tile(
     vectors: Any,
     width: Any,
     keep: Any,
-    ahead: Any,
-    ahead_at: Any,
-    ahead_step: Any,
+    prefetched: Any,
+    prefetch_at: Any,
+    prefetch_step: Any,
 ) -> Any:
     """Score `height` centres, numbered from `first`, against a block of rows; update the winners.
 
@@ -123,33 +123,33 @@ def score_tile(
     and, with `keep` = 2, ``vectors * width`` elements further those of the runner-up. With `keep` = 0
     the number is that of the first centre of the winner's panel, and `place_in_panel` tells the rest.
 
-    While it computes, the tile asks memory for ``ahead[ahead_at + t * ahead_step]`` at every feature
-    t: the rows that are packed next. A literal `ahead_step` of 0 asks for nothing.
+    While it computes feature t, the tile prefetches ``prefetched[prefetch_at + t * prefetch_step]``: rows
+    that are packed next. A literal `prefetch_step` of 0 prefetches nothing.
     """
     if not emit.literals(height, vectors, width, keep):
         return None
     tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
     signature = types.void(
         block, types.intp, panel, types.intp, types.intp, types.int32, best, index, types.intp,
-        height, vectors, width, keep, ahead, types.intp, ahead_step,
+        height, vectors, width, keep, prefetched, types.intp, prefetch_step,
     )  # fmt: skip
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        soon = None
-        if not emit.literals(ahead_step):
+        prefetch = None
+        if not emit.literals(prefetch_step):
             start = emit.pointer(context, builder, sig.args[13], args[13], args[14])
 
-            def soon(t: Any) -> None:
+            def prefetch(t: Any) -> None:
                 emit.prefetch(builder, builder.gep(start, [builder.mul(t, args[15])]))
 
-        _score(context, builder, sig, args, tile, keep.literal_value, soon)
+        _score(context, builder, sig, args, tile, keep.literal_value, prefetch)
         return context.get_dummy_value()
 
     return signature, codegen
 
 
 @emit.tile_intrinsic
-def score_tile_ahead(
+def score_tile_prefetching(
     typingctx: Any,
     block: Any,
     block_at: Any,
@@ -164,37 +164,37 @@ def score_tile_ahead(
     vectors: Any,
     width: Any,
     keep: Any,
-    ahead: Any,
+    prefetched: Any,
     places: Any,
     places_at: Any,
 ) -> Any:
-    """Do as `score_tile`, asking memory for ``ahead[places[places_at + t]]`` at every feature t."""
+    """Do as `score_tile`; prefetch ``prefetched[places[places_at + t]]`` at feature t."""
     if not emit.literals(height, vectors, width, keep):
         return None
     tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
     signature = types.void(
         block, types.intp, panel, types.intp, types.intp, types.int32, best, index, types.intp,
-        height, vectors, width, keep, ahead, places, types.intp,
+        height, vectors, width, keep, prefetched, places, types.intp,
     )  # fmt: skip
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        soon = _listed_ahead(context, builder, sig.args[13:], args[13:])
-        _score(context, builder, sig, args, tile, keep.literal_value, soon)
+        prefetch = _listed_prefetch(context, builder, sig.args[13:], args[13:])
+        _score(context, builder, sig, args, tile, keep.literal_value, prefetch)
         return context.get_dummy_value()
 
     return signature, codegen
 
 
-def _listed_ahead(context: Any, builder: Any, kinds: Any, args: Any) -> Callable[[Any], None]:
-    """Return what asks memory for ``ahead[places[places_at + t]]``, whose types and values are given."""
+def _listed_prefetch(context: Any, builder: Any, kinds: Any, args: Any) -> Callable[[Any], None]:
+    """Return a function that emits the prefetch of ``prefetched[places[places_at + t]]``."""
     start = emit.pointer(context, builder, kinds[0], args[0], ir.Constant(emit.I64, 0))
     listed = emit.pointer(context, builder, kinds[1], args[1], args[2])
 
-    def soon(t: Any) -> None:
+    def prefetch(t: Any) -> None:
         place = builder.gep(start, [builder.load(builder.gep(listed, [t]))])
         emit.prefetch(builder, place, level=2)
 
-    return soon
+    return prefetch
 
 
 def _score(
@@ -204,13 +204,13 @@ def _score(
     args: Any,
     tile: TileShape,
     keep: int,
-    soon: Callable[[Any], None] | None,
+    prefetch: Callable[[Any], None] | None,
 ) -> None:
     """Emit the body of `score_tile`, whose first nine arguments `args` are."""
     rows = emit.pointer(context, builder, sig.args[0], args[0], args[1])
     start = emit.pointer(context, builder, sig.args[2], args[2], args[3])
     align = emit.bits(emit.element(sig.args[0])) // 8
-    scores = _scores(builder, start, rows, args[4], tile, align, soon)
+    scores = _scores(builder, start, rows, args[4], tile, align, prefetch)
     base = emit.splat(builder, args[5], tile.width)
     offsets = [ir.Constant(base.type, [r] * tile.width) for r in range(tile.height)]
     numbers = [builder.add(base, offset) for offset in offsets]
@@ -232,7 +232,7 @@ def _scores(
     features: Any,
     tile: TileShape,
     align: int,
-    soon: Callable[[Any], None] | None,
+    prefetch: Callable[[Any], None] | None,
 ) -> list[list[Any]]:
     """Emit the scores of the centres of the panel at `start`: by centre, then by vector of rows."""
     first = [
@@ -241,7 +241,7 @@ def _scores(
     ]
     return run_along(
         builder, emit.step(builder, start, tile.height), rows, features, tile, first,
-        partial(emit.fma, builder), soon,
+        partial(emit.fma, builder), prefetch,
     )  # fmt: skip
 
 
@@ -265,9 +265,9 @@ def difference_tile(
     height: Any,
     vectors: Any,
     width: Any,
-    ahead: Any,
-    ahead_at: Any,
-    ahead_step: Any,
+    prefetched: Any,
+    prefetch_at: Any,
+    prefetch_step: Any,
 ) -> Any:
     """Store the squared distances of a block of rows to `height` centres, in the rows' dtype.
 
@@ -280,7 +280,7 @@ def difference_tile(
     tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
     signature = types.void(
         block, panel, types.intp, types.intp, out, types.intp, height, vectors, width,
-        ahead, types.intp, types.intp,
+        prefetched, types.intp, types.intp,
     )  # fmt: skip
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -289,9 +289,9 @@ def difference_tile(
         start = emit.pointer(context, builder, panel, args[1], args[2])
         zero = ir.Constant(ir.VectorType(kind, tile.width), [0.0] * tile.width)
 
-        later = emit.pointer(context, builder, ahead, args[9], args[10])
+        later = emit.pointer(context, builder, prefetched, args[9], args[10])
 
-        def soon(t: Any) -> None:
+        def prefetch(t: Any) -> None:
             emit.prefetch(builder, builder.gep(later, [builder.mul(t, args[11])]))
 
         def square(row: Any, centre: Any, total: Any) -> Any:
@@ -300,7 +300,7 @@ def difference_tile(
 
         sums = run_along(
             builder, emit.step(builder, start, tile.height), rows, args[3], tile,
-            [zero] * tile.height, square, soon,
+            [zero] * tile.height, square, prefetch,
         )  # fmt: skip
         target = emit.pointer(context, builder, out, args[4], args[5])
         _store(builder, sums, target, tile, emit.bits(kind) // 8)
@@ -321,20 +321,20 @@ def all_scores_tile(
     height: Any,
     vectors: Any,
     width: Any,
-    ahead: Any,
+    prefetched: Any,
     places: Any,
     places_at: Any,
 ) -> Any:
     """Store the scores of `height` centres and a block of rows: ``out[out_at + j * block + r]``.
 
-    They are those of `score_tile`, to the bit. It prefetches as `score_tile_ahead` does.
+    They are those of `score_tile`, to the bit. It prefetches as `score_tile_prefetching` does.
     """
     if not emit.literals(height, vectors, width):
         return None
     tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
     signature = types.void(
         block, panel, types.intp, types.intp, out, types.intp, height, vectors, width,
-        ahead, places, types.intp,
+        prefetched, places, types.intp,
     )  # fmt: skip
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -342,9 +342,9 @@ def all_scores_tile(
         rows = emit.pointer(context, builder, block, args[0], nothing)
         start = emit.pointer(context, builder, panel, args[1], args[2])
         target = emit.pointer(context, builder, out, args[4], args[5])
-        soon = _listed_ahead(context, builder, sig.args[9:], args[9:])
+        prefetch = _listed_prefetch(context, builder, sig.args[9:], args[9:])
         align = emit.bits(emit.element(block)) // 8
-        scores = _scores(builder, start, rows, args[3], tile, align, soon)
+        scores = _scores(builder, start, rows, args[3], tile, align, prefetch)
         _store(builder, scores, target, tile, align)
         return context.get_dummy_value()
 

@@ -22,7 +22,7 @@ _LANES = 8
 _GROUP = 4
 """Rows at a time: their two times eight lanes fill the registers of AVX2, and half those of AVX-512."""
 
-AHEAD = 1024
+PREFETCH_DISTANCE = 1024
 """Values fetched before they are needed: prefetchers of CPUs lose track of several rows at once."""
 
 Beside = Callable[[Any, list[Any], list[Any]], None]
@@ -50,7 +50,7 @@ def measure_rows(
 
 
 @emit.vector_intrinsic
-def look_at_rows(
+def measure_and_add_rows(
     typingctx: Any,
     count: Any,
     rows: Any,
@@ -130,8 +130,8 @@ def _distances(
         return grown
 
     def two(t: Any, sums: list[Any]) -> list[Any]:
-        ahead = builder.add(t, ir.Constant(emit.I64, _LANES))
-        return [*eight(t, sums[:n]), *eight(ahead, sums[n:])]
+        prefetched = builder.add(t, ir.Constant(emit.I64, _LANES))
+        return [*eight(t, sums[:n]), *eight(prefetched, sums[n:])]
 
     def one(t: Any, rest: list[Any]) -> list[Any]:
         t = builder.add(whole, t)

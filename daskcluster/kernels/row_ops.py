@@ -236,8 +236,8 @@ def squared_distance(
             return emit.fma(builder, gap, gap, total)
 
         def two(t: Any, sums: list[Any]) -> list[Any]:
-            ahead = builder.add(t, ir.Constant(emit.I64, _LANES))
-            return [square(t, sums[0], _LANES), square(ahead, sums[1], _LANES)]
+            prefetched = builder.add(t, ir.Constant(emit.I64, _LANES))
+            return [square(t, sums[0], _LANES), square(prefetched, sums[1], _LANES)]
 
         def eight(t: Any, sums: list[Any]) -> list[Any]:
             return [square(builder.add(pairs, t), sums[0], _LANES)]

@@ -19,7 +19,7 @@ from daskcluster.kernels.jit import kernel, tile_name
 from daskcluster.kernels.panels import fill_panels, vector_width
 from daskcluster.kernels.register_tile import difference_tile
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_rows
-from daskcluster.kernels.row_groups import AHEAD, add_masses, any_below, measure_rows
+from daskcluster.kernels.row_groups import PREFETCH_DISTANCE, add_masses, any_below, measure_rows
 from daskcluster.kernels.row_ops import fetch_row, squared_distance
 from daskcluster.kernels.sum_grid import SumGrid, rounded, split
 
@@ -71,15 +71,26 @@ def _build_sum(width: int, lanes: int) -> Any:
         x, c = rows.reshape(n * d), candidates.reshape(candidates.size)
         panel, packed = panels.reshape(panels.size), aligned(d * block, zero)
         rough = aligned(panels.shape[0] * _HEIGHT * block, zero)
-        ahead_step = -(-block // panels.shape[0])
+        prefetch_step = -(-block // panels.shape[0])
         for start in range(0, n, block):
             first = first_row(start, block, n)
             pack_rows(x, n, d, first, zero, packed, 0, shape)
             for p in range(panels.shape[0]):
                 at, to = p * (d + 1) * _HEIGHT, p * _HEIGHT * block
-                soon = (start + block + p * ahead_step) * d
+                prefetch = (start + block + p * prefetch_step) * d
                 difference_tile(
-                    packed, panel, at, d, rough, to, _HEIGHT, _VECTORS, width, x, soon, ahead_step
+                    packed,
+                    panel,
+                    at,
+                    d,
+                    rough,
+                    to,
+                    _HEIGHT,
+                    _VECTORS,
+                    width,
+                    x,
+                    prefetch,
+                    prefetch_step,
                 )
             here = first, start - first, min(block, n), block
             _sum_block(x, d, c, here, rough, safe, mind2, weights, grid, out)
@@ -184,7 +195,7 @@ _GROUP = 8
 
 
 @kernel
-def _screen(sqdist, weights, ranks, offset, slope, shift, low_shift, found):  # type: ignore[no-untyped-def]
+def _filter(sqdist, weights, ranks, offset, slope, shift, low_shift, found):  # type: ignore[no-untyped-def]
     high, low, count = 0.0, 0.0, 0
     for i in range(sqdist.shape[0]):
         weight = weights[i] if weights.size else 1.0
@@ -196,7 +207,7 @@ def _screen(sqdist, weights, ranks, offset, slope, shift, low_shift, found):  # 
     return count, high, low
 
 
-def screen(
+def filter_candidates(
     sqdist: np.ndarray,
     weights: np.ndarray | None,
     ranks: np.ndarray,
@@ -226,25 +237,25 @@ def screen(
     --------
     >>> import numpy as np
     >>> ranks, grid = np.array([5, 1, 9], np.uint16), SumGrid(1.5 * 2.0**52, 1.5)
-    >>> screen(np.array([1.0, 2.0, 4.0]), None, ranks, 1.0, 2.0, grid)
+    >>> filter_candidates(np.array([1.0, 2.0, 4.0]), None, ranks, 1.0, 2.0, grid)
     (array([1]), 7.0, 0.0)
     """
     found = np.empty(len(sqdist) + 1, np.int64)
     values = (read_only(sqdist), weights_or_none(weights), read_only(ranks))
-    count, high, low = _screen(*values, float(offset), float(slope), *grid, found)
+    count, high, low = _filter(*values, float(offset), float(slope), *grid, found)
     return found[:count], high, low
 
 
 @kernel
-def _screen_rows(rows, point, weights, ranks, offset, slope, grid, totals, found, sqdist):  # type: ignore[no-untyped-def]
+def _filter_rows(rows, point, weights, ranks, offset, slope, grid, totals, found, sqdist):  # type: ignore[no-untyped-def]
     # OUT: found and sqdist, as many as the number that is returned.
     n, d = rows.shape
     x, kept = rows.reshape(n * d), 0
     distance, mass, weight = np.zeros(_GROUP), np.zeros(_GROUP), np.ones(_GROUP)
-    soon = _GROUP * max(1, AHEAD // (_GROUP * d))
+    prefetch = _GROUP * max(1, PREFETCH_DISTANCE // (_GROUP * d))
     for start in range(0, n, _GROUP):
         count = min(_GROUP, n - start)
-        fetch_row(x, (start + soon) * d, _GROUP * d)
+        fetch_row(x, (start + prefetch) * d, _GROUP * d)
         if count == _GROUP:
             measure_rows(4, x, start * d, point, d, distance, 0)
             measure_rows(4, x, (start + 4) * d, point, d, distance, 4)
@@ -269,7 +280,7 @@ def _screen_rows(rows, point, weights, ranks, offset, slope, grid, totals, found
     return kept
 
 
-def screen_rows(
+def filter_candidate_rows(
     X: np.ndarray,
     point: np.ndarray,
     weights: np.ndarray | None,
@@ -278,7 +289,7 @@ def screen_rows(
     slope: float,
     grid: SumGrid,
 ) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Measure rows and `screen` them in one visit.
+    """Measure rows and `filter_candidates` them in one visit.
 
     Parameters
     ----------
@@ -286,7 +297,7 @@ def screen_rows(
     point : ndarray of shape (d,), dtype of X
         Squared distances to it are those of `daskcluster.kernels.distance.sqdist_to_one`.
     weights, ranks, offset, slope, grid
-        As in `screen`.
+        As in `filter_candidates`.
 
     Returns
     -------
@@ -302,14 +313,14 @@ def screen_rows(
     >>> import numpy as np
     >>> ranks, grid = np.array([5, 1, 9], np.uint16), SumGrid(1.5 * 2.0**52, 1.5)
     >>> X = np.array([[1.0], [2.0], [-2.0]])
-    >>> screen_rows(X, np.zeros(1), None, ranks, 1.0, 0.5, grid)
+    >>> filter_candidate_rows(X, np.zeros(1), None, ranks, 1.0, 0.5, grid)
     (array([1]), array([4.]), 9.0, 0.0)
     """
     found, sqdist = np.empty(len(X), np.int64), np.empty(len(X))
     totals = np.zeros((2, _GROUP))
     values = (read_only(X), read_only(point), weights_or_none(weights), read_only(ranks))
     limits = float(offset), float(slope)
-    kept = _screen_rows(*values, *limits, grid, totals.reshape(-1), found, sqdist)
+    kept = _filter_rows(*values, *limits, grid, totals.reshape(-1), found, sqdist)
     high, low = totals.sum(axis=1)
     # Copies: the rest of the buffers need not be kept.
     return found[:kept].copy(), sqdist[:kept].copy(), float(high), float(low)

@@ -18,7 +18,7 @@ import numpy as np
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import PORTABLE, Tile, place_in_panel
 from daskcluster.kernels.portable import build_portable
-from daskcluster.kernels.register_tile import score_tile, score_tile_ahead
+from daskcluster.kernels.register_tile import score_tile, score_tile_prefetching
 from daskcluster.kernels.row_block import aligned, first_row, pack_rows
 
 FETCHING = 8
@@ -34,19 +34,19 @@ def tile_shape(tile: Tile, lanes: int, keep: int) -> Shape:
 
 
 @cache
-def search_kernel(tile: Tile, lanes: int, keep: int, *, late: bool = False) -> Any:
+def search_kernel(tile: Tile, lanes: int, keep: int, *, two_stage: bool = False) -> Any:
     """Build the search for a tile that keeps the `keep` best; `lanes` elements fill 128 bits.
 
-    With `late`, panels compete, and the one best centre is looked for in the panel that has won.
+    With `two_stage`, panels compete, and the one best centre is looked for in the panel that has won.
     """
     if tile == PORTABLE:
         return build_portable(tile.height, tile.width, keep)
-    return _build(tile_shape(tile, lanes, 0 if late else keep), keep)
+    return _build(tile_shape(tile, lanes, 0 if two_stage else keep), keep)
 
 
 def _build(shape: Shape, keep: int) -> Any:
     vectors, width, _, _, compared = shape
-    block, late = vectors * width, compared == 0
+    block, two_stage = vectors * width, compared == 0
 
     def search(rows, panels, offset, labels, second, scores, blocks, group):  # type: ignore[no-untyped-def]
         # OUT: labels (n,), and with keep = 2 second (n,) and, unless empty, scores (n, 2).
@@ -68,10 +68,10 @@ def _build(shape: Shape, keep: int) -> Any:
             for low in range(0, panels.shape[0], group):
                 part = low, min(low + group, panels.shape[0])
                 for b in range(here):
-                    ahead = (start + (blocks + b) * block) * d, share, fetching
-                    score_block(packed, b, panel, part, d, best, index, flat, ahead, shape)
+                    prefetched = (start + (blocks + b) * block) * d, share, fetching
+                    score_block(packed, b, panel, part, d, best, index, flat, prefetched, shape)
             for b in range(here):
-                if late:
+                if two_stage:
                     place_winners(packed, b, panel, d, best, index, shape)
                 first, base = start + b * block, b * keep * block
                 _unload(first, block, base, keep, best, index, labels, second, scores)
@@ -80,12 +80,12 @@ def _build(shape: Shape, keep: int) -> Any:
 
 
 @kernel
-def score_block(packed, b, panel, part, d, best, index, flat, ahead, shape):  # type: ignore[no-untyped-def]
+def score_block(packed, b, panel, part, d, best, index, flat, prefetched, shape):  # type: ignore[no-untyped-def]
     """Score packed block `b` against the panels ``part[0]`` to ``part[1]``; IN/OUT: best, index.
 
-    `ahead` is where in `flat` the rows stand that the first panels fetch, how many each, and how many do.
+    `prefetched`: where in `flat` the rows to prefetch begin, how many per panel, and for how many panels.
     """
-    (vectors, width, _, height, keep), (soon, share, fetching) = shape, ahead
+    (vectors, width, _, height, keep), (prefetch, share, fetching) = shape, prefetched
     block = vectors * width
     at, to = b * d * block, b * max(keep, 1) * block
     for p in range(part[0], part[1]):
@@ -93,7 +93,7 @@ def score_block(packed, b, panel, part, d, best, index, flat, ahead, shape):  # 
         if fetching > 1 and p < fetching:
             score_tile(
                 packed, at, panel, place, d, number, best, index, to,
-                height, vectors, width, keep, flat, soon + p * share * d, share,
+                height, vectors, width, keep, flat, prefetch + p * share * d, share,
             )  # fmt: skip
         else:
             score_tile(
@@ -143,7 +143,7 @@ def score_listed(packed, panel, part, d, best, index, flat, places, shape):  # t
     best[:] = -np.inf
     index[:] = -1
     for p in range(part[0], part[1]):
-        score_tile_ahead(
+        score_tile_prefetching(
             packed, 0, panel, p * (d + 1) * height, d, np.int32(p * height), best, index, 0,
             height, vectors, width, keep, flat, places, p * d,
         )  # fmt: skip

@@ -156,7 +156,7 @@ def sqdist_all_sparse(
     _every(*rows, read_only(panels.data), panels.height, panels.norms, out)
 
 
-def look_sparse(
+def measure_sparse(
     data: np.ndarray,
     indices: np.ndarray,
     indptr: np.ndarray,

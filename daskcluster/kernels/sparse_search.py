@@ -15,7 +15,7 @@ from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.jit import kernel, tile_name
 from daskcluster.kernels.panels import fill_panels, vector_width
 
-_AHEAD = 16
+_PREFETCH_DISTANCE = 16
 """Entries between the one that is computed and the one whose centres are fetched: measured best."""
 _LINE = 64
 
@@ -117,9 +117,9 @@ def score_entries(
 
         def fetch(s: Any) -> None:
             # Columns are far apart: no CPU guesses the next one, but the next entries name it.
-            soon = builder.add(s, ir.Constant(emit.I64, _AHEAD))
-            soon = builder.select(builder.icmp_signed("<", soon, left), soon, left)
-            place = column(soon)
+            prefetch = builder.add(s, ir.Constant(emit.I64, _PREFETCH_DISTANCE))
+            prefetch = builder.select(builder.icmp_signed("<", prefetch, left), prefetch, left)
+            place = column(prefetch)
             for line in range(0, count * lanes * align, _LINE):
                 emit.prefetch(builder, emit.step(builder, place, line // align))
 

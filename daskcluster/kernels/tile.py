@@ -45,7 +45,7 @@ _CACHE_BYTES = 192 << 10
 _LEAST_GROUP = 10
 """Centres of a group: its state is 4 bytes a row, and has to be worth it."""
 
-_LATE_FROM, _LATE_START = 30, 10
+_TWO_STAGE_FROM, _TWO_STAGE_START = 30, 10
 """A row has to be scored against its winner's panel once more, which costs d steps and about ten more; that
 saves two instructions of three for each centre."""
 
@@ -102,9 +102,9 @@ def _blocking(panels: Panels) -> tuple[int, int]:
     return max(1, _CACHE_BYTES // block_bytes), max(1, _CACHE_BYTES // panel_bytes)
 
 
-def _late(panels: Panels) -> bool:
+def _is_two_stage(panels: Panels) -> bool:
     """Whether panels compete first: so many centres of so few features that choosing takes the time."""
-    return panels.tile != PORTABLE and panels.k >= _LATE_FROM * (panels.d + _LATE_START)
+    return panels.tile != PORTABLE and panels.k >= _TWO_STAGE_FROM * (panels.d + _TWO_STAGE_START)
 
 
 def pack(centres: np.ndarray, offset: np.ndarray | None = None, tile: Tile | None = None) -> Panels:
@@ -191,7 +191,7 @@ def nearest(X: np.ndarray, panels: Panels, labels: np.ndarray) -> None:
     >>> labels
     array([0, 1, 1], dtype=int32)
     """
-    search = search_kernel(panels.tile, lanes_of(panels.dtype), 1, late=_late(panels))
+    search = search_kernel(panels.tile, lanes_of(panels.dtype), 1, two_stage=_is_two_stage(panels))
     blocks, group = _blocking(panels)
     no_scores = _NO_SCORES[panels.dtype]
     search(read_only(X), panels.data, panels.offset, labels, _NO_LABELS, no_scores, blocks, group)
@@ -234,7 +234,7 @@ def nearest_and_sum(
         nearest(X, panels, labels)
         accumulate(X, labels, shift, sums, counts)
         return
-    fused = fused_kernel(panels.tile, lanes_of(panels.dtype), late=_late(panels))
+    fused = fused_kernel(panels.tile, lanes_of(panels.dtype), two_stage=_is_two_stage(panels))
     fused(read_only(X), panels.data, panels.offset, labels, shift, sums, counts, False)
 
 
@@ -273,7 +273,7 @@ def nearest_and_move(
         which = np.flatnonzero(labels != old)
         move(X, which, old[which], labels[which], shift, sums, counts)
         return
-    fused = fused_kernel(panels.tile, lanes_of(panels.dtype), late=_late(panels))
+    fused = fused_kernel(panels.tile, lanes_of(panels.dtype), two_stage=_is_two_stage(panels))
     fused(read_only(X), panels.data, panels.offset, labels, shift, sums, counts, True)
 
 

@@ -20,9 +20,9 @@ from daskcluster.kernels import (
     sparse,
     sparse_distance,
     sparse_search,
-    survey,
     tile,
 )
+from daskcluster.kernels import data_statistics as data_statistics
 from daskcluster.kernels import distance as inertia
 from daskcluster.kernels.sum_grid import SumGrid
 
@@ -84,8 +84,8 @@ def _dense_rows(centres: np.ndarray) -> Calls:
         lambda: panels.common_offset(centres),
         lambda: sampling.potentials(rows, centres, out, None, _GRID, *totals),
         lambda: sampling.lower(rows, centres[0], out),
-        lambda: survey.survey(rows, np.zeros(2)),
-        lambda: survey.look(rows, centres[0], None, shift, *masses),
+        lambda: data_statistics.data_statistics(rows, np.zeros(2)),
+        lambda: data_statistics.look(rows, centres[0], None, shift, *masses),
         lambda: distance.sqdist_to_assigned(rows, centres, labels, out),
         lambda: accumulate.accumulate_weighted(rows, labels, np.ones(4), *grids, *totals),
     ]
@@ -124,7 +124,7 @@ def _sparse_rows(centres: np.ndarray) -> Calls:
         lambda: sparse.add_sparse(*rows, labels, shift, sums, counts),
         lambda: sparse.add_sparse_weighted(*rows, labels, None, grid, sums, sums.copy()),
         lambda: sparse_distance.sqdist_to_assigned_sparse(*rows, centres, norms, labels, out),
-        lambda: sparse_distance.look_sparse(*rows, *about, shift, np.zeros(2), out),
+        lambda: sparse_distance.measure_sparse(*rows, *about, shift, np.zeros(2), out),
         lambda: sparse_distance.lower_sparse(*rows, *about, out),
         lambda: sparse_distance.potentials_sparse(*rows, packed, out, None, _GRID, *totals),
         lambda: distance.sqdist_to_assigned(centres, centres, np.zeros(k, np.int32), totals[0]),

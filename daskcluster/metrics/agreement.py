@@ -65,9 +65,9 @@ def _window(size: int, others: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarr
     """Return the first and last count that matter, for each cluster size."""
     mean = size * (others / n)
     variance = mean * ((n - others) / n) * ((n - size) / max(1, n - 1))
-    reach = _DEVIATIONS * np.sqrt(variance) + 3.0 * _DEVIATIONS
-    low = np.maximum(np.floor(mean - reach), np.maximum(0, size + others - n))
-    high = np.minimum(np.ceil(mean + reach), np.minimum(size, others))
+    visibility = _DEVIATIONS * np.sqrt(variance) + 3.0 * _DEVIATIONS
+    low = np.maximum(np.floor(mean - visibility), np.maximum(0, size + others - n))
+    high = np.minimum(np.ceil(mean + visibility), np.minimum(size, others))
     return low.astype(np.int64), high.astype(np.int64)
 
 

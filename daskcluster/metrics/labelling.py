@@ -18,7 +18,7 @@ from daskcluster.engine.engine import Placement
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.process_local import open_once
-from daskcluster.typing import Reach
+from daskcluster.typing import Visibility
 
 _INLINE_BYTES = 1 << 20
 """Numbers up to this size travel with every task."""
@@ -58,7 +58,9 @@ class Labelling:
             disk that the workers see.
         """
         here = placement.shares_memory
-        if self.location is not None and (here or self.location.reach is not Reach.PROCESS):
+        if self.location is not None and (
+            here or self.location.visibility is not Visibility.PROCESS
+        ):
             return StoredNumbers(self.location, self.digest, self.classes)
         found = np.empty(self.array.n_rows, np.int32)
         for start in range(0, len(found), BLOCK_ROWS):

@@ -264,10 +264,10 @@ class Clusters:
         return float(between * (total - len(means)) / (within * (len(means) - 1.0)))
 
     def _scatter_about(self, centre: np.ndarray, total: float) -> float:
-        survey = self._rows.survey
-        assert survey is not None
-        offset = centre - survey.origin
-        return float(survey.total_spread - total * float((offset * offset).sum()))
+        data_statistics = self._rows.data_statistics
+        assert data_statistics is not None
+        offset = centre - data_statistics.origin
+        return float(data_statistics.total_spread - total * float((offset * offset).sum()))
 
     def davies_bouldin(self) -> float:
         """See `davies_bouldin`."""

@@ -123,13 +123,15 @@ def _draw(
     params = PotentialParams(centres, centres[:0], found.shift)
     stops = np.append(starts[1:], rows.placement.dataset.n_rows)
     targets = key.generator().random(trials) * edges[-1]
-    homes = np.searchsorted(edges, targets, side="right").clip(0, np.flatnonzero(masses > 0.0)[-1])
+    item_numbers = np.searchsorted(edges, targets, side="right").clip(
+        0, np.flatnonzero(masses > 0.0)[-1]
+    )
     picked: dict[int, tuple[int, np.ndarray]] = {}
-    for home in np.unique(homes):
-        which = np.flatnonzero(homes == home)
-        before = edges[home] - masses[home]
+    for item in np.unique(item_numbers):
+        which = np.flatnonzero(item_numbers == item)
+        before = edges[item] - masses[item]
         inside = tuple(float(target) for target in targets[which] - before)
-        pick = Pick(int(starts[home]), int(stops[home]), inside)
-        picks = rows.placement.state_of(POTENTIALS, params, int(starts[home]), pick)
+        pick = Pick(int(starts[item]), int(stops[item]), inside)
+        picks = rows.placement.state_of(POTENTIALS, params, int(starts[item]), pick)
         picked.update(zip(which.tolist(), picks, strict=True))
     return [picked[trial] for trial in range(trials)]

@@ -62,7 +62,7 @@ class ChangeGuard:
             if found:
                 raise InvalidDataError(
                     f"The rows at {place.url!r} changed while they were being read: "
-                    f"{_told(sorted(found), before, now)}. A result would mix two versions of them; "
+                    f"{_describe(sorted(found), before, now)}. A result would mix two versions of them; "
                     "wait for the writer, or write to another URL, and run again."
                 )
 
@@ -126,7 +126,7 @@ def _in_store(place: Location) -> Iterator[tuple[str, tuple[Any, ...]]]:
         yield file.name, (file.size, file.version)
 
 
-def _told(names: list[str], before: Objects, now: Objects) -> str:
+def _describe(names: list[str], before: Objects, now: Objects) -> str:
     parts = [
         f"{name or 'the file'} has disappeared"
         if name not in now

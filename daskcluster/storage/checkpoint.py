@@ -40,7 +40,7 @@ from daskcluster.storage.files import (
 )
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.zarr_stores import HEAD
-from daskcluster.typing import Reach
+from daskcluster.typing import Visibility
 
 CHECKPOINT = Form("daskcluster-checkpoint", 1, "checkpoint")
 
@@ -104,9 +104,9 @@ class CheckpointFolder:
         return self._place.url
 
     @property
-    def reach(self) -> Reach:
+    def visibility(self) -> Visibility:
         """Who can read and write them."""
-        return self._place.reach
+        return self._place.visibility
 
     def new_attachment(self, kind: str) -> str:
         """Return the name of a new attachment, for the next commit to name.
@@ -254,7 +254,7 @@ class CheckpointFolder:
 
 
 @contextmanager
-def told_where(place: Location | None, what: str = "the fit") -> Iterator[None]:
+def location_text(place: Location | None, what: str = "the fit") -> Iterator[None]:
     """Let what ends a fit from outside say that its state is kept, if it is.
 
     Parameters

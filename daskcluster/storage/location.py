@@ -16,7 +16,7 @@ from daskcluster.errors import (
     MissingExtraError,
 )
 from daskcluster.storage.process_local import ProcessLocal
-from daskcluster.typing import Reach
+from daskcluster.typing import Visibility
 
 _SECRET_WORDS = (
     "key", "secret", "token", "pass", "pwd", "credential", "connection_string", "sas", "sig", "auth",
@@ -127,11 +127,13 @@ class Location:
         return not _SCHEME.match(self.url)
 
     @property
-    def reach(self) -> Reach:
+    def visibility(self) -> Visibility:
         """Who can read what is there."""
-        return {"file": Reach.HOST, "local": Reach.HOST, "memory": Reach.PROCESS}.get(
-            self.scheme, Reach.EVERYONE
-        )
+        return {
+            "file": Visibility.HOST,
+            "local": Visibility.HOST,
+            "memory": Visibility.PROCESS,
+        }.get(self.scheme, Visibility.EVERYONE)
 
     def storage_options(self) -> dict[str, Any]:
         """Return all options known to this process; a credential only where it was given."""
@@ -169,7 +171,7 @@ def locate(url: Any, storage_options: Mapping[str, Any] | None = None) -> Locati
     --------
     >>> locate("s3://bucket/rows.zarr/", {"anon": True})
     's3://bucket/rows.zarr'
-    >>> locate("memory://rows").reach
+    >>> locate("memory://rows").visibility
     <Reach.PROCESS: 0>
     """
     url = os.fspath(url)

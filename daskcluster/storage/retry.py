@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from daskcluster.errors import DaskClusterError
 from daskcluster.storage.location import Location
-from daskcluster.typing import Reach
+from daskcluster.typing import Visibility
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def retry(call: Callable[[], T], location: Location | None, *, damaged: bool = F
     >>> retry(lambda: 7, locate("s3://bucket/rows.zarr"))
     7
     """
-    if location is None or location.reach is not Reach.EVERYONE:
+    if location is None or location.visibility is not Visibility.EVERYONE:
         return call()
     began = time.monotonic()
     for pause in PAUSES:

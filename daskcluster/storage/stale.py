@@ -74,7 +74,11 @@ def adopt(target: str, mark: str, folder: str) -> bool:
     RuntimeWarning
         That writer lives, as far as the file system can say.
     """
-    left = [path for path, its in _beside(target) if its == mark and not path.endswith(".replaced")]
+    left = [
+        path
+        for path, its in _temporaries_of(target)
+        if its == mark and not path.endswith(".replaced")
+    ]
     for path in sorted(left, key=_files_below, reverse=True):
         try:
             os.rename(path, folder)
@@ -93,12 +97,12 @@ def adopt(target: str, mark: str, folder: str) -> bool:
 
 def remove_abandoned(target: str) -> None:
     """Remove what dead writers have left beside an output that is whole now. Never raises."""
-    for path, _ in _beside(target):
+    for path, _ in _temporaries_of(target):
         if claim(path):
             remove(path)
 
 
-def _beside(target: str) -> Iterator[tuple[str, str]]:
+def _temporaries_of(target: str) -> Iterator[tuple[str, str]]:
     """Yield the folders beside an output in which it grew, and the mark of each."""
     parent, name = os.path.split(target)
     try:

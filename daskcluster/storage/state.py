@@ -13,7 +13,7 @@ import enum
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -89,6 +89,11 @@ def state_of(kind: type[S], document: Document, shapes: Shapes) -> S:
     return built
 
 
+def stored_as(name: str) -> dict[str, str]:
+    """Return the metadata of a dataclass field whose name in documents is an older one."""
+    return {"stored_as": name}
+
+
 def check_numbers(name: str, values: np.ndarray, below: int, least: int = 0) -> None:
     """Refuse an array `name` of other things than whole numbers from `least` to `below` - 1.
 
@@ -142,9 +147,15 @@ def _without_none(hint: Any) -> Any:
 
 def _body(state: Any, prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     return {
-        field.name: _entry(getattr(state, field.name), f"{prefix}{field.name}", arrays)
-        for field in fields(state)
+        name: _entry(getattr(state, each.name), f"{prefix}{name}", arrays)
+        for name, each in _stored_fields(state)
     }
+
+
+def _stored_fields(kind: Any) -> Iterator[tuple[str, Field[Any]]]:
+    """Yield the fields of a dataclass, each with its name in documents; see `stored_as`."""
+    for each in fields(kind):
+        yield each.metadata.get("stored_as", each.name), each
 
 
 def _entry(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
@@ -180,8 +191,8 @@ class _Reader:
     def built(self, kind: Any, body: Mapping[str, Any], prefix: str) -> Any:
         hints = get_type_hints(kind)
         values = {
-            field.name: self._value(hints[field.name], body, field.name, f"{prefix}{field.name}")
-            for field in fields(kind)
+            each.name: self._value(hints[each.name], body, name, f"{prefix}{name}")
+            for name, each in _stored_fields(kind)
         }
         return kind(**values)
 

@@ -131,7 +131,7 @@ def test_programs_say_what_they_took(
     elif setting.truncation:
         n = setting.coreset or 3000
         assert 2 * n * (found.n_iter + 1) <= em <= (2 + 4) * n * (found.n_iter + 1)
-    error, labels = programs.judge(rows, found.centres, 1)
+    error, labels = programs.measure_run(rows, found.centres, 1)
     assert error == pytest.approx(dc.quantization_error(rows, found.centres))
     assert programs.mutual_information(labels, labels) == pytest.approx(1.0)
 

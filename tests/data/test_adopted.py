@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from daskcluster.data.open import open_dataset
-from daskcluster.data.zarr import read_adopted
+from daskcluster.data.zarr import read_zero_copy
 
 ROWS = np.arange(70, dtype=np.float32).reshape(10, 7)
 
@@ -42,7 +42,7 @@ def test_rows_are_those_of_zarr(
     options: dict[str, Any], index: tuple[int, int], tmp_path: Path
 ) -> None:
     array = made(tmp_path, **options)
-    found = read_adopted(array, slice(*index))
+    found = read_zero_copy(array, slice(*index))
     np.testing.assert_array_equal(found, ROWS[slice(*index)])
     assert found.dtype == array[slice(*index)].dtype
     assert found.flags.c_contiguous == np.asarray(array[slice(*index)]).flags.c_contiguous
@@ -50,7 +50,7 @@ def test_rows_are_those_of_zarr(
 
 def test_a_whole_chunk_is_not_copied_and_others_keep_only_their_rows(tmp_path: Path) -> None:
     array = made(tmp_path)
-    whole, part, last = (read_adopted(array, slice(*span)) for span in [(0, 4), (4, 6), (8, 10)])
+    whole, part, last = (read_zero_copy(array, slice(*span)) for span in [(0, 4), (4, 6), (8, 10)])
     assert not whole.flags.owndata, "a decoded chunk was copied"
     assert not whole.flags.writeable
     for rows in (part, last):
@@ -62,7 +62,7 @@ def test_chunks_that_were_never_written_are_the_fill_value(tmp_path: Path) -> No
         str(tmp_path / "x.zarr"), shape=(8, 3), chunks=(4, 3), dtype="f8", fill_value=2.5
     )
     array[:4] = 1.0
-    assert read_adopted(array, slice(4, 8)).tolist() == [[2.5] * 3] * 4
+    assert read_zero_copy(array, slice(4, 8)).tolist() == [[2.5] * 3] * 4
 
 
 def test_axes_before_the_rows(tmp_path: Path) -> None:

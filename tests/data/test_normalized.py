@@ -18,7 +18,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.data.partitioned import PartitionedDataset
 from daskcluster.data.recipes import for_metric
 from daskcluster.methods.nested.gathered import NestedOrder
-from daskcluster.methods.nested.stored import CohortDataset
+from daskcluster.methods.nested.stored import NestedBatchDataset
 from daskcluster.sparse_rows import dense_rows, join_rows
 
 ROWS = np.random.default_rng(0).integers(-9, 9, (60, 3)).astype(np.float32)
@@ -43,7 +43,7 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "mapped": _mapped,
     "dask": lambda folder: dc.open_dataset(da.from_array(ROWS, chunks=(20, 3))),
     "partitioned": lambda folder: PartitionedDataset(_zarr(folder), np.array([0, 24, 60])),
-    "nested": lambda folder: CohortDataset(_zarr(folder), NestedOrder(60, None), 5, 50),
+    "nested": lambda folder: NestedBatchDataset(_zarr(folder), NestedOrder(60, None), 5, 50),
 }
 
 

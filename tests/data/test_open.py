@@ -12,7 +12,7 @@ import pytest
 import zarr
 
 from daskcluster.data.open import open_dataset
-from daskcluster.typing import Dataset, Reach
+from daskcluster.typing import Dataset, Visibility
 
 
 def zarr_of(rows: np.ndarray, store: Any, **options: Any) -> Any:
@@ -71,49 +71,52 @@ def sliced_memmap(rows: np.ndarray, tmp: Any) -> np.ndarray:
     return np.load(tmp / "padded.npy", mmap_mode="r")[2:]
 
 
-SOURCES: dict[str, tuple[Callable[[np.ndarray, Any], Any], Reach]] = {
-    "numpy": (lambda X, tmp: X, Reach.PROCESS),
-    "fortran": (lambda X, tmp: np.asfortranarray(X), Reach.PROCESS),
-    "list": (lambda X, tmp: X.tolist(), Reach.PROCESS),
-    "pandas": (lambda X, tmp: frame(X), Reach.PROCESS),
-    "npy": (npy, Reach.HOST),
-    "npy fortran": (lambda X, tmp: npy(np.asfortranarray(X), tmp), Reach.HOST),
-    "memmap": (lambda X, tmp: np.load(npy(X, tmp), mmap_mode="r"), Reach.HOST),
-    "sliced memmap": (sliced_memmap, Reach.PROCESS),
-    "zarr v3": (path_of, Reach.HOST),
-    "zarr v2": (lambda X, tmp: path_of(X, tmp, zarr_format=2), Reach.HOST),
-    "file url": (lambda X, tmp: f"file://{path_of(X, tmp)}", Reach.HOST),
-    "pathlib": (lambda X, tmp: (path_of(X, tmp), tmp / "x.zarr")[1], Reach.HOST),
-    "sharded": (lambda X, tmp: path_of(X, tmp, chunks=(100, 7), shards=(1000, 7)), Reach.HOST),
-    "columns": (lambda X, tmp: path_of(X, tmp, chunks=(500, 3)), Reach.HOST),
-    "columns v2": (lambda X, tmp: path_of(X, tmp, chunks=(500, 2), zarr_format=2), Reach.HOST),
-    "row chunks": (lambda X, tmp: path_of(X, tmp, chunks=(6000, 7)), Reach.HOST),
-    "zarr.Array": (lambda X, tmp: zarr_of(X, str(tmp / "a.zarr")), Reach.HOST),
-    "zarr.Array in a dict": (lambda X, tmp: zarr_of(X, {}), Reach.PROCESS),
-    "memory url": (memory_url, Reach.PROCESS),
-    "dask": (lambda X, tmp: dask_of(X, (700, 3)), Reach.PROCESS),
-    "dask unknown": (lambda X, tmp: dask_of(X, (700, 7), lambda A: A[:, 0] > 0), Reach.PROCESS),
+SOURCES: dict[str, tuple[Callable[[np.ndarray, Any], Any], Visibility]] = {
+    "numpy": (lambda X, tmp: X, Visibility.PROCESS),
+    "fortran": (lambda X, tmp: np.asfortranarray(X), Visibility.PROCESS),
+    "list": (lambda X, tmp: X.tolist(), Visibility.PROCESS),
+    "pandas": (lambda X, tmp: frame(X), Visibility.PROCESS),
+    "npy": (npy, Visibility.HOST),
+    "npy fortran": (lambda X, tmp: npy(np.asfortranarray(X), tmp), Visibility.HOST),
+    "memmap": (lambda X, tmp: np.load(npy(X, tmp), mmap_mode="r"), Visibility.HOST),
+    "sliced memmap": (sliced_memmap, Visibility.PROCESS),
+    "zarr v3": (path_of, Visibility.HOST),
+    "zarr v2": (lambda X, tmp: path_of(X, tmp, zarr_format=2), Visibility.HOST),
+    "file url": (lambda X, tmp: f"file://{path_of(X, tmp)}", Visibility.HOST),
+    "pathlib": (lambda X, tmp: (path_of(X, tmp), tmp / "x.zarr")[1], Visibility.HOST),
+    "sharded": (lambda X, tmp: path_of(X, tmp, chunks=(100, 7), shards=(1000, 7)), Visibility.HOST),
+    "columns": (lambda X, tmp: path_of(X, tmp, chunks=(500, 3)), Visibility.HOST),
+    "columns v2": (lambda X, tmp: path_of(X, tmp, chunks=(500, 2), zarr_format=2), Visibility.HOST),
+    "row chunks": (lambda X, tmp: path_of(X, tmp, chunks=(6000, 7)), Visibility.HOST),
+    "zarr.Array": (lambda X, tmp: zarr_of(X, str(tmp / "a.zarr")), Visibility.HOST),
+    "zarr.Array in a dict": (lambda X, tmp: zarr_of(X, {}), Visibility.PROCESS),
+    "memory url": (memory_url, Visibility.PROCESS),
+    "dask": (lambda X, tmp: dask_of(X, (700, 3)), Visibility.PROCESS),
+    "dask unknown": (
+        lambda X, tmp: dask_of(X, (700, 7), lambda A: A[:, 0] > 0),
+        Visibility.PROCESS,
+    ),
     "dask unknown columns": (
         lambda X, tmp: dask_of(X, (700, 3), lambda A: A[:, 0] > 0),
-        Reach.PROCESS,
+        Visibility.PROCESS,
     ),
-    "dask empty blocks": (lambda X, tmp: with_empty_blocks(X), Reach.PROCESS),
-    "dask frame": (lambda X, tmp: dask_frame(X), Reach.PROCESS),
+    "dask empty blocks": (lambda X, tmp: with_empty_blocks(X), Visibility.PROCESS),
+    "dask frame": (lambda X, tmp: dask_frame(X), Visibility.PROCESS),
 }
 
 
 @pytest.fixture(params=list(SOURCES))
-def opened(request: Any, rows: np.ndarray, tmp_path: Any) -> tuple[Dataset, Reach]:
-    make, reach = SOURCES[request.param]
-    return open_dataset(make(rows, tmp_path)), reach
+def opened(request: Any, rows: np.ndarray, tmp_path: Any) -> tuple[Dataset, Visibility]:
+    make, visibility = SOURCES[request.param]
+    return open_dataset(make(rows, tmp_path)), visibility
 
 
 def test_rows_are_the_same_by_every_way_of_reading(
-    opened: tuple[Dataset, Reach], rows: np.ndarray
+    opened: tuple[Dataset, Visibility], rows: np.ndarray
 ) -> None:
-    dataset, reach = opened
+    dataset, visibility = opened
     assert (dataset.n_rows, dataset.n_features) == rows.shape
-    assert dataset.reach == reach
+    assert dataset.visibility == visibility
     assert np.array_equal(dataset.to_numpy(), rows)
     spans = [(0, 1), (17, 3001), (3001, 3002), (4000, 5003)]
     chunks = list(dataset.chunks(iter(spans)))
@@ -129,7 +132,7 @@ def test_rows_are_the_same_by_every_way_of_reading(
     assert np.array_equal(loaded.rows, rows[1000:2000])
 
 
-def test_partitions_tile_the_rows_in_whole_chunks(opened: tuple[Dataset, Reach]) -> None:
+def test_partitions_tile_the_rows_in_whole_chunks(opened: tuple[Dataset, Visibility]) -> None:
     dataset, _ = opened
     parts = dataset.partitions
     assert parts[0][0] == 0
@@ -140,7 +143,9 @@ def test_partitions_tile_the_rows_in_whole_chunks(opened: tuple[Dataset, Reach])
     assert 0 not in dataset.chunk_sizes
 
 
-def test_recipe_travels_and_opens_again(opened: tuple[Dataset, Reach], rows: np.ndarray) -> None:
+def test_recipe_travels_and_opens_again(
+    opened: tuple[Dataset, Visibility], rows: np.ndarray
+) -> None:
     dataset, _ = opened
     sent = pickle.dumps(dataset.recipe())
     assert len(sent) < 2000
@@ -149,7 +154,7 @@ def test_recipe_travels_and_opens_again(opened: tuple[Dataset, Reach], rows: np.
 
 
 def test_bytes_are_counted_for_stores_and_not_for_memory(
-    opened: tuple[Dataset, Reach], rows: np.ndarray
+    opened: tuple[Dataset, Visibility], rows: np.ndarray
 ) -> None:
     dataset, _ = opened
     read: list[int] = []
@@ -262,7 +267,7 @@ def test_scratch_makes_process_data_readable_for_all(
     weights = np.linspace(0, 1, len(rows))
     dataset: Any = open_dataset(SOURCES[name][0](rows, tmp_path), weights=weights)
     scratch = dataset.to_scratch(str(tmp_path / "scratch"))
-    assert scratch.reach == Reach.HOST
+    assert scratch.visibility == Visibility.HOST
     assert np.array_equal(scratch.to_numpy(), rows)
     assert np.array_equal(np.asarray(scratch.weights), weights)
 

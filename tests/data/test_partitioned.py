@@ -73,4 +73,4 @@ def test_a_partition_is_one_chunk_on_any_number_of_threads(kind):
     again = rows.recipe().open()
     assert again.partitions == rows.partitions
     with LocalEngine(5).place(rows) as placement:
-        assert list(placement.units) == list(rows.partitions)
+        assert list(placement.work_items) == list(rows.partitions)

@@ -16,7 +16,7 @@ from daskcluster.data.convert import convert
 from daskcluster.data.open import open_dataset
 from daskcluster.data.sink import ZarrSink
 from daskcluster.errors import DatasetNotFoundError, OutputExistsError
-from daskcluster.typing import Reach
+from daskcluster.typing import Visibility
 from tests.data.conftest import KEY_ID, SECRET
 
 
@@ -38,7 +38,7 @@ def stored(s3: dict[str, Any], rows: np.ndarray) -> str:
 @pytest.mark.parametrize("name", ["plain", "sharded"])
 def test_rows_come_back(name: str, stored: str, s3: dict[str, Any], rows: np.ndarray) -> None:
     dataset = open_dataset(f"s3://rows/{name}.zarr", storage_options=s3)
-    assert dataset.reach == Reach.EVERYONE
+    assert dataset.visibility == Visibility.EVERYONE
     assert np.array_equal(dataset.to_numpy(), rows)
     wanted = np.array([4999, 3, 2500])
     assert np.array_equal(dataset.take(wanted), rows[wanted])

@@ -29,7 +29,7 @@ def through(tmp: Path, source: Any, *, seed: int = SEED, **changes: Any) -> tupl
     dataset, plan = prepare(source, output, with_index=index, overwrite=True)
     plan = replace(plan, scratch=str(tmp), **changes)
     with shuffle_outputs(output, index, plan, seed, **options) as outputs:
-        shuffle_passes.carry_out(dataset, plan, Key(seed, "shuffle"), outputs, ())
+        shuffle_passes.run_shuffle(dataset, plan, Key(seed, "shuffle"), outputs, ())
     return zarr.open_array(output, mode="r")[:], zarr.open_array(index, mode="r")[:]
 
 
@@ -154,7 +154,7 @@ def test_weights_travel_with_their_rows(
     group.create_array("rows", data=rows, chunks=(500, 7))
     group.create_array("w", data=weights, chunks=(700,))
     dataset = open_dataset(source, array="rows", weights="w" if stored else weights)
-    real = shuffle_passes.carry_out
+    real = shuffle_passes.run_shuffle
 
     def planned(dataset: Any, plan: ShufflePlan, *rest: Any) -> int:
         return real(
@@ -211,7 +211,7 @@ def drawn(n: int, n_buckets: int, times: int, folder: Path) -> list[tuple[int, .
         # Thousands of times it would take longer than all the rest.
         patch.setattr(shuffle_passes, "give_back_memory", lambda: None)
         for seed in range(times):
-            shuffle_passes.carry_out(dataset, plan, Key(seed, "shuffle"), outputs, ())
+            shuffle_passes.run_shuffle(dataset, plan, Key(seed, "shuffle"), outputs, ())
             found.append(tuple(noted.rows))
     return found
 

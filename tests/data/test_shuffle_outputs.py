@@ -189,7 +189,7 @@ def test_an_error_half_way_leaves_what_was_there(
         pytest.raises(OSError, match="lost"),
         shuffle_outputs(out, index, plan, SEED, **options) as outputs,
     ):
-        shuffle_passes.carry_out(dataset, plan, Key(SEED, "shuffle"), outputs, [fail])
+        shuffle_passes.run_shuffle(dataset, plan, Key(SEED, "shuffle"), outputs, [fail])
     assert sorted(os.listdir(tmp_path)) == ["o.zarr", "x.zarr"]
     assert np.array_equal(open_dataset(out).to_numpy(), rows[order_of(5003, 1)])
 

@@ -15,7 +15,7 @@ from scipy import sparse
 from daskcluster.data.open import open_dataset
 from daskcluster.data.shuffle import prepare, shuffle
 from daskcluster.data.shuffle_outputs import shuffle_outputs
-from daskcluster.data.shuffle_passes import carry_out_sparse
+from daskcluster.data.shuffle_passes import run_sparse_shuffle
 from daskcluster.data.sparse_zarr import write_csr
 from daskcluster.errors import InvalidParameterError, MemoryLimitError
 from daskcluster.events import PassEnded, PassProgress, PassStarted
@@ -49,7 +49,7 @@ def through(tmp: Path, source: Any, weights: Any = None, **changes: Any) -> tupl
     plan = replace(plan, scratch=str(tmp), **changes)
     options: dict[str, Any] = {"overwrite": True, "storage_options": None}
     with shuffle_outputs(output, index, plan, SEED, **options) as outputs:
-        carry_out_sparse(dataset, plan, Key(SEED, "shuffle"), outputs, ())
+        run_sparse_shuffle(dataset, plan, Key(SEED, "shuffle"), outputs, ())
     names = {} if weights is None else {"array": "X", "weights": "weights"}
     return open_dataset(output, **names), zarr.open_array(index, mode="r")[:]
 

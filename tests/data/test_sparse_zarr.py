@@ -174,7 +174,7 @@ def test_recipes_open_elsewhere_and_notice_a_change(tmp_path: Path) -> None:
 def test_a_group_in_a_dictionary_stays_in_its_process() -> None:
     group = put(zarr.open_group(zarr.storage.MemoryStore(), mode="w"), make(100, 20))
     dataset = open_dataset(group)
-    assert dataset.reach == 0
+    assert dataset.visibility == 0
     assert np.array_equal(dataset.to_numpy(), make(100, 20).toarray())
     assert "MemoryStore" in repr(dataset)
 

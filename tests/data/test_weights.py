@@ -11,7 +11,7 @@ import zarr
 
 from daskcluster.data.open import open_dataset
 from daskcluster.errors import InvalidParameterError, ReachError
-from daskcluster.typing import Reach
+from daskcluster.typing import Visibility
 
 ROWS = np.arange(6000, dtype=np.float32).reshape(3000, 2)
 WEIGHTS = np.random.default_rng(1).integers(0, 5, 3000).astype(np.float64)
@@ -68,7 +68,7 @@ def test_weights_of_the_same_group_and_by_url(tmp_path: Any) -> None:
     path = group(tmp_path)
     for name in ("w", f"{path}/w"):
         dataset: Any = open_dataset(path, array="X", weights=name)
-        assert dataset.reach == Reach.HOST
+        assert dataset.visibility == Visibility.HOST
         assert np.array_equal(dataset.weights[10:20], WEIGHTS[10:20])
         assert dataset.weights.max() == WEIGHTS.max()
         assert dataset.weights.sum() == WEIGHTS.sum()
@@ -85,15 +85,15 @@ def test_stored_weights_are_counted_as_bytes_read(tmp_path: Any) -> None:
 def test_few_weights_travel_and_many_stay(tmp_path: Any) -> None:
     path = stored(tmp_path / "x.zarr", np.ones((200_000, 1), np.float32), chunks=(50_000, 1))
     many: Any = open_dataset(path, weights=np.ones(200_000))
-    assert many.reach == Reach.PROCESS
+    assert many.visibility == Visibility.PROCESS
     sent = pickle.dumps(many.recipe())
     assert len(sent) < 2000
     code = pickle.loads(sent)
     assert np.array_equal(code.open().load((0, 5)).weights, np.ones(5))
     few = open_dataset(stored(tmp_path / "f.zarr", ROWS), weights=WEIGHTS)
-    assert few.reach == Reach.HOST
+    assert few.visibility == Visibility.HOST
     scratch = many.to_scratch(str(tmp_path / "scratch"))
-    assert scratch.reach == Reach.HOST
+    assert scratch.visibility == Visibility.HOST
     assert not (tmp_path / "scratch" / "rows.zarr").exists()
     assert np.array_equal(np.asarray(scratch.weights), np.ones(200_000))
 

@@ -213,6 +213,6 @@ CACHED = StatefulReduction(
     rebuild=rebuild_cache,
     chunk=add_cache,
     combine=combine,
-    screen=screen_cache,
+    filter_rows=screen_cache,
 )
 """Params: ``wanted``, for every call so far and this one, the ranges of rows that change."""

@@ -35,7 +35,7 @@ from daskcluster.errors import (
     WrongTypeError,
 )
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, WorkersPrepare
-from daskcluster.typing import Reach
+from daskcluster.typing import Visibility
 from tests.engine import reductions as r
 
 
@@ -66,7 +66,7 @@ def test_the_verbs_agree_with_the_local_engine(
     engine: DaskEngine, dataset: Any, integers: np.ndarray
 ) -> None:
     with LocalEngine(2).place(dataset) as here, engine.place(dataset) as there:
-        assert list(there.units) == list(here.units)
+        assert list(there.work_items) == list(here.work_items)
         for params in ({"factor": 1}, {"factor": 3}):
             assert np.array_equal(there.reduce(r.SUM, params), here.reduce(r.SUM, params))
         for calls in range(3):
@@ -365,7 +365,7 @@ def test_a_worker_without_the_package_is_named(
 class Nowhere:
     """A dataset whose recipe fails on workers."""
 
-    reach = Reach.HOST
+    visibility = Visibility.HOST
     in_memory = False
 
     def recipe(self) -> Any:

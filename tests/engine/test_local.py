@@ -22,7 +22,7 @@ def _spans(megabytes: float, n_threads: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("megabytes", "n_threads", "n_units"),
+    ("megabytes", "n_threads", "n_work_items"),
     [
         (16, 2, 4),  # small: one large unit for each thread, and one to even them out
         (64, 2, 4),
@@ -33,9 +33,11 @@ def _spans(megabytes: float, n_threads: int) -> list[tuple[int, int]]:
         (0.125, 2, 1),
     ],
 )
-def test_units_are_few_while_they_are_small(megabytes: float, n_threads: int, n_units: int) -> None:
+def test_units_are_few_while_they_are_small(
+    megabytes: float, n_threads: int, n_work_items: int
+) -> None:
     spans = _spans(megabytes, n_threads)
-    assert len(spans) == n_units
+    assert len(spans) == n_work_items
     assert spans[0][0] == 0
     assert spans[-1][1] == megabytes * _MEGABYTE
     assert all(one[1] == other[0] for one, other in pairwise(spans))

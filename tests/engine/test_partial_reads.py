@@ -21,7 +21,7 @@ from daskcluster.engine.engine import Placement
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.engine.operations import StateFold, state_slice
-from daskcluster.engine.units import CacheSlot, Unit, wanted_ranges
+from daskcluster.engine.work_items import CacheSlot, WorkItem, wanted_ranges
 from daskcluster.events import PassProgress
 from tests.engine import reductions as r
 
@@ -101,10 +101,10 @@ def covered(placed: Placement, step: int, spans: Spans) -> int:
     touched = {
         (start, (row - start) // step)
         for first, last in spans
-        for start, stop in placed.units
+        for start, stop in placed.work_items
         for row in range(max(first, start), min(last, stop))
     }
-    stops = dict(placed.units)
+    stops = dict(placed.work_items)
     return sum(min(step, stops[start] - start - part * step) for start, part in touched)
 
 
@@ -168,7 +168,7 @@ def test_weights_are_read_with_their_rows(
 def test_rows_in_memory_are_not_screened(
     client: Client, integers: np.ndarray, sources: dict[str, tuple[str, int]]
 ) -> None:
-    never = replace(r.CACHED, screen=_refuse)
+    never = replace(r.CACHED, filter_rows=_refuse)
     for engine in (LocalEngine(2), DaskEngine(client)):
         # An array; and partitions that stay in memory between passes.
         for source in (integers, sources["plain"][0]):
@@ -212,16 +212,16 @@ def test_a_pass_that_fails_half_way_leaves_no_valid_state_of_what_it_had_taken_u
         params = {"wanted": [ALL, SOME, NONE], "folder": str(tmp_path)}
         got = placed.map_state(r.CACHED, params)
         assert got[1] == truth(integers, [ALL, SOME])
-        unit = next(span for span in placed.units if span[0] <= rows < span[1])
+        item = next(span for span in placed.work_items if span[0] <= rows < span[1])
         rebuilt = {int(path.name.partition("-")[0]) for path in tmp_path.iterdir()}
-        assert unit[0] in rebuilt
+        assert item[0] in rebuilt
 
 
 def test_a_mask_that_does_not_fit_is_refused(
     sources: dict[str, tuple[str, int]], place: Callable[..., Placement]
 ) -> None:
     with place(open_dataset(sources["plain"][0])) as placed:
-        bad = replace(r.CACHED, screen=_short_mask)
+        bad = replace(r.CACHED, filter_rows=_short_mask)
         placed.map_state(bad, {"wanted": [ALL]})
         with pytest.raises(ValueError, match=r"shape=\(3,\), dtype=bool .* one bool for every row"):
             placed.map_state(bad, {"wanted": [ALL, SOME]})
@@ -256,7 +256,7 @@ def test_slices_of_state_are_views() -> None:
 
 
 @pytest.fixture
-def visited() -> tuple[StateFold, Unit, np.ndarray]:
+def visited() -> tuple[StateFold, WorkItem, np.ndarray]:
     """Return a fold at its second call, and a unit of two storage chunks with valid state."""
     cache = r.fresh_cache(8, None)
     cache.marks[:] = np.arange(8)
@@ -265,31 +265,31 @@ def visited() -> tuple[StateFold, Unit, np.ndarray]:
     prepared = {"wanted": [[(0, 8)], [(0, 1), (7, 8)]]}
     return (
         StateFold(r.CACHED, 1, prepared, r.zero(None)),
-        Unit((0, 8), state=kept),
+        WorkItem((0, 8), state=kept),
         np.array([0, 3, 5, 8]),
     )
 
 
 def test_state_is_stamped_with_the_last_wanted_chunk(
-    visited: tuple[StateFold, Unit, np.ndarray],
+    visited: tuple[StateFold, WorkItem, np.ndarray],
 ) -> None:
-    fold, unit, edges = visited
-    assert unit.state is not None
-    assert fold.wanted(unit, edges) == [(0, 3), (5, 8)]
-    assert unit.state.peek_state("cached") == (-1, None)
-    fold.add(unit, Chunk(np.ones((3, 2)), 0), False)
-    assert unit.state.peek_state("cached") == (-1, None)
-    fold.add(unit, Chunk(np.ones((3, 2)), 5), True)
-    stamp, cache = unit.state.peek_state("cached")
+    fold, item, edges = visited
+    assert item.state is not None
+    assert fold.wanted(item, edges) == [(0, 3), (5, 8)]
+    assert item.state.peek_state("cached") == (-1, None)
+    fold.add(item, Chunk(np.ones((3, 2)), 0), False)
+    assert item.state.peek_state("cached") == (-1, None)
+    fold.add(item, Chunk(np.ones((3, 2)), 5), True)
+    stamp, cache = item.state.peek_state("cached")
     assert stamp == 2
     assert cache.values.tolist() == [4, 2, 2, 0, 0, 2, 2, 4]
 
 
 def test_a_unit_of_which_nothing_is_wanted_is_stamped_at_once(
-    visited: tuple[StateFold, Unit, np.ndarray],
+    visited: tuple[StateFold, WorkItem, np.ndarray],
 ) -> None:
-    fold, unit, edges = visited
-    assert unit.state is not None
+    fold, item, edges = visited
+    assert item.state is not None
     fold._prepared["wanted"][-1] = []
-    assert fold.wanted(unit, edges) == []
-    assert unit.state.peek_state("cached")[0] == 2
+    assert fold.wanted(item, edges) == []
+    assert item.state.peek_state("cached")[0] == 2

@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 import daskcluster as dc
-from daskcluster.chunkwise.data_statistics import SURVEY, SurveyParams
+from daskcluster.chunkwise.data_statistics import DATA_STATISTICS, DataStatisticsParams
 from daskcluster.data.open import open_dataset
 from daskcluster.engine import segments as legs_module
 from daskcluster.engine.dask import DaskEngine
@@ -42,10 +42,10 @@ def surveyed(
     callbacks = () if heard is None else (heard.append,)
     with engine.place(open_dataset(source), callbacks=callbacks) as placement:
         rows = ScaledPlacement(placement)
-        params = SurveyParams(rows.origin, rows.scale)
+        params = DataStatisticsParams(rows.origin, rows.scale)
         if segments is None:
-            return placement.reduce(SURVEY, params), placement.traffic
-        return placement.reduce_in_segments(SURVEY, params, segments), placement.traffic
+            return placement.reduce(DATA_STATISTICS, params), placement.traffic
+        return placement.reduce_in_segments(DATA_STATISTICS, params, segments), placement.traffic
 
 
 def same(one: Any, other: Any) -> None:
@@ -108,5 +108,5 @@ def test_legs_leave_something_to_do_for_every_thread() -> None:
     segments = Segments(lambda segment: None)
     assert [segments.begin(n, 2).n_segments for n in (1, 15, 16, 100, 10_000)] == [1, 1, 2, 12, 32]
     segment = Segment(1, 12, 100)
-    units = [unit for done in range(12) for unit in replace(segment, done=done).units(1)]
-    assert sorted(units) == list(range(100))
+    work_items = [item for done in range(12) for item in replace(segment, done=done).work_items(1)]
+    assert sorted(work_items) == list(range(100))

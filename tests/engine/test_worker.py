@@ -12,10 +12,10 @@ import pytest
 
 from daskcluster.engine import worker
 from daskcluster.engine.registry import WorkerInfo
-from daskcluster.engine.transfer import within_reach
+from daskcluster.engine.transfer import is_visible_to
 from daskcluster.engine.worker import Payload
 from daskcluster.host import machine_name, process_token
-from daskcluster.typing import Reach
+from daskcluster.typing import Visibility
 
 PREPARED: list[str] = []
 
@@ -74,11 +74,11 @@ def test_a_forked_process_gets_a_token_of_its_own() -> None:
 
 def test_rows_of_this_process_are_not_within_reach_of_another_of_its_number() -> None:
     class Rows:
-        reach = Reach.PROCESS
+        visibility = Visibility.PROCESS
 
     def worker_info(process: int) -> dict[str, WorkerInfo]:
         return {"tcp://10.0.0.1:1": WorkerInfo(1, 1, 1, machine_name(), process)}
 
     rows: Any = Rows()
-    assert within_reach(rows, worker_info(process_token()))
-    assert not within_reach(rows, worker_info(os.getpid()))
+    assert is_visible_to(rows, worker_info(process_token()))
+    assert not is_visible_to(rows, worker_info(os.getpid()))

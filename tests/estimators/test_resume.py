@@ -254,8 +254,10 @@ def test_a_commit_takes_what_a_plan_says(tmp_path: Path, monkeypatch: pytest.Mon
         plan = resolve_name(entry.plan)(dc.open_dataset(X), entry.arguments({**defaults, **given}))
         sizes.clear()
         resolve_name(entry.estimator)(**given, random_state=0, checkpoint=url).fit(X)
-        survey = 3 * 8 * X.shape[1]
-        assert plan.commit_bytes - survey <= max(sizes) <= plan.commit_bytes + survey, name
+        data_statistics = 3 * 8 * X.shape[1]
+        assert (
+            plan.commit_bytes - data_statistics <= max(sizes) <= plan.commit_bytes + data_statistics
+        ), name
 
 
 def test_a_state_of_another_shape_is_refused(

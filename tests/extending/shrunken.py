@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import StopReason
 from daskcluster.methods.catalogue import ALGORITHMS
-from daskcluster.methods.kmeans.base import KMeansEstimator, KMeansRun, judge
+from daskcluster.methods.kmeans.base import KMeansEstimator, KMeansRun, measure_run
 from daskcluster.methods.kmeans.fit import SeededFit
 from daskcluster.models.fitted import FitResult
 from daskcluster.parameters import Algorithm, Parameter, shared
@@ -37,7 +37,7 @@ class ShrunkenFit(SeededFit):
             centres = self.seeded(rows, Key(self.seed, "start"))
             towards = self.estimator.shrinkage * (centres.mean(axis=0) - centres)
             result = FitResult((centres + towards).astype(centres.dtype), 0, StopReason.MAX_ITER)
-            run = judge(rows, result, labelled=self.labelled)
+            run = measure_run(rows, result, labelled=self.labelled)
             self.passes += placement.traffic.passes
             self.bytes_read += placement.traffic.bytes_read
         self.ended(result.stop_reason, run.found.inertia, 0)

@@ -19,7 +19,7 @@ from daskcluster.data.sources import SOURCES, Source, register_source
 from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.storage.location import Location
-from daskcluster.typing import Reach
+from daskcluster.typing import Visibility
 
 STEP = 250
 
@@ -36,8 +36,8 @@ class Ramp(RowDataset):
         return f"ramp://{self.n_rows}x{self.n_features}"
 
     @property
-    def own_reach(self) -> Reach:
-        return Reach.EVERYONE
+    def own_visibility(self) -> Visibility:
+        return Visibility.EVERYONE
 
     def own_recipe(self) -> RampRecipe:
         return RampRecipe(self.n_rows, self.n_features)

@@ -21,7 +21,7 @@ def shipped(tmp_path: Path) -> Path:
         folder = tmp_path / "shipped" / cpu
         (folder / "kernels_1").mkdir(parents=True)
         (folder / "kernels_1" / "a.nbc").write_text(cpu)
-        (folder / targets.STAMP_FILE).write_text("5")
+        (folder / targets.DIGEST_FILE).write_text("5")
     return tmp_path / "shipped"
 
 
@@ -73,7 +73,7 @@ def test_other_kernels_than_those_installed_are_left(
     assert take(shipped, tmp_path / "cache", 6) is None
     assert take(tmp_path / "none", tmp_path / "cache", 5) is None
     assert not (tmp_path / "cache").exists()
-    (shipped / "x86-64-v4" / targets.STAMP_FILE).write_text("6")
+    (shipped / "x86-64-v4" / targets.DIGEST_FILE).write_text("6")
     assert take(shipped, tmp_path / "cache", 5) == "x86-64-v3"
 
 

@@ -18,8 +18,8 @@ from daskcluster.errors import (
     OutputExistsError,
 )
 from daskcluster.events import CycleEnded, Event, FitsMade
-from daskcluster.jobs.board import Board
-from daskcluster.jobs.watch import Watch
+from daskcluster.jobs.monitor import JobMonitor
+from daskcluster.jobs.registry import JobRegistry
 from daskcluster.methods.streaming.service.state import Cycle
 from daskcluster.storage.lease import Lease, folder_of
 from tests.methods.streaming.service.feeds import OPTIONS, bits, open_loop, put
@@ -29,7 +29,7 @@ class PowerCutError(Exception):
     pass
 
 
-class Asked(Board):
+class Asked(JobRegistry):
     """A board on which somebody asks a job to stop, sooner or later."""
 
     def __init__(self, stop_at: int | None = None) -> None:
@@ -124,24 +124,24 @@ def test_a_stream_without_a_name_keeps_nothing(feed: Path) -> None:
 
 
 def test_what_the_scheduler_hears_of_cycles(feed: Path) -> None:
-    board = Asked()
-    watch = Watch("a", board, None)
+    registry = Asked()
+    watch = JobMonitor("a", registry, None)
     for _ in range(3):
         follow(feed, name=None, callbacks=(watch,))
-    said = [each for each in board.reports if "new rows" in each["line"]]
+    said = [each for each in registry.reports if "new rows" in each["line"]]
     assert len(said) == 1
     assert said[0]["rows_seen"] == 1400
     assert "1,400 new rows of 2 objects" in said[0]["line"]
     # Cycles that find nothing do not push what was said out of the log.
-    assert board.reports[-1] == said[0]
+    assert registry.reports[-1] == said[0]
 
 
 def test_a_job_that_waits_can_be_cancelled() -> None:
-    watch = Watch("a", Asked(stop_at=2), None)
+    watch = JobMonitor("a", Asked(stop_at=2), None)
     watch.listen(0.0)
     with pytest.raises(JobCancelledError, match="'a' was cancelled"):
         watch.rest(250.0)
-    Watch("a", Asked(), None).rest(0.0)
+    JobMonitor("a", Asked(), None).rest(0.0)
 
 
 def test_cycles_are_events(feed: Path) -> None:
@@ -171,22 +171,22 @@ SWEEP: dict[str, Any] = {
 
 
 def test_a_sweep_can_be_cancelled_between_its_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daskcluster.jobs.watch.CANCEL_SECONDS", 0.0)
-    monkeypatch.setattr("daskcluster.jobs.watch._REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("daskcluster.jobs.monitor.CANCEL_SECONDS", 0.0)
+    monkeypatch.setattr("daskcluster.jobs.monitor._REPORT_SECONDS", 0.0)
     rows = np.random.default_rng(0).normal(size=(3_000, 2))
-    board, heard = Asked(), list[Event]()
-    watch = Watch("a", board, None)
+    registry, heard = Asked(), list[Event]()
+    watch = JobMonitor("a", registry, None)
 
     def hear(event: Event) -> None:
         heard.append(event)
         if event == FitsMade(2, 6):
-            board.stop_at = 0
+            registry.stop_at = 0
         watch(event)
 
     with pytest.raises(JobCancelledError, match="'a' was cancelled"):
         dc.select_k(rows, 2, 4, n_seeds=2, coreset_size=500, random_state=0, callbacks=[hear])
     assert heard[-1] == FitsMade(2, 6)
-    told = [each for each in board.reports if each.get("phase") == "fits"]
+    told = [each for each in registry.reports if each.get("phase") == "fits"]
     assert [each["share"] for each in told] == [1 / 6, 2 / 6]
 
 

@@ -159,6 +159,18 @@ def test_machines_that_run_other_code_share_no_kernel(
     assert len(places) == 3
 
 
+def test_the_cache_of_another_version_is_not_opened(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Its index may name classes that are gone, and numba unpickles it before it compares stamps.
+    monkeypatch.setattr(jit._CONFIG, "CACHE_DIR", str(tmp_path))
+    places = set()
+    for digest in (1, 2):
+        monkeypatch.setattr(jit, "SOURCES_DIGEST", digest)
+        places.add(jit.GivenFolder(run, __file__).get_cache_path())
+    assert len(places) == 2
+
+
 def test_unknown_tile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(jit.OVERRIDE, "sse9")
     jit.tile_name.cache_clear()

@@ -12,11 +12,12 @@ from scipy import sparse
 
 from daskcluster.kernels import sparse as kernels
 from daskcluster.kernels.accumulate import accumulate, accumulate_weighted
+from daskcluster.kernels.data_statistics import data_statistics
 from daskcluster.kernels.distance import sqdist_to_one
 from daskcluster.kernels.sampling import lower, potentials
 from daskcluster.kernels.sparse_distance import (
-    look_sparse,
     lower_sparse,
+    measure_sparse,
     potentials_sparse,
     sqdist_all_sparse,
     sqdist_to_assigned_sparse,
@@ -28,7 +29,6 @@ from daskcluster.kernels.sparse_search import (
     squared_norms,
 )
 from daskcluster.kernels.sum_grid import SumGrid
-from daskcluster.kernels.survey import survey
 from daskcluster.kernels.tile import nearest_two, pack
 from tests.kernels.chain import scores, two_best
 
@@ -199,13 +199,13 @@ def test_survey_equals_the_dense_one(kind):
     most, dense_most = np.zeros((2, 25))
     assert kernels.first_bad_sparse(*(csr(rows)[i] for i in (0, 2))) == (-1, False)
     kernels.raise_max_abs(*csr(rows)[:2], most)
-    survey(rows, dense_most)
+    data_statistics(rows, dense_most)
     assert np.array_equal(most, dense_most)
     origin, shift = rows.mean(axis=0).astype(kind), np.full(25, 1.5 * 2.0**30)
     sums, dense_sums = np.zeros((2, 25))
     spread, dense_spread = np.empty((2, 400))
     norm = float(squared_norms(origin[None])[0])
-    look_sparse(*csr(rows), origin, norm, shift, sums, spread)
+    measure_sparse(*csr(rows), origin, norm, shift, sums, spread)
     accumulate(rows, np.zeros(400, np.int32), shift, dense_sums[None], np.zeros(1, np.int64))
     sqdist_to_one(rows, origin, dense_spread)
     assert np.array_equal(sums, dense_sums)

@@ -111,7 +111,7 @@ def test_centres_that_are_found_in_the_panel_that_won(
     rows[:3], rows[3:5] = centres[2], centres[k // 2]
     rows[6, 0], rows[7, 0], rows[8, 0] = np.nan, np.inf, np.finfo(kind).max
     panels = pack(centres, tile=choose_tile(13, np.dtype(kind), name))
-    assert tile_module._late(panels)
+    assert tile_module._is_two_stage(panels)
     first = search_kernel(panels.tile, tile_module.lanes_of(panels.dtype), 1)
     labels, whole = np.full((2, len(rows)), -7, np.int32)
     nearest(rows, panels, labels)
@@ -248,10 +248,10 @@ def test_read_only_rows_are_welcome() -> None:
 
 
 def test_portable_takes_over_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(tile: Tile, lanes: int, keep: int, *, late: bool) -> object:
+    def broken(tile: Tile, lanes: int, keep: int, *, two_stage: bool) -> object:
         if tile != PORTABLE:
             raise RuntimeError("LLVM knows no such register")
-        return search_kernel(tile, lanes, keep, late=late)
+        return search_kernel(tile, lanes, keep, two_stage=two_stage)
 
     monkeypatch.setattr(tile_module, "search_kernel", broken)
     monkeypatch.setattr(tile_module, "tile_name", lambda: "avx512")

@@ -144,11 +144,11 @@ def test_first_rows_that_say_little_of_the_others(first, dtype, weighted):
     assert found == pytest.approx(truth, rel=1e-12)
     with LocalEngine().place(open_dataset(rows, weights=weights)) as placement:
         one, other = ScaledPlacement(placement), ScaledPlacement(placement)
-        survey = one.known()
-        other.remember(survey)
+        data_statistics = one.known()
+        other.remember(data_statistics)
         assert other.scale.totals == one.scale.totals
-        assert one.scale.covers(survey)
-        assert one.scale.totals[0] < 2 * float(costs(rows, survey.origin[None]).sum())
+        assert one.scale.covers(data_statistics)
+        assert one.scale.totals[0] < 2 * float(costs(rows, data_statistics.origin[None]).sum())
 
 
 def test_grids_follow_the_spread_and_not_the_distance_from_zero():

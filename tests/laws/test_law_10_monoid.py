@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import ASSIGN, FARTHEST, SCORE, AssignParams
-from daskcluster.chunkwise.data_statistics import SURVEY, SurveyParams
+from daskcluster.chunkwise.data_statistics import DATA_STATISTICS, DataStatisticsParams
 from daskcluster.chunkwise.exact_sum import Scale
 from tests.laws.data import CASES, case
 
@@ -19,8 +19,8 @@ from tests.laws.data import CASES, case
 def parameters(reduction, X, w):
     most = None if w is None else float(w.max())
     scale = Scale.probe(X, len(X), most).with_max(np.abs(X).max(axis=0).astype(np.float64))
-    if reduction is SURVEY:
-        return SurveyParams(X[0], scale)
+    if reduction is DATA_STATISTICS:
+        return DataStatisticsParams(X[0], scale)
     return AssignParams(np.ascontiguousarray(X[::200]), scale, most=5)
 
 
@@ -39,7 +39,9 @@ def of(reduction, chunk, params):
     return statistics
 
 
-@pytest.mark.parametrize("reduction", [ASSIGN, SCORE, FARTHEST, SURVEY], ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    "reduction", [ASSIGN, SCORE, FARTHEST, DATA_STATISTICS], ids=lambda r: r.name
+)
 @pytest.mark.parametrize("name", CASES)
 @given(cuts=st.tuples(st.integers(0, 900), st.integers(0, 900)))
 def test_monoid(reduction, name, cuts):

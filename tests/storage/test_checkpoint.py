@@ -20,7 +20,7 @@ from daskcluster.storage.checkpoint import (
     _commits,
     attachments_of,
     differences,
-    told_where,
+    location_text,
 )
 from daskcluster.storage.document import Document
 from daskcluster.storage.files import write_file
@@ -107,7 +107,7 @@ def test_what_ends_a_fit_from_outside_says_where_its_state_is(error: Any, tmp_pa
     for committed in (False, True):
         if committed:
             CheckpointFolder(place, {"k": 1}).commit(Document("lloyd", {}, {"centres": np.eye(2)}))
-        with pytest.raises(error) as caught, told_where(place):
+        with pytest.raises(error) as caught, location_text(place):
             raise error("it is gone")
         told = f"The state of the fit is kept at {str(tmp_path)!r}: the same call with resume=True "
         notes = [f"{told}goes on from it."]
@@ -117,13 +117,13 @@ def test_what_ends_a_fit_from_outside_says_where_its_state_is(error: Any, tmp_pa
 @pytest.mark.parametrize("error", [CheckpointError, OutputExistsError, InvalidDataError])
 def test_what_a_repetition_would_meet_again_says_nothing_of_it(error: Any, tmp_path: Path) -> None:
     CheckpointFolder(tmp_path, {"k": 1}).commit(Document("lloyd", {}, {"centres": np.eye(2)}))
-    with pytest.raises(error) as caught, told_where(locate(str(tmp_path))):
+    with pytest.raises(error) as caught, location_text(locate(str(tmp_path))):
         raise error("no")
     assert not hasattr(caught.value, "__notes__")
 
 
 def test_a_store_that_cannot_be_asked_hides_no_error() -> None:
-    with pytest.raises(EngineError) as caught, told_where(locate("nosuch://bucket/kept")):
+    with pytest.raises(EngineError) as caught, location_text(locate("nosuch://bucket/kept")):
         raise EngineError("it is gone")
     assert not hasattr(caught.value, "__notes__")
 

@@ -12,29 +12,29 @@ import pytest
 
 from daskcluster.errors import InvalidParameterError
 from daskcluster.storage.location import explain, locate, looks_secret, split_options
-from daskcluster.typing import Reach
+from daskcluster.typing import Visibility
 
 PLANTED = "planted-secret"
 
 
 @pytest.mark.parametrize(
-    ("url", "normalised", "reach"),
+    ("url", "normalised", "visibility"),
     [
-        ("rows.zarr", os.path.abspath("rows.zarr"), Reach.HOST),
-        ("/a/../b/x.zarr/", "/b/x.zarr", Reach.HOST),
-        ("~/x.zarr", os.path.expanduser("~/x.zarr"), Reach.HOST),
-        ("file:///a/x.zarr", "/a/x.zarr", Reach.HOST),
-        ("memory://x/", "memory://x", Reach.PROCESS),
-        ("s3://bucket/x.zarr/", "s3://bucket/x.zarr", Reach.EVERYONE),
-        ("gcs://bucket/x", "gs://bucket/x", Reach.EVERYONE),
-        ("abfs://container@account.dfs.core.windows.net/x", None, Reach.EVERYONE),
-        ("simplecache::s3://bucket/x", None, Reach.EVERYONE),
+        ("rows.zarr", os.path.abspath("rows.zarr"), Visibility.HOST),
+        ("/a/../b/x.zarr/", "/b/x.zarr", Visibility.HOST),
+        ("~/x.zarr", os.path.expanduser("~/x.zarr"), Visibility.HOST),
+        ("file:///a/x.zarr", "/a/x.zarr", Visibility.HOST),
+        ("memory://x/", "memory://x", Visibility.PROCESS),
+        ("s3://bucket/x.zarr/", "s3://bucket/x.zarr", Visibility.EVERYONE),
+        ("gcs://bucket/x", "gs://bucket/x", Visibility.EVERYONE),
+        ("abfs://container@account.dfs.core.windows.net/x", None, Visibility.EVERYONE),
+        ("simplecache::s3://bucket/x", None, Visibility.EVERYONE),
     ],
 )
-def test_urls(url: str, normalised: str | None, reach: Reach) -> None:
+def test_urls(url: str, normalised: str | None, visibility: Visibility) -> None:
     location = locate(url)
     assert location.url == (normalised or url)
-    assert location.reach == reach
+    assert location.visibility == visibility
 
 
 @pytest.mark.parametrize(

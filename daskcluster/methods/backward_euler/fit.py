@@ -27,7 +27,7 @@ from daskcluster.methods.backward_euler.starts import (
 from daskcluster.methods.backward_euler.state import StartCommits, StartsState
 from daskcluster.methods.coreset.quality import true_costs
 from daskcluster.methods.kmeans.algorithm import lloyd
-from daskcluster.methods.kmeans.base import KMeansRun, judge
+from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.methods.minibatch.batches import ROOM_BYTES
 from daskcluster.methods.minibatch.projection import batches_footprint
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 AGGRESSIVE = 1.2
 """First step size over k, which is the inverse of the Lipschitz constant for balanced clusters."""
 
-_JUDGED_BYTES = 64 << 20
+_EVALUATED_BYTES = 64 << 20
 """Centres that are judged in one pass."""
 
 
@@ -85,7 +85,7 @@ class BackwardEulerFit(Fit):
             starts = self._settled(rows, self._starts(parameters, home))
             best = self._best(rows, starts)
             labels = self.kept_labels(placement) if self.labelled else None
-            run = judge(rows, best.result, labels, labelled=self.labelled)
+            run = measure_run(rows, best.result, labels, labelled=self.labelled)
             if self.restarts == 1:
                 self.inertias = np.array([run.found.inertia])
             self.passes += placement.traffic.passes
@@ -157,12 +157,12 @@ class BackwardEulerFit(Fit):
         """Return where starts keep their state, after the fit has said under which name."""
         if self.checkpoints.commits is None:
             return None
-        begun = self.begun(StartsState, {})
-        if begun is None:
-            begun = StartsState(uuid.uuid4().hex)
-            first = begun
+        resumed = self.resumed(StartsState, {})
+        if resumed is None:
+            resumed = StartsState(uuid.uuid4().hex)
+            first = resumed
             self.keep(lambda: first, Traffic(), now=True)
-        return StartCommits(self.checkpoints.commits, begun.token)
+        return StartCommits(self.checkpoints.commits, resumed.token)
 
     def _width(self, engine: Engine, dataset: Dataset, room: int) -> int:
         """Return how many starts may run at a time."""
@@ -187,7 +187,7 @@ class BackwardEulerFit(Fit):
             return starts[0]
         self.inertias = np.full(self.restarts, np.nan)
         size = starts[0].result.centres.nbytes
-        at_once = max(1, _JUDGED_BYTES // size)
+        at_once = max(1, _EVALUATED_BYTES // size)
         for first in range(0, len(starts), at_once):
             some = starts[first : first + at_once]
             costs = true_costs(rows, [start.result.centres for start in some])

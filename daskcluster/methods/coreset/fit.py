@@ -11,13 +11,13 @@ from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.engine.segments import Segment, Segments
-from daskcluster.estimators.checkpoint_header import Frame, Framed, Spent
+from daskcluster.estimators.checkpoint_header import CheckpointHeader, Framed, Spent
 from daskcluster.estimators.checkpoints import Checkpoints
 from daskcluster.methods.coreset.algorithm import Coreset, lightweight_coreset
 from daskcluster.methods.coreset.state import (
+    CoresetCheckpoint,
     CoresetState,
-    KeptCoreset,
-    KeptRows,
+    RowsCheckpoint,
     SavedSegment,
     coreset_shapes,
 )
@@ -52,11 +52,11 @@ class CoresetDraw:
     def __init__(self, estimator: LightweightCoreset, dataset: Dataset, *, resume: bool) -> None:
         self.estimator, self.dataset = estimator, dataset
         self.checkpoints = Checkpoints(estimator, dataset, estimator.callbacks, resume=resume)
-        self._frame: Frame | None = None
+        self._header: CheckpointHeader | None = None
         self._state = CoresetState()
         if self.checkpoints.found is not None:
-            self._frame, self._state = self._read(self.checkpoints.found)
-        spent = None if self._frame is None else self._frame.spent
+            self._header, self._state = self._read(self.checkpoints.found)
+        spent = None if self._header is None else self._header.spent
         self.seed = as_seed(estimator.random_state) if spent is None else spent.seed
         self.passes, self.bytes_read = (0, 0) if spent is None else (spent.passes, spent.bytes_read)
         self._rows: ScaledPlacement | None = None
@@ -69,7 +69,7 @@ class CoresetDraw:
         estimator, dataset = self.estimator, self.dataset
         engine = choose_engine(estimator.engine, dataset)
         footprint = coreset_footprint(dataset, estimator.size)
-        if self.checkpoints.commits is not None and self._frame is None:
+        if self.checkpoints.commits is not None and self._header is None:
             self._keep(now=True)
         with engine.place(dataset, footprint=footprint, callbacks=estimator.callbacks) as placement:
             found = self._draw(placement)
@@ -77,19 +77,19 @@ class CoresetDraw:
             self.bytes_read += placement.traffic.bytes_read
         self._rows = None
         whole = estimator.size >= dataset.n_rows  # then the rows themselves are the coreset
-        kept = None if whole else KeptRows.of(found.rows)
+        kept = None if whole else RowsCheckpoint.of(found.rows)
         if kept is not None:
-            drawn_rows = KeptCoreset(kept, found.weights, found.indices)
+            drawn_rows = CoresetCheckpoint(kept, found.weights, found.indices)
             self._state = CoresetState(found.moments, drawn=drawn_rows)
             self._keep(now=True)
         return found
 
     def _draw(self, placement: Placement) -> Coreset:
         self._rows = rows = ScaledPlacement(placement)
-        if self._frame is not None and self._frame.survey is not None:
-            rows.remember(self._frame.survey)
+        if self._header is not None and self._header.data_statistics is not None:
+            rows.remember(self._header.data_statistics)
         if self.checkpoints.commits is not None:
-            old = self._state.leg
+            old = self._state.segment
             rows.segments = Segments(
                 self._segment_ended, None if old is None else old.segment(rows.origin.size)
             )
@@ -113,7 +113,7 @@ class CoresetDraw:
 
     def _segment_ended(self, segment: Segment) -> None:
         def state() -> CoresetState:
-            return replace(self._state, leg=SavedSegment.of(segment))
+            return replace(self._state, segment=SavedSegment.of(segment))
 
         self._keep(state)
 
@@ -123,12 +123,14 @@ class CoresetDraw:
         def document() -> Document:
             passes, bytes_read = self.passes + took.passes, self.bytes_read + took.bytes_read
             spent = Spent(self.seed, "", passes, bytes_read, 0.0)  # there is no limit of time
-            survey = None if self._rows is None else self._rows.survey
-            return Frame(spent, survey).around(self._state if state is None else state())
+            data_statistics = None if self._rows is None else self._rows.data_statistics
+            return CheckpointHeader(spent, data_statistics).around(
+                self._state if state is None else state()
+            )
 
         self.checkpoints.keep(document, now=now, counts=False)
 
-    def _read(self, found: Document) -> tuple[Frame, CoresetState]:
+    def _read(self, found: Document) -> tuple[CheckpointHeader, CoresetState]:
         d = self.dataset.n_features
         commits = self.checkpoints.commits
         framed = Framed(found, "" if commits is None else commits.folder.url)
@@ -137,7 +139,7 @@ class CoresetDraw:
             for name, values in found.arrays.items()
             if name.startswith(_STATE)
         }
-        return framed.frame(d), framed.state(CoresetState, coreset_shapes(shapes, d))
+        return framed.header(d), framed.state(CoresetState, coreset_shapes(shapes, d))
 
 
 def coreset_footprint(dataset: Dataset, size: int) -> Footprint:

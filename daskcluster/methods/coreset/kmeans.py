@@ -239,7 +239,7 @@ def _folder(fit: Fit) -> Location | None:
     commits = fit.checkpoints.commits
     if commits is None:
         return None
-    state = fit.begun(_State, {})
+    state = fit.resumed(_State, {})
     if state is None:
         state = _State(_Attached(commits.folder.new_attachment("inner")))
         kept = state

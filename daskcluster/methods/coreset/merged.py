@@ -11,7 +11,7 @@ import numpy as np
 from daskcluster.data.array import ArrayDataset
 from daskcluster.data.memory import MemorySparseDataset
 from daskcluster.data.weighted import array_weights
-from daskcluster.data.weighted_store import stored_facts, write_weighted
+from daskcluster.data.weighted_store import stored_attributes, write_weighted
 from daskcluster.errors import InvalidParameterError
 from daskcluster.models.fitted import created_with
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
@@ -101,7 +101,7 @@ def part_provenance(dataset: Dataset) -> dict[str, Any]:
     """Return what is known of one part: its own account, or else its size and its weight."""
     if isinstance(dataset, _OfParts):
         return dataset.provenance()
-    stored = stored_facts(dataset).get("coreset")
+    stored = stored_attributes(dataset).get("coreset")
     if isinstance(stored, Mapping) and {"size", "total_weight"} <= set(stored):
         return dict(stored)
     rows, weights = rows_and_weights(dataset)

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from daskcluster.chunkwise.draws import Candidates
-from daskcluster.chunkwise.statistics import ExactScalar, KMeansStatistics, SurveyStatistics
+from daskcluster.chunkwise.statistics import DataStatistics, ExactScalar, KMeansStatistics
 from daskcluster.engine.segments import Segment
 from daskcluster.errors import ModelFormatError
 from daskcluster.methods.coreset.algorithm import Coreset
 from daskcluster.sampling import Moments
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
-from daskcluster.storage.state import Shapes
+from daskcluster.storage.state import Shapes, stored_as
 
 _STORED = {"f2": "f4", "f4": "f4", "f8": "f8"}
 """Dtypes in which values are stored that documents have no room for; small whole numbers become int64."""
 
 
 @dataclass(frozen=True)
-class KeptRows:
+class RowsCheckpoint:
     """Rows of any dtype, dense or sparse, at least one stored value in them.
 
     Attributes
@@ -42,7 +42,7 @@ class KeptRows:
     starts: np.ndarray | None = None
 
     @classmethod
-    def of(cls, rows: Rows) -> KeptRows | None:
+    def of(cls, rows: Rows) -> RowsCheckpoint | None:
         """Return what is kept of rows; None if there is nothing in them."""
         values = rows.data if isinstance(rows, SparseRows) else np.ascontiguousarray(rows)
         if not values.size:
@@ -87,7 +87,7 @@ def _is_csr(rows: SparseRows) -> bool:
 
 
 @dataclass(frozen=True)
-class KeptCandidates:
+class CandidatesCheckpoint:
     """`Candidates` of a pass that is under way."""
 
     spread: ExactScalar
@@ -95,15 +95,15 @@ class KeptCandidates:
     ranks: np.ndarray
     sqdist: np.ndarray
     weights: np.ndarray
-    rows: KeptRows
+    rows: RowsCheckpoint
 
     @classmethod
-    def of(cls, found: Candidates) -> KeptCandidates | None:
+    def of(cls, found: Candidates) -> CandidatesCheckpoint | None:
         """Return what is kept of candidates; None if there are none."""
         if not found.parts:
             return None
         indices, ranks, sqdist, weights, rows = found.joined()
-        kept = KeptRows.of(rows)
+        kept = RowsCheckpoint.of(rows)
         if kept is None:
             return None
         return cls(found.spread, indices, ranks.astype(np.int64), sqdist, weights, kept)
@@ -121,49 +121,51 @@ class SavedSegment:
 
     Attributes
     ----------
-    number, n_legs, n_units, done : int
-    survey : SurveyStatistics or None
+    number, n_segments, n_work_items, done : int
+    data_statistics : DataStatistics or None
     sums : KMeansStatistics or None
-    candidates : KeptCandidates or None
+    candidates : CandidatesCheckpoint or None
     """
 
     number: int
-    n_legs: int
-    n_units: int
+    n_segments: int = field(metadata=stored_as("n_legs"))
+    n_work_items: int = field(metadata=stored_as("n_units"))
     done: int
-    survey: SurveyStatistics | None = None
+    data_statistics: DataStatistics | None = field(default=None, metadata=stored_as("survey"))
     sums: KMeansStatistics | None = None
-    candidates: KeptCandidates | None = None
+    candidates: CandidatesCheckpoint | None = None
 
     @classmethod
     def of(cls, segment: Segment) -> SavedSegment | None:
         """Return what is kept of a segment; None if nothing has been found that could be."""
-        own = segment.number, segment.n_segments, segment.n_units, segment.done
+        own = segment.number, segment.n_segments, segment.n_work_items, segment.done
         if isinstance(segment.total, Candidates):
-            candidates = KeptCandidates.of(segment.total)
+            candidates = CandidatesCheckpoint.of(segment.total)
             return None if candidates is None else cls(*own, candidates=candidates)
         parts = segment.total if isinstance(segment.total, tuple) else (segment.total,)
-        kinds: dict[type, str] = {SurveyStatistics: "survey", KMeansStatistics: "sums"}
+        kinds: dict[type, str] = {DataStatistics: "data_statistics", KMeansStatistics: "sums"}
         named: dict[str, Any] = {kinds[type(part)]: part for part in parts}
         return cls(*own, **named)
 
     def segment(self, d: int) -> Segment:
         """Return the segment, of rows with d features."""
-        total: Any = self.survey if self.sums is None else (self.survey, self.sums)
-        if self.survey is None and self.sums is not None:
+        total: Any = (
+            self.data_statistics if self.sums is None else (self.data_statistics, self.sums)
+        )
+        if self.data_statistics is None and self.sums is not None:
             total = self.sums
         if self.candidates is not None:
             total = self.candidates.candidates(d)
-        if total is None or not 0 < self.done < self.n_legs <= self.n_units:
+        if total is None or not 0 < self.done < self.n_segments <= self.n_work_items:
             raise ModelFormatError("its pass is at no possible segment.")
-        return Segment(self.number, self.n_legs, self.n_units, self.done, total)
+        return Segment(self.number, self.n_segments, self.n_work_items, self.done, total)
 
 
 @dataclass(frozen=True)
-class KeptCoreset:
+class CoresetCheckpoint:
     """A coreset that was drawn, but for its moments."""
 
-    rows: KeptRows
+    rows: RowsCheckpoint
     weights: np.ndarray
     indices: np.ndarray
 
@@ -176,15 +178,15 @@ class CoresetState:
     ----------
     moments : Moments or None
         Of all rows, once the first pass was made.
-    leg : SavedSegment or None
+    segment : SavedSegment or None
         Within a pass: where it is.
-    drawn : KeptCoreset or None
+    drawn : CoresetCheckpoint or None
         Once the second one was.
     """
 
     moments: Moments | None = None
-    leg: SavedSegment | None = None
-    drawn: KeptCoreset | None = None
+    segment: SavedSegment | None = field(default=None, metadata=stored_as("leg"))
+    drawn: CoresetCheckpoint | None = None
 
     def coreset(self, d: int) -> Coreset | None:
         """Return the coreset of rows with d features, if it was drawn."""

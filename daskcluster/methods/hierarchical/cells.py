@@ -148,6 +148,6 @@ def cell_groups(sizes: np.ndarray, groups: int) -> Sequence[Range]:
     """
     ends = np.cumsum(sizes)
     middles = ends - sizes / 2.0
-    homes = np.minimum((middles * groups / max(1, ends[-1])).astype(np.int64), groups - 1)
-    cuts = [0, *(np.flatnonzero(np.diff(homes)) + 1).tolist(), len(sizes)]
+    group_numbers = np.minimum((middles * groups / max(1, ends[-1])).astype(np.int64), groups - 1)
+    cuts = [0, *(np.flatnonzero(np.diff(group_numbers)) + 1).tolist(), len(sizes)]
     return list(pairwise(cuts))

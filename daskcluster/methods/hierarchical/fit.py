@@ -45,7 +45,7 @@ from daskcluster.methods.hierarchical.within_cells import (
     fit_centres,
 )
 from daskcluster.methods.kmeans.algorithm import lloyd
-from daskcluster.methods.kmeans.base import KMeansRun, judge
+from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.models.balance import Balance
@@ -89,7 +89,7 @@ class HierarchicalFit(Fit):
             labels = self.kept_labels(placement)
             self.cells = self._all_cells(rows, labels)
             result = self._refine(rows, self.cells, refinements, labels)
-            run = judge(rows, result, labels, labelled=self.labelled)
+            run = measure_run(rows, result, labels, labelled=self.labelled)
             self.passes += placement.traffic.passes
             self.bytes_read += placement.traffic.bytes_read
         self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
@@ -99,7 +99,7 @@ class HierarchicalFit(Fit):
 
     def _all_cells(self, rows: ScaledPlacement, labels: np.ndarray | None) -> HierarchicalState:
         """Return the state once all cells are done, whatever was done before."""
-        state, began = self._begun(), time.perf_counter()
+        state, began = self._resumed(), time.perf_counter()
         if state is None:
             state = self._fit_cells(rows, self._divide(rows, labels), labels)
             passes, seconds = rows.placement.traffic.passes, time.perf_counter() - began
@@ -257,10 +257,10 @@ class HierarchicalFit(Fit):
         """Return what centres of cells depend on, and no limit of this fit as a whole."""
         return {"iterations_in_cells": int(self.estimator.max_iter)}
 
-    def _begun(self) -> HierarchicalState | None:
+    def _resumed(self) -> HierarchicalState | None:
         n, k = self.dataset.n_rows, self.n_clusters
         shapes = HierarchicalState.shapes(self.dataset.n_features)
-        return self.begun(HierarchicalState, shapes, lambda state: state.check(n, k))
+        return self.resumed(HierarchicalState, shapes, lambda state: state.check(n, k))
 
     def _keep(self, state: HierarchicalState, rows: ScaledPlacement, **when: bool) -> None:
         self.keep(lambda: state, rows.placement.traffic, rows, **when)

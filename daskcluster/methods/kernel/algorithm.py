@@ -202,7 +202,7 @@ def restored(gram: GramMatrix, state: FullState, weights: np.ndarray) -> FullRes
 
 def full_batch(
     gram: GramMatrix,
-    begun: FullState,
+    resumed: FullState,
     weights: np.ndarray,
     *,
     max_iter: int,
@@ -216,7 +216,7 @@ def full_batch(
     Parameters
     ----------
     gram : GramMatrix
-    begun : FullState
+    resumed : FullState
         Where to start, or to go on: ``FullState(seeds)`` has rows as centres.
     weights : ndarray of shape (n,)
     max_iter : int
@@ -233,12 +233,12 @@ def full_batch(
     Cost: an iteration computes n^2 Gram values in as many passes as there are 64 MB of rows; going on
     takes one of them more. Memory: 16 n k bytes.
     """
-    found = restored(gram, begun, weights)
-    if begun.reason is not None and is_final(begun.reason, found.n_iter, max_iter, max_time):
+    found = restored(gram, resumed, weights)
+    if resumed.reason is not None and is_final(resumed.reason, found.n_iter, max_iter, max_time):
         return found
     stopping = Stopping(max_iter, max_time, callbacks)
     reason = StopReason.MAX_ITER if found.n_iter >= max_iter else None
-    found.state = replace(begun, reason=reason)
+    found.state = replace(resumed, reason=reason)
     while found.state.reason is None:
         found = _iterated(gram, found, weights, stopping, tol)
         keep(found.state)

@@ -33,7 +33,7 @@ from daskcluster.methods.kernel.initial import (
 )
 from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
 from daskcluster.methods.kernel.minibatch.centres import joined
-from daskcluster.methods.kernel.minibatch.fit import Judged, kernel_footprint
+from daskcluster.methods.kernel.minibatch.fit import Evaluated, kernel_footprint
 from daskcluster.methods.kernel.parameters import GRAPHS
 from daskcluster.methods.kernel.state import FullState
 from daskcluster.randomness import Key
@@ -90,7 +90,7 @@ class KernelFit(Fit):
         self.method = str(estimator.init) if isinstance(estimator.init, str) else "array"
         self.restarts = kernel_restarts(estimator, self.method)
 
-    def run(self) -> Judged:
+    def run(self) -> Evaluated:
         """Return the result of the best start."""
         estimator, dataset = self.estimator, self.dataset
         self.started("kernel")
@@ -108,7 +108,7 @@ class KernelFit(Fit):
         self.ended(result.stop_reason, scores.inertia, result.n_iter)
         return judged
 
-    def _of_rows(self, placement: Placement, weights: np.ndarray) -> Judged:
+    def _of_rows(self, placement: Placement, weights: np.ndarray) -> Evaluated:
         """Return the result for a kernel of two rows, as a last pass judges it."""
         estimator, rows = self.estimator, ScaledPlacement(placement)
         self.recall(rows)
@@ -124,7 +124,7 @@ class KernelFit(Fit):
         scores = measure_by_gram(placement, centres, labels=room, bound=bound)
         return _result(found, centres), scores, room
 
-    def _of_graph(self, placement: Placement, weights: np.ndarray) -> Judged:
+    def _of_graph(self, placement: Placement, weights: np.ndarray) -> Evaluated:
         """Return the result for a graph's kernel; its figures are those of the loop.
 
         Labels are those that `predict` gives, which knows rows by their neighbours alone: rows at no
@@ -152,14 +152,18 @@ class KernelFit(Fit):
 
     def _best(self, gram: GramMatrix, weights: np.ndarray, rows: ScaledPlacement) -> FullResult:
         """Return the start with the lowest inertia."""
-        begun = self._begun()
-        best = None if begun is None or begun.best is None else restored(gram, begun.best, weights)
-        for start in range(0 if begun is None else begun.start, self.restarts):
-            if begun is None:
+        resumed = self._resumed()
+        best = (
+            None
+            if resumed is None or resumed.best is None
+            else restored(gram, resumed.best, weights)
+        )
+        for start in range(0 if resumed is None else resumed.start, self.restarts):
+            if resumed is None:
                 seeds = self._seeds(gram, weights, seed_of_start(self.seed, start))
-                begun = KernelState(start, FullState(seeds), None if best is None else best.state)
-                self._keep(begun, rows)
-            found = self._loop(gram, weights, rows, begun)
+                resumed = KernelState(start, FullState(seeds), None if best is None else best.state)
+                self._keep(resumed, rows)
+            found = self._loop(gram, weights, rows, resumed)
             inertia = _inertia(found, weights)
             if self.restarts > 1:
                 publish(self.callbacks, StartEnded(start, self.restarts, inertia))
@@ -167,22 +171,22 @@ class KernelFit(Fit):
                 best = found
             if self.time_left() == 0.0:
                 break
-            begun = None
+            resumed = None
         assert best is not None
         return best
 
     def _loop(
-        self, gram: GramMatrix, weights: np.ndarray, rows: ScaledPlacement, begun: KernelState
+        self, gram: GramMatrix, weights: np.ndarray, rows: ScaledPlacement, resumed: KernelState
     ) -> FullResult:
         return full_batch(
             gram,
-            begun.loop,
+            resumed.loop,
             weights,
             max_iter=self.estimator.max_iter,
             tol=self.estimator.tol,
             max_time=self.time_left(),
             callbacks=self.callbacks,
-            keep=lambda loop: self._keep(replace(begun, loop=loop), rows),
+            keep=lambda loop: self._keep(replace(resumed, loop=loop), rows),
         )
 
     def _seeds(self, gram: GramMatrix, weights: np.ndarray, seed: int) -> np.ndarray:
@@ -207,10 +211,10 @@ class KernelFit(Fit):
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
-    def _begun(self) -> KernelState | None:
+    def _resumed(self) -> KernelState | None:
         n, shapes = self.dataset.n_rows, FullState.shapes(self.dataset.n_rows, self.n_clusters)
         both = {**within("loop", shapes), **within("best", shapes)}
-        return self.begun(KernelState, both, lambda state: state.check(n))
+        return self.resumed(KernelState, both, lambda state: state.check(n))
 
     def _keep(self, state: KernelState, rows: ScaledPlacement) -> None:
         ends = not state.loop.history or state.loop.reason is not None

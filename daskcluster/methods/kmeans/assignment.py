@@ -204,7 +204,7 @@ class BoundedAssignment:
         self._drift: Drift | None = None
 
     def __call__(self, centres: np.ndarray) -> Assigned:
-        if self.rows.survey is None and not self._scouting:
+        if self.rows.data_statistics is None and not self._scouting:
             # The grids of the sums are known after the first pass only, and stay from then on.
             return self._full(centres)
         reduction, params = self._next(centres)

@@ -83,7 +83,7 @@ class AutoAssignment:
         self._labels = labels
         self._full = FullAssignment(rows, labels, by_changes=True)
         self._bounded: BoundedAssignment | None = None
-        self._scouts: list[_Scout] | None = None
+        self._scouts: list[_Probe] | None = None
         self._allowed = tuple(allowed)
         self._recent_bytes = recent_bytes
         self._reads = reads
@@ -96,7 +96,7 @@ class AutoAssignment:
         if not self._allowed or self._rows.placement.dataset.n_rows * shape.plain() < _SMALL:
             return self._full(centres)
         self._pass += 1
-        first = self._rows.survey is None
+        first = self._rows.data_statistics is None
         if self._scouting():
             costs = self._scouted(centres, shape)
             self._in_a_row += 1
@@ -127,9 +127,9 @@ class AutoAssignment:
             return
         self._pass, self._gaps = carried.passes, carried.gaps
         if carried.scouts is not None:
-            self._scouts = [scout for scout in carried.scouts if scout.kind in self._allowed]
-            for scout in self._scouts:
-                scout.go_on(self._rows)
+            self._scouts = [probe for probe in carried.scouts if probe.kind in self._allowed]
+            for probe in self._scouts:
+                probe.go_on(self._rows)
         if carried.kind in self._allowed:
             bounded = self._use(carried.kind)
             if carried.bounds is not None:
@@ -194,9 +194,9 @@ class AutoAssignment:
             runs = _sample(self._rows, _LONGEST_RUN if self._reads else _MOST_RUN)
             runs = runs if self._reads else [np.concatenate(runs)]
             self._scouts = [
-                _Scout(self._rows, kind, runs, self._gaps) for kind in self._hopeful(shape)
+                _Probe(self._rows, kind, runs, self._gaps) for kind in self._hopeful(shape)
             ]
-        return {scout.kind: scout.kind.cost(shape, scout(centres)) for scout in self._scouts}
+        return {probe.kind: probe.kind.cost(shape, probe(centres)) for probe in self._scouts}
 
     def _hopeful(self, shape: Shape) -> list[BoundKind]:
         """Return the kinds that may win."""
@@ -218,7 +218,7 @@ class _Carried:
     bounds: CarriedBounds | None
     reads: bool
     passes: int
-    scouts: Sequence[_Scout] | None
+    scouts: Sequence[_Probe] | None
     gaps: Gaps
 
     @property
@@ -226,7 +226,7 @@ class _Carried:
         return self.bounds is not None
 
 
-class _Scout:
+class _Probe:
     """Goes ahead with one kind of bounds over runs of sampled rows, in this process."""
 
     def __init__(

@@ -34,7 +34,7 @@ class KMeansRun:
     labels: np.ndarray | None
 
 
-def judge(
+def measure_run(
     rows: ScaledPlacement,
     result: FitResult,
     labels: np.ndarray | None = None,

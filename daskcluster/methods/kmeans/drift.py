@@ -53,7 +53,7 @@ class Drift:
             self.of_groups[number] += steps[group].max()
 
     def table(self, gaps: Gaps) -> np.ndarray:
-        """Return the rows that `daskcluster.methods.kmeans.kernels.bounds.screen` wants, shape (3, k)."""
+        """Return the table that `kernels.bounds.filter_rows` takes, shape (3, k)."""
         return np.stack([self._own, self._others, gaps.of(self.centres)])
 
 

@@ -17,7 +17,7 @@ from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, SeedingEnded, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import lloyd
-from daskcluster.methods.kmeans.base import KMeansRun, judge
+from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.kmeans.initial import (
     initial_centres,
@@ -126,15 +126,15 @@ class KMeansFit(SeededFit):
         with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
             rows = ScaledPlacement(placement)
             self.recall(rows)
-            begun = self._begun()
-            best = self._best_of(begun, rows)
-            for restart in range(0 if begun is None else begun.restart, self.restarts):
-                run = self._restart(rows, restart, best, begun)
+            resumed = self._resumed()
+            best = self._best_of(resumed, rows)
+            for restart in range(0 if resumed is None else resumed.restart, self.restarts):
+                run = self._restart(rows, restart, best, resumed)
                 if best is None or run.found.inertia < best.found.inertia:
                     best = run
                 if self.time_left() == 0.0:
                     break
-                begun = None
+                resumed = None
             assert best is not None
             self.passes += placement.traffic.passes
             self.bytes_read += placement.traffic.bytes_read
@@ -146,40 +146,40 @@ class KMeansFit(SeededFit):
         rows: ScaledPlacement,
         restart: int,
         best: KMeansRun | None,
-        begun: KMeansState | None,
+        resumed: KMeansState | None,
     ) -> KMeansRun:
         """Make one restart, or the rest of the one that was begun."""
-        if begun is None:
+        if resumed is None:
             centres = self.seeded(rows, Key(self.seed, "restart", restart))
-            begun = KMeansState(restart, centres, best=None if best is None else best.result)
-            self._keep(begun, rows)
+            resumed = KMeansState(restart, centres, best=None if best is None else best.result)
+            self._keep(resumed, rows)
         labels = self.kept_labels(rows.placement)
-        result = self._loop(rows, begun, labels)
-        return judge(rows, result, labels, labelled=self.labelled)
+        result = self._loop(rows, resumed, labels)
+        return measure_run(rows, result, labels, labelled=self.labelled)
 
     def _loop(
-        self, rows: ScaledPlacement, begun: KMeansState, labels: np.ndarray | None
+        self, rows: ScaledPlacement, resumed: KMeansState, labels: np.ndarray | None
     ) -> FitResult:
-        history, most = list(begun.history), self.estimator.max_iter
-        ended = begun.reason
+        history, most = list(resumed.history), self.estimator.max_iter
+        ended = resumed.reason
         if ended is not None and is_final(ended, len(history), most, self.time_left()):
-            return FitResult(begun.centres, len(history), ended, history)
+            return FitResult(resumed.centres, len(history), ended, history)
 
         def keep(centres: np.ndarray, history: Any, reason: StopReason | None) -> None:
-            self._keep(replace(begun, centres=centres, history=history, reason=reason), rows)
+            self._keep(replace(resumed, centres=centres, history=history, reason=reason), rows)
 
         assign = self.choice(rows, labels)
         try:
             return lloyd(
                 rows,
-                begun.centres,
+                resumed.centres,
                 assign=assign,
                 max_iter=most,
                 tol=self.estimator.tol,
                 max_time=self.time_left(),
                 callbacks=self.callbacks,
                 labels=labels,
-                history=begun.history,
+                history=resumed.history,
                 keep=keep,
             )
         finally:
@@ -187,17 +187,17 @@ class KMeansFit(SeededFit):
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
-    def _begun(self) -> KMeansState | None:
+    def _resumed(self) -> KMeansState | None:
         """Return the state that the fit goes on from, if it does."""
         shape = (self.n_clusters, self.dataset.n_features)
-        return self.begun(KMeansState, {"centres": shape, "best_centres": shape})
+        return self.resumed(KMeansState, {"centres": shape, "best_centres": shape})
 
-    def _best_of(self, begun: KMeansState | None, rows: ScaledPlacement) -> KMeansRun | None:
+    def _best_of(self, resumed: KMeansState | None, rows: ScaledPlacement) -> KMeansRun | None:
         """Return the best of the restarts before the one that was begun: one pass."""
-        if begun is None or begun.best is None:
+        if resumed is None or resumed.best is None:
             return None
         labels = self.kept_labels(rows.placement)
-        return judge(rows, begun.best, labels, labelled=self.labelled)
+        return measure_run(rows, resumed.best, labels, labelled=self.labelled)
 
     def _keep(self, state: KMeansState, rows: ScaledPlacement) -> None:
         ends = not state.history or state.reason is not None

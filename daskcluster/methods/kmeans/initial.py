@@ -109,10 +109,10 @@ def initial_centres(
     elif method == "model":
         init = model_centres(init)
     centres = checked_centres(init, n_clusters, dataset, rows.dtype)
-    return unit_rows(centres) if rows.normalize else centres
+    return normalized_rows(centres) if rows.normalize else centres
 
 
-def unit_rows(centres: np.ndarray) -> np.ndarray:
+def normalized_rows(centres: np.ndarray) -> np.ndarray:
     """Return `centres` scaled to length one; a zero row stays zero."""
     length = np.sqrt((centres.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
     return (centres / np.where(length > 0.0, length, 1.0)).astype(centres.dtype)

@@ -18,7 +18,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.methods.minibatch.chunkwise.batch import Batch
 from daskcluster.methods.minibatch.kernels.batch import shuffle_next
 from daskcluster.methods.minibatch.pool import Pools, Segment
-from daskcluster.methods.nested.gathered import GatheredCohorts, NestedOrder
+from daskcluster.methods.nested.gathered import GatheredBatches, NestedOrder
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import join_rows
 from daskcluster.typing import Dataset
@@ -191,11 +191,11 @@ class Batches:
         return _joined(self._last, self.dataset.normalize)
 
     def _gathered(self, m: int, key: Key) -> Segment:
-        cohorts = GatheredCohorts(self.dataset, NestedOrder(self.dataset.n_rows, key), [m])
-        cohorts.gather(1, on_read=self._count)
+        nested_batches = GatheredBatches(self.dataset, NestedOrder(self.dataset.n_rows, key), [m])
+        nested_batches.gather(1, on_read=self._count)
         self.passes += 1
-        chunk = whole(cohorts.batch(1))
-        spans = tuple((row, row + 1) for row in cohorts.index(1).tolist())
+        chunk = whole(nested_batches.batch(1))
+        spans = tuple((row, row + 1) for row in nested_batches.index(1).tolist())
         return Segment(chunk.rows, chunk.weights, spans, key)
 
 

@@ -242,7 +242,7 @@ class MiniBatchKMeans(KMeansEstimator):
             outcome = stepper.step(batch)
         self.n_steps_ += 1
         self._reassign(self.n_steps_, batch, self._state)
-        self._look_back(batch, outcome.shift)
+        self._review_step(batch, outcome.shift)
         return self
 
     def _begin(self, batch: Batch) -> None:
@@ -276,7 +276,7 @@ class MiniBatchKMeans(KMeansEstimator):
             self._reassignment = Reassignment(self.reassignment_ratio, self._seed)
         self._reassignment(step, batch, state)
 
-    def _look_back(self, batch: Batch, shift: float) -> None:
+    def _review_step(self, batch: Batch, shift: float) -> None:
         """Learn labels and figures of the batch, under the centres after the step."""
         state, k = self._state, self.n_clusters
         ready = batch.ready(state.centres.dtype)

@@ -17,7 +17,7 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, StopReason, publish
-from daskcluster.methods.kmeans.base import KMeansRun, judge
+from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.initial import GIVEN, method_for, warn_of_one_start
 from daskcluster.methods.minibatch.algorithm import (
     Improvement,
@@ -148,7 +148,7 @@ class MiniBatchFit(Fit):
             result, state = self._loop()
             rows = ScaledPlacement(placement)
             labels = self.kept_labels(placement) if self.labelled else None
-            run = judge(rows, result, labels, labelled=self.labelled)
+            run = measure_run(rows, result, labels, labelled=self.labelled)
             self.passes += placement.traffic.passes
             self.bytes_read += placement.traffic.bytes_read
         self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
@@ -156,19 +156,19 @@ class MiniBatchFit(Fit):
 
     def _loop(self) -> tuple[FitResult, MovingCentres]:
         shape = self.n_clusters, self.dataset.n_features
-        begun = self.begun(MiniBatchState, MiniBatchState.shapes(*shape))
-        ended = None if begun is None else self._ended(begun)
+        resumed = self.resumed(MiniBatchState, MiniBatchState.shapes(*shape))
+        ended = None if resumed is None else self._ended(resumed)
         if ended is not None:
             return ended
         with ExitStack() as stack:
-            batches = stack.enter_context(self._batches(0 if begun is None else begun.step))
+            batches = stack.enter_context(self._batches(0 if resumed is None else resumed.step))
             if batches.notice:
                 publish(self.callbacks, Notice(batches.notice))
             validate = self.validator(stack)
-            if begun is None:
-                begun = self._start(batches)
-                self._keep(begun, batches)
-            result, state = self._steps(batches, begun, validate)
+            if resumed is None:
+                resumed = self._start(batches)
+                self._keep(resumed, batches)
+            result, state = self._steps(batches, resumed, validate)
         self.bytes_read += batches.bytes_read
         self.passes += batches.passes - (-result.n_iter * self.batch_size // self.dataset.n_rows)
         return result, state
@@ -184,19 +184,19 @@ class MiniBatchFit(Fit):
         )
 
     def _steps(
-        self, batches: Batches, begun: MiniBatchState, validate: Any
+        self, batches: Batches, resumed: MiniBatchState, validate: Any
     ) -> tuple[FitResult, MovingCentres]:
         """Make all steps that follow, and return what they leave."""
-        state = begun.centres(compute_dtype(self.dataset.dtype))
-        journal = Journal(state, self.dataset.n_rows, self.callbacks, validate, begun.journal)
-        left, before = self.time_left(), begun.journal
+        state = resumed.centres(compute_dtype(self.dataset.dtype))
+        journal = Journal(state, self.dataset.n_rows, self.callbacks, validate, resumed.journal)
+        left, before = self.time_left(), resumed.journal
         if left is not None and before is not None:
             left += before.seconds
 
         def keep(step: int, reason: StopReason | None) -> None:
             def now() -> MiniBatchState:
                 return replace(
-                    begun,
+                    resumed,
                     step=step,
                     exact=state.exact,
                     seen=state.seen,
@@ -211,12 +211,12 @@ class MiniBatchFit(Fit):
             batches,
             self._stepper(state),
             stopping=MiniBatchStopping(
-                self.n_steps, begun.threshold, left, self._first_pass(batches) // self.batch_size
+                self.n_steps, resumed.threshold, left, self._first_pass(batches) // self.batch_size
             ),
-            reassignment=begun.reassignment,
-            improvement=begun.improvement,
+            reassignment=resumed.reassignment,
+            improvement=resumed.improvement,
             journal=journal,
-            step=begun.step,
+            step=resumed.step,
             keep=None if self.checkpoints.commits is None else keep,
         )
         return result, state
@@ -261,16 +261,16 @@ class MiniBatchFit(Fit):
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
-    def _keep(self, begun: MiniBatchState, batches: Batches) -> None:
-        self.keep(lambda: begun, _taken(batches), now=True)
+    def _keep(self, resumed: MiniBatchState, batches: Batches) -> None:
+        self.keep(lambda: resumed, _taken(batches), now=True)
 
-    def _ended(self, begun: MiniBatchState) -> tuple[FitResult, MovingCentres] | None:
+    def _ended(self, resumed: MiniBatchState) -> tuple[FitResult, MovingCentres] | None:
         """Return what a loop left that has ended before, if that was its end."""
-        step, reason = begun.step, begun.reason
+        step, reason = resumed.step, resumed.reason
         if reason is None or not is_final(reason, step, self.n_steps, self.time_left()):
             return None
-        state = begun.centres(compute_dtype(self.dataset.dtype))
-        records = [] if begun.journal is None else list(begun.journal.records)
+        state = resumed.centres(compute_dtype(self.dataset.dtype))
+        records = [] if resumed.journal is None else list(resumed.journal.records)
         self.passes += -(-step * self.batch_size // self.dataset.n_rows)
         return FitResult(state.centres, step, reason, records), state
 

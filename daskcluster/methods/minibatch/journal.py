@@ -73,7 +73,7 @@ class Journal:
         Hear a `StepsEnded` for each record, and the passes.
     validate : callable (centres) -> float, optional
         Called for each record; its time does not count.
-    begun : JournalState, optional
+    resumed : JournalState, optional
         Of steps made before.
 
     Attributes
@@ -87,7 +87,7 @@ class Journal:
         n_rows: int,
         callbacks: Sequence[Callback] = (),
         validate: Callable[[np.ndarray], float] | None = None,
-        begun: JournalState | None = None,
+        resumed: JournalState | None = None,
     ) -> None:
         self.records: list[dict[str, Any]] = []
         self._state = state
@@ -100,16 +100,20 @@ class Journal:
         self._forced = False
         self._seconds_before, self._bytes_before = 0.0, 0
         self._passes = _PassEvents(n_rows, callbacks)
-        if begun is not None:
-            self._go_on(begun)
+        if resumed is not None:
+            self._go_on(resumed)
 
-    def _go_on(self, begun: JournalState) -> None:
+    def _go_on(self, resumed: JournalState) -> None:
         # A record that was forced would not be there, had the loop not ended.
-        self.records = list(begun.records[:-1] if begun.forced else begun.records)
-        self._seen, self._reassigned, self._next = begun.n_rows, begun.n_reassigned, begun.next_step
-        self._recorded = begun.recorded_seconds, begun.recorded_rows, begun.recorded_bytes
-        self._seconds_before, self._bytes_before = begun.seconds, begun.bytes_read
-        self._passes.go_on(begun.n_rows, begun.bytes_read)
+        self.records = list(resumed.records[:-1] if resumed.forced else resumed.records)
+        self._seen, self._reassigned, self._next = (
+            resumed.n_rows,
+            resumed.n_reassigned,
+            resumed.next_step,
+        )
+        self._recorded = resumed.recorded_seconds, resumed.recorded_rows, resumed.recorded_bytes
+        self._seconds_before, self._bytes_before = resumed.seconds, resumed.bytes_read
+        self._passes.go_on(resumed.n_rows, resumed.bytes_read)
 
     def __enter__(self) -> Self:
         self._began, self._paused = time.perf_counter(), 0.0

@@ -206,7 +206,7 @@ def variational_em(
     callbacks: Sequence[Callback] = (),
     variances: np.ndarray | None = None,
     weights: np.ndarray | None = None,
-    begun: EMState | None = None,
+    resumed: EMState | None = None,
     keeper: Keeper | None = None,
 ) -> MixtureResult:
     """Learn a mixture from initial means.
@@ -223,7 +223,7 @@ def variational_em(
         First ones, of the shape that `settings.covariance_type` has; None: one for all, by eq. 8.
     weights : ndarray of shape (k,), optional
         First mixing weights, where they are learnt; None: all the same.
-    begun : EMState, optional
+    resumed : EMState, optional
         Go on from there, to the same bits; `rows` must know what its first pass learnt.
     keeper : Keeper, optional
 
@@ -237,11 +237,11 @@ def variational_em(
     centres = np.ascontiguousarray(centres, dtype=rows.dtype)
     passes: ExactPasses | TruncatedPasses = ExactPasses(rows, settings)
     if settings.truncation < len(centres):
-        carried = None if begun is None else begun.carried
+        carried = None if resumed is None else resumed.carried
         passes = TruncatedPasses(rows, len(centres), settings, carried)
     run = _Run(rows, settings, passes)
     try:
-        state = begun or run.first(centres, variances, weights)
+        state = resumed or run.first(centres, variances, weights)
         return run.result(run.loop(state, callbacks, keeper))
     finally:
         run.passes.close()
@@ -254,12 +254,12 @@ class _Run:
         self, rows: ScaledPlacement, settings: EMSettings, passes: ExactPasses | TruncatedPasses
     ) -> None:
         self.settings, self.passes = settings, passes
-        survey = rows.known()
-        self.weight = survey.weight.value or float(survey.n_rows)
+        data_statistics = rows.known()
+        self.weight = data_statistics.weight.value or float(data_statistics.n_rows)
         # A feature that varies by no more than the rounding of its numbers is constant.
-        resolution = float(np.finfo(rows.dtype).eps) * survey.max_abs.astype(np.float64)
+        resolution = float(np.finfo(rows.dtype).eps) * data_statistics.max_abs.astype(np.float64)
         self._constant = resolution * resolution
-        self._least = _least_variance(survey.mean_variance, rows.dtype)
+        self._least = _least_variance(data_statistics.mean_variance, rows.dtype)
         self._floor = max(settings.floor, self._least)
 
     def first(
@@ -302,7 +302,7 @@ class _Run:
         seconds = time.perf_counter() - began
         record = _record(iteration, free_energy, gaussians, found, seconds)
         stopping.tell(_event(record))
-        judged = tol > 0.0 and iteration >= self.settings.first_judged
+        judged = tol > 0.0 and iteration >= self.settings.first_tested_iteration
         change = abs(free_energy - _free_energy(state)) if judged else np.inf
         reason = stopping.reason(
             iteration,

@@ -37,8 +37,8 @@ from daskcluster.methods.mixture.settings import SHARED_STEPS, EMSettings
 from daskcluster.methods.mixture.start import start_of
 from daskcluster.methods.mixture.state import (
     Attached,
-    KeptEM,
-    KeptMixture,
+    EMCheckpoint,
+    MixtureCheckpoint,
     MixtureState,
     mixture_shapes,
 )
@@ -94,7 +94,7 @@ class MixtureFit(SeededFit):
         super().__init__(estimator, source, dataset, engine, callbacks, n_clusters=k, resume=resume)
         self.init = getattr(estimator.init, "means_", estimator.init)  # of another mixture
         self.start = start_of(estimator, dataset.n_features)
-        self.state = self.begun(MixtureState, self._shapes) or MixtureState()
+        self.state = self.resumed(MixtureState, self._shapes) or MixtureState()
 
     def run(self) -> MixtureRun:
         estimator, dataset, coreset = self.estimator, self.dataset, None
@@ -157,7 +157,7 @@ class MixtureFit(SeededFit):
             if stopped or number >= self.restarts:
                 return best
             attached = Attached(self.state.attached.coreset)
-            self.state = MixtureState(attached, restart=number, best=KeptMixture.of(best))
+            self.state = MixtureState(attached, restart=number, best=MixtureCheckpoint.of(best))
             self.keep(lambda: self.state, placement.traffic, rows, now=True)
 
     def _restart(self, rows: ScaledPlacement) -> MixtureResult:
@@ -170,7 +170,7 @@ class MixtureFit(SeededFit):
             callbacks=self.callbacks,
             variances=self.start.variances,
             weights=self.start.weights,
-            begun=self._begun_em(),
+            resumed=self._resumed_em(),
             keeper=None if commits is None else _Keeper(self, rows, commits),
         )
 
@@ -240,11 +240,11 @@ class MixtureFit(SeededFit):
         """Refuse a commit whose sets of rows are damaged: reads them all."""
         framed = Framed(found, place("").url)
         sets = framed.state(MixtureState, self._shapes).attached.sets
-        survey = framed.frame(self.dataset.n_features).survey
-        if sets is not None and survey is not None:
-            self.sets_at(place(sets)).check(survey.n_rows)
+        data_statistics = framed.header(self.dataset.n_features).data_statistics
+        if sets is not None and data_statistics is not None:
+            self.sets_at(place(sets)).check(data_statistics.n_rows)
 
-    def _begun_em(self) -> EMState | None:
+    def _resumed_em(self) -> EMState | None:
         """Return the state of EM that the fit goes on from, if EM had begun."""
         kept, sets, commits = self.state.em, self.state.attached.sets, self.checkpoints.commits
         if kept is None or commits is None:
@@ -277,7 +277,7 @@ class _Keeper:
 
         def kept() -> MixtureState:
             attached = replace(fit.state.attached, sets=self._sets or None)
-            return replace(fit.state, attached=attached, centres=None, em=KeptEM.of(state))
+            return replace(fit.state, attached=attached, centres=None, em=EMCheckpoint.of(state))
 
         fit.keep(kept, traffic, self._rows, due=due)
 

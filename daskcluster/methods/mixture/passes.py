@@ -155,21 +155,21 @@ class TruncatedPasses:
     rows : ScaledPlacement
     k : int
     settings : EMSettings
-    begun : Carried, optional
+    resumed : Carried, optional
         What passes that were made before have left.
     """
 
     def __init__(
-        self, rows: ScaledPlacement, k: int, settings: EMSettings, begun: Carried | None = None
+        self, rows: ScaledPlacement, k: int, settings: EMSettings, resumed: Carried | None = None
     ) -> None:
         self._rows, self._settings = rows, settings
         self._reduction = truncated_pass(settings.truncation)
         g = min(settings.n_neighbors, k)
-        begun = begun or Carried(0, first_neighbours(settings.seed, k, g))
-        assert begun.neighbours is not None
-        self.neighbours = begun.neighbours
-        self._journal, self._n_steps = list[Step](), begun.n_steps
-        self._saves = Saves(rows.placement, settings.truncation, begun.sets)
+        resumed = resumed or Carried(0, first_neighbours(settings.seed, k, g))
+        assert resumed.neighbours is not None
+        self.neighbours = resumed.neighbours
+        self._journal, self._n_steps = list[Step](), resumed.n_steps
+        self._saves = Saves(rows.placement, settings.truncation, resumed.sets)
         self._rooted = settings.covariance_type == "isotropic"
         self._searched = False
         self._n_uncounted = self._room = 0
@@ -248,9 +248,9 @@ class TruncatedPasses:
         self, found: MixtureStatistics, search: Search, gaussians: Gaussians
     ) -> None:
         lists, sizes = search.lists(listed_tile_for(gaussians.means.dtype).height)
-        told = found.told_sums, found.told_counts, STEPS / found.key_shift
+        neighbour_sums_of = found.neighbour_sums, found.neighbour_counts, STEPS / found.key_shift
         self.neighbours = learn_neighbours(
-            lists, sizes, *told, found.pairs.listed(), self.neighbours
+            lists, sizes, *neighbour_sums_of, found.pairs.listed(), self.neighbours
         )
 
     def close(self) -> None:

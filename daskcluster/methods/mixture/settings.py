@@ -55,7 +55,7 @@ class EMSettings:
     shared_steps: int = SHARED_STEPS
 
     @property
-    def first_judged(self) -> int:
+    def first_tested_iteration(self) -> int:
         """The first iteration whose change of the free energy says anything.
 
         One with learnt variances behind it: while all clusters share theirs, little may change before

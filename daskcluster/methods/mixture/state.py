@@ -33,7 +33,7 @@ class Attached:
 
 
 @dataclass(frozen=True)
-class KeptEM:
+class EMCheckpoint:
     """An `EMState`, but for the sets of rows.
 
     Attributes
@@ -62,7 +62,7 @@ class KeptEM:
     neighbours: np.ndarray | None
 
     @classmethod
-    def of(cls, state: EMState) -> KeptEM:
+    def of(cls, state: EMState) -> EMCheckpoint:
         """Return what is kept of a state."""
         carried = state.carried
         near = carried.neighbours
@@ -83,13 +83,13 @@ class KeptEM:
 
 
 @dataclass(frozen=True)
-class KeptMixture:
+class MixtureCheckpoint:
     """A `MixtureResult`: what the best of the restarts before has come to.
 
     Attributes
     ----------
     means, variance, variances, mixing, masses, history, reason
-        As of `KeptEM`.
+        As of `EMCheckpoint`.
     free_energy, weight : float
         As of `MixtureResult`.
     """
@@ -105,7 +105,7 @@ class KeptMixture:
     weight: float
 
     @classmethod
-    def of(cls, result: MixtureResult) -> KeptMixture:
+    def of(cls, result: MixtureResult) -> MixtureCheckpoint:
         """Return what is kept of a result."""
         return cls(
             *_parts(result.gaussians),
@@ -139,7 +139,7 @@ def _parts(
     return gaussians.means, variance, variances, gaussians.weights
 
 
-def _gaussians(kept: KeptEM | KeptMixture) -> Gaussians:
+def _gaussians(kept: EMCheckpoint | MixtureCheckpoint) -> Gaussians:
     variances = np.asarray(kept.variance) if kept.variances is None else kept.variances
     return Gaussians(kept.means, variances, kept.mixing)
 
@@ -153,18 +153,18 @@ class MixtureState:
     attached : Attached
     centres : ndarray of shape (k, d), or None
         First means; None before they are chosen, and once EM has begun.
-    em : KeptEM or None
+    em : EMCheckpoint or None
     restart : int
         Which restart is under way.
-    best : KeptMixture or None
+    best : MixtureCheckpoint or None
         Of the restarts before.
     """
 
     attached: Attached = Attached()
     centres: np.ndarray | None = None
-    em: KeptEM | None = None
+    em: EMCheckpoint | None = None
     restart: int = 0
-    best: KeptMixture | None = None
+    best: MixtureCheckpoint | None = None
 
 
 def mixture_shapes(k: int, d: int, g: int, kind: str) -> Shapes:

@@ -14,8 +14,8 @@ from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, Notice, PassEnded, PassStarted, publish
-from daskcluster.methods.nested.gathered import GatheredCohorts, NestedOrder
-from daskcluster.methods.nested.stored import CohortDataset
+from daskcluster.methods.nested.gathered import GatheredBatches, NestedOrder
+from daskcluster.methods.nested.stored import NestedBatchDataset
 
 HOME_BYTES = 256 << 20
 """Batches up to this size are gathered into this process: a round trip to workers takes longer."""
@@ -118,7 +118,7 @@ class NestedBatches:
         at_home = [b for b in self._sizes[:-1] if b * self._dataset.row_bytes <= home_bytes]
         self._n_at_home = len(at_home)
         gathers = number < self._n_at_home
-        self._gathered = GatheredCohorts(self._dataset, order, at_home) if gathers else None
+        self._gathered = GatheredBatches(self._dataset, order, at_home) if gathers else None
         self.number = number - 1
         self._placed: Placement | None = None
         self._bytes_gathered = self._bytes_before = self.gathers = 0
@@ -174,7 +174,7 @@ class NestedBatches:
         self._gathered = None
         self._advise()
         high = self._order.limit(self.size)
-        batch = CohortDataset(self._dataset, self._order, 0, high)
+        batch = NestedBatchDataset(self._dataset, self._order, 0, high)
         return self._engine.place(batch, footprint=self._footprint, callbacks=self._callbacks)
 
     def _advise(self) -> None:
@@ -188,7 +188,7 @@ class NestedBatches:
         )
         publish(self._callbacks, Notice(text))
 
-    def _gather(self, gathered: GatheredCohorts) -> None:
+    def _gather(self, gathered: GatheredBatches) -> None:
         scattered = self._order.key is not None and not self._dataset.in_memory
         upto = self._n_at_home if scattered else self.number + 1
         if upto <= gathered.n_gathered:

@@ -10,7 +10,7 @@ from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Notice, publish
-from daskcluster.methods.kmeans.base import KMeansRun, judge
+from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.kmeans.fit import SeededFit
 from daskcluster.methods.kmeans.projection import fit_footprint
@@ -34,7 +34,7 @@ class NestedFit(SeededFit):
         self.started("nested")
         footprint = fit_footprint(dataset, estimator.n_clusters, "random")
         shape = (self.n_clusters, dataset.n_features)
-        begun = self.begun(NestedState, {"centres": shape, "seeds": shape})
+        resumed = self.resumed(NestedState, {"centres": shape, "seeds": shape})
         with ExitStack() as stack:
             whole = stack.enter_context(
                 self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
@@ -51,12 +51,12 @@ class NestedFit(SeededFit):
                 footprint=footprint,
                 callbacks=self.callbacks,
                 home_bytes=self._home_bytes(whole),
-                number=0 if begun is None else begun.batch,
+                number=0 if resumed is None else resumed.batch,
             )
             stack.callback(batches.close)
-            run = self._rounds(batches, self._begin(begun, batches, whole), whole, stack)
+            run = self._rounds(batches, self._begin(resumed, batches, whole), whole, stack)
             rows = batches.rows if batches.is_whole else ScaledPlacement(whole)
-            best = judge(rows, run, labels, labelled=self.labelled)
+            best = measure_run(rows, run, labels, labelled=self.labelled)
             took = _taken(batches, whole)
             self.passes += took.passes
             self.bytes_read += took.bytes_read
@@ -64,12 +64,12 @@ class NestedFit(SeededFit):
         return best
 
     def _begin(
-        self, begun: NestedState | None, batches: NestedBatches, whole: Placement
+        self, resumed: NestedState | None, batches: NestedBatches, whole: Placement
     ) -> NestedState:
         """Return the state to go on from, or a first one."""
-        if begun is not None:
+        if resumed is not None:
             self.recall(batches.rows)
-            return begun
+            return resumed
         centres = self.seeded(batches.rows, Key(self.seed, "restart"))  # as KMeans has it
         first = NestedState(0, False, centres, centres if self.estimator.seeds_vote else None)
         self._keep(first, batches, whole)

@@ -116,7 +116,7 @@ def row_blocks(n_rows: int) -> Iterator[Range]:
 _MOST = (1 << 64) - 1
 
 
-class GatheredCohorts:
+class GatheredBatches:
     """The first cohorts of a dataset in memory, one after the other.
 
     Memory for all of them is reserved at once and filled as they come, so that a batch grows in place.
@@ -172,27 +172,27 @@ class GatheredCohorts:
         if self._order.key is None:
             span = int(self._ends[self.n_gathered]), int(self._ends[upto])
         for chunk in self._base.chunks([span], on_read=on_read):
-            cohorts = self._cohorts_of(chunk.start, chunk.stop)
-            for cohort in range(self.n_gathered, upto):
-                self._put(chunk, np.flatnonzero(cohorts == cohort), cohort)
+            nested_batches = self._batches_of(chunk.start, chunk.stop)
+            for nested_batch in range(self.n_gathered, upto):
+                self._put(chunk, np.flatnonzero(nested_batches == nested_batch), nested_batch)
         self.n_gathered = upto
 
-    def _cohorts_of(self, start: int, stop: int) -> np.ndarray:
+    def _batches_of(self, start: int, stop: int) -> np.ndarray:
         """Return which cohort each row belongs to; one more than there are for those of none."""
         places = self._order.places(start, stop)
         # The last limit may be just beyond what 64 bits hold.
         inner = np.array([min(limit, _MOST) for limit in self._limits[1:]], np.uint64)
         return np.searchsorted(inner, places, side="right")
 
-    def _put(self, chunk: Chunk, which: np.ndarray, cohort: int) -> None:
+    def _put(self, chunk: Chunk, which: np.ndarray, nested_batch: int) -> None:
         if not len(which):
             return
-        place = slice(int(self._filled[cohort]), int(self._filled[cohort]) + len(which))
-        self._filled[cohort] = place.stop
+        place = slice(int(self._filled[nested_batch]), int(self._filled[nested_batch]) + len(which))
+        self._filled[nested_batch] = place.stop
         if self._weights is not None and chunk.weights is not None:
             self._weights[place] = chunk.weights[which]
         if isinstance(chunk.rows, SparseRows):
-            self._parts[cohort].append(chunk.rows[which])
+            self._parts[nested_batch].append(chunk.rows[which])
         else:
             # Only without a check of bounds does NumPy copy straight to where the rows go.
             np.take(chunk.rows, which, axis=0, out=self._room(chunk.rows)[place], mode="clip")
@@ -206,9 +206,9 @@ class GatheredCohorts:
         """Return where in the base the rows of the first `number` cohorts are, int64."""
         found: list[list[np.ndarray]] = [[] for _ in range(number)]
         for start, stop in row_blocks(self._base.n_rows):
-            cohorts = self._cohorts_of(start, stop)
-            for cohort, parts in enumerate(found):
-                parts.append(start + np.flatnonzero(cohorts == cohort))
+            nested_batches = self._batches_of(start, stop)
+            for nested_batch, parts in enumerate(found):
+                parts.append(start + np.flatnonzero(nested_batches == nested_batch))
         return np.concatenate([part for parts in found for part in parts])
 
     def batch(self, number: int) -> RowDataset:

@@ -20,10 +20,10 @@ from daskcluster.data.dataset import OnRead, RowDataset, check_rows
 from daskcluster.methods.nested.gathered import NestedOrder, row_blocks
 from daskcluster.sparse_rows import join_rows
 from daskcluster.storage.process_local import open_once
-from daskcluster.typing import Range, Reach, Recipe
+from daskcluster.typing import Range, Recipe, Visibility
 
 
-class CohortDataset(RowDataset):
+class NestedBatchDataset(RowDataset):
     """Those rows of a dataset whose places lie in a range, in the order of their indices.
 
     Nothing is copied: rows are picked from the chunks of the dataset as these are read.
@@ -40,7 +40,7 @@ class CohortDataset(RowDataset):
     >>> import numpy as np
     >>> from daskcluster.data.open import open_dataset
     >>> base = open_dataset(np.arange(20.0).reshape(10, 2))
-    >>> CohortDataset(base, NestedOrder(10, None), 3, 5).to_numpy()
+    >>> NestedBatchDataset(base, NestedOrder(10, None), 3, 5).to_numpy()
     array([[6., 7.],
            [8., 9.]])
     """
@@ -50,21 +50,21 @@ class CohortDataset(RowDataset):
         self._order, self._low, self._high = order, low, high
         self._base_edges = np.concatenate([[0], np.cumsum(base.chunk_sizes, dtype=np.int64)])
         counts = self._count()
-        self._homes = np.flatnonzero(counts)
-        edges = np.concatenate([[0], np.cumsum(counts[self._homes])]).astype(np.int64)
+        self._partition_numbers = np.flatnonzero(counts)
+        edges = np.concatenate([[0], np.cumsum(counts[self._partition_numbers])]).astype(np.int64)
         super().__init__(base.n_features, base.dtype, edges)
         self.normalize = base.normalize
 
-    def normalized(self) -> CohortDataset:
-        return CohortDataset(self.base.normalized(), self._order, self._low, self._high)
+    def normalized(self) -> NestedBatchDataset:
+        return NestedBatchDataset(self.base.normalized(), self._order, self._low, self._high)
 
     def _count(self) -> np.ndarray:
         """Return how many rows each chunk of the base has."""
         counts = np.zeros(len(self._base_edges) - 1, np.int64)
         for start, stop in row_blocks(self.base.n_rows):
             rows = self._within(start, stop) + start
-            homes = np.searchsorted(self._base_edges, rows, side="right") - 1
-            counts += np.bincount(homes, minlength=len(counts))
+            partition_numbers = np.searchsorted(self._base_edges, rows, side="right") - 1
+            counts += np.bincount(partition_numbers, minlength=len(counts))
         return counts
 
     def _within(self, start: int, stop: int) -> np.ndarray:
@@ -82,27 +82,27 @@ class CohortDataset(RowDataset):
         return self.base.row_bytes
 
     @property
-    def own_reach(self) -> Reach:
-        return self.base.own_reach
+    def own_visibility(self) -> Visibility:
+        return self.base.own_visibility
 
     @property
-    def reach(self) -> Reach:
-        return self.base.reach
+    def visibility(self) -> Visibility:
+        return self.base.visibility
 
     @property
     def weights(self) -> Any:
         """Weights of these rows, picked from those of the base when they are looked at; or None."""
-        return None if self.base.weights is None else CohortWeights(self)
+        return None if self.base.weights is None else NestedBatchWeights(self)
 
     def own_recipe(self) -> Recipe:
-        return CohortRecipe(self.base.recipe(), self._order, self._low, self._high)
+        return NestedBatchRecipe(self.base.recipe(), self._order, self._low, self._high)
 
     def recipe(self) -> Recipe:
         return self.own_recipe()
 
-    def to_scratch(self, folder: str) -> CohortDataset:
+    def to_scratch(self, folder: str) -> NestedBatchDataset:
         """Write the base to Zarr in `folder`, and return the same rows of that."""
-        return CohortDataset(self.base.to_scratch(folder), self._order, self._low, self._high)
+        return NestedBatchDataset(self.base.to_scratch(folder), self._order, self._low, self._high)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -135,7 +135,10 @@ class CohortDataset(RowDataset):
         """Return the range of the base that holds rows `start` to `stop`: whole chunks if it can."""
         chunk = int(np.searchsorted(self._edges, start, side="right")) - 1
         last = int(np.searchsorted(self._edges, stop, side="left")) - 1
-        first, end = self._base_edges[self._homes[chunk]], self._base_edges[self._homes[last] + 1]
+        first, end = (
+            self._base_edges[self._partition_numbers[chunk]],
+            self._base_edges[self._partition_numbers[last] + 1],
+        )
         if self._edges[chunk] != start:
             first = self.rows_at(np.array([start]))[0]
         if self._edges[last + 1] != stop:
@@ -147,7 +150,9 @@ class CohortDataset(RowDataset):
         found = np.empty(len(positions), np.int64)
         chunks = np.searchsorted(self._edges, positions, side="right") - 1
         for chunk in np.unique(chunks):
-            start, stop = self._base_edges[self._homes[chunk] : self._homes[chunk] + 2].tolist()
+            start, stop = self._base_edges[
+                self._partition_numbers[chunk] : self._partition_numbers[chunk] + 2
+            ].tolist()
             here = chunks == chunk
             found[here] = start + self._within(start, stop)[positions[here] - self._edges[chunk]]
         return found
@@ -170,23 +175,23 @@ class CohortDataset(RowDataset):
         return self.base.take(self.rows_at(check_rows(rows, self.n_rows)))
 
 
-class CohortWeights:
+class NestedBatchWeights:
     """Weights of the rows of a cohort: of their base, picked when they are asked for."""
 
-    def __init__(self, cohort: CohortDataset) -> None:
-        self._cohort = cohort
-        self.shape = (cohort.n_rows,)
+    def __init__(self, nested_batch: NestedBatchDataset) -> None:
+        self._nested_batch = nested_batch
+        self.shape = (nested_batch.n_rows,)
 
     def __len__(self) -> int:
-        return self._cohort.n_rows
+        return self._nested_batch.n_rows
 
     def __getitem__(self, span: slice) -> np.ndarray:
         start, stop, step = span.indices(len(self))
         if stop <= start:
             return np.empty(0)
-        rows = self._cohort.rows_at(np.arange(start, stop))
+        rows = self._nested_batch.rows_at(np.arange(start, stop))
         first = int(rows[0])
-        weights = np.asarray(self._cohort.base.weights[first : int(rows[-1]) + 1], np.float64)
+        weights = np.asarray(self._nested_batch.base.weights[first : int(rows[-1]) + 1], np.float64)
         return weights[rows - first][::step]
 
     def max(self) -> float:
@@ -198,7 +203,7 @@ class CohortWeights:
 
 
 @dataclass(frozen=True)
-class CohortRecipe:
+class NestedBatchRecipe:
     """How to pick the rows of a cohort anywhere: by recipe of the base, and by places."""
 
     base: Recipe
@@ -206,10 +211,10 @@ class CohortRecipe:
     low: int
     high: int
 
-    def open(self) -> CohortDataset:
+    def open(self) -> NestedBatchDataset:
         """Open the base in this process and count the cohort's rows in its chunks (once)."""
         return open_once(self, self._open)
 
-    def _open(self) -> CohortDataset:
+    def _open(self) -> NestedBatchDataset:
         base: Any = self.base.open()
-        return CohortDataset(base, self.order, self.low, self.high)
+        return NestedBatchDataset(base, self.order, self.low, self.high)

@@ -23,7 +23,7 @@ from daskcluster.methods.coreset.estimator import check_coreset_size
 from daskcluster.methods.kmeans.base import KMeansEstimator
 from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
 from daskcluster.methods.streaming.parameters import STREAMING, leaf_rows_of, summary_size
-from daskcluster.methods.streaming.reading import check_stamp, fold_dataset
+from daskcluster.methods.streaming.reading import check_timestamp, fold_dataset
 from daskcluster.methods.streaming.refit import RefitSettings
 from daskcluster.methods.streaming.state import fold_of_model
 from daskcluster.methods.streaming.tree.node import LeafSettings
@@ -314,7 +314,7 @@ class StreamingKMeans(KMeansEstimator):
 
     def _fold_in(self, dataset: Dataset, timestamp: float | None) -> Self:
         engine, callbacks = choose_engine(self.engine, dataset), all_callbacks(self)
-        check_stamp(self._fold.settings.leaf.forgetting, timestamp)
+        check_timestamp(self._fold.settings.leaf.forgetting, timestamp)
         self._fold = fold_dataset(self._fold, dataset, engine, callbacks, timestamp)
         if not dataset.in_memory:
             self.bytes_read_ += dataset.bytes_of((0, dataset.n_rows))

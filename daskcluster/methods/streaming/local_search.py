@@ -18,7 +18,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.methods.kmeans.initial import unit_rows
+from daskcluster.methods.kmeans.initial import normalized_rows
 from daskcluster.methods.minibatch.chunkwise.batch import MovingCentres
 from daskcluster.methods.streaming.drift import nearest_with_distances
 from daskcluster.randomness import Key
@@ -337,7 +337,7 @@ def _take_over(
         old, new = (np.where(labels == cluster, weights, 0.0) for labels in (before, after))
         _settle(state, cluster, rows.rows, None if moved[cluster] else old, new)
     if rows.normalize:
-        state.exact[touched] = unit_rows(state.exact[touched])
+        state.exact[touched] = normalized_rows(state.exact[touched])
     state.centres[touched] = state.exact[touched]
     return touched
 

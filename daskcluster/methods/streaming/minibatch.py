@@ -139,7 +139,7 @@ class MiniBatchSteps:
             for batch in self._batches(rows, n_rows):
                 n_steps += 1
                 stepper.step(batch)
-        return self._judged(state, rows, before, n_rows, n_steps)
+        return self._evaluated(state, rows, before, n_rows, n_steps)
 
     def _begun(self, rows: Chunk, n_rows: int) -> MovingCentres:
         restarts = self.n_init
@@ -159,7 +159,7 @@ class MiniBatchSteps:
             listed = order[first : first + self.batch_size]
             yield Batch(rows.rows, listed, rows.weights, rows.normalize)
 
-    def _judged(
+    def _evaluated(
         self,
         state: MovingCentres,
         rows: Chunk,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def check_stamp(forgetting: Forgetting, timestamp: float | None) -> None:
+def check_timestamp(forgetting: Forgetting, timestamp: float | None) -> None:
     """Refuse rows without a time where they are forgotten by it, and a time that nobody looks at."""
     if forgetting.by_time and timestamp is None:
         raise InvalidParameterError(

@@ -12,7 +12,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.data.open import open_chunk
 from daskcluster.engine.local import InlineEngine, LocalEngine
 from daskcluster.methods.kmeans.estimator import KMeans
-from daskcluster.methods.kmeans.initial import is_method, method_for, unit_rows
+from daskcluster.methods.kmeans.initial import is_method, method_for, normalized_rows
 from daskcluster.methods.streaming.drift import nearest_with_distances
 from daskcluster.methods.streaming.local_search import LEAST_GAIN, swap_centres
 from daskcluster.randomness import Key
@@ -300,7 +300,7 @@ class _Refit:
         chosen = dense_rows(self.rows.rows[np.minimum(drawn, len(masses) - 1)])
         candidates = np.ascontiguousarray(chosen, start.dtype)
         if self.rows.normalize:
-            candidates = unit_rows(candidates)
+            candidates = normalized_rows(candidates)
         left = [
             float((np.minimum(distances, self._to(candidate)) * weights).sum())
             for candidate in candidates

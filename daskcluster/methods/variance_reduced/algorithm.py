@@ -201,7 +201,7 @@ def variance_reduced(
             iteration=len(history) + 1,
             seconds=time.perf_counter() - began,
             bytes_read=rows.placement.traffic.bytes_read - before,
-            **epoch.facts(),
+            **epoch.sgd_state(),
         )
         history.append(vars(event).copy())
         stopping.tell(event)
@@ -235,7 +235,7 @@ class _Epoch:
     full_gradient: float | None = None
     ends: StopReason | None = None
 
-    def facts(self) -> dict[str, Any]:
+    def sgd_state(self) -> dict[str, Any]:
         """Return what the event of the epoch has to say."""
         return {
             name: value for name, value in vars(self).items() if name not in ("centres", "ends")
@@ -351,7 +351,7 @@ class _Epochs:
 
     def _params(self, centres: np.ndarray, number: int) -> StepParams:
         rows, rule = self._rows, self._rule
-        survey, n_rows = rows.known(), rows.placement.dataset.n_rows
+        data_statistics, n_rows = rows.known(), rows.placement.dataset.n_rows
         weighted = rows.placement.dataset.weights is not None
         return StepParams(
             before=centres,
@@ -363,7 +363,7 @@ class _Epochs:
             # As far as two rows can be apart: a centre so far from the mean of its rows is lost.
             limit=2.0 * float(np.sqrt((rows.scale.max_abs**2).sum())) or 1.0,
             key=Key(self._key.seed, self._key.stage, number),
-            mean_weight=survey.weight.value / n_rows if weighted else 1.0,
+            mean_weight=data_statistics.weight.value / n_rows if weighted else 1.0,
             labels=self._labels,
         )
 

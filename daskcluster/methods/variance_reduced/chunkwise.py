@@ -131,7 +131,7 @@ def step_partition(chunk: Chunk, prepared: _Prepared, into: StepsTaken) -> None:
         batch = Batch(chunk.rows, run, normalize=chunk.normalize).ready(params.snapshot.dtype)
         if params.labels is None:
             table = label_batch(batch, panels)
-        centres.walk(batch, table, params.learning_rate * share)
+        centres.run_steps(batch, table, params.learning_rate * share)
         if centres.lost:
             into.lost = True
             return

@@ -17,7 +17,7 @@ from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Notice, PassEnded, PassStarted, publish
-from daskcluster.methods.kmeans.base import KMeansRun, judge
+from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.fit import SeededFit
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.methods.kmeans.projection import fit_footprint
@@ -88,7 +88,7 @@ class VarianceReducedFit(SeededFit):
             rows = ScaledPlacement(placement)
             labels = self.kept_labels(placement)
             result = self._epochs(rows, take_steps, labels, len(edges) - 1)
-            run = self._judged(rows, result, labels)
+            run = self._evaluated(rows, result, labels)
             self.passes += placement.traffic.passes
             self.bytes_read += placement.traffic.bytes_read
         self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
@@ -124,10 +124,10 @@ class VarianceReducedFit(SeededFit):
     def _begin(self, rows: ScaledPlacement) -> EpochsState:
         """Return the state to go on from, or a first one."""
         shape = (self.n_clusters, self.dataset.n_features)
-        begun = self.begun(EpochsState, {"centres": shape, "snapshot": shape})
-        if begun is not None:
+        resumed = self.resumed(EpochsState, {"centres": shape, "snapshot": shape})
+        if resumed is not None:
             self.recall(rows)
-            return begun
+            return resumed
         centres = self.seeded(rows, Key(self.seed, "restart"))  # as KMeans has it
         first = EpochsState(centres, self.estimator.rate_for(self.dataset))
         self._keep(first, rows)
@@ -169,11 +169,11 @@ class VarianceReducedFit(SeededFit):
     def _count(self, n_bytes: int) -> None:
         self.bytes_read += n_bytes
 
-    def _judged(
+    def _evaluated(
         self, rows: ScaledPlacement, result: EpochsResult, labels: np.ndarray | None
     ) -> KMeansRun:
         """Return the final figures; if the last steps diverged, those of the centres before them."""
-        run = judge(rows, result, labels, labelled=self.labelled)
+        run = measure_run(rows, result, labels, labelled=self.labelled)
         if run.found.inertia <= result.bound * (1.0 + 1e-6):
             return run
         text = (
@@ -183,7 +183,7 @@ class VarianceReducedFit(SeededFit):
         )
         publish(self.callbacks, Notice(text))
         back = FitResult(result.snapshot, result.n_iter, result.stop_reason, result.history)
-        return judge(rows, back, labels, labelled=self.labelled)
+        return measure_run(rows, back, labels, labelled=self.labelled)
 
 
 def vrkm_footprint(dataset: Dataset, n_clusters: int, init: object, n_partitions: int) -> Footprint:

@@ -103,7 +103,7 @@ def nested(
     model = fitted(None, (clock,), 10 * MOST_ITERATIONS, max_time)
     seconds = clock.read()
     judged = fitted(rows.validation, (), int(model.n_iter_), None)
-    return _judged(rows, first, model, judged, clock.stamps, seconds)
+    return _evaluated(rows, first, model, judged, clock.stamps, seconds)
 
 
 def mini_batches(rows: Rows, seed: int, threads: int, *, passes: int) -> Run:
@@ -124,7 +124,7 @@ def mini_batches(rows: Rows, seed: int, threads: int, *, passes: int) -> Run:
     model = fitted(None, (clock,))
     seconds = clock.read()
     judged = fitted(rows.validation, ())
-    return _judged(rows, first, model, judged, clock.stamps, seconds)
+    return _evaluated(rows, first, model, judged, clock.stamps, seconds)
 
 
 def sklearn_mini_batches(
@@ -215,7 +215,7 @@ def digest(centres: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(centres).tobytes()).hexdigest()
 
 
-def _judged(
+def _evaluated(
     rows: Rows, first: np.ndarray, model: Any, judged: Any, stamps: list[float], seconds: float
 ) -> Run:
     """Return the run whose times are those of `model` and whose energies are those of `judged`."""

@@ -71,7 +71,7 @@ class Cells:
         self, rows: np.ndarray, judged: np.ndarray, setting: Setting, seed: int, baseline: Baseline
     ) -> Outcome:
         found = programs.fit(rows, setting, seed, self.threads)
-        error, labels = programs.judge(judged, found.centres, self.threads)
+        error, labels = programs.measure_run(judged, found.centres, self.threads)
         is_baseline = setting == sweeps.base(self.problem, "k-means++")
         others = baseline(seed - 1 if is_baseline else seed)
         if is_baseline:
@@ -91,7 +91,7 @@ class Cells:
         path = self._baseline_path(seed)
         if not path.exists():
             return None
-        return programs.judge(judged, np.load(path), self.threads)[1]
+        return programs.measure_run(judged, np.load(path), self.threads)[1]
 
     def _baseline_path(self, seed: int) -> Path:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -163,10 +163,10 @@ def warm_up(rows: np.ndarray, threads: int, settings: Sequence[Setting]) -> None
             continue
         seen.add(kind)
         short = Setting(**{**vars(setting), "k": 20, "coreset": min(setting.coreset, 1000)})
-        judge(few, fit(few, short, 0, threads).centres, threads)
+        measure_run(few, fit(few, short, 0, threads).centres, threads)
 
 
-def judge(rows: np.ndarray, centres: np.ndarray, threads: int) -> tuple[float, np.ndarray]:
+def measure_run(rows: np.ndarray, centres: np.ndarray, threads: int) -> tuple[float, np.ndarray]:
     """Return the sum of squared distances to the nearest centres, and the labels."""
     from daskcluster import KMeans, LocalEngine
 

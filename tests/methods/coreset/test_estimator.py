@@ -42,15 +42,15 @@ def test_saved_and_opened(tmp_path):
     one = dc.KMeans(4, random_state=0, init="random").fit(url)
     other = dc.KMeans(4, random_state=0, init="random", n_init=1).fit(estimator.coreset_)
     assert one.cluster_centers_.tobytes() == other.cluster_centers_.tobytes()
-    facts = zarr.open_group(url, mode="r").attrs["coreset"]
-    assert {name: facts[name] for name in ("n_rows", "size", "seed")} == {
+    sgd_state = zarr.open_group(url, mode="r").attrs["coreset"]
+    assert {name: sgd_state[name] for name in ("n_rows", "size", "seed")} == {
         "n_rows": 1200,
         "size": 150,
         "seed": 5,
     }
-    assert facts["total_weight"] == pytest.approx(weights.sum())
-    assert facts["source"] == "array in memory"
-    assert "daskcluster" in facts["versions"]
+    assert sgd_state["total_weight"] == pytest.approx(weights.sum())
+    assert sgd_state["source"] == "array in memory"
+    assert "daskcluster" in sgd_state["versions"]
     with pytest.raises(FileExistsError):
         estimator.save(url)
 
@@ -114,12 +114,16 @@ def test_a_merged_coreset_is_saved_with_what_it_was_made_of(tmp_path, size, as_s
     opened = dc.open_dataset(str(tmp_path / "merged"))
     assert np.array_equal(opened.to_numpy(), merged.to_numpy())
     assert np.array_equal(np.asarray(opened.weights), merged.weights)
-    facts = zarr.open_group(str(tmp_path / "merged"), mode="r").attrs["coreset"]
-    assert (facts["kind"], facts["size"], facts["n_rows"]) == ("merged", size or 110, 1230)
-    assert facts["parts"][:2] == [part.provenance() for part in parts]
-    assert facts["parts"][2]["total_weight"] == pytest.approx(bare.weights.sum())
-    assert facts["seed"] == (None if size is None else 5)
-    assert facts["total_weight"] == pytest.approx(weights.sum() + bare.weights.sum())
+    sgd_state = zarr.open_group(str(tmp_path / "merged"), mode="r").attrs["coreset"]
+    assert (sgd_state["kind"], sgd_state["size"], sgd_state["n_rows"]) == (
+        "merged",
+        size or 110,
+        1230,
+    )
+    assert sgd_state["parts"][:2] == [part.provenance() for part in parts]
+    assert sgd_state["parts"][2]["total_weight"] == pytest.approx(bare.weights.sum())
+    assert sgd_state["seed"] == (None if size is None else 5)
+    assert sgd_state["total_weight"] == pytest.approx(weights.sum() + bare.weights.sum())
     again = pickle.loads(pickle.dumps(merged))
     assert again.provenance() == merged.provenance()
     twice = dc.merge_coresets(again)

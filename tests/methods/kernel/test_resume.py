@@ -190,7 +190,7 @@ def spoil_products(arrays: dict[str, np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "spoil", "told"),
+    ("name", "spoil", "summary"),
     [
         ("full", spoil_assigned, "'assigned' should be whole numbers from 0 to 4"),
         ("batches", spoil_points, "'points' should be whole numbers from -5 to 499"),
@@ -202,7 +202,7 @@ def test_what_the_kernels_would_not_check_is_refused(
     tmp_path: Path,
     name: str,
     spoil: Callable[[dict[str, np.ndarray]], None],
-    told: str,
+    summary: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept, commit = every(str(tmp_path)), CheckpointFolder.commit
@@ -216,7 +216,7 @@ def test_what_the_kernels_would_not_check_is_refused(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(CheckpointFolder, "commit", spoilt)
         made(name, max_iter=1, n_init=1, **kept).fit(X)
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=summary):
         made(name, max_iter=1, n_init=1, **kept).fit(X, resume=True)
 
 

@@ -186,7 +186,7 @@ def test_a_journal_goes_on_from_the_state_of_another():
         make(one, range(1, 24), 23)  # a record of step 23 is forced
     assert one.records[-1]["iteration"] == 23
     told = one.state(23_000)
-    other = Journal(state([1.0, 0.0]), 100, [others.append], begun=told)
+    other = Journal(state([1.0, 0.0]), 100, [others.append], resumed=told)
     with other:
         make(other, range(24, 41), 40)
     kept = [

@@ -396,7 +396,7 @@ def test_sets_that_die_with_a_worker_are_replayed(tmp_path, monkeypatch, every):
 
 def test_lost_sets_are_replayed_to_the_bit(monkeypatch):
     """Every pass loses all sets: each is then made of the journal alone."""
-    from daskcluster.engine.units import CacheSlot
+    from daskcluster.engine.work_items import CacheSlot
 
     X = blobs(2000, 20, 4, dtype=np.float32)
     expected = mixture(20, n_random=1, tol=0.0, max_iter=5, warmup_steps=1).fit(X)
@@ -407,7 +407,7 @@ def test_lost_sets_are_replayed_to_the_bit(monkeypatch):
 def test_lost_sets_go_on_from_the_last_save(monkeypatch, tmp_path):
     """Every pass loses all sets, and the journal never has more steps than lie between two saves."""
     from daskcluster.engine.local import LocalPlacement
-    from daskcluster.engine.units import CacheSlot
+    from daskcluster.engine.work_items import CacheSlot
     from daskcluster.methods.mixture import passes as variational_saves
     from daskcluster.methods.mixture.chunkwise import e_step as passes
 

@@ -38,10 +38,10 @@ def read(url):
 
 
 def check(url, model, X):
-    components, probabilities, facts = read(url)
+    components, probabilities, sgd_state = read(url)
     expected = model.predict_proba(X)
     assert (components.dtype, probabilities.dtype) == (np.int32, np.float32)
-    assert facts == {"daskcluster": "posteriors", "n_components": 6}
+    assert sgd_state == {"daskcluster": "posteriors", "n_components": 6}
     assert (np.diff(probabilities, axis=1) <= 0).all()
     rows = np.arange(len(X))[:, None]
     assert np.array_equal(probabilities, expected.toarray()[rows, components].astype(np.float32))

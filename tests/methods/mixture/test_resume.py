@@ -12,13 +12,13 @@ from scipy import sparse
 
 import daskcluster as dc
 from daskcluster.engine import segments
-from daskcluster.engine.units import CacheSlot
+from daskcluster.engine.work_items import CacheSlot
 from daskcluster.errors import CheckpointError
 from daskcluster.estimators import checkpoints
 from daskcluster.events import PassStarted
 from tests.data.test_sparse_zarr import put
 from tests.estimators import interruption
-from tests.estimators.interruption import killed, told
+from tests.estimators.interruption import killed, summary
 from tests.laws.data import CASES, case
 
 K = 8
@@ -45,7 +45,9 @@ def same(one: Any, other: Any) -> None:
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
     for name in ("lower_bound_", "n_iter_", "stop_reason_", "seeding_", "converged_"):
         assert getattr(one, name) == getattr(other, name), name
-    assert [told(record) for record in one.history_] == [told(record) for record in other.history_]
+    assert [summary(record) for record in one.history_] == [
+        summary(record) for record in other.history_
+    ]
 
 
 @pytest.mark.parametrize("name", FITS)
@@ -152,17 +154,17 @@ def test_workers_that_cannot_reach_the_checkpoint_are_told(tmp_path: Path, clien
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "summary"),
     [
         ({"truncation": 4}, "parameters.truncation was 3 and is 4"),
         ({"covariance_type": "diag"}, "parameters.covariance_type was 'isotropic' and is 'diag'"),
         ({"coreset_size": 100}, "parameters.coreset_size was None and is 100"),
     ],
 )
-def test_other_parameters_are_refused(tmp_path: Path, changes: Any, told: str) -> None:
+def test_other_parameters_are_refused(tmp_path: Path, changes: Any, summary: str) -> None:
     X, _ = case("float32")
     mixture("isotropic", checkpoint=str(tmp_path)).fit(X)
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=summary):
         mixture("isotropic", checkpoint=str(tmp_path), **changes).fit(X, resume=True)
 
 

@@ -19,7 +19,7 @@ from daskcluster.events import Notice, PassStarted, RoundEnded, StopFit
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.nested.algorithm import DoublingRule, NestedState, nested
 from daskcluster.methods.nested.batches import NestedBatches
-from daskcluster.methods.nested.gathered import GatheredCohorts, NestedOrder
+from daskcluster.methods.nested.gathered import GatheredBatches, NestedOrder
 from daskcluster.randomness import Key
 from tests.laws.data import CASES, case
 from tests.reference.nested import nested as reference
@@ -299,18 +299,18 @@ def test_the_next_cohort_is_gathered_ahead():
         calls.append(threading.get_ident()) or plain(*args, **kwargs)
     )
     order = NestedOrder(2000, Key(0, "nested"))
-    cohorts = GatheredCohorts(base, order, [100, 200, 400])
-    cohorts.gather(1)
-    cohorts.gather_ahead(2)
-    cohorts.wait()
-    cohorts.gather(2)
-    assert cohorts.n_gathered == 2
+    nested_batches = GatheredBatches(base, order, [100, 200, 400])
+    nested_batches.gather(1)
+    nested_batches.gather_ahead(2)
+    nested_batches.wait()
+    nested_batches.gather(2)
+    assert nested_batches.n_gathered == 2
     assert len(calls) == 2
     assert calls[0] == threading.get_ident() != calls[1]
-    np.testing.assert_array_equal(cohorts.batch(2).to_numpy(), X[cohorts.index(2)])
-    cohorts.gather_ahead(3)
-    cohorts.gather(3)
-    assert sorted(cohorts.index(3)) == order.within(0, 2000, 0, order.limit(400)).tolist()
+    np.testing.assert_array_equal(nested_batches.batch(2).to_numpy(), X[nested_batches.index(2)])
+    nested_batches.gather_ahead(3)
+    nested_batches.gather(3)
+    assert sorted(nested_batches.index(3)) == order.within(0, 2000, 0, order.limit(400)).tolist()
 
 
 def zarr_of(path, X, chunk):

@@ -10,8 +10,8 @@ import zarr
 from scipy import sparse
 
 from daskcluster.data.open import open_dataset
-from daskcluster.methods.nested.gathered import GatheredCohorts, NestedOrder
-from daskcluster.methods.nested.stored import CohortDataset
+from daskcluster.methods.nested.gathered import GatheredBatches, NestedOrder
+from daskcluster.methods.nested.stored import NestedBatchDataset
 from daskcluster.randomness import Key
 
 N = 3000
@@ -68,12 +68,14 @@ def test_the_same_rows_come_from_memory_and_from_any_chunks(tmp_path):
     low, high = order.limit(200), order.limit(1500)
     expected = X[order.within(0, N, low, high)]
     for base in (open_dataset(X), stored(tmp_path, X)):
-        cohort = CohortDataset(base, order, low, high)
-        assert cohort.n_rows == 1300 == sum(cohort.chunk_sizes)
-        np.testing.assert_array_equal(cohort.to_numpy(), expected)
-        np.testing.assert_array_equal(cohort.load((17, 900)).rows, expected[17:900])
-        np.testing.assert_array_equal(cohort.take(np.array([5, 1299, 0])), expected[[5, 1299, 0]])
-        found = list(cohort.chunks([(3, 40), (40, 41), (500, 1300)]))
+        nested_batch = NestedBatchDataset(base, order, low, high)
+        assert nested_batch.n_rows == 1300 == sum(nested_batch.chunk_sizes)
+        np.testing.assert_array_equal(nested_batch.to_numpy(), expected)
+        np.testing.assert_array_equal(nested_batch.load((17, 900)).rows, expected[17:900])
+        np.testing.assert_array_equal(
+            nested_batch.take(np.array([5, 1299, 0])), expected[[5, 1299, 0]]
+        )
+        found = list(nested_batch.chunks([(3, 40), (40, 41), (500, 1300)]))
         np.testing.assert_array_equal(
             np.concatenate([c.rows for c in found]), expected[np.r_[3:41, 500:1300]]
         )
@@ -82,45 +84,51 @@ def test_the_same_rows_come_from_memory_and_from_any_chunks(tmp_path):
 
 def test_weights_go_with_their_rows(tmp_path):
     X, weights = rows(), np.arange(1.0, N + 1)
-    cohort = CohortDataset(open_dataset(X, weights=weights), NestedOrder(N, KEY), 0, 1 << 62)
+    nested_batch = NestedBatchDataset(
+        open_dataset(X, weights=weights), NestedOrder(N, KEY), 0, 1 << 62
+    )
     which = NestedOrder(N, KEY).within(0, N, 0, 1 << 62)
-    np.testing.assert_array_equal(np.asarray(cohort.weights), weights[which])
-    np.testing.assert_array_equal(cohort.weights[5:90], weights[which[5:90]])
-    np.testing.assert_array_equal(cohort.load((0, cohort.n_rows)).weights, weights[which])
-    assert cohort.weights.max() == weights[which].max()
-    assert len(cohort.weights[4:4]) == 0
+    np.testing.assert_array_equal(np.asarray(nested_batch.weights), weights[which])
+    np.testing.assert_array_equal(nested_batch.weights[5:90], weights[which[5:90]])
+    np.testing.assert_array_equal(
+        nested_batch.load((0, nested_batch.n_rows)).weights, weights[which]
+    )
+    assert nested_batch.weights.max() == weights[which].max()
+    assert len(nested_batch.weights[4:4]) == 0
 
 
 def test_a_cohort_without_rows_in_some_chunks(tmp_path):
     X = rows(400)
     order = NestedOrder(400, KEY)
-    cohort = CohortDataset(stored(tmp_path, X, chunk=5), order, 0, order.limit(11))
-    assert len(cohort.chunk_sizes) <= 11
-    np.testing.assert_array_equal(cohort.to_numpy(), X[order.within(0, 400, 0, order.limit(11))])
-    assert cohort.load((3, 3)).n_rows == 0
+    nested_batch = NestedBatchDataset(stored(tmp_path, X, chunk=5), order, 0, order.limit(11))
+    assert len(nested_batch.chunk_sizes) <= 11
+    np.testing.assert_array_equal(
+        nested_batch.to_numpy(), X[order.within(0, 400, 0, order.limit(11))]
+    )
+    assert nested_batch.load((3, 3)).n_rows == 0
 
 
 def test_the_recipe_travels_and_opens_once(tmp_path):
-    cohort = CohortDataset(stored(tmp_path, rows()), NestedOrder(N, KEY), 0, 1 << 63)
-    recipe = pickle.loads(pickle.dumps(cohort.recipe()))
+    nested_batch = NestedBatchDataset(stored(tmp_path, rows()), NestedOrder(N, KEY), 0, 1 << 63)
+    recipe = pickle.loads(pickle.dumps(nested_batch.recipe()))
     opened = recipe.open()
     assert recipe.open() is opened
-    np.testing.assert_array_equal(opened.to_numpy(), cohort.to_numpy())
+    np.testing.assert_array_equal(opened.to_numpy(), nested_batch.to_numpy())
 
 
 def test_reading_counts_what_the_base_reads(tmp_path):
     base = stored(tmp_path, rows())
     order = NestedOrder(N, KEY)
     read = []
-    CohortDataset(base, order, 0, order.limit(1000)).load((0, 1000), on_read=read.append)
+    NestedBatchDataset(base, order, 0, order.limit(1000)).load((0, 1000), on_read=read.append)
     assert sum(read) == base.bytes_of((0, N))
 
 
 def test_sparse_rows_stay_sparse():
     X = sparse.random_array((N, 40), density=0.05, format="csr", rng=np.random.default_rng(1))
     order = NestedOrder(N, KEY)
-    cohort = CohortDataset(open_dataset(X), order, 0, order.limit(700))
-    chunk = cohort.load((0, 700))
+    nested_batch = NestedBatchDataset(open_dataset(X), order, 0, order.limit(700))
+    chunk = nested_batch.load((0, 700))
     which = order.within(0, N, 0, order.limit(700))
     np.testing.assert_array_equal(chunk.rows.toarray(), X.toarray()[which])
 
@@ -135,7 +143,7 @@ def test_gathered_at_once_or_one_by_one_is_the_same_block(make, tmp_path):
         "weighted": lambda: open_dataset(X, weights=np.arange(1.0, N + 1)),
     }[make]()
     order = NestedOrder(N, KEY)
-    slowly, at_once = (GatheredCohorts(base, order, [100, 200, 400]) for _ in range(2))
+    slowly, at_once = (GatheredBatches(base, order, [100, 200, 400]) for _ in range(2))
     at_once.gather(3)
     for number in (1, 2, 3):
         slowly.gather(number)
@@ -146,15 +154,15 @@ def test_gathered_at_once_or_one_by_one_is_the_same_block(make, tmp_path):
             np.testing.assert_array_equal(np.asarray(one.weights), np.asarray(other.weights))
     whole = base.to_numpy()
     last = slowly.batch(3).to_numpy()
-    cohorts = [
+    nested_batches = [
         order.within(0, N, order.limit(a), order.limit(b)) for a, b in [(0, 100), (100, 200)]
     ]
-    np.testing.assert_array_equal(last[:200], whole[np.concatenate(cohorts)])
+    np.testing.assert_array_equal(last[:200], whole[np.concatenate(nested_batches)])
 
 
 def test_the_stored_order_reads_the_beginning_only(tmp_path):
     base = stored(tmp_path, rows())
-    gathered, read = GatheredCohorts(base, NestedOrder(N, None), [170, 340]), []
+    gathered, read = GatheredBatches(base, NestedOrder(N, None), [170, 340]), []
     gathered.gather(1, on_read=read.append)
     assert sum(read) == base.bytes_of((0, 170))
     np.testing.assert_array_equal(gathered.batch(1).to_numpy(), rows()[:170])

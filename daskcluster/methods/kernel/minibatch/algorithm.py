@@ -106,7 +106,7 @@ def minibatch_kernel(
     stopping: KernelStopping,
     dtype: Any,
     callbacks: Sequence[Callback] = (),
-    begun: KernelSteps | None = None,
+    resumed: KernelSteps | None = None,
     keep: Callable[[KernelSteps], None] = lambda steps: None,
 ) -> KernelSteps:
     """Move centres by one batch after the other.
@@ -121,7 +121,7 @@ def minibatch_kernel(
         In which rows are computed.
     callbacks : sequence of callables
         Hear `KernelStepEnded`.
-    begun : KernelSteps, optional
+    resumed : KernelSteps, optional
         Made before: `moving` is where they have led to, `batches` are those that follow.
     keep : callable (steps) -> None
         Is given all steps so far, after each of them; they may be changed once it has returned.
@@ -137,8 +137,8 @@ def minibatch_kernel(
         A row that was met is not finite.
     """
     began = time.perf_counter()
-    begun = begun or KernelSteps(np.zeros(moving.k))
-    seen, history = begun.seen.copy(), list(begun.history)
+    resumed = resumed or KernelSteps(np.zeros(moving.k))
+    seen, history = resumed.seen.copy(), list(resumed.history)
     reason = StopReason.MAX_ITER if stopping.max_iter <= len(history) else None
     while reason is None:
         started, before = time.perf_counter(), Meter(moving.meter.n_values, moving.meter.seconds)

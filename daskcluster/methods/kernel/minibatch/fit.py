@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _SAMPLE_BYTES = 256 << 20
 
-Judged = tuple[KernelResult, ScoreStatistics, np.ndarray | None]
+Evaluated = tuple[KernelResult, ScoreStatistics, np.ndarray | None]
 """The loop's result, the figures of clusters, and labels where there was room for them."""
 
 
@@ -99,7 +99,7 @@ class MiniBatchKernelFit(Fit):
         """Return what batches depend on, where rows are read ahead."""
         return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
 
-    def run(self) -> Judged:
+    def run(self) -> Evaluated:
         """Return the result of the best start."""
         estimator, dataset = self.estimator, self.dataset
         self.started("mini-batch-kernel")
@@ -120,27 +120,27 @@ class MiniBatchKernelFit(Fit):
         self.ended(result.stop_reason, found.inertia, result.n_iter)
         return best
 
-    def _best(self, rows: ScaledPlacement, gram: GramFunction) -> Judged:
-        begun, kept, best = self._begun(), None, None
-        if begun is not None and begun.best is not None:
-            kept = begun.best
-            best = self._judged(rows, self._ended(rows, gram, kept))
-        for start in range(0 if begun is None else begun.start, self.restarts):
-            end = self._made(rows, gram, begun or BatchKernelState(start, best=kept))
+    def _best(self, rows: ScaledPlacement, gram: GramFunction) -> Evaluated:
+        resumed, kept, best = self._resumed(), None, None
+        if resumed is not None and resumed.best is not None:
+            kept = resumed.best
+            best = self._evaluated(rows, self._ended(rows, gram, kept))
+        for start in range(0 if resumed is None else resumed.start, self.restarts):
+            end = self._made(rows, gram, resumed or BatchKernelState(start, best=kept))
             size = min(self.estimator.batch_size, self.dataset.n_rows)
             self.passes += -(-end.state.n_steps * size // self.dataset.n_rows)
-            judged = self._judged(rows, end)
+            judged = self._evaluated(rows, end)
             if self.restarts > 1:
                 publish(self.callbacks, StartEnded(start, self.restarts, judged[1].inertia))
             if best is None or judged[1].inertia < best[1].inertia:
                 best, kept = judged, end.state.ended()
             if self.time_left() == 0.0:
                 break
-            begun = None
+            resumed = None
         assert best is not None
         return best
 
-    def _judged(self, rows: ScaledPlacement, end: _End) -> Judged:
+    def _evaluated(self, rows: ScaledPlacement, end: _End) -> Evaluated:
         """Return one start, judged on all rows."""
         placement, centres = rows.placement, end.centres
         costs = nearest_by_gram(centres, end.sample.rows, end.sample.diagonal)[1]
@@ -152,11 +152,11 @@ class MiniBatchKernelFit(Fit):
 
     def _made(self, rows: ScaledPlacement, gram: GramFunction, state: BatchKernelState) -> _End:
         """Make all steps of a start that are left."""
-        estimator, begun = self.estimator, state.made
-        if begun is not None and self._has_ended(begun.steps):
-            return self._ended(rows, gram, begun)
+        estimator, resumed = self.estimator, state.made
+        if resumed is not None and self._has_ended(resumed.steps):
+            return self._ended(rows, gram, resumed)
         seed = seed_of_start(self.seed, state.start)
-        with self._batches(seed, 0 if begun is None else begun.n_steps) as batches:
+        with self._batches(seed, 0 if resumed is None else resumed.n_steps) as batches:
             if batches.notice:
                 publish(self.callbacks, Notice(batches.notice))
             sample, moving = self._set_out(rows, gram, batches, state)
@@ -164,8 +164,8 @@ class MiniBatchKernelFit(Fit):
             def keep(steps: KernelSteps, *, now: bool = False) -> None:
                 self._keep(state, sample, steps, moving, rows, batches, now=now)
 
-            steps = KernelSteps(np.zeros(moving.k)) if begun is None else begun.steps
-            if begun is None:
+            steps = KernelSteps(np.zeros(moving.k)) if resumed is None else resumed.steps
+            if resumed is None:
                 keep(steps, now=True)
             steps = minibatch_kernel(
                 batches,
@@ -174,7 +174,7 @@ class MiniBatchKernelFit(Fit):
                 stopping=KernelStopping(estimator.max_iter, estimator.tol, self.time_left()),
                 dtype=self.dtype,
                 callbacks=self.callbacks,
-                begun=steps,
+                resumed=steps,
                 keep=keep,
             )
         self.bytes_read += batches.bytes_read
@@ -249,10 +249,10 @@ class MiniBatchKernelFit(Fit):
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
-    def _begun(self) -> BatchKernelState | None:
+    def _resumed(self) -> BatchKernelState | None:
         n, truncated = self.dataset.n_rows, self.truncation is not None
         shapes = BatchKernelState.shapes(n, self.n_clusters)
-        return self.begun(
+        return self.resumed(
             BatchKernelState, shapes, lambda state: state.check(n, truncated=truncated)
         )
 

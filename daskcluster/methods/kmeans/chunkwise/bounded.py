@@ -30,7 +30,7 @@ class BoundedParams:
     previous : ndarray of shape (k, d), or None
         Those of the call before, which lost labels are made from; None in the first call.
     drift : ndarray of shape (3, k), float64
-        See `daskcluster.methods.kmeans.kernels.bounds.screen`.
+        See `daskcluster.methods.kmeans.kernels.bounds.filter_rows`.
     scale : Scale
     labels : ndarray of shape (n,), int32, or None
         OUT. Where labels are kept as well, by global row index (only within one process).
@@ -106,7 +106,7 @@ class BoundState:
             self.labels[part].copy(), self.upper[part].copy(), self.lower[part].copy()
         )
 
-    def screened(self, turn: object) -> RecentRows | None:
+    def filtered(self, turn: object) -> RecentRows | None:
         """Return the kept rows, if those that failed were looked at in this turn already."""
         return self.recent if self.recent is not None and self.recent.turn is turn else None
 

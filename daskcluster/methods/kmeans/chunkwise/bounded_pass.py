@@ -42,13 +42,13 @@ class BoundedPass:
     ----------
     failing : callable (prepared, state, margin) -> ndarray of int64
         Rows whose bounds do not prove that their label stays, ascending.
-    revise : callable (some, prepared, into, state) -> (moved, old)
+    reassign : callable (some, prepared, into, state) -> (moved, old)
         Looks at rows anew: sets labels and bounds, counts distances. Returns which rows moved, as
         indices of `some`, and the labels they had.
     """
 
     failing: Callable[[Any, BoundState, np.ndarray], np.ndarray]
-    revise: Callable[[Gathered, Any, Changes, BoundState], tuple[np.ndarray, np.ndarray]]
+    reassign: Callable[[Gathered, Any, Changes, BoundState], tuple[np.ndarray, np.ndarray]]
 
     def reduction(
         self,
@@ -64,13 +64,13 @@ class BoundedPass:
             zero=zero,
             fresh=fresh,
             rebuild=label_before,
-            screen=self.screen,
+            filter_rows=self.filter_rows,
             chunk=self.chunk,
             combine=Changes.combine,
             prepare=prepare,
         )
 
-    def screen(self, prepared: Bounded, into: Changes, state: BoundState) -> np.ndarray:
+    def filter_rows(self, prepared: Bounded, into: Changes, state: BoundState) -> np.ndarray:
         """Look at the failing rows that are kept; return the mask of the others."""
         mask = np.zeros(state.n_rows, bool)
         for first, part in _pieces(state):
@@ -82,12 +82,12 @@ class BoundedPass:
             if len(at):
                 which = recent.index[at].astype(np.int64)
                 found = gathered(recent.rows(), at, which=which)
-                self._revise_all(found, prepared, into, state)
+                self._reassign_all(found, prepared, into, state)
                 mask[which] = False
         return mask
 
     def chunk(self, chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
-        """Look at the failing rows of a chunk, but for those that `screen` has looked at."""
+        """Look at the failing rows of a chunk, but for those that `filter_rows` has looked at."""
         self._look_at(chunk, prepared, into, state)
         _relabel(chunk, prepared, state)
         if prepared.params.known is not None:
@@ -95,16 +95,16 @@ class BoundedPass:
 
     def _look_at(self, chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
         if prepared.panels.tile == PORTABLE:
-            _revise_plainly(chunk, prepared, into, state)
+            _reassign_plainly(chunk, prepared, into, state)
             return
-        recent, n_failing = state.screened(prepared.turn), 0
+        recent, n_failing = state.filtered(prepared.turn), 0
         for first, part in _pieces(state):
             failing = self.failing(prepared, part, prepared.margin)
             if recent is not None:
                 failing = _unkept(failing, recent, part)
             rows = chunk.slice(first, first + part.n_rows)
             some = gathered(rows, failing)
-            self._revise_all(some, prepared, into, part)
+            self._reassign_all(some, prepared, into, part)
             n_failing += len(failing)
         if recent is not None:
             room = recent.room(chunk, state.first)
@@ -113,12 +113,12 @@ class BoundedPass:
                 soonest = self._soonest(prepared, state, room)
                 recent.replace(chunk, state.first, soonest)
 
-    def _revise_all(
+    def _reassign_all(
         self, parts: Iterable[Gathered], prepared: Bounded, into: Changes, state: BoundState
     ) -> None:
         for some in parts:
             into.n_touched += len(some.which)
-            moved, old = self.revise(some, prepared, into, state)
+            moved, old = self.reassign(some, prepared, into, state)
             _note(some, moved, old, prepared, into, state)
 
     def _soonest(self, prepared: Bounded, state: BoundState, most: int) -> np.ndarray:
@@ -147,7 +147,7 @@ def _pieces(state: BoundState) -> Iterator[tuple[int, BoundState]]:
 
 def _widened(margin: np.ndarray, gap: float) -> np.ndarray:
     """Return the margin within which bounds fail that are less than `gap` apart."""
-    # The margin of u + gap, as a polynomial in u: see `daskcluster.methods.kmeans.kernels.bounds.reach`.
+    # The margin of u + gap, as a polynomial in u: see `kernels.bounds.threshold`.
     slope, constant = margin
     return np.array([slope + 2.0 * gap, constant + gap * (slope + gap)])
 
@@ -210,7 +210,7 @@ def _relabel(chunk: Chunk, prepared: Bounded, state: BoundState) -> None:
         kept[chunk.start : chunk.stop] = state.labels
 
 
-def _revise_plainly(chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
+def _reassign_plainly(chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
     """Label all rows of a chunk without bounds, for CPUs without a register tile."""
     for some in gathered(chunk, np.arange(chunk.n_rows)):
         rows = some.rows[: len(some.which)]

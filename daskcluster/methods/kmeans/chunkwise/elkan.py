@@ -26,8 +26,8 @@ from daskcluster.methods.kmeans.chunkwise.gathered import Gathered
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Shape
 from daskcluster.methods.kmeans.drift import Drift, Gaps
 from daskcluster.methods.kmeans.kernels.bounds import OWN
-from daskcluster.methods.kmeans.kernels.elkan import look_kernel, rough_error
-from daskcluster.methods.kmeans.kernels.groups import screen_groups
+from daskcluster.methods.kmeans.kernels.elkan import probe_kernel, rough_error
+from daskcluster.methods.kmeans.kernels.groups import filter_groups
 
 _SMALL_SHARE, _FEW_CENTRES = 1 / 8, 64
 _SCREENED, _SCREENED_CENTRE = 10.0, 0.3
@@ -64,15 +64,15 @@ def _fresh(n_rows: int, prepared: _Elkan) -> BoundState:
 def _failing(prepared: _Elkan, state: BoundState, margin: np.ndarray) -> np.ndarray:
     failing = np.empty(state.n_rows, np.int64)
     drift = prepared.params.drift
-    return failing[: screen_groups(*state.arrays, drift, drift[OWN], margin, failing)]
+    return failing[: filter_groups(*state.arrays, drift, drift[OWN], margin, failing)]
 
 
-def _revise(
+def _reassign(
     some: Gathered, prepared: _Elkan, into: Changes, state: BoundState
 ) -> tuple[np.ndarray, np.ndarray]:
     """Measure rows where they stand; those that are left go through the tile."""
     panels, drift, moved = prepared.panels, prepared.params.drift, some.moved()
-    computed, n_moved = look_kernel(panels.tile, panels.dtype)(
+    computed, n_moved = probe_kernel(panels.tile, panels.dtype)(
         some.listed, state.arrays, prepared.near, prepared.halves, drift, prepared.margin,
         prepared.error, moved,
     )  # fmt: skip
@@ -80,7 +80,7 @@ def _revise(
     return moved.which[:n_moved], moved.old[:n_moved]
 
 
-_PASS = BoundedPass(_failing, _revise)
+_PASS = BoundedPass(_failing, _reassign)
 
 
 def _row_bytes(n_clusters: int, dtype: np.dtype[Any]) -> int:
@@ -98,10 +98,10 @@ def _step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulRedu
 
 
 def _cost(shape: Shape, counts: Counts) -> float:
-    screened = _SCREENED + shape.k * _SCREENED_CENTRE
+    filtered = _SCREENED + shape.k * _SCREENED_CENTRE
     touched = _TOUCHED + shape.k * _TOUCHED_CENTRE + shape.row_bytes * _FETCH
     measured = counts.distances * shape.d * _MEASURED
-    return screened + counts.touched * touched + measured + shape.decode(counts.read)
+    return filtered + counts.touched * touched + measured + shape.decode(counts.read)
 
 
 def _suits(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> bool:

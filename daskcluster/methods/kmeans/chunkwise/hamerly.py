@@ -19,7 +19,7 @@ from daskcluster.methods.kmeans.chunkwise.bounded_pass import BoundedPass
 from daskcluster.methods.kmeans.chunkwise.gathered import Gathered
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Shape
 from daskcluster.methods.kmeans.drift import Drift, Gaps
-from daskcluster.methods.kmeans.kernels.bounds import revise_kernel, screen
+from daskcluster.methods.kmeans.kernels.bounds import filter_rows, reassign_kernel
 
 
 def _fresh(n_rows: int, prepared: Bounded) -> BoundState:
@@ -28,23 +28,23 @@ def _fresh(n_rows: int, prepared: Bounded) -> BoundState:
 
 def _failing(prepared: Bounded, state: BoundState, margin: np.ndarray) -> np.ndarray:
     failing = np.empty(state.n_rows, np.int64)
-    return failing[: screen(*state.arrays, prepared.params.drift, margin, failing)]
+    return failing[: filter_rows(*state.arrays, prepared.params.drift, margin, failing)]
 
 
-def _revise(
+def _reassign(
     some: Gathered, prepared: Bounded, into: Changes, state: BoundState
 ) -> tuple[np.ndarray, np.ndarray]:
     params, panels = prepared.params, prepared.panels
-    revise = revise_kernel(panels.tile, panels.dtype)
+    reassign = reassign_kernel(panels.tile, panels.dtype)
     moved = some.moved()
-    n_kept, n_moved = revise(
+    n_kept, n_moved = reassign(
         some.listed, state.arrays, prepared.near, params.drift, prepared.margin, moved
     )
     into.n_distances += len(some.which) + n_kept * panels.k
     return moved.which[:n_moved], moved.old[:n_moved]
 
 
-_PASS = BoundedPass(_failing, _revise)
+_PASS = BoundedPass(_failing, _reassign)
 
 
 def _row_bytes(n_clusters: int, dtype: np.dtype[Any]) -> int:

@@ -27,7 +27,7 @@ from daskcluster.methods.kmeans.chunkwise.bounded_pass import BoundedPass
 from daskcluster.methods.kmeans.chunkwise.gathered import Gathered
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Shape
 from daskcluster.methods.kmeans.drift import Drift, Gaps
-from daskcluster.methods.kmeans.kernels.groups import Groups, revise_groups_kernel, screen_groups
+from daskcluster.methods.kmeans.kernels.groups import Groups, filter_groups, reassign_groups_kernel
 
 _POWER_STEPS = 20
 
@@ -152,16 +152,16 @@ def _fresh(n_rows: int, prepared: _Grouped) -> BoundState:
 def _failing(prepared: _Grouped, state: BoundState, margin: np.ndarray) -> np.ndarray:
     failing = np.empty(state.n_rows, np.int64)
     drift = prepared.params.drift
-    return failing[: screen_groups(*state.arrays, drift, prepared.drift, margin, failing)]
+    return failing[: filter_groups(*state.arrays, drift, prepared.drift, margin, failing)]
 
 
-def _revise(
+def _reassign(
     some: Gathered, prepared: _Grouped, into: Changes, state: BoundState
 ) -> tuple[np.ndarray, np.ndarray]:
     params, panels = prepared.params, prepared.panels
-    revise = revise_groups_kernel(panels.tile, panels.dtype)
+    reassign = reassign_groups_kernel(panels.tile, panels.dtype)
     moved = some.moved()
-    computed, n_moved = revise(
+    computed, n_moved = reassign(
         some.listed, state.arrays, prepared.near, prepared.groups, params.drift, prepared.drift,
         prepared.margin, prepared.most, moved,
     )  # fmt: skip
@@ -169,7 +169,7 @@ def _revise(
     return moved.which[:n_moved], moved.old[:n_moved]
 
 
-_PASS = BoundedPass(_failing, _revise)
+_PASS = BoundedPass(_failing, _reassign)
 
 
 def _groups(centres: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -193,10 +193,10 @@ def _step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulRedu
 def _cost(shape: Shape, counts: Counts) -> float:
     n_groups = -(-shape.k // shape.group)
     met = max(0.0, counts.distances - counts.touched)
-    screened = _SCREENED + n_groups * _SCREENED_GROUP
+    filtered = _SCREENED + n_groups * _SCREENED_GROUP
     touched = _TOUCHED + n_groups * _TOUCHED_GROUP + shape.fetch()
     tile = shape.met(met, _MET)
-    return screened + counts.touched * touched + tile + shape.decode(counts.read)
+    return filtered + counts.touched * touched + tile + shape.decode(counts.read)
 
 
 def _suits(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> bool:

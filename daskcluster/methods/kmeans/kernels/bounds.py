@@ -76,26 +76,26 @@ def lowered(value):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def reach(upper, margin):  # type: ignore[no-untyped-def]
+def threshold(upper, margin):  # type: ignore[no-untyped-def]
     """Return the squared distance from which on a centre cannot win, even by rounding."""
     return upper * upper + margin[0] * upper + margin[1]
 
 
 @kernel
-def _holds(lower, squared_reach):  # type: ignore[no-untyped-def]
+def _holds(lower, squared_threshold):  # type: ignore[no-untyped-def]
     # NaN and infinity prove nothing.
-    return lower > 0.0 and lower * lower > squared_reach
+    return lower > 0.0 and lower * lower > squared_threshold
 
 
 @kernel
-def _screen(labels, upper, lower, drift, margin, failing):  # type: ignore[no-untyped-def]
+def _filter(labels, upper, lower, drift, margin, failing):  # type: ignore[no-untyped-def]
     count = 0
     for i in range(labels.shape[0]):
         a = labels[i]
         u = upper[i] + drift[OWN, a]
         low = max(lower[i] - drift[OTHERS, a], drift[HALF, a])
         failing[count] = i
-        count += not _holds(low, reach(u, margin))
+        count += not _holds(low, threshold(u, margin))
     return count
 
 
@@ -105,26 +105,26 @@ def _second(nearest, best, second, k, margin):  # type: ignore[no-untyped-def]
     if k == 1:
         return np.inf
     gap = np.float64(best) - np.float64(second)
-    squared = 2.0 * nearest * nearest - reach(nearest, margin) + 2.0 * gap
+    squared = 2.0 * nearest * nearest - threshold(nearest, margin) + 2.0 * gap
     # An overflow proves nothing.
     return math.sqrt(squared) if 0.0 < squared < np.inf else 0.0
 
 
 @cache
-def revise_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
-    """Build the loop that looks at rows anew, for a register tile.
+def reassign_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
+    """Build the loop that reassigns rows, for a register tile.
 
-    ``revise(Listed, State, Centres, drift, margin, Moved)`` returns how many rows went through the tile and
-    how many moved.
+    ``reassign(Listed, State, Centres, drift, margin, Moved)`` returns how many rows went through the tile
+    and how many moved.
     """
-    return _build_revise(tile_shape(tile, lanes_of(dtype), 2))
+    return _build_reassign(tile_shape(tile, lanes_of(dtype), 2))
 
 
-def _build_revise(shape: Shape) -> Any:
+def _build_reassign(shape: Shape) -> Any:
     vectors, width, lanes = shape[:3]
     block, line = vectors * width, 4 * lanes
 
-    def revise(some, state, near, drift, margin, out):  # type: ignore[no-untyped-def]
+    def reassign(some, state, near, drift, margin, out):  # type: ignore[no-untyped-def]
         (rows, at, which), (labels, upper, lower) = some, state
         (centres, panels, offset), (moved, old) = near, out
         n, d = rows.shape
@@ -148,7 +148,7 @@ def _build_revise(shape: Shape) -> Any:
                 distances[count] = u
                 upper[i] = raised(u - drift[OWN, a])
                 low = max(lower[i] - drift[OTHERS, a], drift[HALF, a])
-                holds = _holds(low, reach(u * (1.0 + _SAFE), margin))
+                holds = _holds(low, threshold(u * (1.0 + _SAFE), margin))
             if not holds:
                 listed[count], waiting[count] = r, s
                 count += 1
@@ -174,10 +174,10 @@ def _build_revise(shape: Shape) -> Any:
             count = 0
         return n_kept, n_moved
 
-    return kernel(revise)
+    return kernel(reassign)
 
 
-def screen(
+def filter_rows(
     labels: np.ndarray,
     upper: np.ndarray,
     lower: np.ndarray,
@@ -197,7 +197,7 @@ def screen(
         Accumulated drift of each centre, of the fastest other one in each step, and half the distance
         to the nearest other centre.
     margin : ndarray of shape (2,), float64
-        Slope and constant of the scores' rounding error, see `reach`.
+        Slope and constant of the scores' rounding error, see `threshold`.
     failing : ndarray of shape (n,), int64
         OUT. Ascending.
 
@@ -206,5 +206,5 @@ def screen(
     int
         How many.
     """
-    count: int = _screen(labels, upper, lower, drift, margin, failing)
+    count: int = _filter(labels, upper, lower, drift, margin, failing)
     return count

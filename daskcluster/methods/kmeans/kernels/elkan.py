@@ -19,10 +19,10 @@ from daskcluster.kernels.register_tile import all_scores_tile
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.row_ops import fetch_row, rough_squared_distance
 from daskcluster.kernels.search import list_lines
-from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN, lowered, raised, reach
+from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN, lowered, raised, threshold
 
 _SAFE = 1.0 + 2.0**-21
-_AHEAD = 1.05
+_PREFETCH_DISTANCE = 1.05
 """A row that is measured anyway is measured against centres as well whose bounds would fail for a need that
 much larger: soon it would be looked at again for them."""
 
@@ -45,7 +45,7 @@ def span(x, at, c, centre_at, d, error):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def revise(some, state, centres, halves, drift, margin, error, left, was):  # type: ignore[no-untyped-def]
+def reassign(some, state, centres, halves, drift, margin, error, left, was):  # type: ignore[no-untyped-def]
     """Measure rows where they stand; return how many are left, and how many distances were computed.
 
     OUT: left: which rows the tile has to decide; was: the labels before.
@@ -68,7 +68,7 @@ def revise(some, state, centres, halves, drift, margin, error, left, was):  # ty
         fetch_row(x, at[min(s + 3, last)] * d, d)
         low, u = span(x, r * d, c, a * d, d, error)
         computed += 1
-        need = math.sqrt(reach(u, margin)) * _SAFE
+        need = math.sqrt(threshold(u, margin)) * _SAFE
         doubt, failing = False, 0
         near = raised(need)
         if not need < drift[HALF, a]:
@@ -76,7 +76,7 @@ def revise(some, state, centres, halves, drift, margin, error, left, was):  # ty
                 failing += not (bounds[j] > (near + relaxed[j]) * np.float32(_SAFE))
         if 4 * failing > k:
             failing, doubt = 0, True
-        wide = need * _AHEAD
+        wide = need * _PREFETCH_DISTANCE
         near = raised(wide)
         for j in range(k if failing else 0):
             if bounds[j] > (near + relaxed[j]) * np.float32(_SAFE):
@@ -89,15 +89,15 @@ def revise(some, state, centres, halves, drift, margin, error, left, was):  # ty
             least, v = span(x, r * d, c, j * d, d, error)
             computed += 1
             bounds[j] = lowered(least + drift[OWN, j])
-            if least * least > reach(u, margin) * _SAFE:
+            if least * least > threshold(u, margin) * _SAFE:
                 continue
-            if not low * low > reach(v, margin) * _SAFE:
+            if not low * low > threshold(v, margin) * _SAFE:
                 doubt = True
                 continue
             bounds[a] = lowered(low + drift[OWN, a])
             a, low, u = j, least, v
             bounds[a] = np.inf
-            wide = math.sqrt(reach(u, margin)) * _SAFE * _AHEAD
+            wide = math.sqrt(threshold(u, margin)) * _SAFE * _PREFETCH_DISTANCE
             near = raised(wide)
         labels[i] = a
         upper[i] = raised(u - drift[OWN, a])
@@ -131,16 +131,16 @@ def _lower_bounds(scores, base, drift, k):  # type: ignore[no-untyped-def]
 
 
 @cache
-def look_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
+def probe_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
     """Build the loop that looks at rows anew, for a register tile.
 
     ``look(Listed, State, Centres, halves, drift, margin, error, Moved)`` returns how many distances it
     computed, and how many rows moved.
     """
-    return _build_look(tile.height, tile.vectors, tile.width, lanes_of(dtype))
+    return _build_probe(tile.height, tile.vectors, tile.width, lanes_of(dtype))
 
 
-def _build_look(height: int, vectors: int, width: int, lanes: int) -> Any:
+def _build_probe(height: int, vectors: int, width: int, lanes: int) -> Any:
     block, line, shape = vectors * width, 4 * lanes, (vectors, width, lanes)
 
     def look(some, state, near, halves, drift, margin, error, out):  # type: ignore[no-untyped-def]
@@ -149,7 +149,7 @@ def _build_look(height: int, vectors: int, width: int, lanes: int) -> Any:
         n, d = rows.shape
         k = centres.shape[0]
         left, was = np.empty(which.shape[0], np.int64), np.empty(which.shape[0], np.int32)
-        n_left, computed = revise(some, state, centres, halves, drift, margin, error, left, was)
+        n_left, computed = reassign(some, state, centres, halves, drift, margin, error, left, was)
         x, c, panel = (
             rows.reshape(n * d),
             centres.reshape(centres.size),
@@ -180,7 +180,7 @@ def _build_look(height: int, vectors: int, width: int, lanes: int) -> Any:
                 low, u = span(x, listed[r] * d, c, a * d, d, error)
                 labels[i] = a
                 upper[i] = raised(u - drift[OWN, a])
-                base[r] = 2.0 * low * low - reach(u, margin) + 2.0 * np.float64(best[r])
+                base[r] = 2.0 * low * low - threshold(u, margin) + 2.0 * np.float64(best[r])
             _lower_bounds(scores, base, drift, k)
             for r in range(here):
                 bounds = lower[which[left[start + r]]]

@@ -18,11 +18,11 @@ from daskcluster.kernels.panels import Tile
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.row_ops import fetch_row, squared_distance
 from daskcluster.kernels.search import Shape, list_lines, score_listed, tile_shape
-from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN, lowered, raised, reach
+from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN, lowered, raised, threshold
 
 _SAFE = np.float32(1.0 + 2.0**-21)
 """More than the rounding of a sum of two float32 numbers, and of a distance in float64."""
-_AHEAD = 1.05
+_PREFETCH_DISTANCE = 1.05
 """A row that is looked at anyway meets groups as well that would fail for a need that much larger: soon it
 would be looked at again for them."""
 
@@ -37,14 +37,14 @@ def _relaxed(drifted):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def screen_groups(labels, upper, lower, drift, drifted, margin, failing):  # type: ignore[no-untyped-def]
-    """Find the rows that need some group; as `daskcluster.methods.kmeans.kernels.bounds.screen`.
+def filter_groups(labels, upper, lower, drift, drifted, margin, failing):  # type: ignore[no-untyped-def]
+    """Find the rows that need some group; as `daskcluster.methods.kmeans.kernels.bounds.filter_rows`.
 
     `lower` has shape (n, g), `drifted` (g,), float64, is the accumulated drift of the groups.
     """
     count, relaxed = 0, _relaxed(drifted)
     for i in range(labels.shape[0]):
-        need = math.sqrt(reach(upper[i] + drift[OWN, labels[i]], margin))
+        need = math.sqrt(threshold(upper[i] + drift[OWN, labels[i]], margin))
         failing[count] = i
         if not need < drift[HALF, labels[i]]:
             near, bounds = raised(need), lower[i]
@@ -74,21 +74,21 @@ class Groups(NamedTuple):
 
 
 @cache
-def revise_groups_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
+def reassign_groups_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
     """Build the loop that looks at rows anew, for a register tile.
 
-    ``revise(Listed, State, Centres, Groups, drift, drifted, margin, most, Moved)`` returns how many
+    ``reassign(Listed, State, Centres, Groups, drift, drifted, margin, most, Moved)`` returns how many
     distances it computed, and how many rows moved. `most` rows are held back at a time, so that each group
     finds enough of them.
     """
-    return _build_revise(tile_shape(tile, lanes_of(dtype), 2))
+    return _build_reassign(tile_shape(tile, lanes_of(dtype), 2))
 
 
-def _build_revise(shape: Shape) -> Any:  # noqa: C901
+def _build_reassign(shape: Shape) -> Any:  # noqa: C901
     vectors, width, lanes, height, _ = shape
     block, line = vectors * width, 4 * lanes
 
-    def revise(some, state, near, groups, drift, drifted, margin, most, out):  # type: ignore[no-untyped-def]  # noqa: C901
+    def reassign(some, state, near, groups, drift, drifted, margin, most, out):  # type: ignore[no-untyped-def]  # noqa: C901
         (rows, at, which), (labels, upper, lower) = some, state
         (centres, panels, offset), (moved, old) = near, out
         per_group, order, group_of = groups
@@ -119,10 +119,10 @@ def _build_revise(shape: Shape) -> Any:  # noqa: C901
                 computed += 1
                 distances[count] = u
                 upper[i] = raised(u - drift[OWN, a])
-                need = math.sqrt(reach(u, margin)) * np.float64(_SAFE)
+                need = math.sqrt(threshold(u, margin)) * np.float64(_SAFE)
                 holds = need < drift[HALF, a] or _needs(lower[i], relaxed, need, needed[count]) == 0
                 if not holds:
-                    _needs(lower[i], relaxed, need * _AHEAD, needed[count])
+                    _needs(lower[i], relaxed, need * _PREFETCH_DISTANCE, needed[count])
                 needed[count, group_of[a]] = 1  # its score decides against those of other groups
             else:
                 needed[count] = 1
@@ -161,7 +161,7 @@ def _build_revise(shape: Shape) -> Any:  # noqa: C901
             count = 0
         return computed, n_moved
 
-    return kernel(revise)
+    return kernel(reassign)
 
 
 @kernel
@@ -215,7 +215,7 @@ def _winner(needed, scores, numbers, order):  # type: ignore[no-untyped-def]
 @kernel
 def _bound(needed, scores, home, nearest, margin, drifted, lower):  # type: ignore[no-untyped-def]
     """Set the lower bounds of the groups that a row has met."""
-    base = 2.0 * nearest * nearest - reach(nearest, margin)
+    base = 2.0 * nearest * nearest - threshold(nearest, margin)
     best = np.float64(scores[home, 0])
     for g in range(needed.shape[0]):
         if not needed[g]:

@@ -228,7 +228,7 @@ class MiniBatchStepper:
             def move_sparse(first: int, last: int) -> None:
                 minibatch_sparse.move_centres_sparse(
                     *sparse, listed, batch.weights, grouped, weight, rule, (first, last),
-                    packed.norms, arrays, self._costs, self._shifts, unit=normalize,
+                    packed.norms, arrays, self._costs, self._shifts, normalize=normalize,
                 )  # fmt: skip
 
             return label_sparse, move_sparse
@@ -240,7 +240,7 @@ class MiniBatchStepper:
         def move(first: int, last: int) -> None:
             minibatch.move_centres(
                 rows, listed, batch.weights, grouped, weight, rule, (first, last),
-                arrays, self._costs, self._shifts, unit=normalize,
+                arrays, self._costs, self._shifts, normalize=normalize,
             )  # fmt: skip
 
         return label, move

@@ -28,7 +28,7 @@ from daskcluster.methods.minibatch.kernels.drifting import (
 )
 from daskcluster.sparse_rows import SparseRows
 
-_N_FACTS = 7
+_N_STATE = 7
 
 
 class DriftingCentres:
@@ -52,7 +52,7 @@ class DriftingCentres:
     --------
     >>> import numpy as np
     >>> centres = DriftingCentres(np.array([[0.0], [8.0]]), seen=np.ones(2))
-    >>> centres.walk(Batch(np.array([[2.0], [4.0]]), np.array([0, 1])))
+    >>> centres.run_steps(Batch(np.array([[2.0], [4.0]]), np.array([0, 1])))
     >>> centres.now()
     array([[2.],
            [8.]])
@@ -75,11 +75,11 @@ class DriftingCentres:
         offset = (
             self._panels.offset if isinstance(self._panels, Panels) else np.zeros(d, rounded.dtype)
         )
-        facts = np.zeros(_N_FACTS)
+        sgd_state = np.zeros(_N_STATE)
         wide = np.array(start, np.float64)
-        facts[NORM] = _longest(wide - offset)
-        facts[LARGEST] = _longest(wide)
-        facts[LIMIT] = limit
+        sgd_state[NORM] = _longest(wide - offset)
+        sgd_state[LARGEST] = _longest(wide)
+        sgd_state[LIMIT] = limit
         self._state = Drifting(
             wide,
             np.zeros((k, d)),
@@ -90,23 +90,23 @@ class DriftingCentres:
             self._panels.data,
             np.ascontiguousarray(offset),
             np.empty(d),
-            facts,
+            sgd_state,
         )
 
     @property
     def lost(self) -> bool:
         """Whether a centre drifted too far; steps stopped there."""
-        return bool(self._state.facts[LOST] > 0.0)
+        return bool(self._state.sgd_state[LOST] > 0.0)
 
     @property
     def n_switched(self) -> int:
         """Steps whose row had changed centres."""
-        return int(self._state.facts[SWITCHED])
+        return int(self._state.sgd_state[SWITCHED])
 
     @property
     def cost(self) -> float:
         """Weighted sum of the rows' squared distances, each to the centre that it moved, before it did."""
-        return float(self._state.facts[COST])
+        return float(self._state.sgd_state[COST])
 
     def drift(self) -> np.ndarray:
         """Return how far centres are from where they started, float64 (k, d)."""
@@ -116,7 +116,7 @@ class DriftingCentres:
         """Return the centres, float64 (k, d)."""
         return self._state.start + self.drift()
 
-    def walk(self, batch: Batch, table: np.ndarray | None = None, rate: float = 0.0) -> None:
+    def run_steps(self, batch: Batch, table: np.ndarray | None = None, rate: float = 0.0) -> None:
         """Take a step with every row of `batch`, in its order.
 
         Parameters
@@ -130,10 +130,12 @@ class DriftingCentres:
         weights = None if batch.weights is None else batch.listed_weights()
         if isinstance(self._panels, Panels):
             assert isinstance(batch.rows, np.ndarray)
-            stepping.walk(batch.rows, batch.listed, table, weights, rate, self._panels, self._state)
+            stepping.run_steps(
+                batch.rows, batch.listed, table, weights, rate, self._panels, self._state
+            )
         else:
             assert isinstance(batch.rows, SparseRows)
-            stepping.walk_sparse(
+            stepping.run_sparse_steps(
                 *csr(batch.rows), batch.listed, table, weights, rate, self._panels, self._state
             )
 
@@ -189,7 +191,7 @@ class SingleRowStepper:
             seen=state.seen,
             sparse=isinstance(batch.rows, SparseRows),
         )
-        moving.walk(batch)
+        moving.run_steps(batch)
         drift = moving.drift()
         state.exact += drift
         before = state.centres.copy()

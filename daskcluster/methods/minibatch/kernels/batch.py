@@ -79,7 +79,7 @@ def scale_to_one(centre):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def blend(total, weight, batch_weight, rule, unit, exact, centre, seen, before):  # type: ignore[no-untyped-def]
+def blend(total, weight, batch_weight, rule, normalize, exact, centre, seen, before):  # type: ignore[no-untyped-def]
     """Move one centre towards the mean of its rows; return the squared length of the way.
 
     IN/OUT: exact (d,) float64, centre (d,) in the rows' dtype, seen (1,): weight of all rows so far.
@@ -89,7 +89,7 @@ def blend(total, weight, batch_weight, rule, unit, exact, centre, seen, before):
     keep = 1.0 - alpha
     for t in range(d):
         exact[t] = keep * exact[t] + alpha * (total[t] / weight)
-    if unit:
+    if normalize:
         scale_to_one(exact)
     for t in range(d):
         before[t], centre[t] = centre[t], exact[t]
@@ -101,7 +101,7 @@ def _move(rows, listed, weights, grouped, rate, clusters, state, out):  # type: 
     # Tuples of the arguments of `move_centres`; rate: batch weight, rule, unit.
     (order, starts), (first, last) = grouped, clusters
     (exact, centres, seen), (costs, shifts) = state, out
-    batch_weight, rule, unit = rate
+    batch_weight, rule, normalize = rate
     n, d = rows.shape
     x, c = rows.reshape(n * d), centres.reshape(centres.size)
     total, before = np.empty(d), np.empty(d, centres.dtype)
@@ -123,7 +123,7 @@ def _move(rows, listed, weights, grouped, rate, clusters, state, out):  # type: 
         costs[j] = cost
         if weight > 0.0:
             shifts[j] = blend(
-                total, weight, batch_weight, rule, unit,
+                total, weight, batch_weight, rule, normalize,
                 exact[j], centres[j], seen[j : j + 1], before,
             )  # fmt: skip
 
@@ -170,7 +170,7 @@ def move_centres(
     costs: np.ndarray,
     shifts: np.ndarray,
     *,
-    unit: bool = False,
+    normalize: bool = False,
 ) -> None:
     """Move some centres towards the means of their rows in a batch.
 
@@ -198,10 +198,10 @@ def move_centres(
         OUT. Weighted sum of squared distances of each cluster's rows to its centre before it moves.
     shifts : ndarray of shape (k,), float64
         OUT. Squared length of each centre's way.
-    unit : bool
+    normalize : bool
         Scale centres to length one (cosine metric).
     """
-    rate, out = (batch_weight, rule, unit), (costs, shifts)
+    rate, out = (batch_weight, rule, normalize), (costs, shifts)
     _move(read_only(rows), listed, weights_or_none(weights), grouped, rate, clusters, state, out)
 
 
@@ -243,13 +243,13 @@ _COLUMNS = 512
 
 
 @kernel
-def _blend(gained, keep, unit, exact, centre):  # type: ignore[no-untyped-def]
+def _blend(gained, keep, normalize, exact, centre):  # type: ignore[no-untyped-def]
     """Move one centre as that of dense rows; return the squared length of the way.
 
     IN/OUT: gained (d,), alpha times the mean of its rows, zero afterwards; exact, centre (d,).
     """
     d, before, shift = exact.shape[0], np.empty(_COLUMNS, centre.dtype), 0.0
-    if unit:
+    if normalize:
         for t in range(d):
             exact[t] = keep * exact[t] + gained[t]
             gained[t] = 0.0
@@ -274,7 +274,7 @@ def _move_sparse(rows, listed, weights, grouped, rate, clusters, norms, state, o
     # As of dense rows; norms (k,) are |c|^2 before the move.
     (data, indices, indptr), (order, starts), (first, last) = rows, grouped, clusters
     (exact, centres, seen), (costs, shifts) = state, out
-    batch_weight, rule, unit = rate
+    batch_weight, rule, normalize = rate
     d, origin = centres.shape[1], indptr[0]
     total, gained = np.zeros(d), np.zeros(d)
     for j in range(first, last):
@@ -303,7 +303,7 @@ def _move_sparse(rows, listed, weights, grouped, rate, clusters, norms, state, o
                     gained[t] = alpha * (total[t] / weight)
                 total[t] = 0.0
         if weight > 0.0:
-            shifts[j] = _blend(gained, 1.0 - alpha, unit, exact[j], centres[j])
+            shifts[j] = _blend(gained, 1.0 - alpha, normalize, exact[j], centres[j])
 
 
 def move_centres_sparse(
@@ -321,7 +321,7 @@ def move_centres_sparse(
     costs: np.ndarray,
     shifts: np.ndarray,
     *,
-    unit: bool = False,
+    normalize: bool = False,
 ) -> None:
     """Do as `daskcluster.methods.minibatch.kernels.batch.move_centres` for CSR rows.
 
@@ -337,5 +337,5 @@ def move_centres_sparse(
         As in `daskcluster.methods.minibatch.kernels.batch.move_centres`.
     """
     rows = (read_only(data), read_only(indices), read_only(indptr))
-    rate, out = (batch_weight, rule, unit), (costs, shifts)
+    rate, out = (batch_weight, rule, normalize), (costs, shifts)
     _move_sparse(rows, listed, weights_or_none(weights), grouped, rate, clusters, norms, state, out)

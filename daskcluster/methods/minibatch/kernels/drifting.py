@@ -20,7 +20,7 @@ import numpy as np
 from daskcluster.kernels.jit import kernel
 
 TOP, NORM, LARGEST, LIMIT, LOST, COST, SWITCHED = range(7)
-"""What `Drifting.facts` holds: the longest way since packing; the largest |c - o| and |c| that were
+"""What `Drifting.sgd_state` holds: the longest way since packing; the largest |c - o| and |c| that were
 packed; how far a centre may drift; 1 if one went farther; what rows cost; rows that changed centres."""
 
 _SHARE = 0.25
@@ -47,7 +47,7 @@ class Drifting(NamedTuple):
         In the dtype of the panels.
     line : ndarray of shape (d,), float64
         Scratch.
-    facts : ndarray of shape (7,), float64
+    sgd_state : ndarray of shape (7,), float64
         IN/OUT. See `TOP` and its siblings.
     """
 
@@ -60,7 +60,7 @@ class Drifting(NamedTuple):
     panels: np.ndarray
     offset: np.ndarray
     line: np.ndarray
-    facts: np.ndarray
+    sgd_state: np.ndarray
 
 
 @kernel
@@ -80,21 +80,21 @@ def _pack_one(j, state):  # type: ignore[no-untyped-def]
         size += np.float64(rounded[0]) * np.float64(rounded[0])
     panel[lane] = -0.5 * square
     state.moved[j] = 0.0
-    state.facts[NORM] = max(state.facts[NORM], math.sqrt(square))
-    state.facts[LARGEST] = max(state.facts[LARGEST], math.sqrt(size))
+    state.sgd_state[NORM] = max(state.sgd_state[NORM], math.sqrt(square))
+    state.sgd_state[LARGEST] = max(state.sgd_state[LARGEST], math.sqrt(size))
 
 
 @kernel
 def pack_moved(state, everything):  # type: ignore[no-untyped-def]
     """Pack centres anew: those that went far, or all that have moved."""
-    least = 0.0 if everything else _SHARE * state.facts[TOP]
+    least = 0.0 if everything else _SHARE * state.sgd_state[TOP]
     top = 0.0
     for j in range(state.moved.shape[0]):
         if not state.moved[j] <= least:
             _pack_one(j, state)
         else:
             top = max(top, state.moved[j])
-    state.facts[TOP] = top
+    state.sgd_state[TOP] = top
 
 
 @kernel
@@ -105,12 +105,12 @@ def proven(square, best, second, winner, roundoff, state):  # type: ignore[no-un
     by at most (d + 2) units of rounding of |x - o| |c - o|, before and after; centres round when they are
     packed.
     """
-    top = state.facts[TOP]
+    top = state.sgd_state[TOP]
     if top == 0.0:
         return True
-    far = state.facts[NORM] + top
+    far = state.sgd_state[NORM] + top
     error = (state.offset.shape[0] + 4) * roundoff * far * (math.sqrt(square) + far)
-    slack = 2.0 * roundoff * (state.facts[LARGEST] + top)
+    slack = 2.0 * roundoff * (state.sgd_state[LARGEST] + top)
     own = math.sqrt(max(0.0, square - 2.0 * best + 2.0 * error)) + state.moved[winner] + slack
     rest = square - 2.0 * second - 2.0 * error
     # NaN and infinity prove nothing.
@@ -142,9 +142,9 @@ def _square(line):  # type: ignore[no-untyped-def]
 @kernel
 def _note(j, way, length, state):  # type: ignore[no-untyped-def]
     state.moved[j] += way
-    state.facts[TOP] = max(state.facts[TOP], state.moved[j])
-    if not length <= state.facts[LIMIT]:
-        state.facts[LOST] = 1.0
+    state.sgd_state[TOP] = max(state.sgd_state[TOP], state.moved[j])
+    if not length <= state.sgd_state[LIMIT]:
+        state.sgd_state[LOST] = 1.0
 
 
 @kernel
@@ -172,7 +172,7 @@ def _follow(j, row, rate, state):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _shun(j, row, rate, state):  # type: ignore[no-untyped-def]
+def _repel(j, row, rate, state):  # type: ignore[no-untyped-def]
     """``c_j += rate * (start_j - x)``."""
     start, drift, scale, line = state.start[j], state.drift[j], state.scale[j], state.line
     for t in range(line.shape[0]):
@@ -194,13 +194,13 @@ def take_step(row, winner, before, weight, rate, state):  # type: ignore[no-unty
         if weight > 0.0:
             state.seen[winner] += weight
             square = _follow(winner, row, weight / state.seen[winner], state)
-            state.facts[COST] += weight * square
+            state.sgd_state[COST] += weight * square
     elif winner == before:
         _go_back(before, rate, state)
     else:
         _follow(winner, row, rate, state)
-        _shun(before, row, rate, state)
-        state.facts[SWITCHED] += 1.0
+        _repel(before, row, rate, state)
+        state.sgd_state[SWITCHED] += 1.0
 
 
 @kernel
@@ -220,6 +220,6 @@ def take_proven(rows, taken, first, count, scored, given, rate, roundoff, state)
         before = table[first + r] if table.shape[0] else -1
         weight = weights[first + r] if weights.shape[0] else 1.0
         take_step(rows[taken[r]], winner, before, weight, rate, state)
-        if state.facts[LOST] > 0.0:
+        if state.sgd_state[LOST] > 0.0:
             return r
     return count

@@ -29,7 +29,7 @@ from daskcluster.methods.minibatch.kernels.drifting import (
 from daskcluster.methods.minibatch.kernels.drifting import proven as is_proven
 
 _NO_TABLE = np.empty(0, np.int32)
-_AHEAD = 64
+_PREFETCH_DISTANCE = 64
 """Rows that the portable tile scores ahead."""
 
 
@@ -38,7 +38,7 @@ _HEIGHTS = {"avx512": (14, 8), "avx2": (6,), "neon": (13, 8)}
 
 
 def pack_for_steps(centres: np.ndarray) -> Panels:
-    """Pack centres for `walk`, in room of their own."""
+    """Pack centres for `run_steps`, in room of their own."""
     panels = pack(centres)
     if panels.tile == PORTABLE:
         return panels
@@ -52,15 +52,15 @@ def _roundoff(dtype: np.dtype[Any]) -> float:
 
 
 @cache
-def _walk_kernel(tile: Tile, lanes: int) -> Any:
-    return _build_walk(tile_shape(tile, lanes, 2))
+def _steps_kernel(tile: Tile, lanes: int) -> Any:
+    return _build_steps(tile_shape(tile, lanes, 2))
 
 
-def _build_walk(shape: Shape) -> Any:
+def _build_steps(shape: Shape) -> Any:
     vectors, width, lanes = shape[:3]
     block, line = vectors * width, 4 * lanes
 
-    def walk(rows, listed, table, weights, rate, roundoff, state):  # type: ignore[no-untyped-def]
+    def run_steps(rows, listed, table, weights, rate, roundoff, state):  # type: ignore[no-untyped-def]
         n, d = rows.shape
         b, offset = listed.shape[0], state.offset
         flat, panels = rows.reshape(n * d), state.panels
@@ -70,7 +70,7 @@ def _build_walk(shape: Shape) -> Any:
         squares = np.empty(block)
         places = np.empty(panels.shape[0] * d, np.int64)
         fetched, start = 0, 0
-        while start < b and state.facts[LOST] == 0.0:
+        while start < b and state.sgd_state[LOST] == 0.0:
             for r in range(block):
                 taken[r] = listed[min(start + r, b - 1)]
             pack_listed_rows(flat, taken, d, offset, packed, shape)
@@ -90,10 +90,10 @@ def _build_walk(shape: Shape) -> Any:
                 pack_moved(state, done == 0)
             start += done
 
-    return kernel(walk)
+    return kernel(run_steps)
 
 
-def walk(
+def run_steps(
     rows: np.ndarray,
     listed: np.ndarray,
     table: np.ndarray | None,
@@ -123,13 +123,13 @@ def walk(
     table = _NO_TABLE if table is None else table
     weights, roundoff = weights_or_none(weights), _roundoff(panels.dtype)
     if panels.tile == PORTABLE:
-        _walk_plainly(rows, listed, table, weights, rate, roundoff, panels, state)
+        _steps_plainly(rows, listed, table, weights, rate, roundoff, panels, state)
         return
-    kernel = _walk_kernel(panels.tile, lanes_of(panels.dtype))
+    kernel = _steps_kernel(panels.tile, lanes_of(panels.dtype))
     kernel(read_only(rows), listed, table, weights, rate, roundoff, state)
 
 
-def _walk_plainly(
+def _steps_plainly(
     rows: np.ndarray,
     listed: np.ndarray,
     table: np.ndarray,
@@ -140,18 +140,26 @@ def _walk_plainly(
     state: Drifting,
 ) -> None:
     """Do as the compiled walk on a CPU without a register tile."""
-    start, everyone = 0, np.arange(_AHEAD)
-    while start < len(listed) and state.facts[LOST] == 0.0:
-        ahead = np.ascontiguousarray(rows[listed[start : start + _AHEAD]])
-        count = len(ahead)
+    start, everyone = 0, np.arange(_PREFETCH_DISTANCE)
+    while start < len(listed) and state.sgd_state[LOST] == 0.0:
+        prefetched = np.ascontiguousarray(rows[listed[start : start + _PREFETCH_DISTANCE]])
+        count = len(prefetched)
         labels, second = np.empty(count, np.int32), np.empty(count, np.int32)
         scores = np.empty((count, 2), rows.dtype)
-        nearest_two(ahead, panels, labels, second, scores)
-        squares = ((ahead - state.offset).astype(np.float64) ** 2).sum(axis=1)
+        nearest_two(prefetched, panels, labels, second, scores)
+        squares = ((prefetched - state.offset).astype(np.float64) ** 2).sum(axis=1)
         scored = np.ascontiguousarray(scores.T).ravel(), labels, squares
         given = table, weights
         done = take_proven(
-            read_only(ahead), everyone, start, count, scored, given, rate, roundoff, state
+            read_only(prefetched),
+            everyone,
+            start,
+            count,
+            scored,
+            given,
+            rate,
+            roundoff,
+            state,
         )
         if done < count:
             pack_moved(state, done == 0)
@@ -166,13 +174,13 @@ def _sparse_kernel(vectors: int, width: int) -> Any:
 def _build_sparse(vectors: int, width: int) -> Any:
     height = vectors * width
 
-    def walk(data, indices, indptr, listed, table, weights, rate, roundoff, state):  # type: ignore[no-untyped-def]
+    def run_steps(data, indices, indptr, listed, table, weights, rate, roundoff, state):  # type: ignore[no-untyped-def]
         origin, flat = indptr[0], state.panels.reshape(state.panels.size)
         stride = state.panels.shape[1]
         best, index = np.empty(2, state.panels.dtype), np.empty(2, np.int32)
         row = np.zeros(state.offset.shape[0], data.dtype)
         s, again = 0, False
-        while s < listed.shape[0] and state.facts[LOST] == 0.0:
+        while s < listed.shape[0] and state.sgd_state[LOST] == 0.0:
             first, stop = indptr[listed[s]] - origin, indptr[listed[s] + 1] - origin
             best[:] = -np.inf
             index[:] = 0
@@ -198,10 +206,10 @@ def _build_sparse(vectors: int, width: int) -> Any:
                 row[indices[e]] = 0.0
             s, again = s + 1, False
 
-    return kernel(walk)
+    return kernel(run_steps)
 
 
-def walk_sparse(
+def run_sparse_steps(
     data: np.ndarray,
     indices: np.ndarray,
     indptr: np.ndarray,
@@ -212,7 +220,7 @@ def walk_sparse(
     panels: SparsePanels,
     state: Drifting,
 ) -> None:
-    """Do as `walk` for CSR rows, see `daskcluster.kernels.sparse`; the state's offset is zero."""
+    """Do as `run_steps` for CSR rows, see `daskcluster.kernels.sparse`; the state's offset is zero."""
     table = _NO_TABLE if table is None else table
     rows = (read_only(data), read_only(indices), read_only(indptr))
     kernel = _sparse_kernel(panels.vectors, panels.width)

@@ -184,7 +184,7 @@ class _Ready:
             gaussians.costs,
             (gaussians.sharpness, gaussians.least_posterior),
             self.space(block.start, block.stop),
-            into.told(rooted=rooted, kept=kept),
+            into.neighbour_sums_of(rooted=rooted, kept=kept),
             (pairs.table, pairs.used),
             (grids.moments, into.moments),
             bounds,

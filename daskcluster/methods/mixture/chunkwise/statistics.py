@@ -21,7 +21,7 @@ from daskcluster.methods.mixture.kernels.neighbours import (
     with_room,
 )
 from daskcluster.methods.mixture.kernels.sums import MomentGrids, Moments
-from daskcluster.methods.mixture.kernels.truncated import Told
+from daskcluster.methods.mixture.kernels.truncated import NeighbourSums
 
 _LEAST_WEIGHT = 1e-30
 
@@ -219,7 +219,7 @@ class MixtureStatistics:
         Empty where the pass learns no parameters.
     bound : ExactScalar
         Weighted sum of the rows' log-sums, or of their least costs.
-    told_sums : ndarray of shape (k, width), told_counts : ndarray of shape (k,)
+    neighbour_sums : ndarray of shape (k, width), told_counts : ndarray of shape (k,)
         Of keys, over rows that stayed with their cluster; empty where nothing is told.
     pairs : PairSums
         Of keys, over rows that came to a cluster.
@@ -231,8 +231,8 @@ class MixtureStatistics:
 
     moments: Moments
     bound: ExactScalar
-    told_sums: np.ndarray
-    told_counts: np.ndarray
+    neighbour_sums: np.ndarray
+    neighbour_counts: np.ndarray
     pairs: PairSums
     key_shift: float
     n_distances: int = 0
@@ -258,27 +258,29 @@ class MixtureStatistics:
             np.zeros((2, k * d if gaussians.by_feature else 0)),
             aligned_zeros(4 * k),
         )
-        told = gaussians.k if tells else 0
+        neighbour_sums_of = gaussians.k if tells else 0
         return cls(
             moments,
             ExactScalar(),
-            np.zeros((told, width)),
-            np.zeros(told, np.int64),
+            np.zeros((neighbour_sums_of, width)),
+            np.zeros(neighbour_sums_of, np.int64),
             PairSums.with_room(room if tells else 0),
             key_shift,
         )
 
-    def told(self, *, rooted: bool, kept: bool) -> Told:
+    def neighbour_sums_of(self, *, rooted: bool, kept: bool) -> NeighbourSums:
         """Return where the kernel adds keys."""
         how = np.array([rooted]), np.array([kept])
-        return Told(self.told_sums, self.told_counts, np.array([self.key_shift]), *how)
+        return NeighbourSums(
+            self.neighbour_sums, self.neighbour_counts, np.array([self.key_shift]), *how
+        )
 
     def combine(self, other: MixtureStatistics) -> MixtureStatistics:
         for mine, theirs in zip(self.moments, other.moments, strict=True):
             mine += theirs
         self.bound.combine(other.bound)
-        self.told_sums += other.told_sums
-        self.told_counts += other.told_counts
+        self.neighbour_sums += other.neighbour_sums
+        self.neighbour_counts += other.neighbour_counts
         self.pairs.combine(other.pairs)
         self.n_distances += other.n_distances
         self.n_moved += other.n_moved

@@ -159,7 +159,7 @@ class Space(NamedTuple):
 
 
 @kernel
-def list_own(own, here, g, first, mark, number, aside, pairs):  # type: ignore[no-untyped-def]
+def list_own(own, here, g, first, mark, number, extra, pairs):  # type: ignore[no-untyped-def]
     """List pairs of rows and members of their own sets that are not marked with cluster g.
 
     `own` has the sets of a block, in runs of the block by rank. OUT: pairs (see `pair_distances`), of which
@@ -169,22 +169,22 @@ def list_own(own, here, g, first, mark, number, aside, pairs):  # type: ignore[n
     A set has no member twice, so nothing has to be noted; the nearest member is g itself, which is marked
     if there is a list. Unsigned indices spare the check for negative ones.
     """
-    block, wanted, n_pairs = aside.shape[0], np.int32(g + 1), np.int64(0)
-    aside[:] = 0
+    block, wanted, n_pairs = extra.shape[0], np.int32(g + 1), np.int64(0)
+    extra[:] = 0
     for a in range(1 if first else 0, own.shape[0] // block):
         for r in range(here):
             c = own[np.uint64(a * block + r)]
             fresh = np.int64(mark[np.uint64(c)] != wanted)
-            slot = (first + aside[np.uint64(r)]) * block + r
+            slot = (first + extra[np.uint64(r)]) * block + r
             number[np.uint64(slot)] = c
             pairs[np.uint64(n_pairs)] = (slot << SLOT_BITS) | np.int64(c)
             n_pairs += fresh
-            aside[np.uint64(r)] += fresh
+            extra[np.uint64(r)] += fresh
     return n_pairs
 
 
 @kernel
-def list_all(taken, here, g, first, sources, marks, number, aside, pairs):  # type: ignore[no-untyped-def]
+def list_all(taken, here, g, first, sources, marks, number, extra, pairs):  # type: ignore[no-untyped-def]
     """Do as `list_own`, with neighbours of all members and clusters that were drawn.
 
     `sources` is (sets, neighbours, drawn), `marks` (mark, seen).
@@ -208,5 +208,5 @@ def list_all(taken, here, g, first, sources, marks, number, aside, pairs):  # ty
             pairs[n_pairs] = (slot << SLOT_BITS) | np.int64(c)
             n_pairs += fresh
             slot += block * fresh
-        aside[r] = n_pairs - before
+        extra[r] = n_pairs - before
     return n_pairs

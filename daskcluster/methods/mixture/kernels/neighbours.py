@@ -117,7 +117,7 @@ def _fill(found, old):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def learn_neighbours(lists, sizes, sums, counts, unit, pairs, old):  # type: ignore[no-untyped-def]
+def learn_neighbours(lists, sizes, sums, counts, step, pairs, old):  # type: ignore[no-untyped-def]
     """Return the clusters (k, g) with the least mean keys, each cluster itself first.
 
     ``sums[c, j] / counts[c]`` is the mean over rows that stayed with c, in steps of 1 / `unit`; `pairs`
@@ -154,7 +154,7 @@ def learn_neighbours(lists, sizes, sums, counts, unit, pairs, old):  # type: ign
             more[spot] = (sum_before if known else 0) + pairs[pair, 1]
             n_more[spot] = (count_before if known else 0) + pairs[pair, 2]
         for j in range(n_listed):
-            means[j] = (sums[c, j] * unit + more[j]) / (counts[c] + n_more[j])
+            means[j] = (sums[c, j] * step + more[j]) / (counts[c] + n_more[j])
         for j in range(n_listed, size):
             means[j] = more[j] / n_more[j]
         _select(members, means, size, c, near, nearest)

@@ -31,7 +31,7 @@ from daskcluster.methods.mixture.kernels.sums import add_block, add_rows, add_sc
 from daskcluster.methods.mixture.kernels.tile import BLOCK, listed_distances, listed_tile_for
 
 
-class Told(NamedTuple):
+class NeighbourSums(NamedTuple):
     """What the neighbourhoods are learnt from: sums of keys of pairs (nearest cluster, other).
 
     `sums` (k, width) and `counts` (k,): of rows that stayed with their cluster, over its list. `shift`
@@ -66,10 +66,10 @@ def draw_sets(words, k, sets):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _steps(key, shift, unit, rooted):  # type: ignore[no-untyped-def]
+def _steps(key, shift, step, rooted):  # type: ignore[no-untyped-def]
     """Return a key in whole steps of the grid."""
     value = np.float64(math.sqrt(key)) if rooted else np.float64(key)
-    return np.int64(rounded(value, shift) * unit)
+    return np.int64(rounded(value, shift) * step)
 
 
 def _build_tell_pairs(block: int) -> Any:
@@ -83,7 +83,7 @@ def _build_tell_pairs(block: int) -> Any:
         numba counts references at every call of a function that has a loop.
         """
         shift, rooted = grid
-        unit, n_pairs, n_used = STEPS / shift, 0, used[0]
+        step, n_pairs, n_used = STEPS / shift, 0, used[0]
         mask, flat = np.uint64(table.shape[0] - 1), table.reshape(table.size).view(np.float64)
         for r in range(here):
             if stays[r] > 0.0:
@@ -97,7 +97,7 @@ def _build_tell_pairs(block: int) -> Any:
         for p in range(n_pairs):
             fetch_row(flat, np.int64(slot_of(keys[0, p], mask)) * SLOT, 1)
         for p in range(n_pairs):
-            key, value = keys[0, p], _steps(costs[keys[1, p]], shift, unit, rooted)
+            key, value = keys[0, p], _steps(costs[keys[1, p]], shift, step, rooted)
             at = slot_of(key, mask)
             while table[at, 0] != key:
                 if table[at, 0] < 0:
@@ -133,7 +133,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
     block, shape = BLOCK, (vectors, width, lanes)
 
     def step(  # type: ignore[no-untyped-def]  # noqa: C901
-        data, sets, costs, soft, space, told, pairs, sums, bounds, learn
+        data, sets, costs, soft, space, neighbour_sums_of, pairs, sums, bounds, learn
     ):
         (rows, weights), (sharpness, least), (grids, moments) = data, soft, sums
         # IN/OUT: sets (n, q), told, pairs, moments. OUT: bounds (n,).
@@ -144,28 +144,32 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
         most = wide + q * (1 + space.neighbours.shape[1]) + space.drawn.shape[1]
         packed, near = aligned(d * block, rows), aligned((most + 1) * block, rows)
         zero, infinity = np.zeros(d, rows.dtype), near.dtype.type(np.inf)
-        number, aside = np.empty((most + 1) * block, np.int32), np.empty(block, np.int64)
+        number, extra = np.empty((most + 1) * block, np.int32), np.empty(block, np.int64)
         best, index = aligned(q * block, rows), np.empty(q * block, np.int32)
         posterior, bound = np.empty(q * block), np.empty(block)
         centres, inverse, scales, adds = costs.means, costs.inverse, costs.scale, costs.add
         neighbours, drawn = space.neighbours, space.drawn
         alone = neighbours.shape[1] + drawn.shape[1] == 0
         plain = not (scales != 1.0).any() and not (adds != 0.0).any()
-        listed, sizes, tells = space.lists, space.sizes, told.counts.shape[0] > 0
+        listed, sizes, tells = space.lists, space.sizes, neighbour_sums_of.counts.shape[0] > 0
         stays, kept_sums = np.empty(block), np.zeros(wide * block)
-        told_sums, told_counts = told.sums, told.counts
+        neighbour_sums, neighbour_counts = neighbour_sums_of.sums, neighbour_sums_of.counts
         mark, seen = np.zeros(k, np.int32), np.full(k, -1, np.int64)
         sources, marks = (sets, neighbours, drawn), (mark, seen)
         taken, computed, n_moved = np.empty(block, np.int64), 0, np.int64(0)
-        pairs_aside = np.empty((most - wide) * block + 8, np.int64)
+        extra_pairs = np.empty((most - wide) * block + 8, np.int64)
         keys, scratch = np.empty((2, most * block), np.int64), add_scratch(block, q)
         factors, shares, places = scratch
         factors[:] = 1.0
         grid, both, firsts = grids.firsts, grids.totals, moments.firsts
         low_firsts, totals = moments.low_firsts, moments.totals
-        weighted, two, tells_kept = weights.shape[0] > 0, low_firsts.shape[0] > 0, told.kept[0]
+        weighted, two, tells_kept = (
+            weights.shape[0] > 0,
+            low_firsts.shape[0] > 0,
+            neighbour_sums_of.kept[0],
+        )
         table, used = pairs
-        shift, rooted = told.shift[0], told.rooted[0]
+        shift, rooted = neighbour_sums_of.shift[0], neighbour_sums_of.rooted[0]
         order, starts = np.empty(sets.shape[0], np.int64), np.empty(k + 1, np.int64)
         group_by_label(sets[:, 0], order, starts)
         for g in range(k):
@@ -202,24 +206,24 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                             near[j * block + r] = near[j * block + r] * scale + add
                 near[m * block :] = infinity
                 if alone:
-                    n_pairs = list_own(index, here, g, m, mark, number, aside, pairs_aside)
+                    n_pairs = list_own(index, here, g, m, mark, number, extra, extra_pairs)
                 else:
                     n_pairs = list_all(
-                        taken, here, g, m, sources, marks, number, aside, pairs_aside
+                        taken, here, g, m, sources, marks, number, extra, extra_pairs
                     )
                 for at in range(n_pairs, n_pairs + 4):  # the last four may go beyond the pairs
-                    pairs_aside[at] = (near.shape[0] - block) << SLOT_BITS
+                    extra_pairs[at] = (near.shape[0] - block) << SLOT_BITS
                 pair_distances(
-                    x, taken, d, centres, inverse, pairs_aside, n_pairs, near, block, scaled
+                    x, taken, d, centres, inverse, extra_pairs, n_pairs, near, block, scaled
                 )
                 if not plain:
                     for at in range(n_pairs):
-                        slot = pairs_aside[at] >> SLOT_BITS
+                        slot = extra_pairs[at] >> SLOT_BITS
                         c = number[slot]
                         near[slot] = near[slot] * scales[c] + adds[c]
                 beside, computed = 0, computed + here * m + n_pairs
                 for r in range(here):
-                    beside = max(beside, aside[r])
+                    beside = max(beside, extra[r])
                 best[:] = infinity
                 # A row's own first, then the nearest of the list: the others then seldom enter.
                 keep_least(near, number, m, beside, best, index, q, vectors, width)
@@ -264,11 +268,11 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                 if left:
                     table = with_room(table, used, left * most)
                     if tells_kept:
-                        aside[:] = q
+                        extra[:] = q
                         _tell_pairs(
                             best,
                             index,
-                            aside,
+                            extra,
                             here,
                             index,
                             stays,
@@ -278,11 +282,11 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                             keys,
                         )
                     else:
-                        aside += m
+                        extra += m
                         _tell_pairs(
                             near,
                             number,
-                            aside,
+                            extra,
                             here,
                             index,
                             stays,
@@ -292,13 +296,13 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                             keys,
                         )
             if tells:
-                told_counts[g] += staying
+                neighbour_counts[g] += staying
                 for j in range(m):
                     one, other = 0.0, 0.0  # exact on their grid, so in any order
                     for r in range(0, block, 2):
                         one += kept_sums[j * block + r]
                         other += kept_sums[j * block + r + 1]
-                    told_sums[g, j] += one + other
+                    neighbour_sums[g, j] += one + other
         return table, computed, n_moved
 
     return kernel(step)

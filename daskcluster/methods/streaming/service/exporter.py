@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 
-class Pulse:
+class HealthCheck:
     """A callback to which every event is a sign of work.
 
     A fold may take long, but it tells of its pieces; a loop that rests tells nothing until its next look.
@@ -32,11 +32,11 @@ class Pulse:
     Examples
     --------
     >>> seconds = iter([0.0, 40.0, 90.0, 200.0])
-    >>> pulse = Pulse(60, rest=30, clock=lambda: next(seconds))
-    >>> pulse(Event())
-    >>> pulse.complaint() is None
+    >>> health_check = HealthCheck(60, rest=30, clock=lambda: next(seconds))
+    >>> health_check(Event())
+    >>> health_check.complaint() is None
     True
-    >>> pulse.complaint()
+    >>> health_check.complaint()
     'no sign of work for 160 s; 90 s are allowed'
     """
 
@@ -78,7 +78,7 @@ class StreamMetrics:
 
     Parameters
     ----------
-    pulse : Pulse
+    health_check : Pulse
         Of the loop. While it complains, /health is answered by 503, else by 200.
     address : str
         To listen at.
@@ -93,7 +93,9 @@ class StreamMetrics:
         The port is taken.
     """
 
-    def __init__(self, pulse: Pulse, address: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, health_check: HealthCheck, address: str = "127.0.0.1", port: int = 0
+    ) -> None:
         try:
             from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
         except ImportError as error:
@@ -129,7 +131,7 @@ class StreamMetrics:
             ) from error
         metrics = self._server.get_app()
         assert metrics is not None
-        self._server.set_app(_with_health(pulse, metrics))
+        self._server.set_app(_with_health(health_check, metrics))
         self.port = int(self._server.server_port)
 
     def update(self, cycle: Cycle) -> None:
@@ -151,13 +153,13 @@ class StreamMetrics:
         self._thread.join()
 
 
-def _with_health(pulse: Pulse, metrics: WSGIApplication) -> WSGIApplication:
+def _with_health(health_check: HealthCheck, metrics: WSGIApplication) -> WSGIApplication:
     """Return what answers /health itself, and all else as `metrics` does."""
 
     def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         if request["PATH_INFO"] != "/health":
             return metrics(request, start)
-        complaint = pulse.complaint()
+        complaint = health_check.complaint()
         status = "200 OK" if complaint is None else "503 Service Unavailable"
         start(status, [("Content-Type", "text/plain; charset=utf-8")])
         return [(complaint or "ok").encode()]

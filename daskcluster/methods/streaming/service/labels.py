@@ -20,7 +20,7 @@ from daskcluster.methods.streaming.refit import StreamCentres
 from daskcluster.methods.streaming.service.folding import Folded
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.storage.location import Location
-from daskcluster.typing import Range, Reach
+from daskcluster.typing import Range, Visibility
 
 NEAREST = np.dtype([("label", np.int32), ("distance", np.float64)])
 
@@ -80,8 +80,8 @@ class TwoSinks:
         return self.labels.block_rows
 
     @property
-    def reach(self) -> Reach:
-        return self.labels.reach
+    def visibility(self) -> Visibility:
+        return self.labels.visibility
 
     def has(self, span: Range) -> bool:
         """Return True if both were written before."""

@@ -138,7 +138,7 @@ class GrowingArray:
                 self.name,
                 _kind_of(array),
                 n_rows,
-                modified if stamp is None else stamp_of(stamp, modified),
+                modified if stamp is None else timestamp_of(stamp, modified),
                 modified,
                 problem,
                 grows=True,
@@ -173,12 +173,12 @@ def _kind_of(array: Any) -> str:
     return "-".join([*facts, str(array.metadata.zarr_format)]) if facts else metadata_digest(array)
 
 
-def stamp_of(value: Any, otherwise: float) -> float:
+def timestamp_of(value: Any, otherwise: float) -> float:
     """Return a time stamp that an object carries, a number or an ISO date, in seconds since 1970.
 
     Examples
     --------
-    >>> stamp_of("1970-01-01T01:00:00+00:00", 0.0), stamp_of(7, 0.0), stamp_of("noon", 5.0)
+    >>> timestamp_of("1970-01-01T01:00:00+00:00", 0.0), timestamp_of(7, 0.0), timestamp_of("noon", 5.0)
     (3600.0, 7.0, 5.0)
     """
     from datetime import UTC, datetime
@@ -302,7 +302,7 @@ class Prefix:
         except (DaskClusterError, KeyError, ValueError, OSError) as error:
             text = f"metadata cannot be read ({type(error).__name__}: {error})"
             return Arrival(name, version, 0, modified, modified, text)
-        stamp = plain.timestamp if stamp is None else stamp_of(stamp, modified)
+        stamp = plain.timestamp if stamp is None else timestamp_of(stamp, modified)
         return Arrival(name, version, n_rows, stamp, modified, problem, array=array)
 
     def _inspect(self, name: str, files: Sequence[StoredFile]) -> tuple[int, Any, str, str]:

@@ -80,7 +80,7 @@ def partly(
 ) -> tuple[Changes, np.ndarray]:
     """Make a pass over the chunks that hold a wanted row; return which those were as well."""
     found = reduction.zero(prepared)
-    mask = reduction.screen(prepared, found, state)
+    mask = reduction.filter_rows(prepared, found, state)
     assert mask is not None
     read = np.logical_or.reduceat(mask, task.edges[:-1])
     for number in np.flatnonzero(read):

@@ -119,7 +119,7 @@ def test_no_scratch_of_a_unit_is_eight_bytes_a_row() -> None:
     labels[[3, n_rows // 2, n_rows - 1]] = -1
     state = BoundState(labels, np.zeros(n_rows, np.float32), np.zeros(n_rows, np.float32))
     prepared = SimpleNamespace(margin=None)
-    mask = BoundedPass(failing, failing).screen(prepared, None, state)
+    mask = BoundedPass(failing, failing).filter_rows(prepared, None, state)
     assert np.flatnonzero(mask).tolist() == [3, n_rows // 2, n_rows - 1]
     assert max(most) <= n_rows // 8
     assert sum(most) == n_rows

@@ -214,5 +214,5 @@ def _forget(placed: Placement) -> None:
         for slot in placed._slots:
             slot.drop_state()
         return
-    placed._cache._state.drop(range(len(placed.units)))
+    placed._cache._state.drop(range(len(placed.work_items)))
     placed._cache._is_arranged = False

@@ -18,13 +18,13 @@ from daskcluster.methods.kmeans.kernels.bounds import (
     Listed,
     Moved,
     State,
+    filter_rows,
     lowered,
     raised,
-    revise_kernel,
-    screen,
+    reassign_kernel,
 )
-from daskcluster.methods.kmeans.kernels.elkan import look_kernel, revise, rough_error
-from daskcluster.methods.kmeans.kernels.groups import Groups, revise_groups_kernel, screen_groups
+from daskcluster.methods.kmeans.kernels.elkan import probe_kernel, reassign, rough_error
+from daskcluster.methods.kmeans.kernels.groups import Groups, filter_groups, reassign_groups_kernel
 
 MARGIN = np.array([1e-3, 1e-2])
 
@@ -64,10 +64,10 @@ def test_revised_rows_have_true_labels_and_bounds(d, dtype):
     labels = np.full(n, -1, np.int32)
     upper, lower = np.full(n, np.inf, np.float32), np.full(n, -np.inf, np.float32)
     which, moved, old = np.arange(n), np.empty(n, np.int64), np.empty(n, np.int32)
-    revise_rows = revise_kernel(panels.tile, panels.dtype)
+    reassign_rows = reassign_kernel(panels.tile, panels.dtype)
     # Every other row, so that places in the array and in the state differ.
     part, at = which[::2].copy(), np.arange(len(which[::2]))
-    n_kept, n_moved = revise_rows(
+    n_kept, n_moved = reassign_rows(
         Listed(X[::2].copy(), at, part), State(labels, upper, lower),
         Centres(centres, panels.data, panels.offset), drift, MARGIN, Moved(moved, old),
     )  # fmt: skip
@@ -115,10 +115,10 @@ def test_groups_give_the_labels_of_the_tile(d, share):
     upper = np.full(n, 1e3, np.float32)
     group_of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     failing = np.empty(n, np.int64)
-    count = screen_groups(labels, upper, lower, drift, drifted, MARGIN, failing)
+    count = filter_groups(labels, upper, lower, drift, drifted, MARGIN, failing)
     assert count == n
     moved, old = np.empty(n, np.int64), np.empty(n, np.int32)
-    _, n_moved = revise_groups_kernel(panels.tile, panels.dtype)(
+    _, n_moved = reassign_groups_kernel(panels.tile, panels.dtype)(
         Listed(X, failing, failing), State(labels, upper, lower),
         Centres(centres, panels.data, panels.offset), Groups(per_group, order, group_of),
         drift, drifted, MARGIN, 128, Moved(moved, old),
@@ -146,7 +146,7 @@ def test_bounds_of_every_centre(dtype, d):
     upper, lower = np.full(n, np.inf, np.float32), np.full((n, k), -np.inf, np.float32)
     # Every other row, so that places in the array and in the state differ.
     part, at = np.arange(0, n, 2), np.arange(len(X[::2]))
-    look, halves = look_kernel(panels.tile, panels.dtype), np.zeros((k, k), np.float32)
+    look, halves = probe_kernel(panels.tile, panels.dtype), np.zeros((k, k), np.float32)
     near = Centres(centres, panels.data, panels.offset)
     known = State(labels, upper, lower), near, halves, drift, MARGIN, error
     moved, old = np.empty(n, np.int64), np.empty(n, np.int32)
@@ -173,7 +173,7 @@ def test_bounds_of_every_centre(dtype, d):
     wrong = np.argsort(true, axis=1)[:, 1].astype(np.int32)
     lower[np.arange(n), labels] = -np.inf
     found, left, was = wrong.copy(), np.empty(n, np.int64), np.empty(n, np.int32)
-    n_left, computed = revise(
+    n_left, computed = reassign(
         Listed(X, np.arange(n), np.arange(n)), State(found, upper, lower), centres, halves, drift,
         np.zeros(2), error, left, was,
     )  # fmt: skip
@@ -206,7 +206,7 @@ def test_screen_keeps_what_is_certain():
     lower = np.array([2.0, 1.001, 0.0, np.inf], np.float32)
     failing = np.empty(4, np.int64)
     drift = np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 5.0]])
-    count = screen(labels, upper, lower, drift, MARGIN, failing)
+    count = filter_rows(labels, upper, lower, drift, MARGIN, failing)
     assert failing[:count].tolist() == [1, 3]
 
 

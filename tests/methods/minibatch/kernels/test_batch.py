@@ -60,7 +60,7 @@ def test_listed_csr_rows_have_the_labels_of_copied_rows(n, d, k, dtype):
     assert np.array_equal(found, expected)
 
 
-def moved(rows, listed, weights, labels, centres, seen, rule, *, sparse=False, unit=False):
+def moved(rows, listed, weights, labels, centres, seen, rule, *, sparse=False, normalize=False):
     """Return state, costs and shifts after `move_centres`, in two parts."""
     k = len(centres)
     order, starts = np.empty(len(listed), np.int64), np.empty(k + 1, np.int64)
@@ -73,7 +73,7 @@ def moved(rows, listed, weights, labels, centres, seen, rule, *, sparse=False, u
             some = SparseRows.of(rows)
             minibatch_sparse.move_centres_sparse(
                 some.data, some.indices, some.indptr, listed, weights, (order, starts), b, rule, part,
-                sparse_search.squared_norms(centres), state, costs, shifts, unit=unit,
+                sparse_search.squared_norms(centres), state, costs, shifts, normalize=normalize,
             )  # fmt: skip
         else:
             minibatch.move_centres(
@@ -87,7 +87,7 @@ def moved(rows, listed, weights, labels, centres, seen, rule, *, sparse=False, u
                 state,
                 costs,
                 shifts,
-                unit=unit,
+                normalize=normalize,
             )
     return state, costs, shifts
 
@@ -142,7 +142,7 @@ def test_unit_centres_keep_their_length():
     rows, centres, random = problem(60, 7, 3, np.float32)
     labels = random.integers(0, 3, 60).astype(np.int32)
     state, _, _ = moved(
-        rows, np.arange(60), None, labels, centres, np.ones(3), minibatch.COUNT, unit=True
+        rows, np.arange(60), None, labels, centres, np.ones(3), minibatch.COUNT, normalize=True
     )
     np.testing.assert_allclose(np.linalg.norm(state[0], axis=1), 1.0, rtol=1e-14)
 

@@ -67,7 +67,7 @@ def test_rows_scored_ahead_take_the_steps_of_rows_one_by_one(
         )
     moving = DriftingCentres(centres)
     for part, labels in zip(np.array_split(listed, 3), np.array_split(table, 3), strict=True):
-        moving.walk(Batch(rows, part), labels, rate)
+        moving.run_steps(Batch(rows, part), labels, rate)
     assert moving.n_switched == n_switched
     np.testing.assert_allclose(moving.now(), expected, rtol=1e-12, atol=1e-9)
 
@@ -81,7 +81,7 @@ def test_the_portable_tile_gives_the_same_bits(monkeypatch, dtype):
     for choose in (stepping.pack_for_steps, lambda start: tile.pack(start, tile=PORTABLE)):
         monkeypatch.setattr(drifting.stepping, "pack_for_steps", choose)
         moving = DriftingCentres(centres)
-        moving.walk(Batch(rows, listed), table, 0.1)
+        moving.run_steps(Batch(rows, listed), table, 0.1)
         found.append(moving.drift())
     np.testing.assert_array_equal(*found)
 
@@ -92,8 +92,8 @@ def test_sparse_rows_take_the_steps_of_dense_ones():
     listed = rng.integers(0, 300, 900)
     table = rng.integers(0, 8, 900).astype(np.int32)
     dense, thin = DriftingCentres(centres), DriftingCentres(centres, sparse=True)
-    dense.walk(Batch(rows, listed), table, 0.02)
-    thin.walk(Batch(SparseRows.of(rows), listed), table, 0.02)
+    dense.run_steps(Batch(rows, listed), table, 0.02)
+    thin.run_steps(Batch(SparseRows.of(rows), listed), table, 0.02)
     assert dense.n_switched == thin.n_switched > 0
     np.testing.assert_allclose(dense.now(), thin.now(), rtol=1e-10)
 
@@ -110,7 +110,7 @@ def test_steps_that_shrink_with_what_a_centre_has_seen(weighted, sparse):
     centres[-1] += 1.0
     expected, v = sgd(rows, weights, centres, seen, listed)
     moving = DriftingCentres(centres, seen=counts, sparse=sparse)
-    moving.walk(Batch(SparseRows.of(rows) if sparse else rows, listed, weights))
+    moving.run_steps(Batch(SparseRows.of(rows) if sparse else rows, listed, weights))
     np.testing.assert_allclose(moving.now(), expected, rtol=1e-10)
     np.testing.assert_array_equal(counts, v)
     assert moving.cost > 0.0
@@ -121,7 +121,7 @@ def test_a_centre_that_goes_too_far_is_lost():
     listed = rng.integers(0, 300, 5000)
     table = rng.integers(0, 5, 5000).astype(np.int32)
     fast, slow = DriftingCentres(centres, limit=20.0), DriftingCentres(centres, limit=20.0)
-    fast.walk(Batch(rows, listed), table, 5.0)
-    slow.walk(Batch(rows, listed), table, 1e-4)
+    fast.run_steps(Batch(rows, listed), table, 5.0)
+    slow.run_steps(Batch(rows, listed), table, 1e-4)
     assert fast.lost
     assert not slow.lost

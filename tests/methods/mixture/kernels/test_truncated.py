@@ -29,7 +29,7 @@ from daskcluster.methods.mixture.kernels.neighbours import (
 )
 from daskcluster.methods.mixture.kernels.sums import MomentGrids, Moments
 from daskcluster.methods.mixture.kernels.tile import listed_tile_for
-from daskcluster.methods.mixture.kernels.truncated import Told, draw_sets, step_kernel
+from daskcluster.methods.mixture.kernels.truncated import NeighbourSums, draw_sets, step_kernel
 from daskcluster.randomness import Key
 
 DTYPES = [np.float32, np.float64]
@@ -57,19 +57,19 @@ def step(X, means, sets, neighbours, *, sharpness=0.5, learn=1, drawn=None, row=
     moments = Moments(np.zeros(k * d), np.zeros(k * d), np.zeros((2, 0)), np.zeros(4 * k))
     low = GRID / 2**40
     grids = MomentGrids(*(SumGrid(np.full(size, GRID), np.full(size, low)) for size in (d, 0, 2)))
-    told = Told(
+    learned = NeighbourSums(
         np.zeros((k, lists.shape[1])), np.zeros(k, np.int64), np.array([GRID]), np.array([True]),
         np.array([False]),
     )  # fmt: skip
     bounds, used, nearest = np.empty(n), np.zeros(1, np.int64), sets[:, 0].copy()
     table, computed, n_moved = step_kernel(X.dtype, scaled=False)(
         (X, np.empty(0)), sets, plain_costs(means), (sharpness, 0.0),
-        Space(lists, sizes, near, drawn), told, (new_table(64), used), (grids, moments), bounds, learn,
+        Space(lists, sizes, near, drawn), learned, (new_table(64), used), (grids, moments), bounds, learn,
     )  # fmt: skip
     assert n_moved == (sets[:, 0] != nearest).sum()
     by_row = np.empty(n)
     by_row[order] = bounds
-    return by_row, moments, told, table, computed
+    return by_row, moments, learned, table, computed
 
 
 def searched(held, neighbours, drawn, row):
@@ -117,7 +117,7 @@ def test_a_step_keeps_the_nearest_of_the_search_space(dtype, d, row):
 def test_what_a_step_tells_is_what_its_rows_have_seen():
     X, means, sets, neighbours = problem()
     before = sets.copy()
-    _, _, told, table, _ = step(X, means, sets, neighbours)
+    _, _, learned, table, _ = step(X, means, sets, neighbours)
     k = len(means)
     sums, counts = np.zeros((k, k)), np.zeros((k, k))
     stayed = np.zeros(k)
@@ -127,7 +127,7 @@ def test_what_a_step_tells_is_what_its_rows_have_seen():
             for c in set(searched(old, neighbours, (), row=False)) - {new[0]}:
                 sums[new[0], c] += np.sqrt(((x - means[c]) ** 2).sum())
                 counts[new[0], c] += 1
-    assert np.array_equal(told.counts, stayed)
+    assert np.array_equal(learned.counts, stayed)
     there = table[table[:, 0] >= 0]
     assert (counts > 0).sum() == len(there)
     for key, value, count, _ in there:
@@ -303,10 +303,18 @@ def test_equally_near_neighbours_are_taken_by_number():
     others = [4, 1, 5, 2, 3, 1]  # of 0: 1 at (6 + 2) / 2, so all are at 4
     sums = [4, 6, 4, 4, 4, 2]
     pairs = np.array([[other, total, 1] for other, total in zip(others, sums, strict=True)])
-    told = np.zeros((k, 8)), np.zeros(k, np.int64)
-    assert learn_neighbours(lists, sizes, *told, 1.0, pairs, old)[0].tolist() == [0, 1, 2]
+    learned = np.zeros((k, 8)), np.zeros(k, np.int64)
+    assert learn_neighbours(lists, sizes, *learned, 1.0, pairs, old)[0].tolist() == [
+        0,
+        1,
+        2,
+    ]
     pairs[0, 1] = 3
-    assert learn_neighbours(lists, sizes, *told, 1.0, pairs, old)[0].tolist() == [0, 4, 1]
+    assert learn_neighbours(lists, sizes, *learned, 1.0, pairs, old)[0].tolist() == [
+        0,
+        4,
+        1,
+    ]
 
 
 def test_lists_are_neighbours_of_neighbours():

@@ -25,7 +25,7 @@ from daskcluster.storage.lease import Lease
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
-    from daskcluster.jobs.board import Board
+    from daskcluster.jobs.registry import JobRegistry
 
 
 CANCEL_SECONDS = 0.25
@@ -34,14 +34,14 @@ LEASE_SECONDS = 2.0
 _REPORT_SECONDS = 0.5
 
 
-class Watch:
+class JobMonitor:
     """A callback that reports progress, and raises what ends the job.
 
     Parameters
     ----------
     name : str
         Of the job.
-    board : Board or None
+    registry : Board or None
     lease : Lease or None
         Is checked once it was taken.
 
@@ -53,9 +53,9 @@ class Watch:
         Another run of the job has taken over.
     """
 
-    def __init__(self, name: str, board: Board | None, lease: Lease | None) -> None:
+    def __init__(self, name: str, registry: JobRegistry | None, lease: Lease | None) -> None:
         self._name = name
-        self._board = board
+        self._registry = registry
         self._lease = lease
         self._lines = ProgressLines(self._hear)
         self._line = ""
@@ -84,9 +84,9 @@ class Watch:
 
     def listen(self, now: float) -> None:
         """Stop if the job was cancelled."""
-        if self._board is not None and now - self._asked >= CANCEL_SECONDS:
+        if self._registry is not None and now - self._asked >= CANCEL_SECONDS:
             self._asked = now
-            if self._board.is_cancelled(self._name):
+            if self._registry.is_cancelled(self._name):
                 raise JobCancelledError(
                     f"the job {self._name!r} was cancelled; submit it again under its name to go on from "
                     "its checkpoint."
@@ -106,8 +106,8 @@ class Watch:
         if not (self._line or self._facts):
             return
         self._reported = now
-        if self._board is not None:
-            self._board.report(self._name, self._line, **self._facts)
+        if self._registry is not None:
+            self._registry.report(self._name, self._line, **self._facts)
         self._line, self._facts = "", {}
 
     def _learned(self, event: Event) -> Mapping[str, Any]:
@@ -128,7 +128,7 @@ class Watch:
         return {"phase": self._pass.name, "share": self._pass.done} if of_pass else {}
 
 
-class Tally:
+class JobCounters:
     """Counts passes and bytes from the events of a job."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from daskcluster.events import CycleEnded, Event, PassEnded, PassProgress, PassStarted
-from daskcluster.methods.streaming.service.exporter import Pulse
+from daskcluster.methods.streaming.service.exporter import HealthCheck
 from daskcluster.methods.streaming.tree import pieces as cutting
 from tests.methods.streaming.service.feeds import open_loop, portion, put
 
@@ -37,8 +37,8 @@ def test_health_is_asked_for_over_http() -> None:
     from daskcluster.methods.streaming.service.exporter import StreamMetrics
 
     clock = Clock()
-    pulse = Pulse(600, rest=60, clock=clock)
-    metrics = StreamMetrics(pulse)
+    health_check = HealthCheck(600, rest=60, clock=clock)
+    metrics = StreamMetrics(health_check)
     try:
         place = f"http://127.0.0.1:{metrics.port}"
         clock.now = 660.0
@@ -47,7 +47,7 @@ def test_health_is_asked_for_over_http() -> None:
         complaint = "no sign of work for 661 s; 660 s are allowed"
         assert answer(f"{place}/health") == (503, complaint)
         assert "daskcluster_stream_rows_seen" in answer(f"{place}/metrics")[1]
-        pulse(Event())
+        health_check(Event())
         assert answer(f"{place}/health") == (200, "ok")
     finally:
         metrics.close()
@@ -62,12 +62,12 @@ def test_every_piece_of_a_fold_is_a_sign(
     for number in range(objects):
         put(tmp_path, number, portion(number, rows))
     clock, heard, silences = Clock(), list[Event](), list[float]()
-    pulse = Pulse(10, clock=clock)
+    health_check = HealthCheck(10, clock=clock)
 
     def hear(event: Event) -> None:
         clock.now += 5.0  # what a piece takes
-        silences.append(0.0 if pulse.complaint() is None else clock.now)
-        pulse(event)
+        silences.append(0.0 if health_check.complaint() is None else clock.now)
+        health_check(event)
         heard.append(event)
 
     open_loop(tmp_path, tmp_path / "state", callbacks=[hear]).cycle()

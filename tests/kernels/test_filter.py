@@ -7,7 +7,7 @@ import pytest
 
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.distance import sqdist_to_one
-from daskcluster.kernels.sampling import screen, screen_rows
+from daskcluster.kernels.sampling import filter_candidate_rows, filter_candidates
 from daskcluster.kernels.sum_grid import SumGrid
 
 
@@ -20,7 +20,7 @@ def test_screen(n, weighted):
     masses = sqdist if weights is None else weights * sqdist
     limits = (5.0 + 900.0 * sqdist) * (1.0 if weights is None else weights)
     grid = SumGrid(1.5 * 2.0**70, 1.5 * 2.0**20)
-    found, high, low = screen(sqdist, weights, ranks, 5.0, 900.0, grid)
+    found, high, low = filter_candidates(sqdist, weights, ranks, 5.0, 900.0, grid)
     assert np.array_equal(found, np.flatnonzero(ranks < limits))
     assert (high, low) == sum_on_grid(masses, grid)
 
@@ -28,7 +28,7 @@ def test_screen(n, weighted):
 def test_rank_zero_needs_some_rate():
     ranks, grid = np.zeros(3, np.uint16), SumGrid(1.5 * 2.0**60, 1.5)
     weights = np.array([0.0, 1e-300, 1.0])
-    found, _, _ = screen(np.ones(3), weights, ranks, 1.0, 0.0, grid)
+    found, _, _ = filter_candidates(np.ones(3), weights, ranks, 1.0, 0.0, grid)
     assert found.tolist() == [1, 2]
 
 
@@ -43,8 +43,8 @@ def test_rows_are_measured_on_the_way(kind, weighted, n, d):
     sqdist_to_one(rows, point, sqdist)
     grid = SumGrid(1.5 * 2.0**70, 1.5 * 2.0**20)
     for offset in (5.0, 9000.0):
-        found, high, low = screen(sqdist, weights, ranks, offset, 20.0, grid)
-        other = screen_rows(rows, point, weights, ranks, offset, 20.0, grid)
+        found, high, low = filter_candidates(sqdist, weights, ranks, offset, 20.0, grid)
+        other = filter_candidate_rows(rows, point, weights, ranks, offset, 20.0, grid)
         assert np.array_equal(other[0], found)
         assert np.array_equal(other[1], sqdist[found])
         assert other[2:] == (high, low)

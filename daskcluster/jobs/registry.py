@@ -85,7 +85,7 @@ class JobStatus:
 _FIELDS = frozenset(each.name for each in fields(JobStatus))
 
 
-class Board:
+class JobRegistry:
     """The jobs of one scheduler.
 
     Parameters

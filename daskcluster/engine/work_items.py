@@ -72,7 +72,7 @@ class CacheSlot:
 
 
 @dataclass(frozen=True)
-class Unit:
+class WorkItem:
     """Rows that are worked on together.
 
     Attributes
@@ -98,18 +98,18 @@ class Unit:
         return self.rows is not None and self.rows.rows() is not None
 
 
-Wanted = Callable[[Unit, np.ndarray], Sequence[Range]]
+Wanted = Callable[[WorkItem, np.ndarray], Sequence[Range]]
 """Called with a unit and its read edges; returns the parts to read, in order, each from edge to edge."""
 
 
-class UnitQueue:
+class WorkQueue:
     """The units that threads share: each is handed to one of them, when it asks for more.
 
     Parameters
     ----------
     dataset : Dataset or None
         What units are read from that are not in memory; None if there are none.
-    units : sequence of Unit
+    work_items : sequence of Unit
 
     Attributes
     ----------
@@ -117,11 +117,11 @@ class UnitQueue:
         Decoded bytes of what was fetched from the store.
     """
 
-    def __init__(self, dataset: Dataset | None, units: Sequence[Unit]) -> None:
+    def __init__(self, dataset: Dataset | None, work_items: Sequence[WorkItem]) -> None:
         self.dataset = dataset
         self.bytes_read = 0
-        self._present = deque(unit for unit in units if unit.is_present)
-        self._absent = deque(unit for unit in units if not unit.is_present)
+        self._present = deque(item for item in work_items if item.is_present)
+        self._absent = deque(item for item in work_items if not item.is_present)
         self._per_read = -(-len(self._present) // max(1, len(self._absent)))
         self._lock = threading.Lock()
         self._rows = 0
@@ -131,15 +131,15 @@ class UnitQueue:
         """At most one unit is left: a second thread would find nothing."""
         return len(self._absent) + len(self._present) <= 1
 
-    def absent(self) -> Iterator[Unit]:
+    def absent(self) -> Iterator[WorkItem]:
         """Yield units to read, ahead of what is handed over."""
         return _drain(self._absent)
 
-    def present(self) -> Iterator[Unit]:
+    def present(self) -> Iterator[WorkItem]:
         """Yield all units left that are in memory."""
         return _drain(self._present)
 
-    def between_reads(self) -> Iterator[Unit]:
+    def between_reads(self) -> Iterator[WorkItem]:
         """Yield the units in memory that are due after one that was read: the reader works meanwhile."""
         return islice(_drain(self._present), self._per_read)
 
@@ -164,21 +164,21 @@ class UnitQueue:
             self.bytes_read += count
 
 
-def _drain(units: deque[Unit]) -> Iterator[Unit]:
+def _drain(work_items: deque[WorkItem]) -> Iterator[WorkItem]:
     # popleft is atomic: several threads drain one queue.
     while True:
         try:
-            yield units.popleft()
+            yield work_items.popleft()
         except IndexError:
             return
 
 
-class UnitReader:
+class WorkItemReader:
     """Reads for one thread the units that it takes from a queue.
 
     Parameters
     ----------
-    queue : UnitQueue
+    queue : WorkQueue
 
     Attributes
     ----------
@@ -186,22 +186,22 @@ class UnitReader:
         Rows that did not have to be read.
     """
 
-    def __init__(self, queue: UnitQueue) -> None:
+    def __init__(self, queue: WorkQueue) -> None:
         self._queue = queue
         self.skipped = 0
 
-    def whole(self) -> Iterator[tuple[Unit, list[Chunk]]]:
+    def whole(self) -> Iterator[tuple[WorkItem, list[Chunk]]]:
         """Yield every unit with all its chunks."""
         chunks: list[Chunk] = []
-        for unit, chunk, is_last in self.parts():
+        for item, chunk, is_last in self.parts():
             chunks.append(chunk)
             del chunk
             if is_last:
-                yield unit, chunks
+                yield item, chunks
                 chunks = []
 
-    def parts(self, wanted: Wanted | None = None) -> Iterator[tuple[Unit, Chunk, bool]]:
-        """Yield ``(unit, chunk, is_last)`` for the chunks of one unit after the other.
+    def parts(self, wanted: Wanted | None = None) -> Iterator[tuple[WorkItem, Chunk, bool]]:
+        """Yield ``(item, chunk, is_last)`` for the chunks of one unit after the other.
 
         Parameters
         ----------
@@ -211,53 +211,55 @@ class UnitReader:
         """
         queue = self._queue
         if queue.dataset is not None:
-            for unit, chunk, is_last in self._read(queue.dataset, wanted):
-                yield unit, chunk, is_last
+            for item, chunk, is_last in self._read(queue.dataset, wanted):
+                yield item, chunk, is_last
                 queue.add_rows(chunk.n_rows)
                 del chunk  # not kept while the next one is awaited
                 if is_last:
                     yield from self._in_memory(queue.between_reads())
         yield from self._in_memory(queue.present())
 
-    def _in_memory(self, units: Iterable[Unit]) -> Iterator[tuple[Unit, Chunk, bool]]:
-        for unit in units:
-            chunks = (unit.rows.rows() if unit.rows is not None else None) or []
+    def _in_memory(self, work_items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Chunk, bool]]:
+        for item in work_items:
+            chunks = (item.rows.rows() if item.rows is not None else None) or []
             for i, chunk in enumerate(chunks, 1):
-                yield unit, chunk, i == len(chunks)
+                yield item, chunk, i == len(chunks)
                 self._queue.add_rows(chunk.n_rows)
 
-    def _read(self, dataset: Dataset, wanted: Wanted | None) -> Iterator[tuple[Unit, Chunk, bool]]:
-        ahead: deque[tuple[Unit, int]] = deque()
+    def _read(
+        self, dataset: Dataset, wanted: Wanted | None
+    ) -> Iterator[tuple[WorkItem, Chunk, bool]]:
+        ahead: deque[tuple[WorkItem, int]] = deque()
         kept: list[Chunk] = []
         for chunk in dataset.chunks(
             self._ranges(dataset, wanted, ahead), on_read=self._queue.add_bytes
         ):
-            unit, stop = ahead[0]
+            item, stop = ahead[0]
             is_last = chunk.stop >= stop
-            if unit.rows is not None:
+            if item.rows is not None:
                 kept.append(chunk)
             if is_last:
                 ahead.popleft()
-                if unit.rows is not None:
-                    unit.rows.keep_rows(kept)
+                if item.rows is not None:
+                    item.rows.keep_rows(kept)
                     kept = []
-            yield unit, chunk, is_last
+            yield item, chunk, is_last
             del chunk
 
     def _ranges(
-        self, dataset: Dataset, wanted: Wanted | None, ahead: deque[tuple[Unit, int]]
+        self, dataset: Dataset, wanted: Wanted | None, ahead: deque[tuple[WorkItem, int]]
     ) -> Iterator[Range]:
         """Yield what has to be read, and note in `ahead` which unit it is of and where that ends."""
-        for unit in self._queue.absent():
-            parts: Sequence[Range] = [unit.span]
-            if wanted is not None and unit.rows is None and not dataset.in_memory:
-                parts = wanted(unit, dataset.read_edges(unit.span))
-            skipped = unit.n_rows - count_rows(parts)
+        for item in self._queue.absent():
+            parts: Sequence[Range] = [item.span]
+            if wanted is not None and item.rows is None and not dataset.in_memory:
+                parts = wanted(item, dataset.read_edges(item.span))
+            skipped = item.n_rows - count_rows(parts)
             if skipped:
                 self.skipped += skipped
                 self._queue.add_rows(skipped)
             if parts:
-                ahead.append((unit, parts[-1][1]))
+                ahead.append((item, parts[-1][1]))
                 yield from parts
 
 
@@ -294,8 +296,8 @@ def wanted_ranges(edges: np.ndarray, mask: np.ndarray | None) -> list[Range]:
         return [(start, stop)]
     if mask.shape != (stop - start,) or mask.dtype != np.bool_:
         raise ValueError(
-            f"screen returned shape={mask.shape}, dtype={mask.dtype} for rows {start} to {stop - 1}; it "
-            f"should return one bool for every row, shape ({stop - start},), or None for all rows."
+            f"filter_rows returned shape={mask.shape}, dtype={mask.dtype} for rows {start} to {stop - 1}; "
+            f"it should return one bool for every row, shape ({stop - start},), or None for all rows."
         )
     hit = np.logical_or.reduceat(mask, edges[:-1] - start)
     turns = np.flatnonzero(np.diff(hit.astype(np.int8), prepend=0, append=0))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from daskcluster.kernels.accumulate import sum_on_grid
+from daskcluster.kernels.data_statistics import data_statistics, look
 from daskcluster.kernels.distance import sqdist_to_one
 from daskcluster.kernels.sum_grid import SumGrid
-from daskcluster.kernels.survey import look, survey
 
 KINDS = (np.float32, np.float64)
 
@@ -18,7 +18,7 @@ KINDS = (np.float32, np.float64)
 def test_extremes(kind: type, n: int, d: int) -> None:
     rows = np.random.default_rng(0).lognormal(0, 4, (n, d)).astype(kind) * kind(-1.0)
     most = np.full(d, 2.0**-30)
-    assert survey(rows, most) == (-1, False)
+    assert data_statistics(rows, most) == (-1, False)
     assert np.array_equal(most, np.abs(rows).max(axis=0, initial=2.0**-30).astype(np.float64))
 
 
@@ -28,7 +28,7 @@ def test_first_bad_row(kind: type, bad: float, is_nan: bool) -> None:
     rows = np.ones((999, 5), kind)
     rows[998, 0], rows[400, 4] = np.nan, bad
     most = np.zeros(5)
-    assert survey(rows, most) == (400, is_nan)
+    assert data_statistics(rows, most) == (400, is_nan)
     assert not most.any()
 
 
@@ -44,7 +44,7 @@ def test_one_look_is_all_of_them(kind: type, weighted: bool, n: int, d: int) -> 
     sums, most, expected = np.zeros(d), np.full(d, 2.0**-30), np.full(d, 2.0**-30)
     given = weights if weighted else None
     bad, is_nan, masses = look(rows, origin, given, shift, grids, sums, most)
-    assert (bad, is_nan) == survey(rows, expected) == (-1, False)
+    assert (bad, is_nan) == data_statistics(rows, expected) == (-1, False)
     assert np.array_equal(most, expected)
     assert (sums == ((rows + shift) - shift).sum(axis=0)).all()
     spread = np.empty(n)

@@ -13,7 +13,7 @@ import numpy as np
 
 from daskcluster.kernels.arrays import read_only, weights_or_none
 from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.row_groups import AHEAD, add_masses, look_at_rows
+from daskcluster.kernels.row_groups import PREFETCH_DISTANCE, add_masses, measure_and_add_rows
 from daskcluster.kernels.row_ops import fetch_row
 from daskcluster.kernels.sum_grid import SumGrid
 
@@ -57,19 +57,19 @@ def _look(rows, origin, weights, shift, grids, sums, largest, masses):  # type: 
     x, totals = rows.reshape(n * d), masses.reshape(masses.size)
     spread, weight = np.zeros(_GROUP), np.zeros(_GROUP)
     of_spread, of_weighted, of_weight = grids
-    soon = _GROUP * max(1, AHEAD // (_GROUP * d))
+    prefetch = _GROUP * max(1, PREFETCH_DISTANCE // (_GROUP * d))
     for start in range(0, n, _GROUP):
         count = min(_GROUP, n - start)
-        fetch_row(x, (start + soon) * d, _GROUP * d)
+        fetch_row(x, (start + prefetch) * d, _GROUP * d)
         if count == _GROUP:
-            look_at_rows(4, x, start * d, origin, d, spread, 0, shift, sums, largest)
+            measure_and_add_rows(4, x, start * d, origin, d, spread, 0, shift, sums, largest)
             second = (start + 4) * d
-            look_at_rows(4, x, second, origin, d, spread, 4, shift, sums, largest)
+            measure_and_add_rows(4, x, second, origin, d, spread, 4, shift, sums, largest)
         else:
             spread[:], weight[:] = 0.0, 0.0
             for u in range(count):
                 at = (start + u) * d
-                look_at_rows(1, x, at, origin, d, spread, u, shift, sums, largest)
+                measure_and_add_rows(1, x, at, origin, d, spread, u, shift, sums, largest)
         add_masses(spread, of_spread, totals, 0)
         if weights.size:
             for u in range(count):
@@ -102,13 +102,13 @@ def look(
     sums : ndarray of shape (d,), float64
         IN/OUT. Rounded rows; of no use if a row is bad.
     max_abs : ndarray of shape (d,), float64
-        IN/OUT. As `survey` has it.
+        IN/OUT. As `data_statistics` has it.
 
     Returns
     -------
     bad_row : int
     is_nan : bool
-        As `survey` returns them.
+        As `data_statistics` returns them.
     masses : ndarray of shape (3, 2), float64
         The sums on `grids`; distances are those of `daskcluster.kernels.distance.sqdist_to_one`.
 
@@ -133,7 +133,7 @@ def look(
     return -1, False, masses.sum(axis=2)
 
 
-def survey(X: np.ndarray, max_abs: np.ndarray) -> tuple[int, bool]:
+def data_statistics(X: np.ndarray, max_abs: np.ndarray) -> tuple[int, bool]:
     """Raise `max_abs` to the largest |x| of each feature, and look for NaN and infinity.
 
     Parameters
@@ -153,9 +153,9 @@ def survey(X: np.ndarray, max_abs: np.ndarray) -> tuple[int, bool]:
     --------
     >>> import numpy as np
     >>> most = np.zeros(2)
-    >>> survey(np.array([[1.0, -3.0], [2.0, 0.5]]), most), most
+    >>> data_statistics(np.array([[1.0, -3.0], [2.0, 0.5]]), most), most
     ((-1, False), array([2., 3.]))
-    >>> survey(np.array([[1.0, -3.0], [np.inf, 0.5]]), most)
+    >>> data_statistics(np.array([[1.0, -3.0], [np.inf, 0.5]]), most)
     (1, False)
     """
     pattern, mask, infinity = _BITS[X.dtype]
