@@ -41,8 +41,10 @@ def rewrite() -> str:
     return text
 
 
-def span(numbers: list[float], form: str = "{:,.0f} to {:,.0f}") -> str:
-    return form.format(min(numbers), max(numbers))
+def span(numbers: list[float], form: str = "{:,.0f}") -> str:
+    """Return the least and the largest number, once if they look the same."""
+    ends = form.format(min(numbers)), form.format(max(numbers))
+    return " to ".join(dict.fromkeys(ends))
 
 
 # -- which estimator ------------------------------------------------------------------------------------
@@ -77,7 +79,7 @@ FIGURE_2 = ("mbatch", "nmbatch", "lloyd")
 
 def coreset_time() -> tuple[str, ...]:
     ratios = published("benchmarks.md", "coreset", "A coreset of").numbers("ratio")
-    return (span(ratios, "{:.1f} to {:.1f}"),)
+    return (span(ratios, "{:.1f}"),)
 
 
 def coreset_quality() -> tuple[str, ...]:
@@ -207,46 +209,47 @@ def bounds() -> Iterator[Quote]:
 
 QUOTES = [
     Quote(
-        "60,000 x 784, k = 50: `KMeans` is at its end after {} s. Nested batches are within 1 % of the "
+        "60,000 x 784, k = 50: `KMeans` converges in {} s. Nested batches are within 1 % of the "
         "best energy after {} s, scikit-learn's mini-batches in {} runs within {} s",
         nested,
     ),
     Quote(
-        "400,000 x 784: to 2 % above the best in {} s, where nested batches take {} s and Lloyd's "
-        "algorithm {} s; but they end {} % above it, nested ones {} %. 960,000 x 108: never within 2 %",
+        "400,000 x 784: they are within 2 % of the best after {} s, nested batches after {} s, Lloyd's "
+        "algorithm after {} s. But mini-batches end {} % above the best, nested batches {} %. "
+        "960,000 x 108: mini-batches never come within 2 %",
         minibatch,
     ),
-    Quote("{} times what reading and decoding the rows twice takes", coreset_time),
+    Quote("{} times as long as reading and decoding the rows twice", coreset_time),
     Quote(
-        "{} clusters of {} coreset rows: {} % above k-means++ on all rows, at {} times fewer distances; "
-        "{} % above it where a few far-off rows decide everything",
+        "{} clusters on {} coreset rows: {} % above k-means++ on all rows, with {} times fewer distances; "
+        "{} % above it where a few distant rows dominate the cost",
         coreset_quality,
     ),
     Quote(
-        "80,000,000 x 16, 4,000 Gaussians, from Zarr to the label of every row: {} s in {} GiB, of which "
-        "labels {} s. An EM step takes {} times as long as an iteration of Faiss' k-means, and grows as "
-        "C to the power of {}",
+        "80,000,000 x 16, 4,000 Gaussians, from Zarr to the label of every row: {} s and {} GiB; labels "
+        "take {} s of that. An EM step takes {} times as long as an iteration of Faiss k-means; its time "
+        "grows as C (the number of components) to the power of {}",
         mixture,
     ),
     Quote(
-        "10,992 rows: {} ms an iteration, a truncated step {} ms, ARI {} against {}. 70,000 x 784: more "
-        "than {} s an iteration, a step {} ms, ARI {} against {}. A step takes {} ms for ten thousand rows "
-        "and for ten million",
+        "10,992 rows: {} ms per full-batch iteration, {} ms per truncated step, ARI {} against {}. "
+        "70,000 x 784: more than {} s per iteration, {} ms per step, ARI {} against {}. A truncated step "
+        "takes {} ms for ten thousand rows and for ten million",
         kernel,
     ),
     Quote(
-        "2,000,000 x 32, k = 100,000: all centres after {} s, two iterations and labels after {} s; "
-        "inertia / n {}, of k-means with as many iterations {}",
+        "2,000,000 x 32, k = 100,000: all centres found after {} s; two iterations and labels done after "
+        "{} s. Inertia / n is {}, against {} for k-means with as many iterations",
         very_many,
     ),
     Quote(
-        "MNIST, k = 10, random starts: backward Euler at the best minimum from {}, Lloyd's algorithm from "
-        "{}; mean {} against {}",
+        "MNIST, k = 10, random starts: backward Euler reaches the best minimum from {}, Lloyd's algorithm "
+        "from {}; mean objective {} against {}",
         backward_euler,
     ),
     Quote(
-        "{} % of the throughput of reading alone; the cost of the remembered rows at most {} % above the "
-        "best of three full fits of them, from each of {} seeds",
+        "A stream has {} % of the throughput of reading alone. The cost of the remembered rows is at most "
+        "{} % above the best of three full fits of them, for each of {} seeds",
         stream,
     ),
     *bounds(),
