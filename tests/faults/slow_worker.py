@@ -93,7 +93,7 @@ def markdown(found: dict[str, float]) -> str:
         f"| of equal speed | {found['even']:.3f} | 1 |",
         f"| one of them running {found['speed']:.0%} of the time | {found['uneven']:.3f} | "
         f"{found['ratio']:.2f} |",
-        f"| the same, were each to keep half of the rows | | {equal:.2f} |",
-        f"| the same, were work to move without cost | | {perfect:.2f} |",
+        f"| the same, if each kept half of the rows | | {equal:.2f} |",
+        f"| the same, if moving work cost nothing | | {perfect:.2f} |",
     ]
     return "\n".join(lines)

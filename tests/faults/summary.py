@@ -50,17 +50,18 @@ def markdown(found: dict[str, Any], timeout: float = NOTICE_SECONDS) -> str:
     """Return the tables of a page: by what was killed, and by algorithm."""
     names = {
         "worker": "workers (one, or all but one)",
-        "client": "the client, run again",
-        "scheduler": "the scheduler, run again on a new cluster",
+        "client": "the client; the command is run again",
+        "scheduler": "the scheduler; the command is run again on a new cluster",
     }
     rows = [_row(names[kind], figures) for kind, figures in found["kinds"].items()]
     lines = [*_COLUMNS, *rows, _row("**all**", found["all"]), ""]
     lost = found["kinds"]["scheduler"]
     if lost["trials"]:
         lines += [
-            f"Without its scheduler the command ended with the error that is due after "
+            f"After losing its scheduler, the command ended with the expected error after "
             f"{lost['noticed_median']:.1f} s (median; worst {lost['noticed_worst']:.1f} s), with "
-            f"`--timeout {timeout:g}`; the last two columns count from there.",
+            f"`--timeout {timeout:g}`. In the row of the scheduler, the last two columns count from "
+            "that error.",
             "",
         ]
     lines += [_COLUMNS[0].replace("killed", "algorithm or command"), _COLUMNS[1]]
