@@ -98,9 +98,9 @@ def test_blocks_equal_those_of_dense_rows(
 
 def test_unit_length_does_not_depend_on_where_blocks_are_cut() -> None:
     rows = rows_of(DENSE)
-    parts = [rows[first : first + 7].unit() for first in range(0, 500, 7)]
-    assert np.array_equal(join_rows(parts).toarray(), rows.unit().toarray())
-    lengths = np.linalg.norm(rows.unit().toarray(), axis=1)
+    parts = [rows[first : first + 7].normalized() for first in range(0, 500, 7)]
+    assert np.array_equal(join_rows(parts).toarray(), rows.normalized().toarray())
+    lengths = np.linalg.norm(rows.normalized().toarray(), axis=1)
     np.testing.assert_allclose(lengths[lengths > 0], 1.0)
     assert (lengths[[0, 7, 499]] == 0.0).all()
 

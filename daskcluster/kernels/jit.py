@@ -52,7 +52,7 @@ def _digest_of(path: str) -> bytes:
 class _Stamped:
     """A locator of compiled kernels for these sources; a kernel's own file may lie elsewhere.
 
-    Each digest has a folder of its own: numba unpickles an index before it compares stamps, and the index of
+    Each digest has its own folder: numba unpickles an index before it compares stamps, and the index of
     another version may name classes that are gone. Granted features have a folder, too, so that machines
     without them never load it.
     """

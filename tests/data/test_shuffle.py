@@ -161,7 +161,7 @@ def test_weights_travel_with_their_rows(
             dataset, replace(plan, n_buckets=n_buckets, block_rows=9, scratch=str(tmp_path)), *rest
         )
 
-    monkeypatch.setattr("daskcluster.data.shuffle.carry_out", planned)
+    monkeypatch.setattr("daskcluster.data.shuffle.run_shuffle", planned)
     done = shuffle(
         dataset, tmp_path / "o.zarr", random_state=SEED, with_index=tmp_path / "i", shard_rows=600,
         chunk_rows=200,

@@ -60,7 +60,9 @@ def same(one: Any, other: Any) -> None:
             assert np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True), name
     for name in ("inertia_", "n_iter_", "n_steps_", "stop_reason_", "seeding_"):
         assert getattr(one, name, None) == getattr(other, name, None), name
-    assert [summary(record) for record in one.history_] == [summary(record) for record in other.history_]
+    assert [summary(record) for record in one.history_] == [
+        summary(record) for record in other.history_
+    ]
 
 
 def summary(record: dict[str, Any]) -> dict[str, Any]:

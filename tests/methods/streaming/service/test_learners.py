@@ -318,4 +318,4 @@ def test_the_table_is_that_of_the_fit_and_of_the_stream(name: str) -> None:
     learner = make_learner(name, OPTIONS_OF[name])
     assert type(learner) is resolve_name(STREAMS[name].estimator)
     assert learner.algorithm == name
-    assert set(learner.sgd_state()) == set(STREAMS[name].parameters) - {"random_state", "verbose"}
+    assert set(learner.facts()) == set(STREAMS[name].parameters) - {"random_state", "verbose"}
