@@ -1,4 +1,4 @@
-"""``python -m daskcluster`` is the command."""
+"""Run the command line: ``python -m daskcluster``."""
 
 from __future__ import annotations
 

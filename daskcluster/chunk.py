@@ -1,4 +1,4 @@
-"""A chunk: contiguous rows in memory, their weights, and where they stand in the dataset."""
+"""A chunk: contiguous rows in memory, their weights, and their position in the dataset."""
 
 from __future__ import annotations
 

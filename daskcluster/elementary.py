@@ -1,4 +1,4 @@
-"""Logarithms and exponentials of float64: the same bits on every machine.
+"""Logarithm and exponential in float64 with the same bits on every machine.
 
 NumPy has code of its own for AVX-512, and the C library differs between releases and systems. What a
 fit draws and returns must depend on neither. Each function is a fixed sequence of IEEE operations, one

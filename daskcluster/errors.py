@@ -1,4 +1,4 @@
-"""Errors that say what is wrong, the value, the rule and the remedy.
+"""Errors: each says what was expected, what was found and what to do.
 
 Every class also inherits the builtin that a caller would catch, so that code written for
 scikit-learn or for plain Python keeps working.

@@ -1,4 +1,4 @@
-"""What a fit says of itself while it runs.
+"""Events that a fit publishes while it runs.
 
 Callbacks are callables that take one event. Return values are ignored; raise `StopFit` to end a
 fit early with the model it has.

@@ -1,4 +1,4 @@
-"""The host: its memory and cores, what only Linux can tell of it, and sizes as people write them.
+"""The host: its memory, its cores and capabilities, and sizes in human units.
 
 What is not on every POSIX system is asked for here alone, and each has another way where it is missing.
 """

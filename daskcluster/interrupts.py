@@ -1,4 +1,4 @@
-"""Interrupts that wait until what is under way is safe, but not for long.
+"""Interrupts that wait, for a limited time, until work in progress is safe.
 
 A signal in the middle of an iteration finds a state that is neither that before nor that after it. So
 while a fit keeps checkpoints, the first signal is only noted; the fit asks at the end of each iteration,

@@ -1,4 +1,4 @@
-"""Random numbers that belong to rows.
+"""Counter-based random numbers: a function of seed, purpose and row.
 
 A counter-based generator (Philox 4x64-10; Salmon et al. 2011) is keyed by (seed, stage, iteration)
 and its counter is the global row index. The number of a row therefore depends on neither

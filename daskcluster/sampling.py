@@ -1,4 +1,4 @@
-"""Weight, mean and spread of all rows, from the pass that every fit makes first."""
+"""Draws of rows with replacement from the distribution of lightweight coresets, and data moments."""
 
 from __future__ import annotations
 

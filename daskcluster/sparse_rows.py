@@ -1,4 +1,4 @@
-"""Rows in CSR form: of every row the values that are stored, and their columns."""
+"""Rows in CSR form: the stored values of every row and their columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protocols that let the layers meet without importing each other.
+"""Protocols that let layers work together without importing each other.
 
 Dimension legend: n rows, d features, k clusters, b batch size, m coreset size.
 """

@@ -1,4 +1,4 @@
-"""Chunkwise assignment: nearest centres, and the statistics, distances and labels they give."""
+"""Chunkwise assignment: nearest centres, sufficient statistics, distances and labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data statistics: what the first pass learns of the rows (extremes, moments, NaN and infinity)."""
+"""Data statistics: extremes, moments, NaN and infinity, gathered by the first pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that a sample with replacement may contain: one look at each row, with numbers of its own.
+"""Candidates of a sample with replacement, found in one pass with one random number per row.
 
 Row i is drawn at rate r_i = w_i (a + b |x_i - p|^2). Give every row a Poisson process of that rate:
 the first m arrivals of all rows together are m independent draws in proportion to the rates, and

@@ -1,4 +1,4 @@
-"""Grids of exact sums: how large sums can become, and rows added to clusters on these grids."""
+"""Grids of exact sums: limits of sums, and sums of rows by cluster on these grids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that show what a cluster is: its nearest and its farthest, and how distances are spread."""
+"""Example rows of each cluster (nearest and farthest) and the distribution of distances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features brought to a common scale while rows are read: what it takes to learn one, and to undo it."""
+"""Feature scaling while rows are read: how to learn it, apply it and undo it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums and spreads of clusters whose rows are labelled already, by whoever it was."""
+"""Sums and variances of clusters of rows that already have labels."""
 
 from __future__ import annotations
 

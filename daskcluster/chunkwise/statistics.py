@@ -1,4 +1,4 @@
-"""Mergeable values: what a pass over rows leaves behind.
+"""Mergeable statistics of a pass, and reductions: how chunks become statistics and how those combine.
 
 All of them obey the monoid laws to the bit, because sums live on grids
 (`daskcluster.kernels.sum_grid`) and the rest are minima, maxima and counts.

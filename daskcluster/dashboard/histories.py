@@ -1,4 +1,4 @@
-"""The histories of fits, put together from what `daskcluster.engine.fit_log` tells of them."""
+"""Histories of fits, rebuilt from the messages of `daskcluster.engine.fit_log`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages about fits, as HTML: a list of all, and one of each with its iterations."""
+"""HTML pages about fits: a list of all fits, and one page per fit with its iterations."""
 
 from __future__ import annotations
 

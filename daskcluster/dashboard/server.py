@@ -1,4 +1,4 @@
-"""The scheduler's side: a plugin that hears the news of fits and answers for their pages.
+"""The scheduler plugin that receives the messages of fits and serves their pages.
 
 The pages stand on the server of Dask's own dashboard, at ``/fits``: on the same address and port, behind
 the same certificates, open to whoever can see the dashboard. They need no bokeh.

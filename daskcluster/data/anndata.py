@@ -1,4 +1,4 @@
-"""Annotated matrices of single cells (AnnData): rows in, labels back. The library itself is not needed."""
+"""AnnData files as rows, and labels written back to them, without the anndata library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of an array in memory (views, never copies) and of a mapped .npy file."""
+"""Rows of an array in memory (views, never copies) and of a memory-mapped .npy file."""
 
 from __future__ import annotations
 

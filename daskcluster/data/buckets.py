@@ -1,4 +1,4 @@
-"""Rows parted into buckets by a random key: scattered to scratch files, read back bucket by bucket.
+"""Buckets of a shuffle: rows scattered to scratch files by a random key and read back one by one.
 
 The files have no names (the system frees them when the process ends, however it ends), and their
 space is given back bucket by bucket as they are read.

@@ -1,4 +1,4 @@
-"""Checks of rows: shapes and dtypes, arrays and data frames; errors say what to do."""
+"""Checks of rows: shapes, dtypes and data frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns files of rows into Zarr with good chunks: streamed, in bounded memory, whole or absent."""
+"""Convert files of rows to Zarr: streamed, in bounded memory, written whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What conversions of dense and of sparse rows share: casts that lose nothing, and checked weights."""
+"""Helpers of dense and sparse conversions: lossless casts and checked weights."""
 
 from __future__ import annotations
 

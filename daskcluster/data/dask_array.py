@@ -1,4 +1,4 @@
-"""Rows of dask arrays and frames, computed block by block in this process.
+"""Rows of dask arrays and dataframes, computed block by block in this process.
 
 The graph never travels: on a cluster the rows are written to scratch Zarr first (`to_scratch`).
 """

@@ -1,4 +1,4 @@
-"""What all datasets share: partitions, reading in blocks, weights, taking rows."""
+"""The base of all datasets: partitions, reading in blocks, weights, taking rows by number."""
 
 from __future__ import annotations
 

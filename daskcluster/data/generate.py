@@ -1,4 +1,4 @@
-"""Synthetic rows of any number, dense or sparse, seeded: written in blocks, or made as they are read."""
+"""Synthetic rows of any number, dense or sparse, from a seed: written in blocks or generated when read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grids of any number of axes as rows, and labels back in their shape: rasters, volumes, climate data."""
+"""Grids with any number of axes as rows, and labels back in their shape: rasters, volumes, climate data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a dataset without reading its rows."""
+"""Information about a dataset that needs no rows to be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels of rows, wherever they live, read block by block."""
+"""Labels of rows in memory or in a store, read block by block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows in the memory of this process, dense or sparse: handed over as views, pickled whole."""
+"""Rows in the memory of this process, dense or sparse: passed on as views, pickled whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zarr arrays and groups: opened with errors that say what is there instead."""
+"""Open Zarr arrays and groups, with errors that say what was found instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of a .npz file, streamed out of the zip without unpacking it."""
+"""Arrays of a .npz file, streamed from the zip archive without unpacking it."""
 
 from __future__ import annotations
 

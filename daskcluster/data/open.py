@@ -1,4 +1,4 @@
-"""The one door: whatever holds rows becomes a dataset, and what holds weights its weights."""
+"""`open_dataset` and `open_chunk`: turn anything that holds rows into a dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets that are handed over by partition, or opened in place by whoever reads them."""
+"""Datasets given partition by partition, and stored datasets opened in place by each reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions: the unit of state, caching and accounting, fixed by the dataset alone."""
+"""Partitions: the rows of one task, fixed by the dataset alone."""
 
 from __future__ import annotations
 

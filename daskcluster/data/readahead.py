@@ -1,4 +1,4 @@
-"""Reading ahead: the next blocks are fetched by plain threads while the caller computes on this one.
+"""Read-ahead: threads fetch the next blocks while the caller computes on the current one.
 
 A storage chunk of which several readers want a part is read and decoded once.
 """

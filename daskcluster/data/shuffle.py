@@ -1,4 +1,4 @@
-"""Shuffles the rows of a dataset: every permutation equally likely, in bounded memory.
+"""Shuffle the rows of a dataset: every permutation equally likely, in bounded memory.
 
 Each row draws a 64-bit key that belongs to its index in the source, and goes to the place of its key
 among all keys. Rows that fit in memory are sorted there. Otherwise a first pass scatters them to

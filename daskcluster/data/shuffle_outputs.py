@@ -1,4 +1,4 @@
-"""The outputs of a shuffle: rows, weights beside them, and the permutation; each whole or absent."""
+"""Outputs of a shuffle: rows, their weights and the permutation, each written whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shuffle reads, holds and writes: decided from metadata alone, refused if it cannot fit."""
+"""The plan of a shuffle: bytes read, held and written, from metadata alone."""
 
 from __future__ import annotations
 

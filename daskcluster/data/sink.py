@@ -1,4 +1,4 @@
-"""Where per-row results go: an array in memory, or Zarr arrays that are whole or absent."""
+"""Destinations of per-row results: an array in memory, or Zarr arrays written whole or not at all."""
 
 from __future__ import annotations
 

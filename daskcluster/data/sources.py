@@ -1,4 +1,4 @@
-"""What rows may come as: kinds of objects and of URLs, each of them one `Source`, asked in order.
+"""The registry of data sources: kinds of objects and URLs, each a `Source`, tried in order.
 
 `register_source` adds one from outside; it is asked before ours.
 """

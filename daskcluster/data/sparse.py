@@ -1,4 +1,4 @@
-"""CSR rows as a dataset, wherever they are: sizes, reads, and the form that all rows are brought to."""
+"""CSR rows as a dataset: sizes, reads and the canonical form of rows."""
 
 from __future__ import annotations
 

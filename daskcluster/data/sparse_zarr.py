@@ -1,4 +1,4 @@
-"""CSR rows in a Zarr group in AnnData's layout: read in place, and written whole or not at all."""
+"""CSR rows in a Zarr group in AnnData's layout: read in place, written whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables: rows that are read once, front to back, in bounded memory, from text or Parquet."""
+"""Tables: rows from text or Parquet files, read once from front to back in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row weights: beside the rows in memory, or in a Zarr array of their own."""
+"""Datasets with row weights, from memory or from a Zarr array."""
 
 from __future__ import annotations
 

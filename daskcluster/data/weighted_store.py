@@ -1,4 +1,4 @@
-"""Rows and their weights in one Zarr group that is opened with the weights, without being told.
+"""Zarr groups that hold rows and their weights; opening one finds the weights.
 
 The group says so in its attributes; it holds ``X`` (an array, or CSR rows in AnnData's layout),
 ``weights``, and ``indices``: which rows of a source they are.

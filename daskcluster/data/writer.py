@@ -1,4 +1,4 @@
-"""Writes rows to Zarr chunk by chunk, in bounded memory, from one process or many."""
+"""Write rows to Zarr chunk by chunk, in bounded memory, from one process or many."""
 
 from __future__ import annotations
 

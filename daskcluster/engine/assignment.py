@@ -1,4 +1,4 @@
-"""Which thread of which worker works on which partitions.
+"""Assignment of partitions to the threads of workers.
 
 A slot is one thread of one worker. Partitions are assigned to slots in contiguous runs at first. They move
 only when workers come or go, or when the measured rates of slots differ by a fifth in two passes running;

@@ -1,4 +1,4 @@
-"""What stays on workers between passes: resident rows and per-row state, one handle a partition.
+"""Caches of a worker between passes: resident rows and per-row state, one handle per partition.
 
 A `CachedPartition` is the result of a Dask task, so Dask knows its size, keeps it, and frees it when the
 client goes. Its copies are empty: whatever Dask does with it (move, steal the task that needs it)

@@ -1,4 +1,4 @@
-"""Which engine runs the work, from what a caller gave for `engine`."""
+"""Choose the engine for the `engine` argument of a caller."""
 
 from __future__ import annotations
 

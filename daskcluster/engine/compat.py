@@ -1,4 +1,4 @@
-"""All that we use of Dask beyond its documentation.
+"""Everything that this package uses of Dask beyond its documentation.
 
 Each part names what it relies on. `tests/engine/test_compat.py` checks it against the Dask that is
 installed, so a release that changes something is met there by name.

@@ -1,4 +1,4 @@
-"""Connections to Dask: a client within a stated time, a cluster on this machine, equal versions."""
+"""Connections to Dask: clients with a timeout, local clusters, checks of versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dataset on the workers of a cluster."""
+"""A dataset placed on the workers of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine is: the place where passes over a dataset run.
+"""The interface of an engine, and the placement of a dataset on it, which runs passes.
 
 An engine knows no algorithm. It *places* a dataset: it decides which partitions stay in memory, and who
 works on each. Then it maps reductions over the placement, and counts passes and bytes.

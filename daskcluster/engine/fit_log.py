@@ -1,4 +1,4 @@
-"""What a scheduler hears of the fits that its workers serve, for the page of `daskcluster.dashboard`.
+"""Messages about fits to the scheduler, for the pages of `daskcluster.dashboard`.
 
 Everything goes to the scheduler's own event log, which is bounded, under one topic.
 """

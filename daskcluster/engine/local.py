@@ -1,4 +1,4 @@
-"""The local engine: threads of this process, each folding whole units into its own statistics."""
+"""The local engine: threads of this process, each folding whole work items into its own statistics."""
 
 from __future__ import annotations
 

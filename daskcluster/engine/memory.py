@@ -1,4 +1,4 @@
-"""Memory is projected before work starts, and refused when it cannot fit.
+"""Memory projections, and the rule of admission: work that cannot fit is refused before it starts.
 
 A process needs: the imported libraries (`BASELINE_BYTES`), and for each thread the read-ahead
 window, two partitions, and the statistics and packed centres of the work; or, if that is more, the

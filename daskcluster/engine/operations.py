@@ -1,4 +1,4 @@
-"""What a thread does with its units: one picklable operation for every verb of a placement."""
+"""Operations: what a thread does with its work items, one picklable class for each verb of a placement."""
 
 from __future__ import annotations
 

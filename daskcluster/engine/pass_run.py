@@ -1,4 +1,4 @@
-"""One pass on a cluster: tasks go out, results come in, what was lost is sent again.
+"""One pass on a cluster: send tasks, combine results, resend what was lost.
 
 A task is a list of partitions for one slot. Every partition counts exactly once a pass, also where Dask
 runs a task twice, or where a task is sent again because something that it depends on was lost.

@@ -1,4 +1,4 @@
-"""The workers of a cluster as a driver sees them, refreshed before every pass."""
+"""The workers of a cluster as the driver sees them, refreshed before every pass."""
 
 from __future__ import annotations
 

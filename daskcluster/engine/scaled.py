@@ -1,4 +1,4 @@
-"""A placement that knows how large its rows are, because its first pass carried a survey along.
+"""A placement whose first pass also gathers data statistics, which fix the scale of exact sums.
 
 Exact sums need a bound of the addends before a pass. The first pass uses a guess from the first
 rows, with headroom, and surveys the rows on its way: true bounds, moments, NaN and infinity. If

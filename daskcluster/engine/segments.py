@@ -1,4 +1,4 @@
-"""Passes in segments: one that was interrupted resumes after the last segment that is done.
+"""Passes in segments: an interrupted pass resumes after its last complete segment.
 
 A segment is every L-th unit of the dataset, so there is work for every worker. Totals are exact: segments
 add up to what the whole pass gives, to the bit.

@@ -1,4 +1,4 @@
-"""TLS to a scheduler: certificates are checked before anything connects, and plain text is no fallback."""
+"""TLS to a scheduler: certificates are checked before connecting, with no fallback to plain text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transfer: how rows and parameters reach workers, and how totals come back and are combined."""
+"""Transfer of rows and parameters to workers, and the combination of what they return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Units of rows: where each is kept between passes, and how threads take and read them.
+"""Work items: ranges of rows, their cached rows and state, and how threads take and read them.
 
 The same for a local thread and for a Dask worker. A unit that is read need not be read whole: a
 pass that keeps state is asked, as the reader gets to a unit, which parts of it are wanted.

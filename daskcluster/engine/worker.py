@@ -1,4 +1,4 @@
-"""What a Dask task does: operations over partitions, in the process of a worker."""
+"""The body of a Dask task: operations over partitions in the process of a worker."""
 
 from __future__ import annotations
 

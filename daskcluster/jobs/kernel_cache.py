@@ -1,4 +1,4 @@
-"""The cache of compiled kernels: filled ahead of time, for this processor or for named ones."""
+"""The cache of compiled kernels, filled ahead of time for this processor or for named ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which jobs each kind of model has."""
+"""The jobs that each kind of model supports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a falling curve bends: the knee of cost against the number of clusters.
+"""The knee of a falling curve, such as cost against the number of clusters.
 
 The rule of Kneedle (Satopaa et al., "Finding a 'Kneedle' in a Haystack", ICDCSW 2011): scale both axes to
 [0, 1] and take the point farthest below the chord between the ends. What differs: both axes are logarithms.

@@ -1,4 +1,4 @@
-"""The monitor of a running job: counts events, tells the scheduler, and stops when it has to."""
+"""The monitor of a running job: counts events, reports to the scheduler, stops on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of jobs: part of paths, keys and topics, hence plain."""
+"""Names of jobs, restricted to characters that are safe in paths, keys and topics."""
 
 from __future__ import annotations
 

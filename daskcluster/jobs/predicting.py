@@ -1,4 +1,4 @@
-"""The job that labels rows under a saved model."""
+"""The job that labels rows with a saved model."""
 
 from __future__ import annotations
 

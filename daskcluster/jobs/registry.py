@@ -1,4 +1,4 @@
-"""What a scheduler knows of jobs: their state and their last lines, for anybody who connects.
+"""The registry of jobs on a scheduler: their state and last log lines, readable by any client.
 
 Everything stands in the scheduler's own event log, so it outlives clients and workers, is bounded, and
 goes with the scheduler. A flag there asks a job to stop.

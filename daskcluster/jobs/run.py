@@ -1,4 +1,4 @@
-"""One run of a job: its name, its lease, its state in the store, and what the scheduler hears of it."""
+"""One run of a job: its name, lease, stored state, and reports to the scheduler."""
 
 from __future__ import annotations
 

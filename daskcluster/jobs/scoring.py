@@ -1,4 +1,4 @@
-"""The job that measures rows under a saved model."""
+"""The job that scores rows with a saved model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing the number of clusters: many fits on one coreset, a few of them checked on all rows."""
+"""Choose the number of clusters: many fits on one coreset, a few of them checked on all rows."""
 
 from __future__ import annotations
 

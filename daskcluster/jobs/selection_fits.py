@@ -1,4 +1,4 @@
-"""Fits of several numbers of clusters on one coreset: independent tasks, each on one thread."""
+"""Fits of several numbers of clusters on one coreset: independent single-threaded tasks."""
 
 from __future__ import annotations
 

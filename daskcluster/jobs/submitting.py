@@ -1,4 +1,4 @@
-"""Jobs on a cluster: handing one over, and seeing, stopping and reading it from anywhere."""
+"""Submit jobs to a cluster; list, read and cancel them from any client."""
 
 from __future__ import annotations
 

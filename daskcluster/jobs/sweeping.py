@@ -1,4 +1,4 @@
-"""The job that tries several numbers of clusters and keeps the table of what it found."""
+"""The job that tries several numbers of clusters and saves the table of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact sums of rows and of values, by cluster or in all: see `daskcluster.kernels.sum_grid`."""
+"""Exact sums of rows and of values, by cluster or in total; see `daskcluster.kernels.sum_grid`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How arrays are handed to compiled code: one type per dtype, so that each kernel compiles once."""
+"""Arrays as compiled code takes them: one type per dtype, so that each kernel compiles once."""
 
 from __future__ import annotations
 

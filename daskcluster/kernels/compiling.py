@@ -1,4 +1,4 @@
-"""Who wants to know of kernels that are compiled, for a person who waits.
+"""Callbacks that are told when a kernel is compiled, for progress messages.
 
 Imports nothing, so that a command can ask before it needs numba.
 """

@@ -1,4 +1,4 @@
-"""The first look at rows: extremes, NaN and infinity, sums and spread.
+"""Data statistics of dense rows: extremes, NaN and infinity, sums and spread.
 
 The largest |x| of a feature is found on bit patterns: with the sign cleared they order as the
 numbers do, and infinity and NaN are the largest of all. So one integer maximum per value both

@@ -1,4 +1,4 @@
-"""Distances of single rows to single centres, summed in the canonical order."""
+"""Distances between single rows and single centres, summed in the canonical order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small pieces of LLVM vector IR, of which the intrinsics of this package are built.
+"""Small pieces of LLVM vector IR that the intrinsics of this package are built from.
 
 Numba's loops cannot say "this vector, in this register"; an intrinsic that emits IR can. Everything
 here is exact about rounding: no flag lets LLVM reorder or fuse.

@@ -1,4 +1,4 @@
-"""The exponential of vectors, float32 or float64, by a polynomial of our own.
+"""The exponential of vectors in float32 or float64, as a polynomial.
 
 So that results are the same bits on machines with other maths libraries, and so that it can stay in
 registers between a tile and the sums that it goes to.

@@ -1,4 +1,4 @@
-"""What the CPU can do, and what code is compiled for."""
+"""CPU features of this machine, and those that code is compiled for."""
 
 from __future__ import annotations
 

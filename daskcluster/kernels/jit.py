@@ -1,4 +1,4 @@
-"""Compiling kernels with numba, and the cache of compiled kernels."""
+"""Compilation of kernels with numba, and the cache of compiled kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Centres packed for the tile: less a common offset, in panels, each behind its first terms.
+"""Centres packed for the tile: shifted by a common offset, in panels, each preceded by its initial terms.
 
 A score is ``x'.c' - |c'|^2 / 2`` with x' = fl(x - o) and c' = fl(c - o). The offset o keeps data
 that lies far from the origin from losing its digits; it is a function of the centres alone, so a

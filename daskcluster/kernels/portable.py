@@ -1,4 +1,4 @@
-"""The portable tile: a plain loop that any CPU can run.
+"""The portable tile: a plain loop that runs on any CPU.
 
 Rows stand along the inner loop, 256 at a time, so that sums, rows and winners stay in L1; four
 centres by four features are unrolled. Each step is an FMA by name, never a multiplication and an

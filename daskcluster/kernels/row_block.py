@@ -1,4 +1,4 @@
-"""Blocks of rows for the tiles: transposed, so that rows stand in the lanes.
+"""Blocks of rows packed for the tiles: transposed, one row per SIMD lane.
 
 A *block* of ``vectors * width`` rows is stored feature by feature, less the common offset; one vector
 instruction advances as many rows. Blocks start at a cache line.

@@ -1,4 +1,4 @@
-"""Intrinsics on a few rows at once and one point: distances, and what a first look adds up beside.
+"""Intrinsics on a few rows and one point: distances, fused with sums and extremes.
 
 Rows that are visited together share what is loaded for a feature, their sums meet in registers before
 they go to memory, and their lanes are folded together. That changes no bit: on the grids the order

@@ -1,4 +1,4 @@
-"""Intrinsics on single rows: additions on a grid, and squared distances in a canonical order.
+"""Intrinsics on single rows: additions on a grid, and squared distances in the canonical order.
 
 Features stand in the lanes. Rows and centres are widened to float64 first, so differences and
 squares of float32 values carry no error worth the name. Eight lanes are eight lanes on any CPU: LLVM

@@ -1,4 +1,4 @@
-"""Seeding: potentials of candidate centres, running minimum distances, picks by mass.
+"""Kernels of seeding: potentials of candidate centres, minimum distances, draws in proportion to mass.
 
 Distances are those of `daskcluster.kernels.distance`, sums those of
 `daskcluster.kernels.accumulate`: a seeding draws the same rows in any chunking. Most rows are nearer

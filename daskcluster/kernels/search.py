@@ -1,4 +1,4 @@
-"""The loops around the tile: row blocks are packed once and meet every panel while in cache.
+"""The loops around the tile: each block of rows is packed once and meets every panel while in cache.
 
 A block's packed rows stay in L1 or L2, the panels stream past them. Where the panels together
 outgrow L2, several blocks are packed at once and meet one group of panels after the other, their

@@ -1,4 +1,4 @@
-"""CSR rows: checked, surveyed, and added to exact sums; only the stored values are visited.
+"""CSR rows: checks, data statistics and exact sums that visit only the stored values.
 
 Everywhere: `data` (m,), `indices` (m,) int32, `indptr` (n + 1,) int64; row i has the values
 ``indptr[i] - indptr[0]`` to ``indptr[i + 1] - indptr[0]``. A value

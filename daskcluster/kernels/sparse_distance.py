@@ -1,4 +1,4 @@
-"""Squared distances of CSR rows to dense centres, and what seeding makes of them.
+"""Squared distances of CSR rows to dense centres, and the steps of seeding on them.
 
 With S the stored columns of a row, |x - c|^2 is the sum over S of (x - c)^2, plus what |c|^2 has outside
 of S: the difference of |c|^2 and of the part of it that lies in S. Both are added up in feature order,

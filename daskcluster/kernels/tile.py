@@ -1,4 +1,4 @@
-"""Nearest centres of rows: the fused tile, which never writes an n x k matrix.
+"""Nearest centres of dense rows: the fused tile, which never stores an n x k matrix.
 
 The label of a row is the argmax over centres of one FMA chain in feature order that starts at
 -|c - o|^2 / 2, lowest index on ties. Every tile computes it to the same bits.

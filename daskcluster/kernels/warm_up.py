@@ -1,4 +1,4 @@
-"""Compile (or load from the cache) the kernels that a fit needs, before the clock runs.
+"""Compile the kernels that a fit needs, or load them from the cache, before it is timed.
 
 Those of bounds are left to their first use: only some fits have bounds, and from the cache a kernel
 comes in a few hundredths of a second.

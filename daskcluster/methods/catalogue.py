@@ -1,4 +1,4 @@
-"""Every name that ``fit --algorithm NAME`` and ``jobs.fit(algorithm=NAME)`` accept.
+"""The catalogue of algorithms: every name that ``fit --algorithm`` and `jobs.fit` accept.
 
 A method declares its names beside its parameters, in its ``parameters.py``. Nothing heavy is imported here:
 an estimator is named by module and class.

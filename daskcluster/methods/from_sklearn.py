@@ -1,4 +1,4 @@
-"""Fitted estimators of scikit-learn as ours: to label rows that do not fit into memory, and to be saved."""
+"""Convert fitted estimators of scikit-learn, to label rows that do not fit into memory and to save them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From saved models back to the estimators that were fitted."""
+"""Load saved models as the estimators that were fitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often each class meets each cluster, and the agreement by pairs of rows that follows from it."""
+"""The contingency table of classes and clusters, and the pair-counting measures computed from it."""
 
 from __future__ import annotations
 

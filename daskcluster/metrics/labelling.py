@@ -1,4 +1,4 @@
-"""From labels, wherever they live, to the number of every row's cluster, wherever rows are read."""
+"""Turn labels of any source into cluster numbers of rows on any engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How compact clusters are, and how far apart: from sums of rows and distances to means alone."""
+"""Compactness and separation of clusters, from sums and distances to means."""
 
 from __future__ import annotations
 

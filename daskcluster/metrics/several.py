@@ -1,4 +1,4 @@
-"""Several measures of one labelling of a dataset, with passes that they share."""
+"""Several measures of one labelling, with shared passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The silhouette: of all rows where they are few, of a uniform sample where they are many."""
+"""The silhouette: of all rows where there are few, of a uniform sample where there are many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How evenly rows are spread over clusters, and which of them are the largest."""
+"""The balance of cluster sizes, and the largest clusters."""
 
 from __future__ import annotations
 

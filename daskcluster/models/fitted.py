@@ -1,4 +1,4 @@
-"""What all models have in common: centres, and how the fit came to them."""
+"""Fields that all models share: centres and details of the fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of every k-means estimator: centres, cluster weights, and how the fit came to them."""
+"""The model of every k-means estimator: centres, cluster weights, and details of the fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small records of what jobs did: picklable, and plain enough for JSON."""
+"""Results of jobs: small, picklable records that convert to JSON."""
 
 from __future__ import annotations
 

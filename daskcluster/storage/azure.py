@@ -1,4 +1,4 @@
-"""Zarr stores in Azure's blob storage, which has no ranges that are counted from the end."""
+"""Zarr stores in Azure Blob Storage, which does not serve suffix ranges."""
 
 from __future__ import annotations
 

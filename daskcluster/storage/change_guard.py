@@ -1,4 +1,4 @@
-"""What stored rows were when work on them began, to see that they still are at its end.
+"""The change guard: detects that stored rows changed while work on them ran.
 
 Zarr reads a chunk that has disappeared as zeros, and one that was written anew as what it is now: a
 fit whose passes saw two versions of its rows would be wrong without a word. So the objects under an

@@ -1,4 +1,4 @@
-"""Checkpoints of a fit: a row of commits, each written once and never changed.
+"""Checkpoints of a fit: a sequence of commits, each written once and never changed.
 
 Layout::
 

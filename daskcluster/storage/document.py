@@ -1,4 +1,4 @@
-"""A folder that holds one sealed document: plain JSON values and arrays, with checksums of all.
+"""Sealed documents: a folder of plain JSON values and arrays with checksums of everything.
 
 Layout: a Zarr v3 group whose attributes are the document::
 

@@ -1,4 +1,4 @@
-"""Files below a place, on disk or in an object store: written whole or not at all, created once, listed.
+"""Files on disk or in an object store: written whole or not at all, created once, listed.
 
 All other modules of this room are made of these functions. A place is a `Location` of a folder.
 """

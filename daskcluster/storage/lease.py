@@ -1,4 +1,4 @@
-"""Who writes an output: a row of leases under its URL, each created once.
+"""Leases: which process may write an output. Each lease is a file that is created once.
 
 Layout::
 

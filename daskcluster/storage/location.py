@@ -1,4 +1,4 @@
-"""Where data lives: URLs, their reach, their options, and what goes wrong on the way there."""
+"""Locations of data: URLs, their visibility, storage options and secrets, and errors on access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of one process: those that never leave it (arrays, credentials), and datasets that it has opened.
+"""Values that belong to one process: arrays and credentials that never leave it, and open datasets.
 
 What travels in their place is a token. Unpickled in the process where the value lives, the token
 turns back into the same object; anywhere else it is an empty holder that still says what it was.

@@ -1,4 +1,4 @@
-"""Calls to a remote store that are made again when it hiccups.
+"""Retries of calls to a remote store after transient failures.
 
 The clients of the clouds retry by themselves, for about two seconds. Servers that are overloaded, a
 token that is being renewed, a connection that is cut in the middle of a body take longer; here such

@@ -1,4 +1,4 @@
-"""Per-row state in a folder of files: what rows that were lost, or a fit, may begin again from."""
+"""Per-row state in a folder of files, from which lost rows or a resumed fit continue."""
 
 from __future__ import annotations
 

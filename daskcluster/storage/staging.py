@@ -1,4 +1,4 @@
-"""Outputs that are whole or absent: write within ``with Staging.begin(url) as staging``, and commit last.
+"""Staged outputs, written whole or not at all: write within ``Staging.begin(url)``, then commit.
 
 On a local file system an output grows in a folder beside it (`daskcluster.storage.stale`), which is
 renamed when it is whole; then what killed writers of the same output have left there is removed.

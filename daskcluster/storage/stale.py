@@ -1,4 +1,4 @@
-"""Folders in which local outputs grow: whose they are, and what becomes of those that the dead have left.
+"""Stale temporaries of local outputs: who owns a folder, and removal of those whose owner is gone.
 
 A writer claims its folder, ``<target>.partial-<mark>-<token>``, with a lock (flock(2)) that the kernel
 drops when the process ends, however it ends. So what nobody claims was left by a writer that is dead:

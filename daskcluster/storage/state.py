@@ -1,4 +1,4 @@
-"""From the state of a fit to a document and back: a dataclass says what there is.
+"""Convert the state of a fit, a dataclass, to a document and back.
 
 A state is a dataclass of numbers, texts, enums of texts, arrays, lists of records, and further
 dataclasses, each of which may be None where its annotation says so. Its arrays become those of the

@@ -1,4 +1,4 @@
-"""Zarr's stores at a location, and the names by which Zarr and we know what lies there."""
+"""Zarr stores at a location, and names of metadata files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mini-batch says of k-means at given centres: the gradient of its objective, and its value.
+"""The objective of k-means and its gradient on a mini-batch at given centres.
 
 At centres y the gradient of a batch is (b_j / b) (y_j - m_j) for centre j, with b_j the weight of the
 batch's rows that are nearest to y_j, m_j their mean, and b the weight of the batch.

@@ -1,4 +1,4 @@
-"""One call of ``BackwardEulerKMeans.fit``: runs its starts here or on workers, judges, keeps the best."""
+"""One call of ``BackwardEulerKMeans.fit``: run and evaluate the starts, keep the best."""
 
 from __future__ import annotations
 

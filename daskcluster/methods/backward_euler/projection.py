@@ -1,4 +1,4 @@
-"""What `BackwardEulerKMeans.fit` will take."""
+"""The projected cost of `BackwardEulerKMeans.fit`."""
 
 from __future__ import annotations
 

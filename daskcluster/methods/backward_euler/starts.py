@@ -1,4 +1,4 @@
-"""Independent starts of stochastic backward Euler, each the same bits alone or among others, anywhere."""
+"""Independent starts of stochastic backward Euler: the same bits alone, together, or on any worker."""
 
 from __future__ import annotations
 

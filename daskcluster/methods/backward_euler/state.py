@@ -1,4 +1,4 @@
-"""What independent starts commit: each for itself, wherever it runs."""
+"""Checkpoints of independent starts; each start commits its own state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call of ``LightweightCoreset.draw``: its two passes, and what is committed on the way."""
+"""One call of ``LightweightCoreset.draw``: its two passes and its checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One coreset in place of several of disjoint parts: a dataset that knows what it was made of."""
+"""Merge coresets of disjoint parts into one."""
 
 from __future__ import annotations
 

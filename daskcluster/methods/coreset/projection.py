@@ -1,4 +1,4 @@
-"""What `CoresetKMeans.fit`, and a coreset alone, will take."""
+"""The projected cost of `CoresetKMeans.fit` and of drawing a coreset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a coreset is large enough: estimated against true costs of several sets of centres."""
+"""The quality of a coreset: estimated against true costs of several sets of centres."""
 
 from __future__ import annotations
 

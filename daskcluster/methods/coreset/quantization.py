@@ -1,4 +1,4 @@
-"""What any centres cost on any rows, and how much more than others."""
+"""The quantization error of any centres on any rows, absolute and relative to other centres."""
 
 from __future__ import annotations
 

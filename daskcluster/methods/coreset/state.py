@@ -1,4 +1,4 @@
-"""The state of a coreset that is being drawn, as plain values and arrays."""
+"""The state of a coreset while it is drawn, as plain values and arrays."""
 
 from __future__ import annotations
 

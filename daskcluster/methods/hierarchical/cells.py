@@ -1,4 +1,4 @@
-"""Rows grouped by their nearest centre: a cell is what belongs to one of them."""
+"""Cells: the rows grouped by their nearest coarse centre."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many different rows there are near each centre, counted up to a limit.
+"""The number of distinct rows near each centre, counted up to a limit.
 
 Rows are compared by 64-bit hashes of their values. Of each cell the smallest hashes are kept, as many as
 its limit says (Bar-Yossef et al., "Counting Distinct Elements in a Data Stream", 2002): a

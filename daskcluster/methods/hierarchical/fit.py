@@ -1,4 +1,4 @@
-"""One call of ``HierarchicalKMeans.fit``: cells, quotas, k-means in each, all centres together."""
+"""One call of ``HierarchicalKMeans.fit``: cells, quotas, k-means in each cell, then all centres."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `HierarchicalKMeans.fit` will take."""
+"""The projected cost of `HierarchicalKMeans.fit`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hierarchical fit commits: its cells, the centres found so far, and how they were moved."""
+"""The checkpoint of a hierarchical fit: its cells, the centres found so far, and the final refinement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""K-means within each cell: independent tasks that travel to wherever there is a thread for them."""
+"""K-means within each cell, as independent tasks on any free thread."""
 
 from __future__ import annotations
 

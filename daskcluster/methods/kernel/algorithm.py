@@ -1,4 +1,4 @@
-"""Full-batch kernel k-means: Lloyd's algorithm in the space of a Gram function, without the matrix.
+"""Full-batch kernel k-means: Lloyd's algorithm in the space of a Gram function, without the Gram matrix.
 
 ``|phi(x) - C_j|^2 = K(x, x) - 2 P_xj + Q_j`` with P_xj the mean of K(x, y) over the cluster's rows y,
 and Q_j the mean of P_yj over them. All that is asked of K is its weighted sums over clusters for all

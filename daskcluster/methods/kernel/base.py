@@ -1,4 +1,4 @@
-"""What the kernel k-means estimators share: predict, transform, score, and what a fit leaves on them."""
+"""The base of the kernel k-means estimators: predict, transform, score, and the attributes of a fit."""
 
 from __future__ import annotations
 

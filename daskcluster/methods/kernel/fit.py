@@ -1,4 +1,4 @@
-"""One call of ``KernelKMeans.fit``: Gram matrix, starts of which the best counts, figures of clusters."""
+"""One call of ``KernelKMeans.fit``: the Gram matrix, several starts, and the figures of the best one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gram matrices of a graph of neighbours (k-nn and heat kernel), by sparse products, and their model.
+"""Gram matrices of neighbour graphs (k-nn and heat kernel) as sparse products, and their model.
 
 With A the adjacency matrix (symmetric, with loops) and D its row sums, the k-nn kernel is D^-1 A D^-1,
 and the heat kernel exp(-t L) of L = I - D^-1/2 A D^-1/2 (Chung 1997; the paper prints it without its

@@ -1,4 +1,4 @@
-"""From the parameters of kernel k-means to a Gram function, first centres by seeding, and final figures."""
+"""The set-up of kernel k-means: the Gram function, seeding, and the final figures of clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs under a kernel k-means: a row belongs to the nearest centre in the space of the kernel."""
+"""Jobs on a kernel k-means model: a row belongs to the nearest centre in the space of the kernel."""
 
 from __future__ import annotations
 

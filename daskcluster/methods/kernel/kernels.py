@@ -1,4 +1,4 @@
-"""The tile of Gram functions: a block of rows against a panel of points, evaluated and added up.
+"""The tile of Gram functions: values of a block of rows and a panel of points, evaluated and summed.
 
 Products or distances, the transcendental and the weighted sum all happen in registers; the value of a
 pair is never stored. The chain of a pair runs in feature order and the sums in the order of the points,

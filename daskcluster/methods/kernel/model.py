@@ -1,4 +1,4 @@
-"""The model of kernel k-means: support rows and their coefficients, which predict new rows."""
+"""The model of kernel k-means: support rows and their coefficients."""
 
 from __future__ import annotations
 

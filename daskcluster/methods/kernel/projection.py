@@ -1,4 +1,4 @@
-"""What the fits of kernel k-means will take."""
+"""The projected cost of the kernel k-means fits."""
 
 from __future__ import annotations
 

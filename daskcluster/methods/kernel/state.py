@@ -1,4 +1,4 @@
-"""Centres of full-batch kernel k-means as means of rows, and the state that a fit goes on from."""
+"""Centres of full-batch kernel k-means as means of rows, and the checkpoint of a fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lloyd's algorithm (S. P. Lloyd, "Least squares quantization in PCM", 1982), one pass an iteration.
+"""Lloyd's algorithm (S. P. Lloyd, "Least squares quantization in PCM", 1982), one pass per iteration.
 
 What differs from the textbook: sums are exact, so a fixed point is recognised by centres that
 did not change a bit, without remembering a label; the inertia of an iteration comes from the

@@ -1,4 +1,4 @@
-"""How a loop learns the statistics of the nearest centres: by looking at all rows, or within bounds."""
+"""The statistics of the nearest centres in each iteration: computed for all rows, or with bounds."""
 
 from __future__ import annotations
 

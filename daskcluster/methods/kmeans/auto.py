@@ -1,4 +1,4 @@
-"""The choice between looking at all rows and keeping bounds, made anew in every pass.
+"""``algorithm="auto"``: choose in every pass between computing all distances and using bounds.
 
 Early on most bounds fail and cost more than they save; late they save almost everything; and how
 soon it turns depends on the data. A few thousand rows, taken here and there and kept in the

@@ -1,4 +1,4 @@
-"""What all k-means estimators share: checks of rows, what a fit leaves on them, and their model."""
+"""The base of the k-means estimators: checks of rows, attributes of a fit, and their model."""
 
 from __future__ import annotations
 

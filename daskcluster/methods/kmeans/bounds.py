@@ -1,4 +1,4 @@
-"""The kinds of bounds, and which of them an algorithm name and the memory allow."""
+"""The kinds of bounds, and the choice among them by algorithm name and memory."""
 
 from __future__ import annotations
 

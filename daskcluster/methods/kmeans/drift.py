@@ -1,4 +1,4 @@
-"""How far centres have gone, step by step: what bounds of distances are relaxed by."""
+"""How far centres have moved since a bound was set; bounds are relaxed by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call of ``KMeans.fit``: places the rows, restarts, keeps the best."""
+"""One call of ``KMeans.fit``: place the rows, run the restarts, keep the best."""
 
 from __future__ import annotations
 

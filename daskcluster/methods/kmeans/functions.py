@@ -1,4 +1,4 @@
-"""Functions beside the estimators: seeding on its own."""
+"""Functions without an estimator: seeding on its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the public parameter ``init=`` to centres."""
+"""Initial centres from the public parameter ``init=``."""
 
 from __future__ import annotations
 

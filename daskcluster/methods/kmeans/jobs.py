@@ -1,4 +1,4 @@
-"""Jobs under a model whose clusters are centres: a row belongs to the nearest."""
+"""Jobs on a model whose clusters are centres: a row belongs to the nearest."""
 
 from __future__ import annotations
 

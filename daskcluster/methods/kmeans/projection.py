@@ -1,4 +1,4 @@
-"""What `KMeans.fit` will take: passes, and memory beyond the rows."""
+"""The projected cost of `KMeans.fit`: passes, and memory beyond the rows."""
 
 from __future__ import annotations
 

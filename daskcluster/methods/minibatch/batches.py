@@ -1,4 +1,4 @@
-"""Mini-batches: every row once a pass, in an order that depends on the seed and the pass alone.
+"""Mini-batches: every row once per pass, in an order that depends on the seed and the pass alone.
 
 The passes' orders follow each other, cut into batches of one size: a batch may hold the last rows of
 a pass and the first ones of the next.

@@ -1,4 +1,4 @@
-"""One call of ``MiniBatchKMeans.fit``: seeds from a sample, runs the loop in this process, judges."""
+"""One call of ``MiniBatchKMeans.fit``: seed from a sample, run the loop in this process, evaluate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of a mini-batch fit: a record for few of its many steps, and its clock."""
+"""The history of a mini-batch fit: records of a few of its many steps, and its clock."""
 
 from __future__ import annotations
 

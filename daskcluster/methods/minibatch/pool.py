@@ -1,4 +1,4 @@
-"""Pools of rows out of core: each holds some row groups from all over the dataset, read ahead.
+"""Pools of rows out of core: row groups from the whole dataset, read ahead.
 
 A pass cuts the dataset into strata of consecutive row groups, as many as a pool holds groups, and
 takes one group of every stratum for each pool, in an order drawn for each stratum. Whatever order rows

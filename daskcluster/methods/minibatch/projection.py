@@ -1,4 +1,4 @@
-"""What `MiniBatchKMeans.fit` will take."""
+"""The projected cost of `MiniBatchKMeans.fit`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fits whose steps are made in this process: first centres from a sample, threads, room for rows."""
+"""Fits whose steps run in this process: initial centres from a sample, threads, memory for rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mini-batch fit commits: all that its loop carries from one step to the next."""
+"""The checkpoint of a mini-batch fit: everything that one step needs from those before."""
 
 from __future__ import annotations
 

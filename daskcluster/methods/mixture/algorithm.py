@@ -1,4 +1,4 @@
-"""Variational EM for Gaussian mixtures with truncated posteriors (var-GMM-S), in one pass an iteration.
+"""Variational EM for Gaussian mixtures with truncated posteriors (var-GMM-S), one pass per iteration.
 
 Forster and Luecke, "Can clustering scale sublinearly with its clusters?" (AISTATS 2018); Hirschberger,
 Forster and Luecke (arXiv 1810.00803), whose numbers of equations are used here. Each row n keeps the set

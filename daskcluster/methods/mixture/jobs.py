@@ -1,4 +1,4 @@
-"""Jobs under a Gaussian mixture: a row belongs to the component with the largest posterior."""
+"""Jobs on a Gaussian mixture: a row belongs to the component with the largest posterior."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of a Gaussian mixture: means, variances, mixing weights, and how the fit came to them."""
+"""The model of a Gaussian mixture: means, variances, mixing weights, and details of the fit."""
 
 from __future__ import annotations
 

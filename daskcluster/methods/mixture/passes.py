@@ -1,4 +1,4 @@
-"""The passes of variational EM: what is kept of rows and clusters from one E-step to the next."""
+"""The passes of variational EM, and the state of rows and clusters between E-steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `VariationalGaussianMixture.fit` will take."""
+"""The projected cost of `VariationalGaussianMixture.fit`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fitted mixture says of rows: labels, posteriors, densities, criteria, and new rows."""
+"""Row methods of a fitted mixture: labels, posteriors, densities, criteria, samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a mixture is learnt."""
+"""Settings of variational EM."""
 
 from __future__ import annotations
 

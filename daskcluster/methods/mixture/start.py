@@ -1,4 +1,4 @@
-"""The initial variances and weights of a mixture: given ones, or those of another mixture."""
+"""Initial variances and weights of a mixture: given ones, or those of another mixture."""
 
 from __future__ import annotations
 

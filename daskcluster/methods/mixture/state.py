@@ -1,4 +1,4 @@
-"""The state of a ``VariationalGaussianMixture.fit`` between two iterations, as plain values and arrays."""
+"""The checkpoint of ``VariationalGaussianMixture.fit`` between two iterations."""
 
 from __future__ import annotations
 

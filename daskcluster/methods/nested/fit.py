@@ -1,4 +1,4 @@
-"""One call of ``NestedMiniBatchKMeans.fit``: places the rows, seeds, and goes through the rounds."""
+"""One call of ``NestedMiniBatchKMeans.fit``: place the rows, seed, run the rounds."""
 
 from __future__ import annotations
 

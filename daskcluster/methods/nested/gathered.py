@@ -1,4 +1,4 @@
-"""Cohorts gathered into this process: one contiguous block of rows, of which batches are views."""
+"""Nested batches gathered into this process: one contiguous block of rows; batches are views of it."""
 
 from __future__ import annotations
 

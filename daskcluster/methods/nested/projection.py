@@ -1,4 +1,4 @@
-"""What `NestedMiniBatchKMeans.fit` will take."""
+"""The projected cost of `NestedMiniBatchKMeans.fit`."""
 
 from __future__ import annotations
 

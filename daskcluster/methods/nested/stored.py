@@ -1,4 +1,4 @@
-"""Nested batches: the beginnings of one random order of the rows, as datasets.
+"""Nested batches of stored rows: prefixes of one random order of the rows, as datasets.
 
 Every row has a place, 64 random bits that belong to its index. The batch of b rows is those with the b
 lowest places, so that a larger batch holds every smaller one, a batch is a simple random sample

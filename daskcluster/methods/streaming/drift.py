@@ -1,4 +1,4 @@
-"""Whether new rows of a stream still fit the centres that were found before them."""
+"""Drift of a stream: a test whether new rows still fit the current centres."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream of rows is folded into: a summary, the centres in force, and whether rows still fit them.
+"""The state that a stream is folded into: a summary, the current centres, and the test for drift.
 
 The state is a function of the rows and their order: centres are sought anew at leaves that follow from
 the rows alone, however they came in portions. What is asked for in between (`StreamFold.current`)

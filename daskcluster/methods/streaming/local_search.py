@@ -1,4 +1,4 @@
-"""Local search: centres that share a cloud are moved to clouds that share a centre.
+"""Local search: move a centre from a cluster that has two to a cluster that shares one.
 
 Lloyd's algorithm ends in a local minimum that no small step leaves. Here one centre at a time is moved
 to a row that was drawn by its squared distance, if that makes all rows cheaper (Lattanzi and Sohler, "A

@@ -1,4 +1,4 @@
-"""Mini-batch k-means of a stream: every leaf is cut into batches, whose steps move the centres once.
+"""Mini-batch k-means of a stream: each leaf is cut into batches, and each batch moves the centres once.
 
 Batches are those of Sculley (WWW 2010), with the learning rates of `MiniBatchKMeans`. Rows of a stream are
 seldom in random order: those of a leaf are shuffled before they are cut, by random numbers that belong to

@@ -1,4 +1,4 @@
-"""A Gaussian mixture of a stream: vc-GMM whose coreset is the summary of all rows so far.
+"""A Gaussian mixture of a stream: vc-GMM on the summary of all rows so far.
 
 Hirschberger, Forster and Luecke (arXiv 1810.00803) learn from one coreset of data that is there; here the
 coreset is that of a merge-and-reduce tree, and EM goes on from the means that it had found before.

@@ -1,4 +1,4 @@
-"""What `StreamingKMeans.fit` will take."""
+"""The projected cost of `StreamingKMeans.fit`."""
 
 from __future__ import annotations
 

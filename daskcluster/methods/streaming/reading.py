@@ -1,4 +1,4 @@
-"""One reading of rows into the state of a stream: pieces are summed up by the engine, folded here."""
+"""Read rows into the state of a stream: the engine summarises parts, this process folds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Centres of a stream, found anew on its summary: from the old ones, with numbers that stay."""
+"""New centres of a stream, computed on its summary; clusters keep their numbers."""
 
 from __future__ import annotations
 

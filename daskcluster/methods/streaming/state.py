@@ -1,4 +1,4 @@
-"""The state of a stream as plain values and arrays, and back, to the bit."""
+"""The state of a stream as plain values and arrays, restored bit for bit."""
 
 from __future__ import annotations
 

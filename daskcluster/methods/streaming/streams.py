@@ -1,4 +1,4 @@
-"""The algorithms that a stream can be clustered with, and what the loop needs of each."""
+"""The algorithms that can cluster a stream, and their adapters to the service loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inner loop of variance reduced k-means on one partition: random rows move centres, one by one.
+"""The inner loop of variance reduced k-means on one partition: single random rows move the centres.
 
 Zhao et al., "Large-scale k-means clustering via variance reduction" (Neurocomputing 2018), Algorithm 4,
 lines 6 to 12. Let a be the nearest centre of row x now, b the one that it had in the full pass of the

@@ -1,4 +1,4 @@
-"""One call of ``VarianceReducedKMeans.fit``: places rows and partitions, seeds, goes through epochs."""
+"""One call of ``VarianceReducedKMeans.fit``: place rows, seed, run the epochs."""
 
 from __future__ import annotations
 

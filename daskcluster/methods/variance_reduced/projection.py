@@ -1,4 +1,4 @@
-"""What `VarianceReducedKMeans.fit` will take."""
+"""The projected cost of `VarianceReducedKMeans.fit`."""
 
 from __future__ import annotations
 

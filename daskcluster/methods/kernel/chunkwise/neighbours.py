@@ -1,4 +1,4 @@
-"""Which rows are neighbours: those at most as far apart as one of them is from its g-th nearest row.
+"""Neighbours of rows: pairs at most as far apart as the g-th nearest row of one of them.
 
 Products with norms only rule pairs out. What they leave is decided by differences in float64, the same
 from either side to the bit, and rows at the same distance are neighbours together: no rounding of a

@@ -1,4 +1,4 @@
-"""One call of ``MiniBatchKernelKMeans.fit``: seeds, the loop in this process, the last pass."""
+"""One call of ``MiniBatchKernelKMeans.fit``: seeding, the loop in this process, the last pass."""
 
 from __future__ import annotations
 

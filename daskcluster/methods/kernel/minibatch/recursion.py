@@ -1,4 +1,4 @@
-"""Centres of mini-batch kernel k-means by their inner products with all rows (Algorithm 1).
+"""Centres of mini-batch kernel k-means as inner products with all rows (Algorithm 1).
 
 With P_xj = <phi(x), C_j> and Q_j = <C_j, C_j>, a step of C <- (1 - a) C + a cm(B) is, for every row x of
 the data, ``P <- (1 - a) P + a M`` with M_xj the mean of K(x, y) over the cluster's rows y of the batch, and

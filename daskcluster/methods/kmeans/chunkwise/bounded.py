@@ -1,4 +1,4 @@
-"""Assignment that bounds make cheap: what goes into a pass, what stays between passes, what comes out.
+"""Assignment with bounds: the parameters of a pass, the state of rows, and the statistics.
 
 The same for all kinds of bounds. How a pass goes: `daskcluster.methods.kmeans.chunkwise.bounded_pass`.
 """

@@ -1,4 +1,4 @@
-"""A pass within bounds, whatever their kind: which rows are looked at, where they are, and what moved.
+"""A pass with bounds of any kind: which rows are assigned anew, where they are, and which moved.
 
 Filter, compact, tile: the bounds of all rows are screened, rows that fail are measured against their own
 centre, and those that still fail go through the tile together. The statistics that come back are

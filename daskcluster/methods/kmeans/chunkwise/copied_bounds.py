@@ -1,4 +1,4 @@
-"""Bounds copied out of the places where passes keep them, for passes over other rows."""
+"""Bounds copied from the state of one pass for a pass over other rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assignment within one lower bound for every centre, for few centres in many dimensions.
+"""Assignment with one lower bound per centre, for few centres in many dimensions.
 
 As in `hamerly`, but a row that fails is measured against single centres where it
 stands; only rows that fail for many centres, or that rounding leaves in doubt, go through the tile.

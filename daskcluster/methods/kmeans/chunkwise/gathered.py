@@ -1,4 +1,4 @@
-"""Rows of a chunk, as kernels take them: an array that holds them, and where in it each one stands."""
+"""Rows of a chunk as kernels take them: an array, and the positions of the rows in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assignment within one lower bound a row (Hamerly, "Making k-means even faster", SDM 2010)."""
+"""Assignment with one lower bound per row (Hamerly, "Making k-means even faster", SDM 2010)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kind of bounds is: all that differs between Hamerly's, Yinyang's and Elkan's, as one object."""
+"""`BoundKind`: everything in which Hamerly's, Yinyang's and Elkan's bounds differ; and costs of passes."""
 
 from __future__ import annotations
 

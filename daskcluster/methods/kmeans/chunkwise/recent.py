@@ -1,4 +1,4 @@
-"""Rows that stay in memory when their storage chunks do not, because their bounds will fail soon.
+"""The cache of near-boundary rows: rows whose bounds will fail next stay in memory.
 
 Out of core a storage chunk is read for a single failing row, and with rows in random order almost every
 chunk holds one. So a unit keeps a compact copy of some of its rows, within a budget, and a pass looks

@@ -1,4 +1,4 @@
-"""Assignment within one lower bound for each group of centres, for many centres in many dimensions.
+"""Assignment with one lower bound per group of centres, for many centres in many dimensions.
 
 As in `hamerly`, but a row that fails meets only the groups whose bounds fail, so
 the tile computes a part of the distances. (Ding et al., "Yinyang K-means", ICML 2015. Its groups come

@@ -1,4 +1,4 @@
-"""Bounds of distances: the filter in front of the tile, and what the tile's winners make of it.
+"""Bounds on distances: the filter before the tile, and new bounds from the tile's winners.
 
 A row keeps an upper bound of the distance to its own centre and a lower bound of the distance to all
 others (Hamerly, "Making k-means even faster", SDM 2010). What differs: both are stored *less

@@ -1,4 +1,4 @@
-"""One lower bound for every centre (Elkan, "Using the triangle inequality to accelerate k-means", 2003).
+"""One lower bound per centre (Elkan, "Using the triangle inequality to accelerate k-means", 2003).
 
 For few centres in many dimensions: a bound costs 4 bytes, a distance reads a whole row. What differs:
 rows whose bounds mostly fail go through the tile instead, all centres at once, and two centres

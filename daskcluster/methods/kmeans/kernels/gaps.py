@@ -1,4 +1,4 @@
-"""How far centres are apart, at least: measured anew only for centres that have gone a part of the way."""
+"""Lower bounds on distances between centres, recomputed only for centres that have moved far enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mini-batch step on rows in memory, dense or CSR, by one thread or several, to the same bits."""
+"""A mini-batch step on rows in memory, dense or CSR: the same bits with any number of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of single rows: every row moves its nearest centre at once (stochastic k-means), dense or CSR."""
+"""Single-row steps: every row moves its nearest centre at once (stochastic k-means), dense or CSR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Centres that single rows move, and the proof that a row's nearest centre is still the one that was found.
+"""Centres moved by single rows, and the proof that a row's nearest centre has not changed.
 
 A row that moves two centres a little leaves the scores of all others as they were. So rows are scored
 ahead, many at a time, and taken one after the other: of each it is proved, from how far centres have gone

@@ -1,4 +1,4 @@
-"""One row after the other moves centres: the inner loop of variance reduced and of stochastic k-means.
+"""Single-row steps: the inner loop of variance reduced and of stochastic k-means.
 
 Rows are scored ahead, a block of the tile at a time, where they lie; see `drifting` for
 why the outcome is nevertheless that of one row at a time.

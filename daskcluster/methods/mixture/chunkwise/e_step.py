@@ -1,4 +1,4 @@
-"""Chunkwise truncated EM: one visit of the rows updates their sets K(n) and adds up the moments.
+"""Chunkwise truncated EM: update the candidate sets K(n) of rows and sum the moments in one visit.
 
 The sets are *carried* state: they depend on all steps before, not on the parameters alone. Params
 therefore hold the journal of the steps made since the sets were last saved, or since the

@@ -1,4 +1,4 @@
-"""What a fitted mixture says of rows: labels, posteriors, log-densities, all by full search."""
+"""Labels, posteriors and log-densities of rows under a fitted mixture, by full search."""
 
 from __future__ import annotations
 

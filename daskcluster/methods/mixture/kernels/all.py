@@ -1,4 +1,4 @@
-"""Rows against all clusters: exact EM, and what a fitted mixture says of rows.
+"""Rows against all clusters: exact EM, and densities and labels under a fitted mixture.
 
 Nothing is truncated here: each block of rows meets every cluster, so the cost is n k d.
 """

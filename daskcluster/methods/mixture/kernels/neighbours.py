@@ -1,4 +1,4 @@
-"""Neighbourhoods of clusters: what their rows were told, turned into the nearest others."""
+"""Neighbourhoods of clusters: the nearest other clusters, estimated from the distances of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a block of costs to the q smallest of each row, posteriors and log-sums."""
+"""The q smallest costs of each row of a block, their posteriors and log-sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a row adds to a cluster in an M-step, on grids."""
+"""Sums of the M-step: rows added to clusters on grids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of a stream for Prometheus, and whether it gets on, over HTTP."""
+"""Metrics of a stream for Prometheus, and its health check, over HTTP."""
 
 from __future__ import annotations
 

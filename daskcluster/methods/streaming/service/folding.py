@@ -1,4 +1,4 @@
-"""From new objects to the next state: pieces are summed up by the engine, several objects at a time."""
+"""Fold new objects into the next state; the engine summarises several objects at a time."""
 
 from __future__ import annotations
 

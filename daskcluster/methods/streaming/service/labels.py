@@ -1,4 +1,4 @@
-"""Labels and distances of new rows, written beside the data.
+"""Labels and distances of new rows, written next to the data.
 
 A row is labelled with the centres that were in force when it came: those that were sought at the last
 leaf before it. The very first rows, before any centres, are labelled with those of all rows up to the

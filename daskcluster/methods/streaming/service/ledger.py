@@ -1,4 +1,4 @@
-"""What was folded into a stream, once, and how it arrived: the list of objects, versions and rows.
+"""The ledger of a stream: the objects, versions and rows that were folded, and how each arrived.
 
 Entries are written in segments that are never changed. A commit of the state names the segments that
 belong to it, so that both come about together; segments that no commit names are of no effect. Neighbours

@@ -1,4 +1,4 @@
-"""The loop: look at the source, fold what is new, commit, and look again.
+"""The loop of the service: list the source, fold new objects, commit, wait.
 
 A cycle that is killed leaves the state of the last commit; the next one folds the same rows again, to the
 same bits. Commits come after every wave of objects, in any case at the end of a cycle; how rows were shared

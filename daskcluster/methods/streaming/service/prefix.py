@@ -1,4 +1,4 @@
-"""Sources of a stream: a prefix in which objects land, or one Zarr array that grows."""
+"""Sources of a stream: a prefix that receives objects, or one Zarr array that grows."""
 
 from __future__ import annotations
 

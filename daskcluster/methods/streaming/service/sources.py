@@ -1,4 +1,4 @@
-"""From what a caller names to a source: a growing array, a prefix of objects, or an iterator."""
+"""Turn what a caller names into a source: a growing array, a prefix of objects, or an iterator."""
 
 from __future__ import annotations
 

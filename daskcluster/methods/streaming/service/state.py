@@ -1,4 +1,4 @@
-"""The state of a stream in a store: commits, the ledger, model versions, and a status for people.
+"""The stored state of a stream: commits, the ledger, model versions, and a status file.
 
 Layout below the URL of the state::
 

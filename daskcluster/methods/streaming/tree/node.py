@@ -1,4 +1,4 @@
-"""One node of a merge-and-reduce tree: a coreset of a run of rows, and when they came."""
+"""One node of a merge-and-reduce tree: a coreset of consecutive rows, and their time span."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A piece of a stream, summed up where it can be read: whole leaves as coresets, the rest as rows."""
+"""Parts of a stream, summarised where they can be read: whole leaves as coresets, the rest as rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a stream on their way into leaves: where they stand on its clock, and what they weigh."""
+"""Rows of a stream before they form a leaf: their time and their weight after forgetting."""
 
 from __future__ import annotations
 

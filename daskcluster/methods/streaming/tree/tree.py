@@ -1,4 +1,4 @@
-"""A merge-and-reduce tree: a summary of any number of ordered rows, in bounded memory.
+"""A merge-and-reduce tree: a summary of any number of ordered rows in bounded memory.
 
 Rows are cut into leaves of a fixed number of rows, and each leaf becomes a coreset of m rows. Four
 neighbours of one level are merged into a coreset of m rows one level up (Har-Peled and Mazumdar,
