@@ -52,7 +52,7 @@ class ModelFormatError(DaskClusterError, ValueError):
 
 
 class CheckpointError(DaskClusterError, ValueError):
-    """The checkpoints that are there cannot be gone on from: another fit's, or all damaged."""
+    """Cannot resume: the checkpoints belong to another fit, or all are damaged."""
 
 
 class ModelNotFoundError(ModelFormatError, FileNotFoundError):
@@ -83,7 +83,7 @@ _FROM_OUTSIDE = (EngineError, MemoryError, OSError, KeyboardInterrupt, SystemExi
 
 
 def comes_from_outside(error: BaseException) -> bool:
-    """Return True for what ends work that was right: the same call may go on later.
+    """Return True for errors that end valid work, so that the same call may resume later.
 
     Examples
     --------

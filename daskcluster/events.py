@@ -85,7 +85,7 @@ class IterationEnded(Event):
     """One centre update is done.
 
     `inertia` belongs to the centres that the iteration started from; `shift` is the squared
-    Frobenius norm of the centres' movement; `n_touched` rows were looked at, for `n_distances`
+    Frobenius norm of the centres' movement; `n_touched` rows were visited, for `n_distances`
     distances to centres.
     """
 
@@ -206,7 +206,7 @@ class DriftFound(Event):
 
 @dataclass(frozen=True)
 class CycleEnded(Event):
-    """A look at the source of a stream is over, and what it led to is committed.
+    """A poll of the source of a stream is over, and its results are committed.
 
     `new_rows` rows of `new_objects` objects were folded, `n_rows` since the stream began; `model_version`
     is that of the latest model, None before there is one.
@@ -221,7 +221,7 @@ class CycleEnded(Event):
 
 @dataclass(frozen=True)
 class StartEnded(Event):
-    """One of `n_init` independent starts was judged on all rows."""
+    """One of `n_init` independent starts was evaluated on all rows."""
 
     number: int
     n_init: int
@@ -264,13 +264,13 @@ class Notice(Event):
 def rows_passed(event: IterationEnded, n_rows: int) -> int:
     """Return how many of `n_rows` rows an iteration went over.
 
-    Rows that bounds decide without a look count as well; of a batch, only its own do.
+    Rows that bounds decide without a visit count as well; of a batch, only its own rows do.
     """
     return event.n_touched if isinstance(event, RoundEnded | StepsEnded) else n_rows
 
 
 def share_looked_at(event: IterationEnded, n_rows: int) -> float | None:
-    """Return the share of the rows that bounds did not spare a look; None where none was spared."""
+    """Return the share of the rows that bounds did not skip; None if no row was skipped."""
     of_batch = isinstance(event, RoundEnded | StepsEnded)
     return event.n_touched / n_rows if not of_batch and 0 < event.n_touched < n_rows else None
 

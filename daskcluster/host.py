@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 MOST_KEPT_BLOCK = 32 * 1024**2
-"""Freed blocks beyond this go back to the system whatever is asked for: glibc's largest threshold."""
+"""Freed blocks beyond this size always go back to the system: glibc's largest threshold."""
 
 _MOST_KEPT_END = 1024**2
 """Every arena has a free end, and almost every thread an arena."""

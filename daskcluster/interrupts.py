@@ -53,7 +53,7 @@ def deferred(
         if _noted:
             raise error
         _noted.append(error)
-        # A second signal, from ourselves, if nobody asks in time. To the main thread, which may sleep.
+        # Send a second signal if the first is not handled in time; to the main thread, which may sleep.
         timers.append(threading.Timer(seconds, signal.pthread_kill, [main, number]))
         timers[-1].daemon = True
         timers[-1].start()
@@ -70,7 +70,7 @@ def deferred(
 
 
 def pending() -> bool:
-    """Return True if a signal waits. Only the main thread is told: it alone hears signals."""
+    """Return True if a signal is pending; False outside the main thread, which alone gets them."""
     return bool(_noted) and threading.current_thread() is threading.main_thread()
 
 

@@ -47,7 +47,7 @@ def measure(rows: ScaledPlacement) -> Moments:
     Notes
     -----
     Cost: none if rows have no weights and a pass has been made; else one pass, which carries the
-    survey if it is the first.
+    data statistics if it is the first.
 
     Examples
     --------

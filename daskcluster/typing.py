@@ -91,11 +91,11 @@ class Dataset(Protocol):
     def recipe(self) -> Recipe: ...
 
     def change_guard(self) -> ChangeGuard | None:
-        """Return what tells whether stored rows were changed from here on; None if nobody could."""
+        """Return the change guard of the stored rows; None if there is none."""
         ...
 
     def bytes_of(self, span: Range) -> int:
-        """Return the decoded bytes of the rows of a range, the weights aside."""
+        """Return the decoded bytes of the rows of a range, without weights."""
         ...
 
     def chunks(

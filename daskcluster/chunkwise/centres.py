@@ -179,7 +179,7 @@ class PreparedCentres:
         sums: np.ndarray,
         max_abs: np.ndarray,
     ) -> tuple[int, bool, np.ndarray]:
-        """Survey rows about the first centre in one visit, see `data_statistics.look`."""
+        """Gather data statistics about the first centre in one visit; see `data_statistics.look`."""
         centre = self.array[0]
         if not isinstance(rows, SparseRows):
             return data_statistics.look(rows, centre, weights, shift, grids, sums, max_abs)

@@ -85,7 +85,7 @@ def bad_row_error(row: int, is_nan: bool, where: str = "") -> InvalidDataError:
 
 
 def refuse_rows(rows: Rows, name: Callable[[int], int], where: str = "") -> None:
-    """Raise `InvalidDataError` if a row is not finite or out of range; costs one look at their bytes.
+    """Raise `InvalidDataError` if a row is not finite or out of range; costs one scan of their bytes.
 
     Parameters
     ----------

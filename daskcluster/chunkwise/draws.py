@@ -4,8 +4,8 @@ Row i is drawn at rate r_i = w_i (a + b |x_i - p|^2). Give every row a Poisson p
 the first m arrivals of all rows together are m independent draws in proportion to the rates, and
 they are reached before a time T that is known beforehand, but for a vanishing probability. A row
 takes part if its first arrival -log(1 - u) / r is before T, with u the row's own random number.
-Since -log(1 - u) >= u, no row with u >= r T does. A pass therefore looks at the first 16 bits of u
-alone, its rank. It leaves about m rows (and one in 65,536), whichever chunk or worker looks at them;
+Since -log(1 - u) >= u, no row with u >= r T does. A pass therefore checks only the first 16 bits of u, its
+rank. It leaves about m rows (and one in 65,536), on any chunk or worker;
 the other bits and all logarithms come once for all, from the driver.
 """
 

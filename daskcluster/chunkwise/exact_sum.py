@@ -106,7 +106,7 @@ class Scale:
     weight: float | None = None
 
     @classmethod
-    @np.errstate(over="ignore")  # rows out of range are refused by the pass that surveys them
+    @np.errstate(over="ignore")  # the first pass refuses rows out of range
     def probe(
         cls, rows: Rows, n_rows: int, max_weight: float | None, origin: np.ndarray | None = None
     ) -> Scale:
@@ -156,7 +156,7 @@ class Scale:
         scale = self
         while not scale._holds(data_statistics):
             scale = scale.wider(data_statistics)
-        # What the second grid of the survey may have rounded away, of all rows.
+        # The rounding error of the second grid of the data statistics, over all rows.
         plain, weighted = (self.n_rows**2 * 2.0**-100 * bound for bound in scale.totals)
         plain += _OVER * data_statistics.spread.value
         weighted += _OVER * data_statistics.weighted_spread.value

@@ -220,9 +220,9 @@ def _simplified(
     squares = np.empty(block.n_rows)
     other = np.where(nearest == labels, second, nearest)
     prepared.means.sqdist_to_assigned(block.rows, other, squares)
-    beside = _lengths(squares, halved)
-    larger = np.maximum(own, beside)
-    values = (beside - own) / np.where(larger > 0.0, larger, 1.0)
+    between = _lengths(squares, halved)
+    larger = np.maximum(own, between)
+    values = (between - own) / np.where(larger > 0.0, larger, 1.0)
     return np.where(prepared.params.alone[labels], 0.0, values)
 
 

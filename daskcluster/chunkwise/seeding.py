@@ -257,7 +257,7 @@ def _no_candidate(n_rows: int, prepared: _PreparedRound) -> np.ndarray:
 
 
 def _rebuild_candidates(chunk: Chunk, prepared: _PreparedRound, labels: np.ndarray) -> None:
-    # Round by round, as it came about: of candidates that are as near up to rounding, one look at all of
+    # Round by round, as it came about: of candidates equally near up to rounding, one search of all of
     # them may take another than the rounds did.
     for block in chunk.cache_blocks():
         part = labels[block.start - chunk.start : block.stop - chunk.start]
@@ -339,4 +339,4 @@ FIRST_ROUND = Reduction(
     chunk=_first_round_chunk,
     combine=RoundStatistics.combine,
 )
-"""`ROUND` for the very first candidate: no state yet, so it can carry the survey."""
+"""`ROUND` for the first candidate: it has no state yet, so its pass can also gather data statistics."""

@@ -59,7 +59,7 @@ _OF_A_FIT = (
     "--resume",
     section=OUTPUT,
     is_flag=True,
-    help="Go on from the state at --checkpoint, if there is one.",
+    help="Resume from the state at --checkpoint, if there is one.",
 )
 @option("--dry-run", is_flag=True, help="Say what it will cost, and do nothing.")
 def command(
@@ -87,7 +87,7 @@ def command(
     if output is None:
         raise click.UsageError("Missing option '--output': the URL to write the coreset to.")
     if resume and checkpoint is None:
-        raise click.UsageError("--resume needs --checkpoint, the URL of the state to go on from.")
+        raise click.UsageError("--resume needs --checkpoint, the URL of the state to resume from.")
     from daskcluster import jobs
     from daskcluster.data.weighted_store import KINDS
 

@@ -59,7 +59,7 @@ class Task:
         rows = dict(opening)
         if (
             rows.get("array") is None and "weights" in rows
-        ):  # else it may name an array beside the rows
+        ):  # otherwise it may name an array in the group of the rows
             rows["weights"] = _absolute(rows["weights"])
         with place.open() as engine:
             future = jobs.submit(client_of(engine), job, name=self.name, **given, **options, **rows)
@@ -113,7 +113,7 @@ def takes_task(function: Callable[..., Any]) -> Any:
             "--name",
             section=WHERE,
             metavar="NAME",
-            help="Of the job: started again under its name, it goes on where it was.",
+            help="Name of the job. Run the same command with the same name to resume it.",
         ),
     ):
         call = decorate(call)

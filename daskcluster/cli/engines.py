@@ -74,7 +74,7 @@ class Place:
         from daskcluster.engine.connect import connect, local_cluster
         from daskcluster.engine.dask import DaskEngine
 
-        # What goes wrong is told once, by us; an interrupt would also be logged by the event loop.
+        # Errors are reported once, here; the event loop would also log an interrupt.
         # After the imports, because distributed sets up logging of its own.
         for name in ("tornado.application", "distributed", "distributed.client"):
             logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -53,7 +53,7 @@ from daskcluster.methods.catalogue import ALGORITHMS
     "--resume",
     section=OUTPUT,
     is_flag=True,
-    help="Go on from the state at --checkpoint, if there is one.",
+    help="Resume from the state at --checkpoint, if there is one.",
 )
 @option("--dry-run", is_flag=True, help="Say what it will cost, and do nothing.")
 def command(
@@ -83,7 +83,7 @@ def command(
         console.emit(projection, rows_of_projection(projection))
         return
     if resume and "checkpoint" not in given:
-        raise click.UsageError("--resume needs --checkpoint, the URL of the state to go on from.")
+        raise click.UsageError("--resume needs --checkpoint, the URL of the state to resume from.")
     if model is None:
         raise click.UsageError("Missing option '--model': the URL to save the model at.")
     from daskcluster import jobs

@@ -86,7 +86,7 @@ def _rows_of_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _rows_of_coreset(account: Mapping[str, Any], indent: str = "") -> list[tuple[str, str]]:
-    """Return what a coreset was drawn from, and what its parts were; nobody vouches for the figures."""
+    """Return the origin of a coreset and of its parts, as its metadata say; the figures are unchecked."""
     if not account:
         return []
     shown = []

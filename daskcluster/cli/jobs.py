@@ -69,7 +69,7 @@ def status_command(name: str, place: Place, console: Console, wait: bool) -> Non
 @click.argument("name")
 @takes_place
 @takes_console
-@click.option("--follow", is_flag=True, help="Go on until the job ends.")
+@click.option("--follow", is_flag=True, help="Print new lines until the job ends.")
 def logs_command(name: str, place: Place, console: Console, follow: bool) -> None:
     """Show the last lines of the job NAME."""
     from daskcluster import jobs
@@ -94,15 +94,15 @@ def logs_command(name: str, place: Place, console: Console, follow: bool) -> Non
 @takes_console
 @click.option("--wait", is_flag=True, help="Wait until it has stopped.")
 def cancel_command(name: str, place: Place, console: Console, wait: bool) -> None:
-    """Ask the job NAME to stop; its checkpoint stays, and the same name goes on from there."""
+    """Ask the job NAME to stop; its checkpoint stays, and a job of the same name resumes from it."""
     from daskcluster import jobs
 
     with connected(place) as client:
         found = jobs.cancel(client, name)
         if wait:
             found = jobs.wait(client, name)
-    told = "was over already" if found.is_over and not wait else "was asked to stop"
-    rows = _rows_of_status(found) if wait else [(name, f"{told} ({found.state})")]
+    outcome = "was over already" if found.is_over and not wait else "was asked to stop"
+    rows = _rows_of_status(found) if wait else [(name, f"{outcome} ({found.state})")]
     console.emit(found.as_dict(), rows)
 
 

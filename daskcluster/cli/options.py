@@ -34,7 +34,7 @@ class SectionedCommand(click.Command):
             line = parameter.get_help_record(ctx)
             if line is not None and isinstance(parameter, click.Option):
                 sections.setdefault(getattr(parameter, "section", OTHER), []).append(line)
-        # Those without a section, such as --help, are what nobody looks for.
+        # Options without a section, such as --help, come last.
         last = sections.pop(OTHER, [])
         for name, lines in [*sections.items(), *([(OTHER, last)] if last else [])]:
             with formatter.section(name):

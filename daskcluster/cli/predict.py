@@ -42,7 +42,7 @@ from daskcluster.cli.output import Console
     "--resume",
     section=OUTPUT,
     is_flag=True,
-    help="Go on where an interrupted call was, and leave what is finished to the next one.",
+    help="Resume an interrupted call; an interrupted run keeps finished chunks for the next one.",
 )
 @takes_place
 @takes_task

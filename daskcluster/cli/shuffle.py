@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 @click.option(
     "--scratch",
     metavar="DIR",
-    help="Local folder for rows that do not fit in memory. Default: beside a local output, else the "
+    help="Local folder for rows that do not fit in memory. Default: next to a local output, else the "
     "system's folder for temporary files.",
 )
 @flatten_option

@@ -62,7 +62,7 @@ def leave_quietly() -> None:
 
 
 def _come_again(lost: sys.UnraisableHookArgs) -> None:
-    # Raised where Python has nobody to give it to, in a finalizer: a moment later somebody will be there.
+    # Raised in a finalizer, where Python cannot deliver it: try again in a moment.
     main = threading.main_thread().ident
     for number in (one for one, error in _ERRORS.items() if lost.exc_type is error):
         again = threading.Timer(_MOMENT_SECONDS, signal.pthread_kill, [main, number])

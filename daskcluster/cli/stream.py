@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 LOOP = "Loop"
 SETTLE = 10.0
-"""Seconds for which objects must not have changed, where the source is looked at again and again."""
+"""Seconds for which objects must not have changed, where the source is polled."""
 STALL = 1800.0
 """Seconds without a sign of work after which the loop is not well."""
 
@@ -83,7 +83,7 @@ class StreamCommand(AlgorithmCommand):
 )
 @option("--distances", section=OUTPUT, metavar="URL", help="The same for distances.")
 @option("--once", section=LOOP, is_flag=True, help="Look once.  [default without --every]")
-@option("--every", section=LOOP, type=Duration(), help="Look again and again, so often: 30s, 5m.")
+@option("--every", section=LOOP, type=Duration(), help="Poll the source at this interval: 30s, 5m.")
 @option(
     "--on-drift",
     section=LOOP,
@@ -194,18 +194,18 @@ def _served(
 def _teller(
     metrics: StreamMetrics | None, reaction: DriftCommand | None
 ) -> Callable[[Cycle], None]:
-    """Return what is told of every cycle, and passes it on."""
-    told: set[str] = set()
+    """Return the callback that reports every cycle."""
+    reported: set[str] = set()
 
     def heard(cycle: Cycle) -> None:
-        nonlocal told
+        nonlocal reported
         if metrics is not None:
             metrics.update(cycle)
         lines = [f"{finding.oddity}: {finding.text}" for finding in cycle.findings]
         for line in lines:
-            if line not in told:  # what stays odd is said once
+            if line not in reported:  # report a persistent finding once
                 click.echo(line, err=True)
-        told = set(lines)
+        reported = set(lines)
         for drift in cycle.drifts:
             ratio = drift["ratio"] or 0.0
             click.echo(f"drift: the error of new rows is {ratio:.3g} times its baseline", err=True)

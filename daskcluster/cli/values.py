@@ -72,7 +72,7 @@ class Duration(ParamType):
 
 
 class ValueOrWord(ParamType):
-    """What another type takes, or one word that stands beside it, for itself or for a value."""
+    """The values of another type, or one word that stands for itself or for a value."""
 
     def __init__(self, other: ParamType, word: str, meaning: Any = None) -> None:
         self.name = f"{other.name}|{word}"

@@ -20,7 +20,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     ),
     **dict.fromkeys(("share", "inertia", "seconds"), (int, float)),
 }
-"""What there is to know of a fit; a message comes from whoever is connected to the scheduler."""
+"""The known history of a fit. Any client of the scheduler can send messages."""
 _OF_START = ("algorithm", "n_rows", "n_features", "n_clusters", "max_iter")
 _NEEDED = ("fit", "state", *_OF_START)
 _STEP: tuple[Any, ...] = (int, (int, float, NoneType), (int, float), int, (int, float, NoneType))
@@ -43,7 +43,7 @@ class Step:
         Seconds of all iterations until here, and of this one.
     rows_per_second : float or None
     skipped : float or None
-        Share of the rows that bounds spared a look.
+        Share of the rows that bounds skipped.
     """
 
     number: int

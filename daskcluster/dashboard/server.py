@@ -1,7 +1,7 @@
 """The scheduler plugin that receives the messages of fits and serves their pages.
 
 The pages stand on the server of Dask's own dashboard, at ``/fits``: on the same address and port, behind
-the same certificates, open to whoever can see the dashboard. They need no bokeh.
+the same certificates, open to anyone who can see the dashboard. They need no bokeh.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def show_fits(client: Client) -> str:
     """Add the page of fits to the dashboard of a client's scheduler, and return its URL.
 
     It lists the last hundred fits that ran on the cluster and those that run: objective, rows a second,
-    the share of rows that bounds spared a look, how long the rest takes at most; each has a page with its
+    the share of rows that bounds skipped, how long the rest takes at most; each has a page with its
     iterations. Jobs are listed under their names. Fits tell of themselves whether or not there is a page:
     it also shows those that ran before, as far as the scheduler's event log remembers them.
 

@@ -262,7 +262,7 @@ def mapped_file(array: np.memmap, path: str) -> MappedFile:
 
 
 def open_array_like(source: Any, *, flatten: bool = False) -> RowDataset:
-    """Open an array, a frame, a memmap, or whatever numpy makes an array of."""
+    """Open an array, a data frame, a memmap, or anything else that numpy converts to an array."""
     if isinstance(source, np.memmap) and _is_whole_file(source):
         check_shape(source.shape, flatten=flatten)
         check_dtype(source.dtype)

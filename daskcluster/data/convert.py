@@ -124,12 +124,12 @@ def write_sparse(
     weights = _staged_weights(staging, table.n_rows) if table.weighted else None
     with ExitStack() as stack:
         writer = stack.enter_context(CsrWriter(staging, ROWS if weights else "", shape))
-        beside = stack.enter_context(WeightsWriter(weights)) if weights else None
+        weights_writer = stack.enter_context(WeightsWriter(weights)) if weights else None
         done = 0
         for block, part in table.blocks():
             writer.append(cast_sparse(block, dtype, done))
-            if beside is not None and part is not None:
-                beside.append(part)
+            if weights_writer is not None and part is not None:
+                weights_writer.append(part)
             done += len(block)
             publish(callbacks, PassProgress(len(block)))
     documents = writer.documents()
@@ -305,11 +305,11 @@ def _write(
     )
     with ExitStack() as stack:
         writer = stack.enter_context(RowWriter(rows))
-        beside = stack.enter_context(WeightsWriter(weights)) if weights else None
+        weights_writer = stack.enter_context(WeightsWriter(weights)) if weights else None
         for block, part in blocks:
             writer.append(cast(block, dtype, writer.n_rows))
-            if beside is not None and part is not None:
-                beside.append(part)
+            if weights_writer is not None and part is not None:
+                weights_writer.append(part)
             publish(callbacks, PassProgress(len(block)))
     n_rows = writer.n_rows
     documents = rows.document(n_rows)

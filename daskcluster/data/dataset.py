@@ -25,7 +25,7 @@ OnRead = Callable[[int], None]
 
 
 class RowWeights(Protocol):
-    """Weights beside the rows: sliced like an array, wherever they live."""
+    """Weights of rows: sliced like an array, in memory or in a store."""
 
     @property
     def visibility(self) -> Visibility: ...
@@ -88,11 +88,11 @@ class RowDataset(ABC):
     @property
     @abstractmethod
     def own_visibility(self) -> Visibility:
-        """Who can read the rows, the weights aside."""
+        """The visibility of the rows without their weights."""
 
     @abstractmethod
     def own_recipe(self) -> Recipe:
-        """Return the recipe of the rows, the weights aside."""
+        """Return the recipe of the rows without their weights."""
 
     @abstractmethod
     def fetch(self, start: int, stop: int) -> Any:
@@ -114,7 +114,7 @@ class RowDataset(ABC):
         return self.n_features * self._stored_dtype.itemsize
 
     def bytes_of(self, span: Range) -> int:
-        """Decoded bytes of the rows of a range, the weights aside; scaled ones may be wider than stored."""
+        """Decoded bytes of the rows of a range, without weights; scaled ones may be wider than stored."""
         return (span[1] - span[0]) * self.n_features * self.dtype.itemsize
 
     @cached_property
@@ -153,7 +153,7 @@ class RowDataset(ABC):
         return NormalizedRecipe(recipe) if self.normalize else recipe
 
     def places(self) -> tuple[Location, ...]:
-        """Return where the rows are stored, the weights aside; empty in memory."""
+        """Return where the rows are stored, without weights; empty in memory."""
         return ()
 
     def may_change(self) -> Collection[str]:
@@ -249,10 +249,10 @@ class RowDataset(ABC):
             Hears the decoded bytes of every block fetched from the store.
         """
         spans = (part for span in ranges for part in self._reads(span))
-        beside = 0 if self.own_weights is None else self.own_weights.stored_bytes
+        weight_bytes = 0 if self.own_weights is None else self.own_weights.stored_bytes
         for chunk in read_ahead(spans, self.read, self.bytes_of, n_threads=self.n_readers):
             if on_read is not None:
-                on_read(self.bytes_of((chunk.start, chunk.stop)) + chunk.n_rows * beside)
+                on_read(self.bytes_of((chunk.start, chunk.stop)) + chunk.n_rows * weight_bytes)
             yield from self._hand_over(chunk)
             del chunk  # not kept while the next one is awaited
 
@@ -347,7 +347,7 @@ class RowDataset(ABC):
 
 
 class WeightedRecipe:
-    """The recipe of rows and of the weights beside them."""
+    """The recipe of rows and their weights."""
 
     def __init__(self, rows: Recipe, weights: Any) -> None:
         self._rows = rows

@@ -224,7 +224,7 @@ def generate(
 ) -> Mixture | SparseMixture:
     """Write a mixture of Gaussians to a Zarr array (n, d) at `output`, whole or absent.
 
-    Row i is the same whatever the number of rows, chunks or threads.
+    Row i does not depend on the number of rows, chunks or threads.
 
     Parameters
     ----------

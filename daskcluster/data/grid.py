@@ -114,7 +114,7 @@ def open_grid(
     Raises
     ------
     InvalidDataError
-        No cell has data, or there is no axis beside that of the features.
+        No cell has data, or there is no axis other than that of the features.
     InvalidParameterError
         No such axis, or `nodata` of a Zarr array without `cells`.
     OutputExistsError
@@ -122,7 +122,7 @@ def open_grid(
 
     Notes
     -----
-    Cost: arrays in memory are looked at once, and rows with data copied where others have none, or where
+    Cost: arrays in memory are scanned once, and rows with data copied where others have none, or where
     features are not last. A Zarr array is read by the fit, chunk by chunk; only labels are in memory, and
     with `cells`, which takes one pass, the mask: a byte for each cell.
 
@@ -158,7 +158,7 @@ def open_grid(
     values, template = _features_last(source, features)
     if values.ndim < 2:
         raise InvalidDataError(
-            f"a grid of shape {values.shape} should have an axis beside that of the features."
+            f"a grid of shape {values.shape} should have an axis other than that of the features."
         )
     return _in_memory(values, template, nodata)
 

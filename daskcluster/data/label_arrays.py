@@ -24,7 +24,7 @@ _MISSING = (
 
 @dataclass(frozen=True)
 class LabelArray:
-    """The label of every row: integers, strings, whatever numpy can sort.
+    """The label of every row: integers, strings, anything that numpy can sort.
 
     Attributes
     ----------

@@ -122,7 +122,7 @@ def open_sparse(matrix: Any) -> MemorySparseDataset:
 
     Notes
     -----
-    Cost: one look at the columns; a copy if it is not CSR, or not canonical.
+    Cost: one scan of the columns; a copy if it is not CSR, or not canonical.
 
     Examples
     --------
@@ -152,10 +152,10 @@ def scipy_rows(matrix: Any, start: int = 0, what: str = "the sparse matrix") -> 
         Index arrays that do not describe a matrix.
     """
     csr = matrix.tocsr()
-    check_structure(csr.indptr, len(csr.data), len(csr.indices), csr.shape, _begun(what))
+    check_structure(csr.indptr, len(csr.data), len(csr.indices), csr.shape, _capitalised(what))
     rows = SparseRows(csr.data, csr.indices, csr.indptr.astype(np.int64), csr.shape[1])
     return canonical(rows, start, what)
 
 
-def _begun(what: str) -> str:
+def _capitalised(what: str) -> str:
     return what[0].upper() + what[1:]

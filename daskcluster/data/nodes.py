@@ -94,7 +94,7 @@ def _open_root(location: Location) -> Any:
     store = open_store(location)
     try:
         with warnings.catch_warnings():
-            # Foreign objects beside the metadata are not our business.
+            # Ignore foreign objects next to the metadata.
             warnings.simplefilter("ignore")
             return zarr.open(store=store, mode="r")
     except (FileNotFoundError, zarr.errors.NodeNotFoundError) as error:

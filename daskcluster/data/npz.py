@@ -71,7 +71,7 @@ def open_sparse_npz(location: Location, name: str | None, weights: str | None) -
 
     if name is not None or weights is not None:
         raise InvalidParameterError(
-            f"{location.url!r} holds one sparse matrix and nothing beside it; leave array= and weights= "
+            f"{location.url!r} holds one sparse matrix and nothing else; leave array= and weights= "
             "out."
         )
     with open_binary(location) as file:

@@ -58,7 +58,7 @@ class Share:
             Share._consumers -= 1
 
     def has_room(self, n_blocks: int, n_bytes: int) -> bool:
-        """Return True if one more may be read, beside those that are in flight."""
+        """Return True if one more read may start in addition to those in flight."""
         if n_blocks >= self._most:
             return False
         hides_latency = n_blocks < self._n_readers and n_bytes < WINDOW_BYTES
@@ -97,7 +97,7 @@ class Fixed:
         pass
 
     def has_room(self, n_blocks: int, n_bytes: int) -> bool:
-        """Return True if one more may be read, beside those that are in flight."""
+        """Return True if one more read may start in addition to those in flight."""
         return n_bytes < self._n_bytes
 
     def took(self) -> None:

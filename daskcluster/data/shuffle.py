@@ -130,7 +130,7 @@ def shuffle(
     memory_limit : int, optional
         Bytes of this process, without rows that are in memory already; a quarter of the host's by default.
     scratch : str, optional
-        Local folder for rows that do not fit in memory; beside a local output by default, else where the
+        Local folder for rows that do not fit in memory; next to a local output by default, else where the
         system puts temporary files (if that is memory itself, name a disk).
     overwrite : bool
         Replace Zarr outputs that exist.

@@ -50,7 +50,7 @@ def check_outputs(
         one, other = places.values()
         if _holds(one, other) or _holds(other, one):
             raise InvalidParameterError(
-                f"output={one.url!r} and with_index={other.url!r} should be apart; write them beside "
+                f"output={one.url!r} and with_index={other.url!r} should be separate; write them next to "
                 "each other."
             )
     for name, place in places.items():
@@ -105,7 +105,7 @@ class ShuffleOutputs:
                 on_written(len(piece[0]))
 
     def documents(self, seed: int) -> dict[str, bytes]:
-        """Return the metadata of the rows and what is beside them, by path."""
+        """Return the metadata of the rows and of their weights, by path."""
         rows = self.rows.documents() if isinstance(self.rows, CsrWriter) else self.rows.document()
         if self.weights is None:
             return rows

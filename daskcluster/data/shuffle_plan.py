@@ -51,7 +51,7 @@ class ShufflePlan:
     n_rows, n_features : int
     dtype : str
     weighted, indexed : bool
-        Weights are written beside the rows; the permutation is written.
+        Whether weights are written, and whether the permutation is.
     chunk_rows : int
     shard_rows : int or None
     n_buckets : int
@@ -236,7 +236,7 @@ def _most_rows(n_rows: int, n_buckets: int) -> float:
 
 
 def scratch_folder(scratch: Any, output: Location) -> str:
-    """Return where scratch files go: where asked, beside a local output, or where the system puts such.
+    """Return the folder of scratch files: the given one, one next to a local output, or a temporary one.
 
     Raises
     ------

@@ -80,7 +80,7 @@ def _is_sound(array: StagedArray, block: int) -> bool:
     start = block * array.block_rows
     try:
         array.open()[start : start + array.block_rows]
-    except Exception:  # whatever a codec says of bytes that are none of its own
+    except Exception:  # codecs raise various errors on foreign bytes
         return False
     return True
 
@@ -132,7 +132,7 @@ class StagedSink(ABC):
         self.staging.commit(self.documents())
 
     def abort(self) -> None:
-        """Remove what has been written, unless another writer may go on with it."""
+        """Remove what has been written, unless another writer may continue it."""
         self.staging.abort()
 
     @contextmanager
@@ -163,7 +163,7 @@ class ArraySink:
         return Visibility.PROCESS
 
     def has(self, span: Range) -> bool:
-        """Return False: nobody has written here before."""
+        """Return False: there is no earlier output."""
         return False
 
     def write(self, start: int, values: np.ndarray) -> None:
@@ -216,7 +216,7 @@ class ZarrSink(StagedSink):
         overwrite : bool
             Replace a Zarr array that is there.
         mark, resume
-            Go on with an interrupted output; see `Staging.begin`.
+            Resume an interrupted output; see `Staging.begin`.
 
         Raises
         ------
@@ -297,7 +297,7 @@ class GroupSink(StagedSink):
         overwrite : bool
             Replace a Zarr group that is there.
         mark, resume
-            Go on with an interrupted output; see `Staging.begin`.
+            Resume an interrupted output; see `Staging.begin`.
 
         Raises
         ------

@@ -55,7 +55,7 @@ class SparseDataset(RowDataset):
         return -(-self.bytes_of((0, self.n_rows)) // self.n_rows)
 
     def bytes_of(self, span: Range) -> int:
-        """Decoded bytes of the rows of a range, the weights aside: values, columns, 8 bytes a row."""
+        """Decoded bytes of the rows of a range, without weights: values, columns, 8 bytes a row."""
         return int(bytes_before(self.indptr, self._entry_bytes, np.array(span)) @ (-1, 1))
 
     @cached_property

@@ -74,7 +74,7 @@ class CsrWriter:
         Of the group below the staging's root; empty for the root itself.
     rows : CsrShape
     attributes : mapping, optional
-        Of the group, beside those of the layout.
+        Attributes of the group in addition to those of the layout.
     """
 
     def __init__(

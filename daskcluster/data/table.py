@@ -89,7 +89,9 @@ def text_table(location: Location, weights: Any = None) -> Table:
     at = None if weights is None else _column_number(weights, form, location)
     width = form.width - (at is not None)
     if width == 0:
-        raise InvalidDataError(f"{location.url!r} has no column besides the weights; add features.")
+        raise InvalidDataError(
+            f"{location.url!r} has no column other than the weights; add features."
+        )
     return Table(
         None, width, np.dtype(np.float64), at is not None, lambda: _blocks(location, form, at)
     )

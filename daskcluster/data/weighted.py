@@ -23,7 +23,7 @@ INLINE_BYTES = 1 << 20
 _CHECK_ROWS = 1 << 20
 LEAST_WEIGHT = 1e-200
 """Weights may be less, but not all of them: their products with squares would lose digits, or vanish."""
-_REMEDY = "write it to Zarr beside the rows and give its URL as weights"
+_REMEDY = "write it to Zarr next to the rows and pass its URL as weights"
 
 
 class ArrayWeights:

@@ -1,7 +1,7 @@
 """Caches of a worker between passes: resident rows and per-row state, one handle per partition.
 
 A `CachedPartition` is the result of a Dask task, so Dask knows its size, keeps it, and frees it when the
-client goes. Its copies are empty: whatever Dask does with it (move, steal the task that needs it)
+client goes. Its copies are empty: anything Dask does with it (move, steal the task that needs it)
 costs a miss and nothing else, and one that was spilled is filled again. A version says whether the
 state inside is that of the call before.
 """
@@ -193,7 +193,7 @@ class ResidentCache:
             What all runs together may fill there.
         """
         own = self._rows.keys() | self._state.keys()
-        taken = cached_bytes(self._client, room, besides=own)
+        taken = cached_bytes(self._client, room, excluded=own)
         return sum(max(0, room[worker] - taken[worker]) for worker in room)
 
     def arrange(
@@ -219,7 +219,7 @@ class ResidentCache:
         # One driver at a time reads what is taken and takes its share of the rest.
         admission = lock(self._client, _LOCK)
         if not admission.acquire(timeout=_ADMISSION_SECONDS):
-            # Whoever takes what others take, too, exceeds the limit: nothing is held for now.
+            # Two drivers that take the same room exceed the limit: cache nothing for now.
             self._is_arranged = False
             return
         try:
@@ -238,7 +238,7 @@ class ResidentCache:
         self, assignment: Mapping[str, Sequence[int]], room: Mapping[str, int]
     ) -> list[Future]:
         leaving = self._rows.leaving | self._state.leaving
-        taken = cached_bytes(self._client, room, besides=leaving)
+        taken = cached_bytes(self._client, room, excluded=leaving)
         made: list[Future] = []
         for worker, indices in assignment.items():
             made += self._fill(worker, indices, room.get(worker, 0) - taken.get(worker, 0))
@@ -281,7 +281,7 @@ class ResidentCache:
 
 
 def cached_bytes(
-    client: Client, workers: Iterable[str], besides: Collection[str] = ()
+    client: Client, workers: Iterable[str], excluded: Collection[str] = ()
 ) -> dict[str, int]:
     """Return the bytes that handles of all runs on the cluster may fill, by worker.
 
@@ -290,11 +290,11 @@ def cached_bytes(
     client : Client
     workers : iterable of str
         Addresses.
-    besides : collection of str
+    excluded : collection of str
         Keys of handles that do not count.
     """
     stored = stored_bytes(client, workers, PREFIX)
     return {
-        worker: sum(size for key, size in found.items() if key not in besides)
+        worker: sum(size for key, size in found.items() if key not in excluded)
         for worker, found in stored.items()
     }

@@ -88,7 +88,7 @@ def ended_unexpectedly(client: Client, worker: str, key: str) -> bool:
 
 
 def stored_bytes(client: Client, workers: Iterable[str], prefix: str) -> dict[str, dict[str, int]]:
-    """Return the keys with a prefix that workers store, whoever put them there, and their bytes.
+    """Return the keys with a prefix that workers store, from any client, and their bytes.
 
     Each worker looks through its own: ``data``, and ``nbytes`` of ``state.tasks``. The scheduler could
     only list the keys of all users of the cluster. Empty for a worker that has just left.
@@ -110,10 +110,10 @@ def _stored_here(prefix: str, dask_worker: Any) -> dict[str, int]:
 
 
 def lock(client: Client, name: str) -> Any:
-    """Return a lock of the cluster for this client, in whatever thread: ``scheduler_rpc`` and ``loop``."""
+    """Return a lock of the cluster for this client, in any thread: ``scheduler_rpc`` and ``loop``."""
     return Lock(name, scheduler_rpc=client.scheduler, loop=client.loop)
 
 
 def add_pages(scheduler: Scheduler, pages: Sequence[tuple[Any, ...]]) -> None:
-    """Serve pages beside Dask's dashboard, whatever its prefix: ``Scheduler.http_application``."""
+    """Serve pages next to Dask's dashboard, under any prefix: ``Scheduler.http_application``."""
     scheduler.http_application.add_handlers(".*$", list(pages))

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 TIMEOUT = 10.0
-"""Seconds to wait for a scheduler, and for a first worker, unless told otherwise."""
+"""Default seconds to wait for a scheduler, and for a first worker."""
 
 _ATTEMPTS = 3
 _EXACT = ("dask", "distributed", "daskcluster")
@@ -84,7 +84,7 @@ def connect(address: str, timeout: float = TIMEOUT, *, security: Security | None
         raise InvalidParameterError(
             f"scheduler={address!r} should be an address such as 'tcp://host:8786' ({error})."
         ) from error
-    except Exception as error:  # whatever is not a scheduler may answer with anything
+    except Exception as error:  # a server that is no scheduler may answer with anything
         raise SchedulerUnreachableError(
             f"no Dask scheduler answered at {address} within {timeout:g} s ({type(error).__name__}: "
             f"{error}); check {_to_check(error)}."
@@ -92,8 +92,8 @@ def connect(address: str, timeout: float = TIMEOUT, *, security: Security | None
 
 
 def _to_check(error: Exception) -> str:
-    told = f"{type(error).__name__} {error} {error.__cause__}"
-    if "TLS" in told or "SSL" in told or "certificate" in told:
+    reason = f"{type(error).__name__} {error} {error.__cause__}"
+    if "TLS" in reason or "SSL" in reason or "certificate" in reason:
         return (
             "that the certificates of both sides come from the authority that the other side trusts"
         )
@@ -187,7 +187,7 @@ def local_cluster(
 @contextmanager
 def _malloc_settings(limit: int | None) -> Iterator[None]:
     # Workers inherit the environment when they are spawned; Dask lets variables that are set already
-    # win, and leaves its own behind in this process, so those are put aside first.
+    # win, and leaves its own behind in this process, so the environment is saved first.
     trim = _TRIM_MOST if limit is None else min(_TRIM_MOST, int(limit * _TRIM_SHARE))
     wanted = {
         "MALLOC_ARENA_MAX": 1,
@@ -282,7 +282,7 @@ def client_here() -> Client:
 def client_of_task() -> Client:
     """Give the task's thread back to its worker, once, and return the worker's client.
 
-    The task goes on beside the worker's threads, and may wait for tasks of the same cluster.
+    The task runs outside the worker's threads, and may wait for tasks of the same cluster.
     """
     if not seceded():
         secede()

@@ -39,7 +39,7 @@ T = TypeVar("T")
 class DaskEngine(Engine):
     """Run on the workers of a Dask cluster.
 
-    Results are the same bits as on local threads, whatever workers there are, come or go.
+    Results are the same bits as on local threads, for any set of workers, which may come and go.
 
     Parameters
     ----------

@@ -341,7 +341,7 @@ class Engine(ABC):
         """
 
     def listeners(self) -> tuple[Callback, ...]:
-        """Return who hears of one fit on this engine, beside those that the caller names."""
+        """Return the callbacks of one fit on this engine, in addition to those that the caller names."""
         return ()
 
     def named(self, name: str) -> Engine:
@@ -353,10 +353,10 @@ class Engine(ABC):
         """Yield the results of calls such as `run` takes, in order, with some calls running ahead.
 
         What the caller does with one result overlaps with the calls that follow, of which at most
-        `AHEAD` for each thread are begun or done but not taken yet. Leaving the iterator early
+        `AHEAD` for each thread are started or done but not taken yet. Leaving the iterator early
         (``close``) drops the calls that have not started.
         """
 
     @abstractmethod
     def can_read(self, dataset: Reachable) -> bool:
-        """Return True if calls that `run` is given can open `dataset` (or whatever else it is)."""
+        """Return True if calls that `run` is given can open `dataset` (or another given object)."""

@@ -37,7 +37,7 @@ class FitLog:
     """A callback that tells a scheduler how one fit stands: its beginning, its end, twice a second between.
 
     A message holds plain values: what is known of the fit by now, and the iterations since the message
-    before, each ``[iteration, objective, seconds, rows passed, share of the rows looked at]``.
+    before, each ``[iteration, objective, seconds, rows passed, share of the rows visited]``.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class FitLog:
         self._iterations: list[list[Any]] = []
         self._n_rows = 0
         self._pass = PassShare()
-        self._told = -math.inf
+        self._reported = -math.inf
 
     def __call__(self, event: Event) -> None:
         self._pass(event)
@@ -60,8 +60,8 @@ class FitLog:
         if "algorithm" not in self._facts:
             return  # what comes before a fit begins is not about it
         now = time.monotonic()
-        if isinstance(event, FitStarted | FitEnded) or now - self._told >= _EVERY_SECONDS:
-            self._told = now
+        if isinstance(event, FitStarted | FitEnded) or now - self._reported >= _EVERY_SECONDS:
+            self._reported = now
             self._post()
 
     def _post(self) -> None:
@@ -70,7 +70,7 @@ class FitLog:
             return  # a scheduler that has gone would be waited for
         at = {"phase": self._pass.name, "share": self._pass.done}
         message = {**self._facts, **at, "iterations": self._iterations}
-        # A fit does not fail because nobody hears of it.
+        # A fit does not fail because its messages cannot be delivered.
         with suppress(OSError, TimeoutError, RuntimeError):
             self._client.log_event(TOPIC, message)
             self._iterations = []

@@ -148,7 +148,7 @@ class LocalEngine(Engine):
                     yield result
                     del result  # not kept while the next one is awaited
             finally:
-                # After an error nobody wants the others.
+                # After an error, drop the other tasks.
                 pool.shutdown(cancel_futures=True)
 
     def can_read(self, dataset: Reachable) -> bool:

@@ -323,7 +323,7 @@ class PassRun:
         )
 
     def cancel(self, futures: Sequence[Future]) -> None:
-        """Cancel tasks, unless there is nobody to hear of it."""
+        """Cancel tasks, unless the scheduler is gone."""
         if self._client.status == "running":
             self._client.cancel(list(futures), force=True)
 
@@ -350,7 +350,7 @@ class PassRun:
     def stranded(self, in_flight: Mapping[str, Task]) -> Collection[str]:
         """Return the keys of tasks that wait for a worker that has gone; raise if no workers remain.
 
-        Dask sends tasks of a lost worker elsewhere, unless there is nobody at that moment: then it
+        Dask sends tasks of a lost worker elsewhere, unless there is none at that moment: then it
         waits for the lost worker itself, even if others come.
         """
         self._see(self._registry.present())

@@ -70,7 +70,7 @@ class WorkerInfo:
     limit : int
         Bytes it may use.
     resident : int
-        Bytes its process had when it was first looked at.
+        Memory of its process when it was first queried, in bytes.
     host : str
     process : int
         Its `process_token`.
@@ -86,7 +86,7 @@ class WorkerInfo:
 async def report_worker(
     recipe: Recipe | None, driver: int, dask_worker: Any = None
 ) -> WorkerReport:
-    """Open the dataset, load the kernels and report; runs on a worker, beside its tasks."""
+    """Open the dataset, load the kernels and report; runs on a worker, in addition to its tasks."""
     return await asyncio.to_thread(_report_worker, recipe, driver, threads_of(dask_worker))
 
 
@@ -122,13 +122,13 @@ def _log_compiling(number: int) -> None:
 def _trouble(recipe: Recipe) -> str:
     try:
         recipe.open()
-    except Exception as error:  # whatever it is, the driver should name the worker
+    except Exception as error:  # for any error, the driver should name the worker
         return f"{type(error).__name__}: {error}"
     return ""
 
 
 class WorkerRegistry:
-    """Knows the workers that can take part, and looks at each new one once.
+    """The workers that can take part; queries each new one once.
 
     Parameters
     ----------

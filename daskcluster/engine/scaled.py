@@ -1,9 +1,9 @@
 """A placement whose first pass also gathers data statistics, which fix the scale of exact sums.
 
 Exact sums need a bound of the addends before a pass. The first pass uses a guess from the first
-rows, with headroom, and surveys the rows on its way: true bounds, moments, NaN and infinity. If
+rows, with headroom, and gathers data statistics: true bounds, moments, NaN and infinity. If
 the guess was too small (rare), the pass is repeated. Later passes use the true bounds. No pass is
-made for the survey alone, and nothing depends on how the rows are chunked.
+made for the data statistics alone, and nothing depends on how the rows are chunked.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ScaledPlacement:
         self.segments: Segments | None = None
         dataset = placement.dataset
         first = [(0, min(PROBE_ROWS, dataset.n_rows))]
-        # Views if the rows are in memory: batches come and go, and are looked at each time.
+        # Views if the rows are in memory: batches come and go, and are scanned each time.
         probe = [block for chunk in dataset.chunks(first) for block in chunk.blocks()]
         rows = join_rows([block.rows for block in probe])
         self.origin = _origin(rows)
@@ -77,7 +77,7 @@ class ScaledPlacement:
         return Chunk(rows, 0, weights, self.normalize)
 
     def known(self) -> DataStatistics:
-        """Return the survey, making a pass of its own if none has carried it yet."""
+        """Return the data statistics; makes a pass for them if no pass has gathered them yet."""
         if self.data_statistics is None:
             self._statistics_with(None, lambda scale: None)
         assert self.data_statistics is not None
@@ -90,7 +90,7 @@ class ScaledPlacement:
         self.used = self.scale
 
     def reduce(self, reduction: Reduction, params: Callable[[Scale], Any]) -> Any:
-        """Run one pass of `reduction` with ``params(scale)``; the first one carries the survey."""
+        """Run one pass of `reduction` with ``params(scale)``; the first also gathers data statistics."""
         self.used = self.scale
         if self.data_statistics is not None:
             return self.run(reduction, params(self.scale))

@@ -34,7 +34,7 @@ class CacheSlot:
     """
 
     keeps = True
-    """False: whatever is put here is forgotten."""
+    """False: values stored here are dropped."""
 
     def __init__(self) -> None:
         self._rows: list[Chunk] | None = None

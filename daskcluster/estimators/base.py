@@ -79,7 +79,7 @@ class SharesEngine(BaseEstimator):
     _parameters: ClassVar[tuple[Parameter, ...]] = ()
 
     def check_parameters(self) -> None:
-        """Refuse parameters that `fit` would refuse, whatever the rows.
+        """Refuse parameters that `fit` would refuse for any rows.
 
         Raises
         ------
@@ -199,7 +199,7 @@ class CentreEstimator(ClusterEstimator):
         storage_options : dict, optional
             For the output's file system.
         resume : bool
-            Go on with an `output` where an interrupted call was: chunks that it has finished are not
+            Resume an interrupted call that wrote `output`: chunks that it finished are not
             computed again. What is finished stays, should this call be interrupted, too.
 
         Returns

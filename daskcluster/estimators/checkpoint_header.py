@@ -1,4 +1,4 @@
-"""What a commit of any fit has beside the state of its loop, and the fingerprint of all it rests on."""
+"""The header of a checkpoint: cost so far, data statistics, and the fingerprint of the fit."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ class Spent:
 
 @dataclass(frozen=True)
 class CheckpointHeader:
-    """What stands around a state.
+    """What every checkpoint holds in addition to the state of its loop.
 
     Attributes
     ----------
     spent : Spent
     data_statistics : DataStatistics or None
-        What the first pass learnt of the rows, once it was made: sums of later passes are on its grid.
+        Data statistics of the first pass, once it is done: sums of later passes are on their grid.
     """
 
     spent: Spent
     data_statistics: DataStatistics | None = field(default=None, metadata=stored_as("survey"))
 
     def around(self, state: Any) -> Document:
-        """Return the document of a state, a dataclass, with this frame."""
+        """Return the document of a state, a dataclass, with this header."""
         header, inner = document_of(self), document_of(state)
         arrays = {
             f"{part}_{name}": values
@@ -76,14 +76,14 @@ class Framed:
     ----------
     document : Document
     where : str
-        Whence it comes, for errors.
+        Its origin, for errors.
     """
 
     document: Document
     where: str
 
     def header(self, n_features: int) -> CheckpointHeader:
-        """Return the frame, of a fit of rows with so many features."""
+        """Return the header of a fit of rows with `n_features` features."""
         names = ("origin", "max_abs", "sums")
         return self._part(
             _HEADER, CheckpointHeader, {f"survey_{name}": (n_features,) for name in names}
@@ -117,14 +117,14 @@ class Framed:
 def unfit(where: str, error: ModelFormatError) -> CheckpointError:
     """Return what to raise where a document is sound, but not the state of such a fit."""
     return CheckpointError(
-        f"No fit can go on from the checkpoint at {where!r}: {error} Remove it, or begin without resume."
+        f"Cannot resume from the checkpoint at {where!r}: {error} Remove it, or fit without resume."
     )
 
 
 def fingerprint_of_rows(dataset: Dataset, *values: Any) -> str:
     """Return the fingerprint of what is computed of all rows of `dataset` from `values`.
 
-    Rows are told apart by their number, type, ends, and largest chunk. Cost: a look at the ends.
+    Rows are identified by their number, type, first and last values, and largest chunk.
     """
     chunk_rows = max(dataset.chunk_sizes)
     return fingerprint(

@@ -1,4 +1,4 @@
-"""When a fit commits its state, and what a commit must have in common with the fit that goes on from it."""
+"""When a fit commits its state, and checks that a checkpoint belongs to the fit that resumes."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ class Commits:
         ----------
         make : callable () -> Document
         now : bool
-            It is time, whatever `is_due` says.
+            Commit now, regardless of `is_due`.
         counts : bool
             An iteration has ended.
         due : bool, optional
-            What was decided when the iteration began, for what it would write beside.
+            Whether this iteration commits, decided at its start; other outputs follow it.
         """
         due = now or self.is_due(counts=counts) if due is None else due
         self._since += int(counts)
@@ -109,18 +109,18 @@ class Checkpoints:
         committed.
     dataset : Dataset
     callbacks : tuple of callables
-        Are told where a fit goes on.
+        Are notified where a fit resumes.
     resume : bool
-        Go on from the last commit.
+        Resume from the last commit.
     circumstances : mapping, optional
-        Plain values on which the result depends beside parameters and rows.
+        Plain values on which the result depends in addition to parameters and rows.
     check : callable (state, place) -> None, optional
         Refuses commits of which attachments are damaged; ``place(name)`` says where one is.
 
     Attributes
     ----------
     found : Document or None
-        The state to go on from.
+        The state to resume from.
     commits : Commits or None
         Where states are kept, if they are.
     """
@@ -151,12 +151,12 @@ class Checkpoints:
         self.commits = Commits(folder, int(getattr(estimator, "checkpoint_every", 1)))
         if resume:
             self.found = folder.latest(lambda state: check(state, folder.attachment))
-            publish(callbacks, Notice(self._told(folder.url)))
+            publish(callbacks, Notice(self._notice(folder.url)))
 
-    def _told(self, url: str) -> str:
+    def _notice(self, url: str) -> str:
         if self.found is None:
             return f"Nothing is committed at {url!r} yet; the fit begins at its beginning."
-        return f"The fit goes on from its checkpoint at {url!r}."
+        return f"The fit resumes from its checkpoint at {url!r}."
 
     def keep(
         self,

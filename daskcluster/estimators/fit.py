@@ -1,4 +1,4 @@
-"""What every call of fit does beside its algorithm: it announces, validates, commits and keeps time."""
+"""The parts of `fit` that all estimators share: events, checks, checkpoints, time limits."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Fit:
         Labels are wanted as an array.
     n_clusters : int, optional
     resume : bool
-        Go on from the last commit of an earlier call, if the estimator has a ``checkpoint``.
+        Resume from the last commit of an earlier call, if the estimator has a ``checkpoint``.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Fit:
     # -- checkpoints -------------------------------------------------------------------------------
 
     def circumstances(self) -> Mapping[str, Any]:
-        """Return plain values on which the result depends beside parameters and rows."""
+        """Return plain values on which the result depends in addition to parameters and rows."""
         return {}
 
     def check_attached(self, state: Document, place: Callable[[str], Location]) -> None:
@@ -137,13 +137,13 @@ class Fit:
         """
 
     @property
-    def goes_on(self) -> bool:
-        """It goes on from a commit."""
+    def resumes(self) -> bool:
+        """Whether it resumes from a commit."""
         return self._header is not None
 
     @cached_property
     def seed(self) -> int:
-        """From which all draws come; of a fit that goes on, that of the one that was interrupted."""
+        """The seed of all draws; a resumed fit has that of the interrupted one."""
         if self._header is not None:
             return self._header.spent.seed
         return as_seed(self.estimator.random_state)
@@ -151,7 +151,7 @@ class Fit:
     def resumed(
         self, kind: type[S], shapes: Shapes, check: Callable[[S], None] = lambda state: None
     ) -> S | None:
-        """Return the state that the fit goes on from, if it does.
+        """Return the state that the fit resumes from; None for a new fit.
 
         Parameters
         ----------
@@ -210,7 +210,7 @@ class Fit:
         self.checkpoints.keep(document, now=now, counts=counts, due=due)
 
     def _found(self) -> tuple[Framed | None, CheckpointHeader | None]:
-        """Return what was committed, and go on counting from there."""
+        """Return the committed state, and continue counting from it."""
         kept = self.checkpoints
         if kept.found is None or kept.commits is None:
             return None, None
@@ -223,7 +223,7 @@ class Fit:
     # -- pieces of a run --------------------------------------------------------------------------
 
     def kept_labels(self, placement: Placement) -> np.ndarray | None:
-        """Return room for labels where it is small beside the rows: those are in memory too."""
+        """Return an array for labels if rows are in memory too, so that it is small in comparison."""
         if placement.shares_memory and self.dataset.in_memory:
             return np.empty(self.dataset.n_rows, np.int32)
         return None

@@ -121,7 +121,7 @@ class Labels:
     ) -> None:
         """Write the labels to `url`: a 1-D int32 Zarr array chunked like the rows, whole or absent.
 
-        With `resume` an interrupted call goes on where it was.
+        With `resume`, an interrupted call continues.
         """
         save_rows(
             self._dataset,
@@ -161,7 +161,7 @@ def save_rows(
     dataset, engine, params, url, overwrite, storage_options, callbacks, fn
         As of `Labels`, and its `save`.
     resume : bool
-        Go on where an interrupted call for the same labels was; of a failed try its finished chunks are
+        Resume an interrupted call for the same labels; finished chunks of a failed call are
         left, for the next one.
     before_end : callable () -> None
         Called once all labels are written, before they can be seen.

@@ -19,7 +19,7 @@ _OF_ONE_CALL = ("checkpoint", "checkpoint_every")
 
 
 def provenance(estimator: Any) -> dict[str, Any]:
-    """Return the fields that every `FittedModel` has beside its centres, from a fitted estimator."""
+    """Return the fields of a `FittedModel` other than its centres, from a fitted estimator."""
     names = getattr(estimator, "feature_names_in_", None)
     return {
         **{name: getattr(estimator, f"{name}_") for name in _LEARNT},

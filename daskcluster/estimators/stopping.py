@@ -37,7 +37,7 @@ class Stopping:
     def reason(
         self, n_iter: int, *, moved: bool, shift: float, threshold: float
     ) -> StopReason | None:
-        """Return why to stop after `n_iter` iterations, or None to go on."""
+        """Return why to stop after `n_iter` iterations, or None to continue."""
         if not moved:
             return StopReason.CONVERGED
         if shift <= threshold:

@@ -3,7 +3,7 @@
 They are called directly, by the command line, through `submit`, or as bare Dask tasks by
 ``client.submit(jobs.fit, ..., pure=False)``: no parameter is named like a keyword of ``Client.submit``.
 Outputs are checked before work starts. A job with a name, and every job that is a task, may be started
-again at any time: it goes on where it was, or returns its record (`daskcluster.jobs.run`).
+again at any time: it resumes, or returns its record (`daskcluster.jobs.run`).
 Names are looked up when they are first used, as in `daskcluster` itself.
 """
 

@@ -51,7 +51,7 @@ def build_coreset(
     checkpoint : str, optional
         URL under which the state is kept; see `daskcluster.LightweightCoreset`.
     resume : bool
-        Go on from the state under `checkpoint`.
+        Resume from the state under `checkpoint`.
     array, weights, storage_options, flatten, overwrite, name, engine, callbacks
         See `fit`.
 
@@ -79,12 +79,12 @@ def build_coreset(
     (100, 2)
     """
     inputs = {"source": source, "weights": weights}
-    told = {**inputs, "array": array, "size": size, "random_state": random_state}
+    arguments = {**inputs, "array": array, "size": size, "random_state": random_state}
     run = Run(
         "build_coreset",
         name,
         output=output,
-        arguments=told,
+        arguments=arguments,
         storage_options=storage_options,
         engine=engine,
         callbacks=callbacks,
@@ -105,7 +105,7 @@ def build_coreset(
 
         given = run.keeping("coreset", {"checkpoint": place, "random_state": random_state})
         drawn = LightweightCoreset(size, engine=chosen, callbacks=run.callbacks, **given)
-        drawn.fit(dataset, resume=run.goes_on("coreset", resume=resume))
+        drawn.fit(dataset, resume=run.resumes("coreset", resume=resume))
         run.counters.at_least(drawn.passes_, drawn.bytes_read_)
         run.begin_output()
         options = None if storage_options is None else dict(storage_options)

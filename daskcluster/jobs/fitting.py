@@ -69,10 +69,10 @@ def fit(
     overwrite : bool
         Replace outputs that exist.
     resume : bool
-        Go on from the state under the parameter ``checkpoint``, a URL; see `daskcluster.KMeans.fit`. Of
+        Resume from the state under the parameter ``checkpoint``, a URL; see `daskcluster.KMeans.fit`. Of
         `labels` the chunks that an interrupted call has finished are not computed again.
     name : str, optional
-        Of the job: makes it re-entrant. It keeps its state beside the model until it is done, goes on from
+        Of the job: makes it re-entrant. It keeps its state next to the model until it is done, resumes from
         there if it is called again under its name, and returns its record if it was done. A Dask task has
         its key for a name.
     engine : see `daskcluster.KMeans`
@@ -97,7 +97,7 @@ def fit(
 
     Notes
     -----
-    Cost: see the estimator; one pass more with `labels`. With a name a few small objects beside the model,
+    Cost: see the estimator; one more pass with `labels`. With a name, a few small objects next to the model
     and its checkpoints.
 
     Examples
@@ -117,13 +117,13 @@ def fit(
     ALGORITHMS.check(algorithm, given)
     check_arguments(ALGORITHMS[algorithm], given)
     inputs = {"source": source, "weights": weights}
-    told = {**inputs, "array": array, "algorithm": algorithm, "labels": labels, **given}
-    told |= {} if scale is None else {"scale": scale}
+    arguments = {**inputs, "array": array, "algorithm": algorithm, "labels": labels, **given}
+    arguments |= {} if scale is None else {"scale": scale}
     run = Run(
         "fit",
         name,
         output=model,
-        arguments=told,
+        arguments=arguments,
         storage_options=storage_options,
         engine=engine,
         callbacks=callbacks,
@@ -140,7 +140,7 @@ def fit(
         if scale is not None:
             dataset = scaled(dataset, scale, engine=chosen, callbacks=run.callbacks)
         estimator = _estimator(algorithm, run.keeping(algorithm, given), chosen, run.callbacks)
-        resume = run.goes_on(algorithm, resume=resume)
+        resume = run.resumes(algorithm, resume=resume)
         estimator.fit(dataset, **({"resume": True} if resume else {}))
         outputs = _Outputs(model, labels, overwrite, storage_options)
         fitted = outputs.write(estimator, dataset, chosen, run, resume=resume or run.is_resumed)
@@ -176,7 +176,7 @@ class _Outputs:
         if self.labels is None:
             save()
             return fitted
-        # The model is last: as long as there is none, the same call goes on.
+        # The model is written last: until it exists, the same call resumes.
         options |= {"callbacks": run.callbacks, "resume": resume, "before_end": save}
         write_labels(fitted, dataset, engine, self.labels, **options)
         return fitted

@@ -80,7 +80,7 @@ def take(shipped: Path, cache: Path, digest: int) -> str | None:
     Returns
     -------
     str or None
-        The CPU whose `settings` these processes need; None if there are no kernels of this stamp for it.
+        The CPU whose `settings` these processes need; None if there are no kernels with this digest for it.
     """
     for cpu in runnable():
         folder = shipped / cpu

@@ -3,7 +3,7 @@
 The rule of Kneedle (Satopaa et al., "Finding a 'Kneedle' in a Haystack", ICDCSW 2011): scale both axes to
 [0, 1] and take the point farthest below the chord between the ends. What differs: both axes are logarithms.
 The cost of rows without clusters falls as a power of k, k^(-2/d) (Zador, 1982), which is straight there and
-has no knee; on linear axes it has one at whatever the range suggests.
+has no knee; on linear axes it has one that depends on the range.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def find_knee(ks: np.ndarray, costs: np.ndarray) -> Knee:
     ks : ndarray of shape (m,)
         Numbers of clusters, ascending, at least 1.
     costs : ndarray of shape (m,)
-        At least 0. A cost that is nothing beside the first counts as a billionth of a thousandth of it.
+        At least 0. A cost below 1e-12 of the first counts as that.
 
     Examples
     --------

@@ -68,14 +68,14 @@ class JobMonitor:
         self._lines(event)
         self._facts |= self._learned(event)
         now = time.monotonic()
-        # Steps may be fast and many; what is no step is told at once.
+        # Steps may be fast and many; all other events are reported at once.
         often = isinstance(event, PassStarted | PassProgress | PassEnded | IterationEnded)
         if now - self._reported >= _REPORT_SECONDS or (self._line and not often):
             self._report(now)
         self.look(now)
 
     def look(self, now: float | None = None) -> None:
-        """Stop if the job was cancelled or begun anew; looks again only after a while."""
+        """Stop if the job was cancelled or restarted; checks at most once per interval."""
         now = time.monotonic() if now is None else now
         self.listen(now)
         if self._lease is not None and self._lease.is_held and now - self._checked >= LEASE_SECONDS:
@@ -88,7 +88,7 @@ class JobMonitor:
             self._asked = now
             if self._registry.is_cancelled(self._name):
                 raise JobCancelledError(
-                    f"the job {self._name!r} was cancelled; submit it again under its name to go on from "
+                    f"the job {self._name!r} was cancelled; submit it again under its name to resume from "
                     "its checkpoint."
                 )
 

@@ -43,7 +43,7 @@ def predict(
         For a mixture: URL of a Zarr group with ``components`` (int32) and ``probabilities`` (float32), the
         largest posteriors of every row.
     resume : bool
-        Go on where an interrupted call was: chunks of the outputs that it has finished are not computed
+        Resume an interrupted call: chunks of the outputs that it finished are not computed
         again, and those of this call stay if it is interrupted.
 
     Raises
@@ -95,7 +95,7 @@ def predict(
                 write = POSTERIORS[fitted.kind].write_posteriors
                 write(fitted, dataset, chosen, posteriors, **options)
 
-        # Labels are seen last: as long as there are none, the same call goes on.
+        # Labels are published last: until they exist, the same call resumes.
         write_labels(fitted, dataset, chosen, output, **options, before_end=write_posteriors)
         return run.done(
             PredictRecord(

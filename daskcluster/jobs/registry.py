@@ -31,7 +31,7 @@ class JobStatus:
     name, kind : str
     state : {"submitted", "running", "done", "failed", "cancelled", "lost"}
         Lost are jobs of which the scheduler has no task and heard no end: every worker that had one
-        ended. Submit such a job again under its name: it goes on from its checkpoint.
+        ended. Submit such a job again under its name: it resumes from its checkpoint.
     output : str
         The URL that it writes.
     key : str
@@ -107,7 +107,7 @@ class JobRegistry:
         self._post(_topic(name), {"name": name, "line": line, **facts})
 
     def _post(self, topic: Any, message: dict[str, Any]) -> None:
-        # A job does not fail because nobody hears of it.
+        # A job does not fail because its messages cannot be delivered.
         with suppress(OSError, TimeoutError, RuntimeError):
             self._client.log_event(topic, message)
 
@@ -213,7 +213,7 @@ class JobRegistry:
             while self._task_state(key) == "forgotten":
                 if time.monotonic() > deadline:
                     raise SchedulerUnreachableError(
-                        f"the scheduler did not take the job {key!r} within {timeout:g} s; look at its log."
+                        f"the scheduler did not take the job {key!r} within {timeout:g} s; check its log."
                     )
                 time.sleep(0.02)
 
@@ -263,8 +263,8 @@ def _line(entry: Mapping[str, Any]) -> str:
     state = entry.get("state")
     if state is None:
         return str(entry.get("line", ""))
-    told = entry.get("error") or entry.get("worker") or ""
-    return f"{state}: {told}" if told else str(state)
+    detail = entry.get("error") or entry.get("worker") or ""
+    return f"{state}: {detail}" if detail else str(state)
 
 
 @contextmanager

@@ -92,7 +92,7 @@ class Run:
     """Makes a job re-entrant while it is open as a context manager.
 
     A job has a name if it is given one, or runs as a Dask task (then it is the task's key, which stays
-    the same when Dask starts the task again). Without a name nothing is kept and nobody is told.
+    the same when Dask starts the task again). Without a name nothing is stored and nothing reported.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Run:
         What the job is called as a function.
     name : str, optional
     output : str, optional
-        The URL of what it writes first; the state of the job lies beside it.
+        The URL of what it writes first; the state of the job lies next to it.
     arguments : mapping
         What it was called with and its outputs depend on; a name stands for one set of them.
     storage_options : mapping, optional
@@ -110,7 +110,7 @@ class Run:
     Attributes
     ----------
     name : str or None
-    counters : Tally
+    counters : JobCounters
     callbacks : tuple of callables
         Those that were given and the run's own.
     is_resumed : bool
@@ -241,7 +241,7 @@ class Run:
             self._clear()  # what a job that failed long ago has left
         return {**given, "checkpoint": self._lease.folder}
 
-    def goes_on(self, algorithm: str, *, resume: bool) -> bool:
+    def resumes(self, algorithm: str, *, resume: bool) -> bool:
         """Whether a fit is to look for a checkpoint."""
         return resume or (self.is_resumed and _resumes(algorithm))
 

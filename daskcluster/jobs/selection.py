@@ -65,7 +65,7 @@ def select_k(
 ) -> KSelection:
     """Fit several numbers of clusters and say which one is best.
 
-    All fits are made on one coreset, whatever their number; the best one and its neighbours are then
+    All fits run on one coreset; the best one and its neighbours are then
     measured on all rows.
 
     Parameters

@@ -19,7 +19,7 @@ Try = tuple[int, int]
 
 @dataclass(frozen=True)
 class FitParameters:
-    """What the fits depend on beside the rows.
+    """Everything the fits depend on other than the rows.
 
     Attributes
     ----------

@@ -40,13 +40,13 @@ def stream(
         URL of the state; see `open_stream`.
     n_clusters : int
     every : float, optional
-        Look again and again, so many seconds after the last look began, until the job is cancelled.
+        Poll the source this many seconds after the last poll began, until the job is cancelled.
         Default: once.
     heard : callable (Cycle) -> None, optional
         Gets every cycle.
     name : str, optional
-        Of the job: it alone writes the state, and goes on from its last commit wherever it is called again.
-        It looks again then, also after it was done. A Dask task has its key for a name.
+        Of the job: only this job writes the state; called again anywhere, it resumes from its last commit.
+        It polls again then, also after it was done. A Dask task has its key as its name.
     storage_options, engine, callbacks
         See `open_stream`; inside a Dask task the default is the task's cluster.
     **arguments
@@ -68,7 +68,7 @@ def stream(
     Notes
     -----
     Cost: new rows are read once, twice where labels are wanted; one listing of the source. With a name a
-    few small objects beside the state; while it waits, four questions a second to the scheduler that it
+    few small objects next to the state; while it waits, four questions a second to the scheduler that it
     was submitted to, and none to the store.
 
     Examples
@@ -123,7 +123,7 @@ def _followed(
 
 
 def _ignore(cycle: Cycle) -> None:
-    """Nobody wants to hear of a cycle."""
+    """Ignore the events of a cycle."""
 
 
 def _visibility(source: Any) -> Visibility:

@@ -33,7 +33,7 @@ def submit(
     """Run a job on a cluster; this process may leave.
 
     The job runs as a task of one worker, gives its thread back, and drives the whole cluster from there.
-    If that worker is lost, Dask starts it on another one, where it goes on from its checkpoint. If all is
+    If that worker is lost, Dask starts it on another one, where it resumes from its checkpoint. If all is
     lost, submit it again under its name to a new cluster.
 
     Parameters
@@ -45,8 +45,8 @@ def submit(
         Of the job. Credentials cannot be among them: workers have their own.
     name : str, optional
         Of the job. A name stands for one run and its arguments: submitted again while it runs, it is the
-        same job; after a failure it goes on; after its end its record is returned, if it has an output
-        that holds it (a stream looks again, a score is measured again). Default: a new one.
+        same job; after a failure it resumes; after its end its record is returned, if it has an output
+        that holds it (a stream polls again, a score is measured again). Default: a new one.
 
     Returns
     -------

@@ -81,12 +81,12 @@ def sweep(
     (5, 11)
     """
     tried = {"k_min": k_min, "k_max": k_max, "ks": None if ks is None else [int(k) for k in ks]}
-    told = {"source": source, "weights": weights, "array": array, "random_state": random_state}
+    arguments = {"source": source, "weights": weights, "array": array, "random_state": random_state}
     run = Run(
         "sweep",
         name,
         output=output,
-        arguments={**told, **settings, **tried, "ks": str(tried["ks"])},
+        arguments={**arguments, **settings, **tried, "ks": str(tried["ks"])},
         storage_options=storage_options,
         engine=engine,
         callbacks=callbacks,

@@ -1,4 +1,4 @@
-"""Callbacks that are told when a kernel is compiled, for progress messages.
+"""Callbacks for the compilation of kernels, for progress messages.
 
 Imports nothing, so that a command can ask before it needs numba.
 """
@@ -30,6 +30,6 @@ def watched(tell: Tell) -> Iterator[None]:
 
 
 def announce(number: int) -> None:
-    """Tell all who watch."""
+    """Call all callbacks."""
     for tell in list(_watchers):
         tell(number)

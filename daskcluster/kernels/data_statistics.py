@@ -88,7 +88,7 @@ def look(
     sums: np.ndarray,
     max_abs: np.ndarray,
 ) -> tuple[int, bool, np.ndarray]:
-    """Survey rows, measure squared distances to `origin`, and add everything up, in one visit.
+    """Gather data statistics of rows and squared distances to `origin`, in one visit.
 
     Parameters
     ----------

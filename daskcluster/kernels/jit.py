@@ -125,7 +125,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     function : callable
         A loop over plain arrays in the subset of Python that numba understands.
     """
-    # Nobody calls a kernel as a C function: compiling that entry takes a tenth of the time.
+    # No kernel is called as a C function: compiling that entry takes a tenth of the time.
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     try:
         with stamped():

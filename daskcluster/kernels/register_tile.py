@@ -47,7 +47,7 @@ def run_along(
 ) -> list[list[Any]]:
     """Emit the loop over features: one chain per row and centre, in feature order.
 
-    A chain starts at `first` [centre] and goes on as ``total = term(row, centre, total)``. `panel`
+    A chain starts at `first` [centre] and continues as ``total = term(row, centre, total)``. `panel`
     points to the coordinates, `height` for each feature; `prefetch` emits what else a feature does: a
     prefetch. Returns the totals, indexed [centre][vector].
     """

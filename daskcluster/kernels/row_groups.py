@@ -25,7 +25,7 @@ _GROUP = 4
 PREFETCH_DISTANCE = 1024
 """Values fetched before they are needed: prefetchers of CPUs lose track of several rows at once."""
 
-Beside = Callable[[Any, list[Any], list[Any]], None]
+Extra = Callable[[Any, list[Any], list[Any]], None]
 """Called with a feature, the rows' values from there on as they are stored, and the same widened."""
 
 
@@ -81,11 +81,11 @@ def measure_and_add_rows(
         starts = (args[2], None, None, None, None)
         x, p, grid, total, most = _pointers(context, builder, arrays, values, starts)
 
-        def beside(t: Any, raw: list[Any], wide: list[Any]) -> None:
+        def extra(t: Any, raw: list[Any], wide: list[Any]) -> None:
             _add_up(builder, builder.gep(grid, [t]), builder.gep(total, [t]), wide)
             _raise(builder, builder.gep(most, [t]), raw)
 
-        found = _distances(builder, kinds, x, p, args[4], n, beside)
+        found = _distances(builder, kinds, x, p, args[4], n, extra)
         emit.store(builder, found, emit.pointer(context, builder, out, args[5], args[6]), 8)
         return context.get_dummy_value()
 
@@ -110,7 +110,7 @@ def _wide(builder: Any, values: Any) -> Any:
 
 
 def _distances(
-    builder: Any, kinds: tuple[Any, Any], x: Any, p: Any, d: Any, n: int, beside: Beside | None
+    builder: Any, kinds: tuple[Any, Any], x: Any, p: Any, d: Any, n: int, extra: Extra | None
 ) -> Any:
     """Emit the visit of n rows; return their squared distances to the point, a vector of n."""
     kind, point_kind = kinds
@@ -125,8 +125,8 @@ def _distances(
         )
         wide = [_wide(builder, values) for values in raw]
         grown = [_square(builder, *pair, point) for pair in zip(sums, wide, strict=True)]
-        if beside is not None:
-            beside(t, raw, wide)
+        if extra is not None:
+            extra(t, raw, wide)
         return grown
 
     def two(t: Any, sums: list[Any]) -> list[Any]:
@@ -139,9 +139,9 @@ def _distances(
         value = builder.load(builder.gep(p, [t]))
         point = _wide(builder, emit.splat(builder, value, n))
         wide = _wide(builder, raw)
-        if beside is not None:
+        if extra is not None:
             lanes = [_lane(builder, vector, r) for vector in (raw, wide) for r in range(n)]
-            beside(t, lanes[:n], lanes[n:])
+            extra(t, lanes[:n], lanes[n:])
         return [_square(builder, rest[0], wide, point)]
 
     pairs = builder.and_(d, ir.Constant(emit.I64, -2 * _LANES))

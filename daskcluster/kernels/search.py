@@ -4,7 +4,7 @@ A block's packed rows stay in L1 or L2, the panels stream past them. Where the p
 outgrow L2, several blocks are packed at once and meet one group of panels after the other, their
 winners waiting in scratch.
 
-Every loop, whatever it makes of the winners, scores rows with `score_block`, or with `score_listed` where
+Every loop scores rows with `score_block`, or with `score_listed` where
 they are listed.
 """
 
@@ -136,7 +136,7 @@ def _unload(first, block, base, keep, best, index, labels, second, scores):  # t
 def score_listed(packed, panel, part, d, best, index, flat, places, shape):  # type: ignore[no-untyped-def]
     """Score a packed block of rows against the panels ``part[0]`` to ``part[1]``.
 
-    OUT: best and index, see `score_tile`; -1 where nobody wins. Meanwhile, memory is asked for
+    OUT: best and index, see `score_tile`; -1 where no centre wins. Meanwhile, memory is asked for
     ``flat[places]``, d of them for each panel.
     """
     vectors, width, _, height, keep = shape
@@ -151,7 +151,7 @@ def score_listed(packed, panel, part, d, best, index, flat, places, shape):  # t
 
 @kernel
 def list_lines(at, first, stop, d, line, places):  # type: ignore[no-untyped-def]
-    """List where the cache lines of the next rows begin, as many as fit; return the row to go on from."""
+    """List where the cache lines of the next rows begin, as many as fit; return the next row."""
     stop = min(stop, at.shape[0], first + places.shape[0] // (d // line + 1))
     count = 0
     for s in range(first, stop):

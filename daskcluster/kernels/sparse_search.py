@@ -211,7 +211,7 @@ def pack_sparse(centres: np.ndarray, room: np.ndarray | None = None) -> SparsePa
     ----------
     centres : ndarray of shape (k, d), float32 or float64
     room : ndarray, optional
-        OUT. ``data`` of earlier panels of as many centres, which nobody needs any more.
+        OUT. ``data`` of earlier panels of as many centres that are no longer used.
 
     Returns
     -------

@@ -71,7 +71,7 @@ def _is_compiled(tile: Tile, dtype: np.dtype[Any]) -> bool:
     row = np.zeros((1, 1), dtype)
     try:
         nearest(row, pack(row, tile=tile), np.empty(1, np.int32))
-    except Exception as error:  # whatever numba or LLVM makes of a CPU that nobody has tried
+    except Exception as error:  # numba and LLVM raise various errors on CPUs that were never tried
         _warn_portable(tile.name, f"{type(error).__name__}: {error}".splitlines()[0])
         return False
     return True

@@ -1,6 +1,6 @@
 """The catalogue of algorithms: every name that ``fit --algorithm`` and `jobs.fit` accept.
 
-A method declares its names beside its parameters, in its ``parameters.py``. Nothing heavy is imported here:
+A method declares its names with its parameters, in its ``parameters.py``. Nothing heavy is imported here:
 an estimator is named by module and class.
 
 Another package adds its own entries to `ALGORITHMS` when it is imported. ``DASKCLUSTER_PRELOAD=package``

@@ -134,7 +134,7 @@ def _mixture(
         means,
         np.array(theirs.covariances_, np.float64),
         mixing,
-        np.zeros(len(means)),  # how many rows there were, nobody has kept
+        np.zeros(len(means)),  # the number of rows is unknown
         theirs.covariance_type,
         float(theirs.lower_bound_),
         truncation=len(means),  # all posteriors, as there

@@ -1,4 +1,4 @@
-"""How good a clustering is: beside known classes, and by its own shape.
+"""Quality of a clustering: agreement with known classes, and internal measures.
 
 Values and edge cases are those of `sklearn.metrics`; labels and rows may be larger than memory.
 """

@@ -31,7 +31,7 @@ def expected_mutual_information(class_sizes: np.ndarray, cluster_sizes: np.ndarr
     Notes
     -----
     Rows that a class of size a and a cluster of size b share follow a hypergeometric law (Vinh, Epps
-    and Bailey 2010, equation 24a). Its probabilities come from their ratios, begun at the mode and
+    and Bailey 2010, equation 24a). Its probabilities come from their ratios, starting at the mode and
     scaled to the sum one: from factorials of large numbers they would lose six digits at 1e8 rows.
 
     Examples

@@ -213,9 +213,9 @@ def _of_totals(totals: np.ndarray, own: np.ndarray, counts: np.ndarray) -> np.nd
     inside = totals[at, own] / np.maximum(counts[own] - 1, 1)
     means = totals / counts
     means[at, own] = np.inf
-    beside = means.min(axis=1)
-    larger = np.maximum(inside, beside)
-    values = (beside - inside) / np.where(larger > 0.0, larger, 1.0)
+    nearest = means.min(axis=1)
+    larger = np.maximum(inside, nearest)
+    values = (nearest - inside) / np.where(larger > 0.0, larger, 1.0)
     return np.where(counts[own] == 1, 0.0, values)
 
 

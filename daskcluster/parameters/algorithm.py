@@ -27,7 +27,7 @@ class Algorithm:
     about : str
         A few words for the help of ``--algorithm``.
     fixed : mapping
-        Constructor arguments that the name decides, and that nobody may give beside it.
+        Constructor arguments that the name fixes; callers must not pass them.
     defaults : mapping
         Values of parameters where the name has another default than the class.
     rename : mapping

@@ -88,7 +88,7 @@ _KINDS: Mapping[type, Callable[[Any], bool]] = {
     bool: _is_bool,
 }
 _ALSO: Mapping[str, Callable[[Any], bool]] = {"bool": _is_bool, "callable": callable}
-"""Of `Parameter.also`, what can be told at once."""
+"""The part of `Parameter.also` that can be checked at once."""
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}

@@ -27,9 +27,9 @@ class Parameter:
     choices : collection of str
         The names that are allowed; empty if any value of the kind is.
     other : str
-        What other strings are allowed beside `choices`, e.g. a URL; empty if none are.
+        Other strings that are allowed in addition to `choices`, e.g. a URL; empty if none are.
     word : str
-        A name that is allowed beside numbers, e.g. ``"auto"``.
+        A name that is allowed in addition to numbers, e.g. ``"auto"``.
     off : str
         The word of the command line for False, which None stands for as well, e.g. ``"none"``.
     ge, gt, le, lt : float or None
@@ -121,7 +121,7 @@ class Parameter:
         return " or ".join([text, *others])
 
     def varied(self, **changes: Any) -> Parameter:
-        """Return the same parameter with another default, help or whatever else `changes` names."""
+        """Return the same parameter with the changed fields, such as default or help."""
         return replace(self, **changes)
 
 

@@ -138,7 +138,7 @@ WIDTH = 8.0
 """Inches, of all charts."""
 MOST_BARS = 200
 MOST_NUMBERED = 40
-"""Clusters that have their number beside them in the plane."""
+"""Clusters whose number is drawn next to them in the plane."""
 MOST_PICTURES, PICTURE_COLUMNS = 100, 20
 
 Record = dict[str, Any]
@@ -166,7 +166,7 @@ class Chart:
 def convergence(history: Sequence[Record], n_rows: int) -> Chart | None:
     """Return the objective against iterations, passes, seconds and GB read; None without a history.
 
-    Passes are rows looked at over `n_rows`: a batch is part of one, and so is an iteration whose bounds
+    Passes are rows visited over `n_rows`: a batch is part of one, and so is an iteration whose bounds
     spare rows.
     """
     name = "free_energy" if any("free_energy" in one for one in history) else "inertia"
@@ -202,11 +202,11 @@ def convergence(history: Sequence[Record], n_rows: int) -> Chart | None:
 
 
 def effort(history: Sequence[Record], n_rows: int) -> Chart | None:
-    """Return seconds, rows looked at and distances of every iteration; None if nothing is known."""
+    """Return seconds, rows visited and distances of every iteration; None if nothing is known."""
     touched = numbers(history, "n_touched")
     known = {
         "seconds": numbers(history, "seconds"),
-        "rows looked at, %": [100.0 * one / max(1, n_rows) for one in touched],
+        "rows visited, %": [100.0 * one / max(1, n_rows) for one in touched],
         "distances": numbers(history, "n_distances"),
     }
     shown = {what: y for what, y in known.items() if len(y) == len(history) and any(y)}
@@ -247,7 +247,7 @@ def sizes(weights: np.ndarray) -> Chart:
 
 
 def spread(weights: np.ndarray, costs: np.ndarray) -> Chart | None:
-    """Return the mean squared distance of every cluster beside its weight; None if there is one."""
+    """Return the mean squared distance and the weight of every cluster; None if there is one."""
     full = weights > 0
     if full.sum() < 2:
         return None

@@ -64,7 +64,7 @@ class Clusters:
     title : str
     sizes, weights, costs : ndarray of shape (k,)
     facts : rows of texts
-        Beside the charts, e.g. the inertia on these rows.
+        Text next to the charts, e.g. the inertia on these rows.
     examples : ClusterExamples, optional
         Nearest and farthest rows.
     """
@@ -87,7 +87,7 @@ class Report:
     title : str
         Usually the model's URL.
     data : Clusters, optional
-        The model on rows of the reader's choice, beside those that it was fitted on.
+        The model on rows of the reader's choice, in addition to those that it was fitted on.
     facts : rows of texts
         Lines to add to the summary.
     image_shape : tuple, optional
@@ -118,7 +118,7 @@ class Report:
         if not isinstance(self.model, KMeansModel):
             return None
         model = self.model
-        # Nobody has measured those of a model from elsewhere.
+        # A model from elsewhere has none.
         if model.inertia > 0 and model.sizes.any() and not model.costs.any():
             return None
         return Clusters("Clusters in the fit", model.sizes, model.weights, model.costs)

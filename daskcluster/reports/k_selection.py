@@ -121,7 +121,7 @@ class KSelection:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return what `as_dict` told; there are no centres in it.
+        """Return the result that `as_dict` made; it has no centres.
 
         Parameters
         ----------

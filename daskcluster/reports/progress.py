@@ -50,7 +50,7 @@ _REMEMBERED = 5
 class Remaining:
     """An upper bound of the time to the end: iterations left times what the last ones took.
 
-    A fit that converges ends earlier; nobody knows when, so nothing is promised.
+    A fit that converges ends earlier, at an unknown time.
 
     Examples
     --------
@@ -184,12 +184,12 @@ def describe_fits(event: FitsMade) -> str:
 
 
 def describe_speed(event: IterationEnded, n_rows: int) -> str:
-    """Return how many rows a second, and which share of them was looked at; each after a comma."""
+    """Return the rows per second and the share of rows visited, each after a comma."""
     rows, share, text = rows_passed(event, n_rows), share_looked_at(event, n_rows), ""
     if rows and event.seconds > 0:
         text += f", {format_rate(rows / event.seconds)}"
     if share is not None:
-        text += f", {share:.1%} of the rows looked at"
+        text += f", {share:.1%} of the rows visited"
     return text
 
 

@@ -126,7 +126,7 @@ def afk_mc2(
 
     Notes
     -----
-    Cost: one pass, n distances, and a survey (with weights: a pass for the mean) before it; a pass
+    Cost: one pass, n distances, and data statistics (with weights: a pass for the mean) before it; a pass
     more only if many chains end at centres, as where few rows are distinct. m k^2 / 2 distances of the
     k m rows (and a sixteenth to spare) that were proposed, which are kept in memory. No state for rows.
     """

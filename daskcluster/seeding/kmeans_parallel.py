@@ -54,7 +54,7 @@ def kmeans_parallel(
 
     Notes
     -----
-    Cost: ``n_rounds + 1`` passes (the first carries the survey), 2k distances a row in each but the
+    Cost: ``n_rounds + 1`` passes (the first one with data statistics), 2k distances a row in each but the
     first; 4 bytes of state a row; a task returns at most about 2k rows.
     """
     rows.placement.drop_state(ROUND.name)  # which is of a restart before this one
@@ -83,7 +83,7 @@ def kmeans_parallel(
             candidates = SparseRows.of(candidates)  # they travel every round
         candidates = join_rows([candidates, fresh])
         if len(fresh) == 0:
-            known -= 1  # an empty draw: look at the last candidate again, with new numbers
+            known -= 1  # an empty draw: process the last candidate again, with new numbers
     kept = found.weights > 0.0  # a duplicate of another candidate has no row nearest to it
     candidates, weights = candidates[kept], found.weights[kept]
     if len(candidates) < n_clusters:

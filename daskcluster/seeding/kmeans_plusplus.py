@@ -45,7 +45,7 @@ def kmeans_plusplus(
 
     Notes
     -----
-    Cost: one pass per centre with (1 + n_local_trials) distances a row, and a survey if no pass
+    Cost: one pass per centre with (1 + n_local_trials) distances a row, and data statistics if no pass
     has been made yet; at most two passes more after a step that leaves next to nothing, as of duplicates.
     8 bytes of state a row. Out of core, k-means|| needs six passes instead.
     """
@@ -74,7 +74,7 @@ def kmeans_plusplus(
 
 @dataclass(frozen=True)
 class _Masses:
-    """What rows cost with each of some candidates beside the centres.
+    """The potential of rows with each of some candidates added to the centres.
 
     Attributes
     ----------

@@ -285,10 +285,10 @@ def tell_where(
     what : str
         What has the state.
     again : str
-        What goes on from it.
+        The command or call that resumes it.
     """
     if comes_from_outside(error) and _holds_commits(place):
-        error.add_note(f"The state of {what} is kept at {place.url!r}: {again} goes on from it.")
+        error.add_note(f"The state of {what} is kept at {place.url!r}: {again} resumes from it.")
 
 
 def _holds_commits(place: Location) -> bool:
@@ -332,8 +332,10 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     names = [
         name for name in [*old, *(n for n in new if n not in old)] if old.get(name) != new.get(name)
     ]
-    told = (f"{name} was {_shown(old.get(name))} and is {_shown(new.get(name))}" for name in names)
-    return ", ".join(told)
+    changes = (
+        f"{name} was {_shown(old.get(name))} and is {_shown(new.get(name))}" for name in names
+    )
+    return ", ".join(changes)
 
 
 def _flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -67,7 +67,7 @@ def plain(value: Any) -> Any:
 def odd_value(value: Any) -> str | None:
     """Return what is odd about plain values that came from a file; None if nothing is.
 
-    Whoever shows, sums or saves them need not expect values nested without end, or numbers that no
+    Readers need not expect values nested without end, or numbers that no
     float holds.
 
     Examples
@@ -288,7 +288,7 @@ def unsealed(
 
 
 def most_bytes() -> int:
-    """Return how large a ``zarr.json`` may be: what is real and fits memory, whoever wrote it.
+    """Return how large a ``zarr.json`` may be: enough for any real one that fits memory.
 
     A history of a million iterations takes some 200 MB.
     """
@@ -320,7 +320,7 @@ def _read_all(form: Form, place: Location) -> bytes:
     content = read_at_most(place, HEAD, LEAST_LIMIT)
     if len(content) <= LEAST_LIMIT:
         return content
-    # Its size is looked at before more is read: a file with holes takes no room on its disk.
+    # Check its size before reading more: a sparse file takes no room on its disk.
     limit, size = most_bytes(), file_size(place, HEAD)
     content = read_at_most(place, HEAD, limit) if size <= limit else content
     if max(size, len(content)) > limit:

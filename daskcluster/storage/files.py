@@ -267,7 +267,7 @@ def list_files(place: Location) -> list[StoredFile]:
 
     Notes
     -----
-    Cost: one request for each thousand objects, or one look at each file.
+    Cost: one request for each thousand objects, or one stat of each file.
 
     Examples
     --------
@@ -301,7 +301,7 @@ def file_names(place: Location) -> Iterator[str]:
 
     Notes
     -----
-    Cost: on disk a fortieth of `find_files`, for no file is looked at.
+    Cost: on disk a fortieth of `find_files`, since no file is checked.
     """
     if place.is_local:
         for folder, _, names in os.walk(place.url):

@@ -75,7 +75,7 @@ class Holder:
 
 
 class Lease:
-    """The right to write one output, while nobody else has taken it.
+    """The right to write one output, until another process takes it.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Lease:
     (2, None)
     >>> first.check()  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
-    LeaseError: the job 'monday' was begun anew
+    LeaseError: the job 'monday' was restarted
     >>> again.end("done", {"inertia": 1.0})
     """
 
@@ -132,7 +132,7 @@ class Lease:
         return self._earlier(self._last())
 
     def take(self) -> None:
-        """Take the lease, from nobody, from a job that has ended, or from a run of this job.
+        """Take the lease: a free one, that of a job that has ended, or that of a run of this job.
 
         Raises
         ------
@@ -144,7 +144,7 @@ class Lease:
             last = self._last()
             earlier = self._earlier(last)
             number = 1 if last is None else last.number + 1
-            # What was done is begun anew by jobs that are never done for good, such as streams.
+            # Jobs that never end for good, such as streams, start again after they were done.
             attempt = 1 if earlier is None or earlier.state == "done" else earlier.attempt + 1
             begun = earlier is not None and earlier.begun
             if self._create(number, attempt, begun) and self._is_last(number):
@@ -157,7 +157,7 @@ class Lease:
         )
 
     def check(self) -> None:
-        """Refuse to go on if somebody else has the lease.
+        """Raise if another process has the lease.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class Lease:
         # Also whose it is: some stores let two create it, and the later one is there then.
         if not (self._numbers()[-1:] == [self._number] and self._is_mine(self._number)):
             raise LeaseError(
-                f"the job {self.name!r} was begun anew by another process, which now writes "
+                f"the job {self.name!r} was restarted by another process, which now writes "
                 f"{self.folder.url.removesuffix('.partial')!r}; this one stops, and wrote nothing since."
             )
 
@@ -192,8 +192,8 @@ class Lease:
         if last.arguments != self._arguments:
             if last.state not in ("failed", "cancelled"):
                 raise InvalidParameterError(
-                    f"the job {self.name!r} was begun with other arguments: "
-                    f"{differences(last.arguments, self._arguments)}; give the same ones to go on with it, "
+                    f"the job {self.name!r} was started with other arguments: "
+                    f"{differences(last.arguments, self._arguments)}; give the same ones to resume it, "
                     "or another name to begin a new one."
                 )
             return None

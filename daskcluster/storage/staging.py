@@ -1,6 +1,6 @@
 """Staged outputs, written whole or not at all: write within ``Staging.begin(url)``, then commit.
 
-On a local file system an output grows in a folder beside it (`daskcluster.storage.stale`), which is
+On a local file system an output grows in a folder next to it (`daskcluster.storage.stale`), which is
 renamed when it is whole; then what killed writers of the same output have left there is removed.
 An object store has no rename: there the chunks go to their final place and the metadata, without which
 nothing can be opened, is written last; a mark names the half-written output until then.
@@ -41,7 +41,7 @@ class Staging:
         Where its chunks are written.
     overwrite : bool
     mark : str
-        What a later writer of the same output will know it by; empty if none may go on with it.
+        Identifies the output for a later writer; empty if none may resume it.
     stays : bool
         What was written outlives an error, for that writer.
     """
@@ -75,7 +75,7 @@ class Staging:
         mark : str
             Hexadecimal digits: of all that the output depends on.
         resume : bool
-            Go on with what an interrupted writer with the same `mark` has left, and leave what is written
+            Resume what an interrupted writer with the same `mark` has left, and leave what is written
             to the next one if there is an error.
 
         Raises
@@ -124,8 +124,8 @@ class Staging:
         is_there = _check_remote(target, overwrite, kinds)
         resumes = resume and bool(mark) and not is_there
         if not (resumes and read_file(target, PARTIAL_MARK) == mark.encode()):
-            # The mark first: whatever stops us from here on, the next writer may take the place. But who
-            # it is of is told last: what is there until then is of another output.
+            # The mark first: if this process stops here, the next writer may take the place. But the output
+            # that it belongs to is written last: until then the folder belongs to another output.
             write_file(target, PARTIAL_MARK, b"")
             retry(lambda: _remove_all(target, but_the_mark=True), target)
             if mark:
@@ -174,7 +174,7 @@ class Staging:
         if self.stays and self.mark and comes_from_outside(error):
             error.add_note(
                 f"The finished rows of {self.target.url!r} are kept: the same call with resume=True "
-                "goes on with them."
+                "continues with them."
             )
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
 """Stale temporaries of local outputs: who owns a folder, and removal of those whose owner is gone.
 
 A writer claims its folder, ``<target>.partial-<mark>-<token>``, with a lock (flock(2)) that the kernel
-drops when the process ends, however it ends. So what nobody claims was left by a writer that is dead:
+drops when the process ends, however it ends. So an unclaimed folder was left by a writer that is dead:
 one that has put a whole output in its place removes it, and one that resumes takes it over before.
 """
 
@@ -22,7 +22,7 @@ _claimed: dict[tuple[int, int], int] = {}
 
 
 def new_folder(target: str, mark: str) -> str:
-    """Return the name of a folder for an output that grows, which nobody else has."""
+    """Return a unique name of a folder for an output that grows."""
     return f"{target}.{'-'.join(filter(None, ['partial', mark, uuid.uuid4().hex[:8]]))}"
 
 
@@ -53,7 +53,7 @@ def release(folder: str) -> None:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder and all in it; it is released last, when nobody can take it over any more."""
+    """Remove a folder and all in it; it is released last, when no other writer can take it over."""
     handle = _handle(folder)
     shutil.rmtree(folder, ignore_errors=True)
     _close(handle)
@@ -86,7 +86,7 @@ def adopt(target: str, mark: str, folder: str) -> bool:
             continue  # somebody else was faster
         if claim(folder) is False:
             warnings.warn(
-                f"Another process still writes {target!r}. This one goes on with what is finished, and the "
+                f"Another process still writes {target!r}. This one continues with finished parts, and the "
                 "other one will end with an error; run only one at a time.",
                 RuntimeWarning,
                 stacklevel=2,
@@ -96,14 +96,14 @@ def adopt(target: str, mark: str, folder: str) -> bool:
 
 
 def remove_abandoned(target: str) -> None:
-    """Remove what dead writers have left beside an output that is whole now. Never raises."""
+    """Remove stale temporaries of a complete output. Never raises."""
     for path, _ in _temporaries_of(target):
         if claim(path):
             remove(path)
 
 
 def _temporaries_of(target: str) -> Iterator[tuple[str, str]]:
-    """Yield the folders beside an output in which it grew, and the mark of each."""
+    """Yield the temporary folders of an output, and the mark of each."""
     parent, name = os.path.split(target)
     try:
         entries = sorted(os.listdir(parent))

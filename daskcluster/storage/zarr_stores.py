@@ -13,7 +13,7 @@ METADATA = ("zarr.json", ".zarray", ".zgroup")
 HEAD = METADATA[0]
 """The one that we write."""
 PARTIAL_MARK = "daskcluster.partial"
-"""Object beside a half-written output in a store without rename."""
+"""Object next to a half-written output in a store without rename."""
 
 
 def group_document(attributes: Mapping[str, Any], prefix: str = "") -> dict[str, bytes]:

@@ -68,7 +68,7 @@ def test_a_fit_commits_and_leaves(
         f"{word}; no half-written output was left. The state of the fit is kept at"
         in command.stderr
     )
-    assert "the same call with --resume goes on from it." in " ".join(command.stderr.split())
+    assert "the same call with --resume resumes from it." in " ".join(command.stderr.split())
     assert "Traceback" not in command.stderr
     # One commit after the seeding, and one when it was stopped: never one of every thousand iterations.
     (commits,) = Path("kept").iterdir()
@@ -99,7 +99,7 @@ def test_a_fit_under_a_name_commits_too(here: Path) -> None:
     command, ended = stopped(here, signal.SIGTERM, *named, after="iteration 3/")
     assert ended == 143, command.stderr
     assert numbers(here / "m.zarr.partial") == ["00000001", "00000002"]
-    assert "the same call under the same name goes on from it" in command.stderr
+    assert "the same call under the same name resumes from it" in command.stderr
 
 
 def test_a_draw_commits_and_leaves(here: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_draw_commits_and_leaves(here: Path) -> None:
     assert (
         "Interrupted; no half-written output was left. The state of the draw is" in command.stderr
     )
-    assert "the same call with --resume goes on from it." in " ".join(command.stderr.split())
+    assert "the same call with --resume resumes from it." in " ".join(command.stderr.split())
     assert numbers(Path("kept"))[-1] > "00000001"
     assert not any(path.name.startswith("c.zarr") for path in here.iterdir())
     again = Command([*kept, "--resume", "--json"], here, "again")

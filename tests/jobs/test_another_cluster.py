@@ -58,7 +58,7 @@ def test_a_job_goes_on_at_another_cluster(
         found = jobs.wait(client, "moved", timeout=240)
         assert (found.state, found.attempt) == ("done", 2), found
         texts = [text for _, text in jobs.logs(client, "moved")]
-        assert any("goes on from its checkpoint" in text for text in texts)
+        assert any("resumes from its checkpoint" in text for text in texts)
     jobs.fit(noise, model="memory://expected/moved", engine="local", **FIT)
     written, expected = load_document(model, s3), load_document("memory://expected/moved")
     assert written.centres.tobytes() == expected.centres.tobytes()

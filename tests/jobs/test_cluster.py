@@ -121,7 +121,7 @@ def test_a_job_is_cancelled_and_goes_on(
     assert (found.state, found.attempt) == ("done", 2)
     assert load_document(model, s3).centres.tobytes() == expected(LONG).centres.tobytes()
     # It did not begin at its beginning.
-    assert any("goes on from its checkpoint" in text for _, text in jobs.logs(client, "stopped"))
+    assert any("resumes from its checkpoint" in text for _, text in jobs.logs(client, "stopped"))
     assert jobs.cancel(client, "stopped").state == "done"
 
 
@@ -137,7 +137,7 @@ def test_the_worker_that_has_the_job_is_killed(
     assert found.worker != first.worker
     assert load_document(model, s3).centres.tobytes() == expected(LONG).centres.tobytes()
     texts = [text for _, text in jobs.logs(client, "killed")]
-    assert any("goes on from its checkpoint" in text for text in texts)
+    assert any("resumes from its checkpoint" in text for text in texts)
     client.wait_for_workers(2, timeout=200)
 
 

@@ -112,7 +112,7 @@ def test_what_ends_a_job_from_outside_says_that_its_name_goes_on(rows: str, tmp_
     (note,) = notes_of(caught)
     assert note == (
         f"The state of the job 'a' is kept at {str(tmp_path / 'm.partial')!r}: the same call under "
-        "the same name goes on from it."
+        "the same name resumes from it."
     )
     assert fit(rows, tmp_path / "m", name="a").n_iter == fit(rows, tmp_path / "whole").n_iter
 

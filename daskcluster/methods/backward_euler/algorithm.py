@@ -77,7 +77,7 @@ class StepTaken:
     n_halved : int
         How often it was redone.
     n_batches : int
-        Batches that were looked at.
+        Batches that were evaluated.
     """
 
     start: BatchClusters
@@ -99,7 +99,7 @@ class DescentState:
         As of `ImplicitDescent`.
     first_centres : ndarray of shape (k, d), float64
     first_cost : float
-        Mean objective of the first batch there; infinite before it was looked at.
+        Mean objective of the first batch there; infinite before it is evaluated.
     start : BatchClusters or None
         What the last batch says at `centres`: the next step begins with it.
     history : sequence of dict
@@ -144,7 +144,7 @@ class ImplicitDescent:
     step_size : float
         gamma of the next step.
     n_batches : int
-        Looked at so far.
+        Evaluated so far.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class ImplicitDescent:
         It is redone with half of gamma when at its end, xbar, the mean objective of a batch exceeds 4
         times that of the batch that the step began with, and 4 times its own under the centres of the
         beginning (so that the noise of small batches is not taken for it); or when it rises above 4
-        times that of the very first centres in the same way. Later steps go on from the gamma before. The
+        times that of the very first centres in the same way. Later steps start from the last gamma. The
         iterates y on the way may go as high as they like: it is their overshooting that takes centres out
         of bad minima, and the average holds it back.
 

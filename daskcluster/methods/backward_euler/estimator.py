@@ -48,7 +48,7 @@ class BackwardEulerKMeans(KMeansEstimator):
         Where starts and the last passes run, see `daskcluster.KMeans`. A single start runs in this process.
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`: of a single start an `ImplicitStepEnded` for each step, of
-        several a `StartEnded` for each of them when all are judged.
+        several a `StartEnded` for each of them when all are evaluated.
     verbose : int >= 0 or bool
     max_time : float > 0, optional
         Seconds, without the last passes; the step that exceeds them is the last of its start.
@@ -88,7 +88,7 @@ class BackwardEulerKMeans(KMeansEstimator):
     replacement, as in `daskcluster.MiniBatchKMeans`, whose notes on sampling hold here. With one cluster
     the objective is a parabola: the centre goes to its minimum, the mean of the rows, in one pass more.
     With several, centres end near those of batches, not at the means of their clusters: a `KMeans` that
-    takes the model as ``init`` goes on from there to the fixed point.
+    takes the model as ``init`` continues from there to the fixed point.
 
     Examples
     --------
@@ -155,7 +155,7 @@ class BackwardEulerKMeans(KMeansEstimator):
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
         resume : bool
-            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
+            Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
         Returns
         -------

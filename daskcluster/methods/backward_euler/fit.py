@@ -41,7 +41,7 @@ AGGRESSIVE = 1.2
 """First step size over k, which is the inverse of the Lipschitz constant for balanced clusters."""
 
 _EVALUATED_BYTES = 64 << 20
-"""Centres that are judged in one pass."""
+"""Centres that are evaluated in one pass."""
 
 
 class BackwardEulerFit(Fit):

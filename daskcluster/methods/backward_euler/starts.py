@@ -34,7 +34,7 @@ _SAMPLE_BATCHES, _SAMPLE_CLUSTERS = 3, 3
 
 @dataclass(frozen=True)
 class StartParameters:
-    """What a start depends on beside its number and the rows: plain values that travel to a worker.
+    """Everything a start depends on other than its number and the rows: plain values sent to a worker.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class StartParameters:
 
     @property
     def sample_rows(self) -> int:
-        """How many rows the seeding looks at; of centres that are given one shows the dtype."""
+        """Number of rows that the seeding samples; one for given centres, for its dtype."""
         if self.method in GIVEN:
             return 1
         return max(_SAMPLE_BATCHES * self.batch_size, _SAMPLE_CLUSTERS * self.n_clusters)
@@ -127,7 +127,7 @@ def run_start(
     n_threads : int
     callbacks : sequence of callables
     commits : StartCommits, optional
-        Where to go on from, and where to keep the state.
+        The state to resume from, and where to store it.
     """
     found = _found(dataset, parameters, number, commits)
     ended = None if found is None else _ended(found, dataset, parameters, max_time)

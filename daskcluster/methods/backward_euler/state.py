@@ -19,7 +19,7 @@ class StartsState:
     Attributes
     ----------
     token : str
-        Drawn by the fit: what starts of an earlier one have left is not gone on from.
+        Drawn by the fit, so that starts of an earlier fit are not resumed.
     """
 
     token: str

@@ -50,8 +50,8 @@ class LightweightCoreset(SharesEngine):
     callbacks : sequence of callables
         Hear the events of `daskcluster.events`.
     checkpoint : str or path, optional
-        Folder or URL under which the state of the draw is kept, so that ``fit(..., resume=True)`` can go on
-        where a killed one was: at its beginning, between the passes, at the end, and each half a minute
+        Folder or URL under which the state of the draw is stored, for ``fit(..., resume=True)`` to
+        resume a killed one: at its beginning, between the passes, at the end, and each half a minute
         within a pass over data that is not in memory. A commit takes what was found so far, at the most
         the bytes of the coreset; the last two stay.
 
@@ -74,7 +74,7 @@ class LightweightCoreset(SharesEngine):
 
     Notes
     -----
-    Cost: two passes, one distance a row in each. Memory: two copies of the coreset beside what any pass
+    Cost: two passes, one distance a row in each. Memory: two copies of the coreset, and what any pass
     takes; no state for rows.
 
     With probability 1 - delta a coreset of O((d k log k + log 1/delta) / eps^2) rows has the cost of any
@@ -127,7 +127,7 @@ class LightweightCoreset(SharesEngine):
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
         resume : bool
-            Go on from the last state under `checkpoint`, to the same bits as if the draw had never been
+            Resume from the last state under `checkpoint`, to the same bits as if the draw had never been
             interrupted. Without one it begins at its beginning.
 
         Returns

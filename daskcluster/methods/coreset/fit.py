@@ -40,7 +40,7 @@ class CoresetDraw:
     estimator : LightweightCoreset
     dataset : Dataset
     resume : bool
-        Go on from the last commit of an earlier call.
+        Resume from the last commit of an earlier call.
 
     Attributes
     ----------

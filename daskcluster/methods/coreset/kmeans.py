@@ -1,4 +1,4 @@
-"""CoresetKMeans: k-means on a lightweight coreset, two passes over the rows whatever k is."""
+"""CoresetKMeans: k-means on a lightweight coreset, two passes over the rows for any k."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OWN = frozenset({"coreset_size", "random_state", "engine", "callbacks", "checkp
 
 @dataclass(frozen=True)
 class _Attached:
-    """Folders beside the commits: that in which the coreset and its k-means have theirs."""
+    """Folders next to the commits, for the commits of the coreset and of its k-means."""
 
     inner: str
 
@@ -177,7 +177,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
             max_time=left,
             checkpoint=None if place is None else place.child("kmeans"),
         )
-        self._take_over(kmeans.fit(drawn.coreset_, resume=fit.goes_on), drawn)
+        self._take_over(kmeans.fit(drawn.coreset_, resume=fit.resumes), drawn)
         labels = Labels(fit.dataset, self._centres, fit.engine)
         self._label_later(labels, in_memory=fit.labelled)
         return self
@@ -219,7 +219,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
             callbacks=fit.callbacks,
             checkpoint=None if place is None else place.child("coreset"),
         )
-        return estimator.draw(fit.dataset, resume=fit.goes_on)
+        return estimator.draw(fit.dataset, resume=fit.resumes)
 
     def _take_over(self, kmeans: KMeans, drawn: LightweightCoreset) -> None:
         for name in ("_centres", "inertia_", "n_iter_", "stop_reason_", "history_"):

@@ -80,7 +80,7 @@ class HierarchicalKMeans(KMeansEstimator):
     -----
     Cost: two passes for the coreset, one for the sizes of cells, one for their different rows (another one
     where cells with few of those leave their quota to others), one for each group of cells, `refine_iter`
-    and one more for inertia and labels. Only the last two look at all k centres: with c = sqrt(k) all
+    and one more for inertia and labels. Only the last two use all k centres: with c = sqrt(k) all
     others together take O(n d sqrt(k)) operations a pass or iteration. A group is a sixteenth of the
     rows, but at least 64 MB and at most 4 GB; rows in memory are gathered once. Memory: for each thread one
     group of cells and its statistics (8 k (d + 1) bytes, twice that for float64 or weighted rows), and the
@@ -156,7 +156,7 @@ class HierarchicalKMeans(KMeansEstimator):
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
         resume : bool
-            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
+            Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
         Returns
         -------

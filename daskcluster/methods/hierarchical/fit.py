@@ -98,7 +98,7 @@ class HierarchicalFit(Fit):
     # -- stages -----------------------------------------------------------------------------------
 
     def _all_cells(self, rows: ScaledPlacement, labels: np.ndarray | None) -> HierarchicalState:
-        """Return the state once all cells are done, whatever was done before."""
+        """Return the state once all cells are done, including those done before."""
         state, began = self._resumed(), time.perf_counter()
         if state is None:
             state = self._fit_cells(rows, self._divide(rows, labels), labels)

@@ -61,12 +61,12 @@ def apportion(weights: np.ndarray, seats: int, most: np.ndarray) -> np.ndarray:
 
 
 _SLACK = 4
-"""Rows of a cell are told apart up to its quota and a quarter more, which it may yet get."""
+"""Distinct rows of a cell are counted up to its quota plus a quarter, which it may still get."""
 
 
 @dataclass(frozen=True)
 class CellParameters:
-    """What the fits in cells depend on beside the rows: plain values that travel to a worker.
+    """Everything the fits in cells depend on other than the rows: plain values sent to a worker.
 
     Attributes
     ----------

@@ -217,7 +217,7 @@ def full_batch(
     ----------
     gram : GramMatrix
     resumed : FullState
-        Where to start, or to go on: ``FullState(seeds)`` has rows as centres.
+        Where to start, or to resume: ``FullState(seeds)`` has rows as centres.
     weights : ndarray of shape (n,)
     max_iter : int
     tol : float
@@ -230,7 +230,7 @@ def full_batch(
 
     Notes
     -----
-    Cost: an iteration computes n^2 Gram values in as many passes as there are 64 MB of rows; going on
+    Cost: an iteration computes n^2 Gram values in as many passes as there are 64 MB of rows; resuming
     takes one of them more. Memory: 16 n k bytes.
     """
     found = restored(gram, resumed, weights)

@@ -89,7 +89,7 @@ class KernelEstimator(ClusterEstimator):
         storage_options : dict, optional
             For the output's file system.
         resume : bool
-            Go on with an `output` where an interrupted call was: chunks that it has finished are not
+            Resume an interrupted call that wrote `output`: chunks that it finished are not
             computed again. What is finished stays, should this call be interrupted, too.
 
         Returns
@@ -229,7 +229,7 @@ class KernelEstimator(ClusterEstimator):
             warnings.warn(
                 f"Number of distinct clusters ({distinct}) found smaller than n_clusters "
                 f"({self.n_clusters}). Possibly due to duplicate points in X, or to a kernel in which "
-                "they are alike: look at gamma.",
+                "they are alike: check gamma.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -248,7 +248,7 @@ class KernelEstimator(ClusterEstimator):
         )
 
     def _facts(self) -> dict[str, Any]:
-        """Return the fields of a model beside its centres."""
+        """Return the fields of a model other than its centres."""
         return {
             "weights": self.cluster_weights_,
             "sizes": self.cluster_sizes_,

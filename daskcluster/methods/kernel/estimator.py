@@ -160,7 +160,7 @@ class KernelKMeans(KernelEstimator):
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
         resume : bool
-            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
+            Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
         Raises
         ------

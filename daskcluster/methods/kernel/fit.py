@@ -99,17 +99,17 @@ class KernelFit(Fit):
             weights = dataset.weights
             weights = np.ones(dataset.n_rows) if weights is None else np.asarray(weights, float)
             if estimator.kernel in GRAPHS:
-                judged = self._of_graph(placement, weights)
+                evaluated = self._of_graph(placement, weights)
             else:
-                judged = self._of_rows(placement, weights)
+                evaluated = self._of_rows(placement, weights)
             self.passes += placement.traffic.passes
             self.bytes_read += placement.traffic.bytes_read
-        result, scores, _ = judged
+        result, scores, _ = evaluated
         self.ended(result.stop_reason, scores.inertia, result.n_iter)
-        return judged
+        return evaluated
 
     def _of_rows(self, placement: Placement, weights: np.ndarray) -> Evaluated:
-        """Return the result for a kernel of two rows, as a last pass judges it."""
+        """Return the result for a kernel of two rows, as a last pass evaluates it."""
         estimator, rows = self.estimator, ScaledPlacement(placement)
         self.recall(rows)
         if estimator.kernel == "precomputed" or callable(estimator.kernel):

@@ -317,7 +317,7 @@ def neighbour_graph(dataset: Dataset, n_neighbors: int) -> NeighbourGraph:
             "neighbour; pass fewer."
         )
     blocks = [block.rows for block in whole(dataset).blocks()]
-    points = join_rows(blocks)[np.arange(dataset.n_rows)]  # of our own, whatever the caller does
+    points = join_rows(blocks)[np.arange(dataset.n_rows)]  # a copy: the caller may change its rows
     found, radii = _nearest(points, n_neighbors)
     directed = found.matrix(dataset.n_rows)
     both = directed.maximum(directed.T).tocsr()

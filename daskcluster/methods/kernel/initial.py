@@ -78,7 +78,7 @@ def check_square(estimator: Any, dataset: Dataset) -> None:
 def kernel_restarts(estimator: Any, method: str) -> int:
     """Return how many fits are made, of which the one with the lowest inertia is kept.
 
-    ``n_init="auto"`` is one: a fit takes n^2 values, or a pass of its own to be judged.
+    ``n_init="auto"`` is one: a fit takes n^2 values, or an extra pass to evaluate it.
     """
     warn_of_one_start(estimator, method, stacklevel=4)
     return 1 if estimator.n_init == "auto" or method in GIVEN else int(estimator.n_init)

@@ -40,7 +40,7 @@ def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
 
 
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
-    """Return what a fit of `KernelKMeans` takes on `dataset`; graphs take one pass, whatever follows."""
+    """Return what a fit of `KernelKMeans` takes on `dataset`; graphs take one pass in all."""
     n, k, max_iter = dataset.n_rows, int(parameters["n_clusters"]), int(parameters["max_iter"])
     check_enough_rows(dataset, k)
     restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])

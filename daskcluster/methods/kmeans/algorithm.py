@@ -135,7 +135,7 @@ def lloyd(
     history : sequence of dict
         Iterations made before, of which `centres` are the end.
     keep : callable (centres, history, reason) -> None, optional
-        Is given the state after each iteration, and why it was the last one, or None. To go on from it,
+        Called with the state after each iteration, and why it was the last one, or None. To resume from it,
         `rows` must know what its first pass learnt.
 
     Returns
@@ -192,7 +192,7 @@ class Step:
     shift : float
         Squared movement of all centres together.
     n_empty, n_touched, n_distances : int
-        Clusters that were empty, rows that were looked at, distances that were computed.
+        Empty clusters, rows visited, distances computed.
     """
 
     centres: np.ndarray

@@ -33,7 +33,7 @@ class Assigned:
     statistics : KMeansStatistics
         The caller's to change.
     n_touched, n_distances : int
-        Rows that were looked at, distances that were computed.
+        Rows visited, distances computed.
     """
 
     statistics: KMeansStatistics
@@ -70,7 +70,7 @@ class Assignment(Protocol):
         ----------
         carried : Carried
         places : ndarray of shape (n,), int64, or None
-            Where each row stood there; -1 for rows that are new. None where nobody knows.
+            Where each row stood there; -1 for rows that are new. None where that is unknown.
         """
         ...
 
@@ -80,7 +80,7 @@ class Assignment(Protocol):
 
 
 class FullAssignment:
-    """Looks at every row and every centre each time.
+    """Computes all distances each time.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class FullAssignment:
     labels : ndarray of shape (n,), int32, optional
         OUT. Labels under the centres of the last call, kept in this process.
     by_changes : bool
-        Rows are dense, and nobody else writes to `labels` unless `resume` is called. Totals are kept,
+        Rows are dense, and nothing else writes to `labels` unless `resume` is called. Totals are kept,
         8 k (d + 1) bytes, and only rows that moved change them. Sums are exact, so the bits are
         those of totals made anew.
     """
@@ -123,14 +123,14 @@ class FullAssignment:
         return found
 
     def resume(self) -> None:
-        """Go on after others have assigned the rows: their labels are no longer those of the last call."""
+        """Continue after the rows were assigned elsewhere: labels are no longer those of the last call."""
         self._totals = None
 
     def carry(self) -> None:
         """Return None: nothing is known of single rows."""
 
     def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
-        """Do nothing: all rows will be looked at."""
+        """Do nothing: all distances will be computed."""
 
     def close(self) -> None:
         """Forget the totals."""
@@ -166,7 +166,7 @@ class BoundedAssignment:
         not be read again; see `daskcluster.methods.kmeans.chunkwise.recent`.
     run : callable (reduction, params) -> Changes, optional
         Makes the passes, in place of the placement's `map_state`.
-    scouting : bool
+    probing : bool
         Only counts are of interest, so the first pass need not find the grid of the sums.
     gaps : Gaps, optional
         Shared with others that are called with the same centres.
@@ -174,7 +174,7 @@ class BoundedAssignment:
     Attributes
     ----------
     rows : ScaledPlacement
-        Scouts go on when others of the same width take their place.
+        Probes continue when others of the same width take their place.
     bounds : BoundKind
     """
 
@@ -186,13 +186,13 @@ class BoundedAssignment:
         *,
         recent_bytes: int = 0,
         run: Callable[[StatefulReduction, Any], Changes] | None = None,
-        scouting: bool = False,
+        probing: bool = False,
         gaps: Gaps | None = None,
     ) -> None:
         self.bounds = bounds
         self.rows = rows
         self._run = run or rows.placement.map_state
-        self._scouting = scouting
+        self._probing = probing
         self._labels = labels
         self._recent_bytes = recent_bytes
         self._gaps = gaps or Gaps()
@@ -204,13 +204,13 @@ class BoundedAssignment:
         self._drift: Drift | None = None
 
     def __call__(self, centres: np.ndarray) -> Assigned:
-        if self.rows.data_statistics is None and not self._scouting:
+        if self.rows.data_statistics is None and not self._probing:
             # The grids of the sums are known after the first pass only, and stay from then on.
             return self._full(centres)
         reduction, params = self._next(centres)
         self._kept = reduction
         changes = self._run(reduction, params)
-        if not self._scouting:
+        if not self._probing:
             self.rows.used = self.rows.scale
         self._totals = (
             changes.moved if self._totals is None else self._totals.combine(changes.moved)
@@ -218,7 +218,7 @@ class BoundedAssignment:
         return Assigned(self._totals.copy(), changes.n_touched, changes.n_distances)
 
     def resume(self) -> None:
-        """Go on after others have assigned the rows: their labels are no longer those of the last call."""
+        """Continue after the rows were assigned elsewhere: labels are no longer those of the last call."""
         self._relabel = True
 
     def carry(self) -> CarriedBounds | None:

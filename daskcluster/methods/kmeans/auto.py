@@ -34,7 +34,7 @@ _LEAST_RUN, _MOST_RUN, _LONGEST_RUN = 16, 64, 256
 _SAMPLED = 1 / 128
 """The share of the rows that is sampled, within the limits above."""
 _OPENING, _EVERY, _SELDOM = 8, 8, 4
-"""Scouts go ahead in the first passes, later in a few running ones of every eight; and while bounds are
+"""Probes run in the first passes, later in a few running ones of every eight; and while bounds are
 kept, of the more the later it is: two or three times while the number of passes doubles."""
 _SMALL = 3e6
 """A pass that takes less (in nanoseconds of one thread) is over before anything could be saved."""
@@ -50,7 +50,7 @@ def _none(kind: BoundKind) -> int:
 
 
 class AutoAssignment:
-    """Looks at all rows, or keeps bounds, whichever costs less by the counts of a sample.
+    """Computes all distances, or uses bounds, whichever costs less by the counts of a sample.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class AutoAssignment:
         self._labels = labels
         self._full = FullAssignment(rows, labels, by_changes=True)
         self._bounded: BoundedAssignment | None = None
-        self._scouts: list[_Probe] | None = None
+        self._probes: list[_Probe] | None = None
         self._allowed = tuple(allowed)
         self._recent_bytes = recent_bytes
         self._reads = reads
@@ -97,8 +97,8 @@ class AutoAssignment:
             return self._full(centres)
         self._pass += 1
         first = self._rows.data_statistics is None
-        if self._scouting():
-            costs = self._scouted(centres, shape)
+        if self._probing():
+            costs = self._probed(centres, shape)
             self._in_a_row += 1
             if not first and self._telling():
                 self._choose(costs, shape)
@@ -110,25 +110,25 @@ class AutoAssignment:
         return self._watched(self._bounded(centres), shape)
 
     def carry(self) -> _Carried:
-        """Return the scouts, and the bounds in use."""
+        """Return the probes and the bounds in use."""
         bounded = None if self._idle else self._bounded
         return _Carried(
             None if bounded is None else bounded.bounds,
             None if bounded is None else bounded.carry(),
             self._reads,
             self._pass,
-            self._scouts,
+            self._probes,
             self._gaps,
         )
 
     def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
-        """Go on with the scouts and the bounds of another."""
+        """Continue with the probes and the bounds of another."""
         if not isinstance(carried, _Carried) or carried.reads is not self._reads:
             return
         self._pass, self._gaps = carried.passes, carried.gaps
-        if carried.scouts is not None:
-            self._scouts = [probe for probe in carried.scouts if probe.kind in self._allowed]
-            for probe in self._scouts:
+        if carried.probes is not None:
+            self._probes = [probe for probe in carried.probes if probe.kind in self._allowed]
+            for probe in self._probes:
                 probe.go_on(self._rows)
         if carried.kind in self._allowed:
             bounded = self._use(carried.kind)
@@ -140,19 +140,19 @@ class AutoAssignment:
         if self._bounded is not None:
             self._bounded.close()
 
-    def _scouting(self) -> bool:
-        """Whether scouts go ahead in this pass."""
+    def _probing(self) -> bool:
+        """Whether probes run in this pass."""
         keeping = self._bounded is not None and not self._idle
         every = max(_EVERY, 1 << (self._pass // _SELDOM).bit_length()) if keeping else _EVERY
         return self._pass <= _OPENING or self._pass % every <= self._aged()
 
     def _telling(self) -> bool:
-        """Whether scouts know enough by now, after passes in which their new bounds have aged."""
+        """Whether probes have measured enough, after passes in which their new bounds have aged."""
         return self._in_a_row > (1 if self._pass <= _OPENING else self._aged())
 
     def _aged(self) -> int:
         # New bounds hold better than older ones, which tells against some kinds more than against others.
-        return len(self._scouts or ())
+        return len(self._probes or ())
 
     def _choose(self, costs: dict[BoundKind, float], shape: Shape) -> None:
         current = None if self._bounded is None or self._idle else self._bounded.bounds
@@ -178,7 +178,7 @@ class AutoAssignment:
         return self._bounded
 
     def _watched(self, found: Assigned, shape: Shape) -> Assigned:
-        """Go back to looking at all rows if that would have been cheaper; bounds stay, and age."""
+        """Go back to computing all distances if that would have been cheaper; bounds stay, and age."""
         assert self._bounded is not None
         n = self._rows.placement.dataset.n_rows
         # What it has read is not known by rows: at most all of them.
@@ -189,14 +189,14 @@ class AutoAssignment:
             self._idle = self._bounded.bounds.cost(shape, counts) > _LOST * shape.plain()
         return found
 
-    def _scouted(self, centres: np.ndarray, shape: Shape) -> dict[BoundKind, float]:
-        if self._scouts is None:
+    def _probed(self, centres: np.ndarray, shape: Shape) -> dict[BoundKind, float]:
+        if self._probes is None:
             runs = _sample(self._rows, _LONGEST_RUN if self._reads else _MOST_RUN)
             runs = runs if self._reads else [np.concatenate(runs)]
-            self._scouts = [
+            self._probes = [
                 _Probe(self._rows, kind, runs, self._gaps) for kind in self._hopeful(shape)
             ]
-        return {probe.kind: probe.kind.cost(shape, probe(centres)) for probe in self._scouts}
+        return {probe.kind: probe.kind.cost(shape, probe(centres)) for probe in self._probes}
 
     def _hopeful(self, shape: Shape) -> list[BoundKind]:
         """Return the kinds that may win."""
@@ -212,13 +212,13 @@ class AutoAssignment:
 
 @dataclass(frozen=True)
 class _Carried:
-    """What is known after some passes: the kind in use, its bounds, and the scouts."""
+    """The state after some passes: the kind in use, its bounds, and the probes."""
 
     kind: BoundKind | None
     bounds: CarriedBounds | None
     reads: bool
     passes: int
-    scouts: Sequence[_Probe] | None
+    probes: Sequence[_Probe] | None
     gaps: Gaps
 
     @property
@@ -233,7 +233,7 @@ class _Probe:
         self, rows: ScaledPlacement, kind: BoundKind, runs: Sequence[np.ndarray], gaps: Gaps
     ) -> None:
         self.kind = kind
-        self._assign = BoundedAssignment(rows, kind, run=self._run, scouting=True, gaps=gaps)
+        self._assign = BoundedAssignment(rows, kind, run=self._run, probing=True, gaps=gaps)
         self._runs = [rows.chunk(run) for run in runs]
         self._states: list[Any] = []
         self._n_read = 0

@@ -135,7 +135,7 @@ class KMeansEstimator(CentreEstimator):
         ``labels_`` where they are in memory. Rows that are as near to two centres, up to rounding, may get
         the other label.
         """
-        # Imports half of scikit-learn, which nobody else needs.
+        # Imports half of scikit-learn, which nothing else needs.
         from daskcluster.estimators.export import sklearn_kmeans
 
         return sklearn_kmeans(self)

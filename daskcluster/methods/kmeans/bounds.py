@@ -71,7 +71,7 @@ def recent_bytes(
 ) -> int:
     """Return the bytes per row that may hold copies of rows whose bounds will fail soon.
 
-    Half of what `room` leaves beside the bounds, the other half is for partitions that stay in memory;
+    Half of the `room` that the bounds leave; the other half is for partitions that stay in memory;
     at most an eighth of a row. None where all rows are, or stay, in memory.
     """
     n, rows = dataset.n_rows, dataset.bytes_of((0, dataset.n_rows))

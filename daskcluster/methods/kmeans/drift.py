@@ -71,13 +71,13 @@ class Gaps:
         self._followed: HalfDistances | None = None
 
     def of(self, centres: np.ndarray) -> np.ndarray:
-        """Return `half_gaps` of centres that nobody changes in place."""
+        """Return `half_gaps` of centres that are never changed in place."""
         if self._centres is not centres:
             self._centres, self._halves, self._between = centres, self._of(centres), None
         return self._halves
 
     def between(self, centres: np.ndarray) -> np.ndarray:
-        """Return `half_distances` of centres that nobody changes in place; `of` follows from them."""
+        """Return `half_distances` of centres that are never changed in place; `of` follows from them."""
         if self._centres is not centres or self._between is None:
             if self._followed is None:
                 self._followed = HalfDistances(centres.shape, centres.dtype, _WORN)

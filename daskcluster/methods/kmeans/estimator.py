@@ -24,10 +24,10 @@ class KMeans(KMeansEstimator):
     n_init : int >= 1 or "auto"
         Restarts, the one with the lowest inertia wins. ``"auto"``: 1, but 10 for random rows in memory.
     algorithm : {"auto", "lloyd", "elkan", "hamerly", "yinyang"}
-        All give the same result to the bit. ``"lloyd"`` looks at every row and centre in each iteration;
+        All give the same result to the bit. ``"lloyd"`` computes all distances in each iteration;
         the others keep bounds of distances and skip rows whose label cannot change: one lower bound a
         row (hamerly), one for each group of about ten centres (yinyang), or one for each centre (elkan).
-        ``"auto"`` changes between them as the fit goes on; it takes elkan for up to 64 centres whose bounds
+        ``"auto"`` switches between them during the fit; it takes elkan for up to 64 centres whose bounds
         are an eighth of a row's bytes at most. Sparse rows always take lloyd.
     max_iter : int >= 0
         Centre updates at most; 0 keeps the initial centres.
@@ -53,8 +53,8 @@ class KMeans(KMeansEstimator):
     chain_length : int >= 1
         Rows that ``"afk-mc2"`` proposes for each centre: more come closer to k-means++.
     checkpoint : str or path, optional
-        Folder or URL under which the state of the fit is kept, so that ``fit(..., resume=True)`` can go on
-        where a killed one was: after the seeding, then each `checkpoint_every` iterations or half a
+        Folder or URL under which the state of the fit is stored, for ``fit(..., resume=True)`` to
+        resume a killed one: after the seeding, then each `checkpoint_every` iterations or half a
         minute, whichever is first, and at the end. A commit takes the bytes of the centres; two stay.
     checkpoint_every : int >= 1
         Iterations between two commits; one takes some 10 ms on a local disk.
@@ -154,7 +154,7 @@ class KMeans(KMeansEstimator):
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
         resume : bool
-            Go on from the last state under `checkpoint`, to the same bits as if the fit had never been
+            Resume from the last state under `checkpoint`, to the same bits as if the fit had never been
             interrupted (counters of work may differ). Without one the fit begins at its beginning.
 
         Returns

@@ -148,7 +148,7 @@ class KMeansFit(SeededFit):
         best: KMeansRun | None,
         resumed: KMeansState | None,
     ) -> KMeansRun:
-        """Make one restart, or the rest of the one that was begun."""
+        """Run one restart, or the rest of an interrupted one."""
         if resumed is None:
             centres = self.seeded(rows, Key(self.seed, "restart", restart))
             resumed = KMeansState(restart, centres, best=None if best is None else best.result)
@@ -188,12 +188,12 @@ class KMeansFit(SeededFit):
     # -- checkpoints ----------------------------------------------------------------------------------
 
     def _resumed(self) -> KMeansState | None:
-        """Return the state that the fit goes on from, if it does."""
+        """Return the state that the fit resumes from; None for a new fit."""
         shape = (self.n_clusters, self.dataset.n_features)
         return self.resumed(KMeansState, {"centres": shape, "best_centres": shape})
 
     def _best_of(self, resumed: KMeansState | None, rows: ScaledPlacement) -> KMeansRun | None:
-        """Return the best of the restarts before the one that was begun: one pass."""
+        """Return the best of the restarts before the interrupted one: one pass."""
         if resumed is None or resumed.best is None:
             return None
         labels = self.kept_labels(rows.placement)

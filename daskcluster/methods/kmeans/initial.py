@@ -51,7 +51,7 @@ def method_for(init: Any, *, in_memory: bool) -> str:
 
 
 def restarts_for(method: str, n_init: int | str, *, in_memory: bool) -> int:
-    """Return how many fits `KMeans` makes: more than one, unless told, only of random rows in memory."""
+    """Return how many fits `KMeans` makes: by default more than one only for random rows in memory."""
     if n_init == "auto":
         return _RANDOM_RESTARTS if method == "random" and in_memory else 1
     return 1 if method in GIVEN else int(n_init)

@@ -7,7 +7,7 @@ from daskcluster.parameters.algorithm import Algorithm
 from daskcluster.parameters.parameter import Parameter
 
 EXACT = {
-    "auto": "exact k-means, whichever of the next four is fastest as the fit goes on",
+    "auto": "exact k-means, switches to the fastest of the next four during the fit",
     "lloyd": "every row and centre in each iteration",
     "elkan": "a bound for each row and centre",
     "hamerly": "one bound a row",
@@ -23,7 +23,7 @@ KMEANS = (
         "algorithm",
         str,
         "auto",
-        "Which algorithm; all give the same result. auto changes between them as the fit goes on.",
+        "Which algorithm; all give the same result. auto switches between them during the fit.",
         choices=EXACT.keys(),
     ),
     shared.MAX_ITER,

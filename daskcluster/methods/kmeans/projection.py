@@ -116,7 +116,7 @@ def seeding_passes(method: str, n_clusters: int) -> int:
 
 
 def pass_flop(dataset: Dataset, n_clusters: int) -> float:
-    """Return the operations of one pass in which every row looks at every centre."""
+    """Return the operations of one pass that computes all distances."""
     values = dataset.n_rows * dataset.n_features
     if isinstance(dataset, SparseDataset):
         values = dataset.n_entries

@@ -35,7 +35,7 @@ _MOST_OF_A_BATCH = 0.5
 class Reassignment:
     """Sets centres with v_j < ratio * max v to rows of the current batch.
 
-    Looked at in steps in which a cluster has seen nothing at all, and whenever 10 k more rows have been
+    Checked in steps in which a cluster has received no row at all, and whenever 10 k more rows have been
     seen. At most half of a batch become centres; they are drawn without replacement in proportion to
     their weights. Each then counts as having seen as much as the least of the others, so that it is not
     drawn again at once.
@@ -167,7 +167,7 @@ class MiniBatchStopping:
     def reason(
         self, step: int, outcome: StepOutcome, *, stalled: bool, seconds: float
     ) -> StopReason | None:
-        """Return why to stop after `step` steps, or None to go on."""
+        """Return why to stop after `step` steps, or None to continue."""
         if step >= self.least_steps:
             if step > 1 and self.threshold > 0.0 and outcome.shift <= self.threshold:
                 return StopReason.TOLERANCE
@@ -221,7 +221,7 @@ def minibatch(
     step : int
         Steps that were made before, of which all the others are the end.
     keep : callable (step, reason) -> None, optional
-        Called after each step, when all of them are at the state to go on from.
+        Called after each step, when all of them are at the state to resume from.
 
     Returns
     -------

@@ -41,7 +41,7 @@ def fits(dataset: Dataset, room_bytes: int = ROOM_BYTES) -> bool:
 
 
 def order_bytes(dataset: Dataset) -> int:
-    """Return what a row takes beside its values where batches are drawn: its weight, and two places.
+    """Return the bytes of a row other than its values while batches are drawn: its weight and two indices.
 
     One is that in the order of batches, the other that in the order of a sample.
     """

@@ -54,7 +54,7 @@ class MiniBatchKMeans(KMeansEstimator):
         never do.
     reassignment_ratio : float >= 0
         Centres that have seen less than this share of the rows of the centre that has seen the most start
-        anew from random rows of the batch, in proportion to their weights; looked at every 10 k rows,
+        anew from random rows of the batch, in proportion to their weights; checked every 10 k rows,
         and in each step while a centre has seen nothing. 0 turns it off.
     tol : float >= 0
         Stop when the squared movement of all centres in a step is at most this times the mean feature
@@ -88,7 +88,7 @@ class MiniBatchKMeans(KMeansEstimator):
     counts_ : ndarray of shape (k,), float64
         Weight of the rows that each centre has seen, v_j.
     n_steps_, n_iter_ : int
-        Steps, and passes begun.
+        Steps, and passes started.
     stop_reason_ : str
         max_iter, no_improvement, tolerance, max_time or callback.
     history_ : list of dict
@@ -180,7 +180,7 @@ class MiniBatchKMeans(KMeansEstimator):
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
         resume : bool
-            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
+            Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
         Returns
         -------
@@ -209,7 +209,7 @@ class MiniBatchKMeans(KMeansEstimator):
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Make one step with the rows of `X` as the batch.
 
-        The first call chooses the first centres among its rows. Later ones, and calls after `fit`, go on
+        The first call chooses the first centres among its rows. Later ones, and calls after `fit`, continue
         from where the centres are: centres, counts and random numbers are carried along.
 
         Parameters
@@ -261,7 +261,7 @@ class MiniBatchKMeans(KMeansEstimator):
         self._remember_nothing()
 
     def _go_on(self) -> None:
-        """Go on from a model that was loaded: its clusters' weights stand for what they have seen."""
+        """Continue from a loaded model: the weights of its clusters serve as their counts."""
         self._seed = as_seed(self.random_state)
         self._state = MovingCentres.start(self._centres)
         self._state.seen[:] = self.cluster_weights_

@@ -73,7 +73,7 @@ class Seeding:
 
     @property
     def sample_rows(self) -> int:
-        """How many rows the seeding looks at: three batches, at least 3 k, unless `init_size` says so."""
+        """Rows that the seeding samples: three batches, at least 3 k, unless `init_size` says so."""
         estimator = self.estimator
         size, k = estimator.init_size, estimator.n_clusters
         if size is None:
@@ -114,7 +114,7 @@ class MiniBatchFit(Fit):
         super().__init__(
             estimator, source, dataset, engine, callbacks, labelled=labelled, resume=resume
         )
-        # A batch of one row is too little to look at anything: rows step in runs.
+        # A batch of one row is too little to evaluate: rows step in runs.
         self.is_sequential = estimator.steps_by_single_rows
         size = RUN_ROWS if self.is_sequential else estimator.batch_size
         self.batch_size = min(size, dataset.n_rows)

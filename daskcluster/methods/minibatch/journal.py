@@ -173,7 +173,7 @@ class Journal:
         return False
 
     def state(self, bytes_read: int) -> JournalState:
-        """Return what another journal can go on from; `bytes_read` as for `tell`."""
+        """Return the state that another journal can resume from; `bytes_read` as for `tell`."""
         return JournalState(
             self.records,
             self.seconds,
@@ -213,7 +213,7 @@ class _PassEvents:
         self._n_rows = n_rows
         self._callbacks = callbacks
         self._open = False
-        self._done = self._told = 0
+        self._done = self._reported = 0
         self._began = self._spoke = 0.0
         self._ended_bytes = self.bytes_read = 0
 
@@ -229,8 +229,8 @@ class _PassEvents:
         now = time.perf_counter()
         if now - self._spoke > _PROGRESS_SECONDS:
             done = min(self._done, self._n_rows)
-            publish(self._callbacks, PassProgress(done - self._told))
-            self._told, self._spoke = done, now
+            publish(self._callbacks, PassProgress(done - self._reported))
+            self._reported, self._spoke = done, now
         if self._done >= self._n_rows:
             self.end()
             if self._done:  # the batch holds rows of the next pass
@@ -238,15 +238,15 @@ class _PassEvents:
 
     def _begin(self) -> None:
         publish(self._callbacks, PassStarted(_PASS, self._n_rows))
-        self._open, self._told = True, 0
+        self._open, self._reported = True, 0
         self._began = self._spoke = time.perf_counter()
 
     def end(self) -> None:
         if not self._open:
             return
         done = min(self._done, self._n_rows)
-        if done > self._told:
-            publish(self._callbacks, PassProgress(done - self._told))
+        if done > self._reported:
+            publish(self._callbacks, PassProgress(done - self._reported))
         seconds = time.perf_counter() - self._began
         publish(self._callbacks, PassEnded(_PASS, seconds, self.bytes_read - self._ended_bytes))
         self._ended_bytes = self.bytes_read

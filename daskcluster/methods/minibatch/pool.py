@@ -1,7 +1,7 @@
 """Pools of rows out of core: row groups from the whole dataset, read ahead.
 
 A pass cuts the dataset into strata of consecutive row groups, as many as a pool holds groups, and
-takes one group of every stratum for each pool, in an order drawn for each stratum. Whatever order rows
+takes one group of every stratum for each pool, in an order drawn for each stratum. In whatever order rows
 are stored in, sorted by cluster for instance, a pool sees all of the dataset. What remains of it is the
 bias: rows of a group come in the same pool, and the share of a cluster varies from pool to pool more
 than it does among uniform draws.

@@ -2,14 +2,14 @@
 
 Forster and Luecke, "Can clustering scale sublinearly with its clusters?" (AISTATS 2018); Hirschberger,
 Forster and Luecke (arXiv 1810.00803), whose numbers of equations are used here. Each row n keeps the set
-K(n) of the C' clusters that are nearest among those it has looked at, each cluster c the G clusters G_c
+K(n) of the C' nearest clusters among those it was compared with, each cluster c the G clusters G_c
 that were nearest on average to the rows that c is nearest to (eq. 31).
 
-What differs from the paper: with ``rule="tile"`` a row looks at its set K(n) and at the neighbours'
+What differs from the paper: with ``rule="tile"`` a row is compared with its set K(n) and the neighbours'
 neighbours of its nearest cluster, which are as many candidates as the neighbours of all members of K(n),
 but the same for all rows of that cluster. K(n) is part of either search space, so the free energy never
-falls. Eq. 31 then takes, of rows that stayed with their cluster, what all of them have looked at, and, of
-rows that came from another one, the clusters that they keep (or all that they have looked at, where they
+falls. Eq. 31 then takes, of rows that stayed with their cluster, all their candidates, and, of
+rows that came from another one, the clusters that they keep (or all candidates, where they
 keep fewer than a neighbourhood has).
 """
 
@@ -75,7 +75,7 @@ def updated(
 
 
 def variances_by_feature(statistics: MixtureStatistics, old: Gaussians) -> np.ndarray:
-    """Return the weighted variance of all rows, whatever cluster they are in, for each feature (d,).
+    """Return the weighted variance of all rows, regardless of clusters, for each feature (d,).
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class EMState:
     ----------
     gaussians : Gaussians
         That the next iteration starts from. After an iteration that changed nothing to speak of, those
-        that it started from: it is the last one, and has judged these.
+        that it started from: it is the last one, and has evaluated these.
     masses : ndarray of shape (k,)
     history : sequence of dict
         As of `MixtureResult`; there is at least one iteration.
@@ -181,7 +181,7 @@ class EMState:
 
 
 class Keeper(Protocol):
-    """Keeps states of EM, for a fit that goes on from one."""
+    """Stores states of EM, from which a fit can resume."""
 
     def begin(self, *, is_last: bool) -> StateFiles | None:
         """Return where the sets of all rows go in the iteration that begins, if its end is to be kept.
@@ -224,7 +224,7 @@ def variational_em(
     weights : ndarray of shape (k,), optional
         First mixing weights, where they are learnt; None: all the same.
     resumed : EMState, optional
-        Go on from there, to the same bits; `rows` must know what its first pass learnt.
+        Resume from there, to the same bits; `rows` must know what its first pass learnt.
     keeper : Keeper, optional
 
     Notes
@@ -302,8 +302,8 @@ class _Run:
         seconds = time.perf_counter() - began
         record = _record(iteration, free_energy, gaussians, found, seconds)
         stopping.tell(_event(record))
-        judged = tol > 0.0 and iteration >= self.settings.first_tested_iteration
-        change = abs(free_energy - _free_energy(state)) if judged else np.inf
+        is_tested = tol > 0.0 and iteration >= self.settings.first_tested_iteration
+        change = abs(free_energy - _free_energy(state)) if is_tested else np.inf
         reason = stopping.reason(
             iteration,
             moved=change > 0.0,
@@ -315,7 +315,7 @@ class _Run:
         return EMState(kept, found.masses, history, reason, self.passes.carried())
 
     def result(self, state: EMState) -> MixtureResult:
-        """Return what was learnt; makes the pass that judges it, if no iteration has."""
+        """Return the result; makes the pass that evaluates it, if no iteration has."""
         assert state.reason is not None
         gaussians = as_kind(state.gaussians, self.settings.covariance_type)
         free_energy, masses = _free_energy(state), state.masses

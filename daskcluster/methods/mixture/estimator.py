@@ -1,4 +1,4 @@
-"""VariationalGaussianMixture: mixtures of many Gaussians, by EM that looks at few of them for each row."""
+"""VariationalGaussianMixture: mixtures of many Gaussians, by EM with few candidates per row."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     n_neighbors : int >= 2
         G, at least 2: components in a neighbourhood, the component itself among them.
     n_random : int >= 0
-        Components, drawn at random for each row in each iteration, to look at beside.
+        Extra components drawn at random for each row in each iteration.
     coreset_size : int >= 1, optional
         Learn from a `daskcluster.LightweightCoreset` of so many rows. None: from all rows.
     init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
@@ -62,7 +62,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         (or of scikit-learn's) variances and weights are taken as well.
     n_init : int >= 1
         Restarts, from first means and sets that are drawn anew; the one with the highest free energy is
-        kept. Given means are begun with once.
+        kept. Given means are used as they are, once.
     weights_init : array-like of shape (k,), optional
         First mixing weights, for ``"spherical"`` and ``"diag"``.
     precisions_init : float, array-like of shape (k,) or (k, d), optional
@@ -76,7 +76,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         feature's own, so that the units of features do not matter.
     tol : float >= 0
         Stop when the free energy changes by less than this for each unit of row weight and feature; 0:
-        never. It is judged once the components have learnt variances of their own: with ``"spherical"``
+        never. It is tested once the components have learnt variances of their own: with ``"spherical"``
         and ``"diag"`` from the fourth iteration on, or from the second if it begins with them.
     max_iter : int >= 0
     search : {"tile", "row", "alternate"}
@@ -218,7 +218,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
         resume : bool
-            Go on from the last state under `checkpoint`, to the same bits as if the fit had never been
+            Resume from the last state under `checkpoint`, to the same bits as if the fit had never been
             interrupted. Without one the fit begins at its beginning.
 
         Raises
@@ -319,7 +319,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
 
         It evaluates all components: its posteriors differ from ours by what `truncation` leaves out.
         """
-        # Imports half of scikit-learn, which nobody else needs.
+        # Imports half of scikit-learn, which nothing else needs.
         from daskcluster.estimators.export import sklearn_mixture
 
         return sklearn_mixture(self)

@@ -126,7 +126,7 @@ class MixtureFit(SeededFit):
         return MixtureRun(result, self.method, self.passes, self.bytes_read, coreset)
 
     def _coreset(self, size: int) -> LightweightCoreset:
-        """Return the coreset that is learnt from; its own commits stand in a folder beside ours."""
+        """Return the coreset that EM runs on; its commits lie in a folder next to those of the fit."""
         place = None
         commits = self.checkpoints.commits
         if commits is not None:
@@ -142,7 +142,7 @@ class MixtureFit(SeededFit):
             callbacks=self.callbacks,
             checkpoint=place,
         )
-        return drawn.draw(self.dataset, resume=self.goes_on)
+        return drawn.draw(self.dataset, resume=self.resumes)
 
     def _learn(self, placement: Placement) -> MixtureResult:
         """Return the restart with the highest free energy, the first of equal ones."""
@@ -161,7 +161,7 @@ class MixtureFit(SeededFit):
             self.keep(lambda: self.state, placement.traffic, rows, now=True)
 
     def _restart(self, rows: ScaledPlacement) -> MixtureResult:
-        """Make one restart, or the rest of the one that was begun."""
+        """Run one restart, or the rest of an interrupted one."""
         centres, commits = self._centres(rows), self.checkpoints.commits
         return variational_em(
             rows,
@@ -223,11 +223,11 @@ class MixtureFit(SeededFit):
 
     @property
     def has_sets(self) -> bool:
-        """Rows have sets; exact EM looks at all clusters."""
+        """Whether rows have candidate sets; exact EM has none."""
         return self.width < self.n_clusters
 
     def sets_at(self, place: Location) -> StateFiles:
-        """Return the sets of rows that stand, or will, in a folder beside the commits."""
+        """Return the folder of the candidate sets of rows, next to the commits."""
         return StateFiles(place, self.width, kept=True)
 
     @property
@@ -245,7 +245,7 @@ class MixtureFit(SeededFit):
             self.sets_at(place(sets)).check(data_statistics.n_rows)
 
     def _resumed_em(self) -> EMState | None:
-        """Return the state of EM that the fit goes on from, if EM had begun."""
+        """Return the state of EM that the fit resumes from; None if EM had not started."""
         kept, sets, commits = self.state.em, self.state.attached.sets, self.checkpoints.commits
         if kept is None or commits is None:
             return None
@@ -272,7 +272,7 @@ class _Keeper:
 
     def end(self, state: EMState) -> None:
         fit, traffic = self._fit, self._rows.placement.traffic
-        # A fixed point needs no sets: nobody goes on from it.
+        # A fixed point needs no sets: no fit resumes from it.
         due = self._is_due or state.reason in _FIXED
 
         def kept() -> MixtureState:

@@ -30,9 +30,11 @@ MIXTURE = (
         "Posteriors of a row; with all components, EM is exact.",
         ge=1,
     ),
-    Parameter("n_neighbors", int, 5, "Components in a neighbourhood, which rows look at.", ge=2),
     Parameter(
-        "n_random", int, 0, "Components drawn at random for each row, to look at beside.", ge=0
+        "n_neighbors", int, 5, "Components in a neighbourhood, the candidates of its rows.", ge=2
+    ),
+    Parameter(
+        "n_random", int, 0, "Extra components drawn at random for each row in each iteration.", ge=0
     ),
     CORESET_SIZE.varied(default=None, help="Learn from a coreset of so many rows, not from all."),
     shared.INIT.varied(default="afk-mc2"),

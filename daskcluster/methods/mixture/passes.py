@@ -95,7 +95,7 @@ class Saves:
 
 @dataclass(frozen=True)
 class Carried:
-    """What passes carry from one iteration to the next, beside the parameters.
+    """State that passes carry from one iteration to the next, other than the parameters.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class Carried:
 
 
 class ExactPasses:
-    """Passes that look at all clusters; nothing stays with the rows."""
+    """Passes over all clusters; rows have no state."""
 
     def __init__(self, rows: ScaledPlacement, settings: EMSettings) -> None:
         self._rows, self._settings = rows, settings
@@ -202,7 +202,7 @@ class TruncatedPasses:
         return found
 
     def carried(self) -> Carried:
-        """Return what the next pass depends on; to go on from it, sets must have been saved."""
+        """Return the state that the next pass depends on; resuming also needs the saved sets."""
         saved = None if self._journal else self._saves.last
         return Carried(self._n_steps, self.neighbours, saved)
 

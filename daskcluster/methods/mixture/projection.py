@@ -34,7 +34,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         seeding=method,
         passes_seeding=seeding,
         restarts=restarts,
-        passes_at_most=restarts * (seeding + before + max_iter + 1),  # the last one judges
+        passes_at_most=restarts * (seeding + before + max_iter + 1),  # the last one evaluates
         footprint=mixture_footprint(
             dataset,
             k,

@@ -184,7 +184,7 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
         storage_options : dict, optional
             For the output's file system.
         resume : bool
-            Go on with an `output` where an interrupted call was: chunks that it has finished are not
+            Resume an interrupted call that wrote `output`: chunks that it finished are not
             computed again. What is finished stays, should this call be interrupted, too.
 
         Returns
@@ -235,7 +235,7 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
         storage_options : dict, optional
             For the output's file system.
         resume : bool
-            Go on with an `output` where an interrupted call was: chunks that it has finished are not
+            Resume an interrupted call that wrote `output`: chunks that it finished are not
             computed again. What is finished stays, should this call be interrupted, too.
 
         Returns

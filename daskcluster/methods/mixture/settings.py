@@ -28,7 +28,7 @@ class EMSettings:
     floor : float
         Least variance.
     floor_share : float
-        Beside, for variances by feature: the least one, in variances of that feature over all rows. A
+        Also, for variances by feature: the least one, in variances of that feature over all rows. A
         feature that is constant has `floor`.
     tol : float
         Stop when the free energy changes by less than this for each unit of row weight and feature; 0

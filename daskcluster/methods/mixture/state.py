@@ -18,7 +18,7 @@ from daskcluster.storage.state import Shapes
 
 @dataclass(frozen=True)
 class Attached:
-    """Folders beside the commits, which these only name.
+    """Folders next to the commits, which refer to them by name.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class MixtureState:
     ----------
     attached : Attached
     centres : ndarray of shape (k, d), or None
-        First means; None before they are chosen, and once EM has begun.
+        Initial means; None before they are chosen, and once EM has started.
     em : EMCheckpoint or None
     restart : int
         Which restart is under way.

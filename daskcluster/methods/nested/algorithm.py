@@ -7,7 +7,7 @@ What differs from the paper's Algorithm 5:
 
 - There, rows take back their last vote before they give a new one, so S, v and sse of a round are sums
   over the batch under the centres of that round. They are a function of batch and centres; hence
-  no votes are kept between rounds, and whatever finds the nearest centres (all of them looked at, or
+  no votes are kept between rounds, and any way to find the nearest centres (all distances, or
   bounds of any kind) gives the same bits. Bounds of old rows outlive a doubling where the rows are
   in this process's memory; elsewhere they are lost.
 - sse is measured only where it may decide; see `daskcluster.methods.nested.algorithm`.
@@ -78,7 +78,7 @@ def standard_error(sse: np.ndarray, votes: np.ndarray, definition: str = "paper"
 def doubling_ratio(errors: np.ndarray, moved: np.ndarray) -> float:
     """Return min sigma(j) / p(j) over the clusters whose centres moved; infinity if none has.
 
-    A centre that stood still has no veto, whatever its sigma; one that moved although its rows lie in one
+    A centre that stood still has no veto for any sigma; one that moved although its rows lie in one
     point (sigma 0) has it for any rho.
 
     Parameters
@@ -141,7 +141,7 @@ class DoublingRule:
         return doubling_ratio(standard_error(sse, votes, self.definition), moved)
 
     def at_most(self, inertia: float, spread: float, votes: np.ndarray, moved: np.ndarray) -> float:
-        """Return an upper bound of `ratio`, from what is known without looking at a row.
+        """Return an upper bound of `ratio`, from what is known without reading a row.
 
         No cluster has more than the inertia of the whole batch. Far from the end that refuses
         most doublings, and the rows need not be measured for it.

@@ -48,7 +48,7 @@ class Batches(Protocol):
     @property
     def is_whole(self) -> bool: ...
     def double(self, *, standing: bool = False) -> np.ndarray | None:
-        """Go on to twice as many rows, or to all.
+        """Double the batch, up to all rows.
 
         Parameters
         ----------
@@ -58,14 +58,14 @@ class Batches(Protocol):
         Returns
         -------
         ndarray of shape (size,), int64, or None
-            Where each row stood in the batch before, -1 for rows that join; None where nobody knows, or
+            Where each row stood in the batch before, -1 for rows that join; None where that is unknown, or
             asked.
         """
         ...
 
 
 class NestedBatches:
-    """Nested batches of a dataset, begun with `size` rows.
+    """Nested batches of a dataset; the first has `size` rows.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class NestedBatches:
         return self._bytes_gathered + self._bytes_before + placed + self._whole.traffic.bytes_read
 
     def double(self, *, standing: bool = False) -> np.ndarray | None:
-        """Go on to twice as many rows, or to all; those before are freed."""
+        """Double the batch, up to all rows; the previous batch is freed."""
         self.close()
         before, n_before = self._gathered, self.size
         self.number += 1

@@ -17,7 +17,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
 
     The first batch is a random sample; centres move to the means of its clusters, round after round,
     until they move less than chance would have them differ. Then the batch doubles: it keeps its
-    rows, and as many join. Once it is all rows the fit goes on as `KMeans` does, and ends as `KMeans` does.
+    rows, and as many join. Once a batch is all rows, the fit continues and ends as `KMeans` does.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         without.
     bounds : {"auto", "hamerly", "yinyang", "elkan"}, None, False
         Bounds of distances, which spare most of the work of later rounds; as `algorithm` of `KMeans`. They
-        never change the result. False looks at every row and centre (growbatch-rho of the paper). Sparse
+        never change the result. False computes all distances (growbatch-rho of the paper). Sparse
         rows have no bounds.
     shuffle : bool
         Batches are random samples, however the rows are ordered. False takes the rows as they are stored:
@@ -170,7 +170,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
         resume : bool
-            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
+            Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
         Returns
         -------

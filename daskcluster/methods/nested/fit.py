@@ -66,7 +66,7 @@ class NestedFit(SeededFit):
     def _begin(
         self, resumed: NestedState | None, batches: NestedBatches, whole: Placement
     ) -> NestedState:
-        """Return the state to go on from, or a first one."""
+        """Return the state to resume from, or an initial one."""
         if resumed is not None:
             self.recall(batches.rows)
             return resumed
@@ -103,7 +103,7 @@ class NestedFit(SeededFit):
         bounds = self.estimator.bounds
         sparse = isinstance(self.dataset, SparseDataset)
         if sparse and bounds:
-            text = f"bounds={bounds!r} are for dense rows; of sparse rows all are looked at in each round."
+            text = f"bounds={bounds!r} are for dense rows; sparse rows have none."
             publish(self.callbacks, Notice(text))
         name = "lloyd" if sparse or not bounds else str(bounds)
         return AssignmentChoice(

@@ -117,7 +117,7 @@ _MOST = (1 << 64) - 1
 
 
 class GatheredBatches:
-    """The first cohorts of a dataset in memory, one after the other.
+    """The first nested batches of a dataset in memory, one after the other.
 
     Memory for all of them is reserved at once and filled as they come, so that a batch grows in place.
 
@@ -131,7 +131,7 @@ class GatheredBatches:
     Attributes
     ----------
     n_gathered : int
-        How many cohorts are here.
+        Number of batches gathered so far.
     """
 
     def __init__(self, base: Dataset, order: NestedOrder, sizes: Sequence[int]) -> None:
@@ -146,7 +146,7 @@ class GatheredBatches:
         self._ahead: Future[None] | None = None
 
     def gather(self, upto: int, *, on_read: OnRead | None = None) -> None:
-        """Read all cohorts before the one numbered `upto` that are missing, in one go."""
+        """Read all missing batches before number `upto` in one pass."""
         self.wait()
         self._gather(upto, on_read)
 
@@ -154,7 +154,7 @@ class GatheredBatches:
         """Do as `gather` in a thread, while others compute."""
         self.wait()
         if upto > self.n_gathered:
-            pool = ThreadPoolExecutor(1, thread_name_prefix="daskcluster-cohorts")
+            pool = ThreadPoolExecutor(1, thread_name_prefix="daskcluster-nested")
             self._ahead = pool.submit(self._gather, upto, None)
             pool.shutdown(wait=False)
 
@@ -178,7 +178,7 @@ class GatheredBatches:
         self.n_gathered = upto
 
     def _batches_of(self, start: int, stop: int) -> np.ndarray:
-        """Return which cohort each row belongs to; one more than there are for those of none."""
+        """Return the number of the batch that each row joins; for rows that join none, that of batches."""
         places = self._order.places(start, stop)
         # The last limit may be just beyond what 64 bits hold.
         inner = np.array([min(limit, _MOST) for limit in self._limits[1:]], np.uint64)
@@ -203,7 +203,7 @@ class GatheredBatches:
         return self._rows
 
     def index(self, number: int) -> np.ndarray:
-        """Return where in the base the rows of the first `number` cohorts are, int64."""
+        """Return the positions in the base of the rows of the first `number` batches, int64."""
         found: list[list[np.ndarray]] = [[] for _ in range(number)]
         for start, stop in row_blocks(self._base.n_rows):
             nested_batches = self._batches_of(start, stop)
@@ -212,7 +212,7 @@ class GatheredBatches:
         return np.concatenate([part for parts in found for part in parts])
 
     def batch(self, number: int) -> RowDataset:
-        """Return the rows of the first `number` cohorts as a dataset in memory."""
+        """Return the rows of the first `number` batches as a dataset in memory."""
         end = int(self._ends[number])
         dataset: Any
         if self._rows is None:

@@ -22,7 +22,7 @@ from daskcluster.typing import Dataset
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     """Return what a fit with `parameters` takes on `dataset`.
 
-    Rounds on a part of the rows are no passes, but how many there will be nobody knows: at most all of
+    Rounds on a part of the rows are no passes. Their number is not known in advance: at most all of
     `max_iter` are on all rows.
     """
     n_clusters, size = int(parameters["n_clusters"]), int(parameters["batch_size"])

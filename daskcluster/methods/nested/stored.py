@@ -3,7 +3,7 @@
 Every row has a place, 64 random bits that belong to its index. The batch of b rows is those with the b
 lowest places, so that a larger batch holds every smaller one, a batch is a simple random sample
 however the rows are sorted or chunked, and each partition (hence each worker) holds about its
-share of each cohort: of the rows that join when a batch grows.
+share of each batch: of the rows that join when a batch grows.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class NestedBatchDataset(RowDataset):
 
     @property
     def weights(self) -> Any:
-        """Weights of these rows, picked from those of the base when they are looked at; or None."""
+        """Weights of these rows, picked from those of the base when they are read; or None."""
         return None if self.base.weights is None else NestedBatchWeights(self)
 
     def own_recipe(self) -> Recipe:
@@ -176,7 +176,7 @@ class NestedBatchDataset(RowDataset):
 
 
 class NestedBatchWeights:
-    """Weights of the rows of a cohort: of their base, picked when they are asked for."""
+    """Weights of the rows of a nested batch, taken from those of the base on demand."""
 
     def __init__(self, nested_batch: NestedBatchDataset) -> None:
         self._nested_batch = nested_batch
@@ -204,7 +204,7 @@ class NestedBatchWeights:
 
 @dataclass(frozen=True)
 class NestedBatchRecipe:
-    """How to pick the rows of a cohort anywhere: by recipe of the base, and by places."""
+    """How any process picks the rows of a nested batch: the recipe of the base, and positions."""
 
     base: Recipe
     order: NestedOrder
@@ -212,7 +212,7 @@ class NestedBatchRecipe:
     high: int
 
     def open(self) -> NestedBatchDataset:
-        """Open the base in this process and count the cohort's rows in its chunks (once)."""
+        """Open the base in this process and count the batch's rows in its chunks (once)."""
         return open_once(self, self._open)
 
     def _open(self) -> NestedBatchDataset:

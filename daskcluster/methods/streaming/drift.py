@@ -63,7 +63,7 @@ def nearest_with_distances(chunk: Chunk, centres: np.ndarray) -> tuple[np.ndarra
 
 @dataclass(frozen=True)
 class Drift:
-    """The error of new rows under the old centres, beside what it used to be.
+    """The error of new rows under the old centres, compared with earlier rows.
 
     Attributes
     ----------

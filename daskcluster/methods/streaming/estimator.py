@@ -1,4 +1,4 @@
-"""StreamingKMeans: k-means of rows that keep coming, in bounded memory, forgetting as it is told to."""
+"""StreamingKMeans: k-means of a stream of rows in bounded memory, with optional forgetting."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class StreamingKMeans(KMeansEstimator):
 
     Notes
     -----
-    Cost: every row is read once; a leaf takes two looks at its rows (three with weights or a half-life) and
+    Cost: every row is read once; a leaf visits its rows twice (three times with weights or a half-life) and
     a third of a merge of 4 m rows. Centres are sought when new rows have a sixth of the weight of all that
     are remembered: k-means of the summary from the centres before, and when they have half of it, with a
     local search (Lattanzi and Sohler, ICML 2019) for single centres that serve better elsewhere.
@@ -248,7 +248,7 @@ class StreamingKMeans(KMeansEstimator):
         return self._fold_in(dataset, timestamp)
 
     def merge(self, other: StreamingKMeans) -> Self:
-        """Take in what another one has seen, of a stream that ran beside this one.
+        """Merge the state of another estimator, of a stream that ran in parallel.
 
         Where ages are numbers of rows, the last rows of both count as equally old.
 

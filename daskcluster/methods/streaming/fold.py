@@ -207,7 +207,7 @@ class StreamFold:
         return found
 
     def absorb(self, other: StreamFold) -> None:
-        """Take in the rows of another stream, which ran beside this one, and seek centres anew."""
+        """Merge the rows of another stream that ran in parallel, and compute new centres."""
         self.tree.absorb(other.tree)
         self.since = self.since_fresh = self.tree.weight
         self._current = None

@@ -61,7 +61,7 @@ def swap_centres(
 
     Notes
     -----
-    Cost: for every swap k + 32 distances a row and as many looks at them, or a few times that where 16
+    Cost: for every swap k + 32 distances a row and as many reads of them, or a few times that where 16
     candidates at a time are not enough; the last time k + max(32, k / 2). 300 bytes a row.
 
     Examples
@@ -267,7 +267,7 @@ def swap_remembered(
     -----
     Cost: k distances a centre, and nothing more as long as each is worth more where it is, roughly, than
     the dearest cluster costs. Else that of `swap_centres` on the leaf's rows and k more, and as many
-    looks again as it takes to label these twice. Memory: a copy of the leaf's rows.
+    visits as it takes to label these twice. Memory: a copy of the leaf's rows.
     """
     missed = np.where(state.seen < low * state.seen.max(), 0.0, state.seen)
     if not _may_pay(state, missed, costs):

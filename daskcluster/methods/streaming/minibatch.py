@@ -6,7 +6,7 @@ the leaf. No rows are kept but those of the leaf that is not full.
 
 What differs from the paper: after each leaf, centres that serve better elsewhere are moved there
 (`daskcluster.methods.streaming.local_search`). Rows of a batch, as in
-`daskcluster.methods.minibatch.algorithm`, would be drawn without a look at what they save.
+`daskcluster.methods.minibatch.algorithm`, would be drawn without regard to what they save.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class MiniBatchSteps:
 
         Notes
         -----
-        Cost: b k distances a batch, one more look at the rows, under the last centres, and that of
+        Cost: b k distances a batch, one more visit of the rows, under the last centres, and that of
         `swap_remembered`. Neither `fresh` nor `grow` has an effect: what centres have seen tells when
         one of them has to move.
         """
@@ -129,7 +129,7 @@ class MiniBatchSteps:
         if before is None:
             if rows.n_rows < self.n_clusters:
                 return None
-            state, n_steps = self._begun(rows, n_rows), 0
+            state, n_steps = self._initial(rows, n_rows), 0
         else:
             exact, dtype = before.exact.copy(), before.centres.dtype
             state = MovingCentres(exact, exact.astype(dtype), before.weights.copy())
@@ -141,7 +141,7 @@ class MiniBatchSteps:
                 stepper.step(batch)
         return self._evaluated(state, rows, before, n_rows, n_steps)
 
-    def _begun(self, rows: Chunk, n_rows: int) -> MovingCentres:
+    def _initial(self, rows: Chunk, n_rows: int) -> MovingCentres:
         restarts = self.n_init
         if restarts == "auto":
             restarts = _RANDOM_INITS if self.method == "random" else 1

@@ -1,7 +1,7 @@
 """A Gaussian mixture of a stream: vc-GMM on the summary of all rows so far.
 
 Hirschberger, Forster and Luecke (arXiv 1810.00803) learn from one coreset of data that is there; here the
-coreset is that of a merge-and-reduce tree, and EM goes on from the means that it had found before.
+coreset is that of a merge-and-reduce tree, and EM continues from its previous means.
 """
 
 from __future__ import annotations

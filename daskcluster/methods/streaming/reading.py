@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def check_timestamp(forgetting: Forgetting, timestamp: float | None) -> None:
-    """Refuse rows without a time where they are forgotten by it, and a time that nobody looks at."""
+    """Refuse rows without a time where forgetting needs it, and a time that is not used."""
     if forgetting.by_time and timestamp is None:
         raise InvalidParameterError(
             "half_life or window is a time, so rows need one: pass timestamp= to partial_fit, in seconds."
@@ -149,7 +149,7 @@ def sum_up(
     ----------
     parts : sequence of OpenPart
     fold : StreamFold
-        Where the parts go on; left as it is.
+        Where the parts continue; left as it is.
     engine : Engine
     callbacks : sequence of callables
         Hear of it as of one pass.
@@ -162,8 +162,8 @@ def sum_up(
     tasks = cut_pieces(parts, fold.position(), fold.settings.leaf)
     found = engine.run_ahead([_Attempt(task) for task in tasks])
     with closing(found):
-        told = as_pass(found, tasks, parts, callbacks)
-        for names, each in zip(_numbered(tasks, parts), told, strict=True):
+        totals = as_pass(found, tasks, parts, callbacks)
+        for names, each in zip(_numbered(tasks, parts), totals, strict=True):
             yield Bad(names[each.number], each.why) if isinstance(each, Bad) else each
 
 

@@ -137,10 +137,10 @@ class RefitSettings:
             return None
         task = _Refit(rows, self, n_rows)
         if before is None:
-            return task.begun()
+            return task.started()
         best, start = task.refined(before.centres, before), before.centres
         while grow and len(best.centres) < self.max_clusters:
-            # Beside the old centres: the refined ones may have left a cluster to reach the new rows.
+            # Also try the old centres: the refined ones may have left a cluster to reach the new rows.
             more = task.with_one_more(best, start, before)
             if more is None:
                 break
@@ -251,10 +251,10 @@ class _Refit:
     settings: RefitSettings
     n_rows: int
 
-    def begun(self) -> StreamCentres:
+    def started(self) -> StreamCentres:
         """Return the first centres."""
         init = self.settings.init
-        # The summary is in memory, whatever it is wrapped in.
+        # The summary is in memory, in any wrapper.
         given = "k-means++" if isinstance(init, str) and init == "auto" else init
         found = self._found(given, self.settings.n_clusters, None)
         # Centres that somebody gave are only refined.

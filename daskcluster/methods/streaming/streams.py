@@ -218,7 +218,7 @@ class MiniBatchLearner(Learner):
 
     Notes
     -----
-    Cost: rows are read once and go to this process, where every leaf takes three looks at the centres: one
+    Cost: rows are read once, by this process, where every leaf meets the centres three times: one
     for drift, one of the steps, one for what clusters cost. Memory: the rows of a leaf, 16 batches.
     """
 

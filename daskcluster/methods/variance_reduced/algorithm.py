@@ -172,7 +172,7 @@ def variance_reduced(
     labels : ndarray of shape (n,), int32, optional
         OUT. Where labels are kept in this process: steps then look them up.
     keep : callable (EpochsState) -> None, optional
-        Is given the state after each epoch. To go on from it, `rows` must know what its first pass learnt.
+        Called with the state after each epoch. To resume from it, `rows` needs the data statistics.
 
     Returns
     -------

@@ -114,7 +114,7 @@ def step_partition(chunk: Chunk, prepared: _Prepared, into: StepsTaken) -> None:
     """Take the steps of one partition, all of which `chunk` is, and add what they did.
 
     Which steps of the epoch are the partition's follows from its place among the rows; step t draws by
-    the random number of t, whatever the partition.
+    the random number of t in any partition.
     """
     params = prepared.params
     first = params.n_steps * chunk.start // params.n_rows

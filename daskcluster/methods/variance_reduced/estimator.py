@@ -82,7 +82,7 @@ class VarianceReducedKMeans(KMeansEstimator):
 
     The guard: the inertia of an epoch is that of the centres it begins with. If it is higher than an epoch
     before, steps have lost more than the means had gained: centres go back to those means, the rate is
-    halved, and a `Notice` says so. Hence the inertia never rises, whatever the rate.
+    halved, and a `Notice` says so. Hence the inertia never rises at any rate.
 
     What differs from the paper (Zhao et al., "Large-scale k-means clustering via variance reduction",
     Neurocomputing 2018): the guard and `tol`; with weights, rows are drawn in proportion to them; empty
@@ -153,7 +153,7 @@ class VarianceReducedKMeans(KMeansEstimator):
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
         resume : bool
-            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
+            Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
         Returns
         -------

@@ -122,7 +122,7 @@ class VarianceReducedFit(SeededFit):
         )
 
     def _begin(self, rows: ScaledPlacement) -> EpochsState:
-        """Return the state to go on from, or a first one."""
+        """Return the state to resume from, or an initial one."""
         shape = (self.n_clusters, self.dataset.n_features)
         resumed = self.resumed(EpochsState, {"centres": shape, "snapshot": shape})
         if resumed is not None:

@@ -68,7 +68,7 @@ def test_a_fit_that_died_after_any_commit_goes_on(tmp_path: Path, name: str) -> 
         heard.clear()
         again = made(name, **kept, callbacks=(heard.append,))
         same(again.fit(X, None, WEIGHTS, resume=True), whole)
-        assert any("goes on from" in e.text for e in heard if isinstance(e, Notice))
+        assert any("resumes from" in e.text for e in heard if isinstance(e, Notice))
         assert sum(isinstance(event, SeedingEnded) for event in heard) < again_starts(again)
     assert n_commits > 2
 

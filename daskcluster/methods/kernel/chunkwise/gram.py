@@ -115,7 +115,7 @@ class GramFunction:
         return squares
 
     def values(self, rows: Rows, points: Rows) -> np.ndarray:
-        """Return what the callable makes of rows and points, float64 (n, m), after a look at it."""
+        """Return the checked values of the callable on rows and points, float64 (n, m)."""
         assert self.function is not None
         found = self.function(rows_for_callers(rows), rows_for_callers(points), **self.parameters)
         values = np.ascontiguousarray(found, np.float64)

@@ -89,7 +89,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
 
     Notes
     -----
-    Cost of a step: at most (b + b / k) k (tau + b) + b^2 Gram values, whatever n is; with
+    Cost of a step: at most (b + b / k) k (tau + b) + b^2 Gram values for any n; with
     ``truncation=None`` n b. At the end one pass for inertia and labels, with at most k (tau + b) Gram
     values a row; before the first step one for ``gamma="auto"``. Memory: k (tau + b) rows twice, and the
     batches of `daskcluster.MiniBatchKMeans`; with ``truncation=None`` all batches, and 16 n k bytes.
@@ -177,7 +177,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
         resume : bool
-            Go on from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
+            Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
         Raises
         ------

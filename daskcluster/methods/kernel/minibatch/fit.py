@@ -129,11 +129,11 @@ class MiniBatchKernelFit(Fit):
             end = self._made(rows, gram, resumed or BatchKernelState(start, best=kept))
             size = min(self.estimator.batch_size, self.dataset.n_rows)
             self.passes += -(-end.state.n_steps * size // self.dataset.n_rows)
-            judged = self._evaluated(rows, end)
+            evaluated = self._evaluated(rows, end)
             if self.restarts > 1:
-                publish(self.callbacks, StartEnded(start, self.restarts, judged[1].inertia))
-            if best is None or judged[1].inertia < best[1].inertia:
-                best, kept = judged, end.state.ended()
+                publish(self.callbacks, StartEnded(start, self.restarts, evaluated[1].inertia))
+            if best is None or evaluated[1].inertia < best[1].inertia:
+                best, kept = evaluated, end.state.ended()
             if self.time_left() == 0.0:
                 break
             resumed = None
@@ -141,7 +141,7 @@ class MiniBatchKernelFit(Fit):
         return best
 
     def _evaluated(self, rows: ScaledPlacement, end: _End) -> Evaluated:
-        """Return one start, judged on all rows."""
+        """Return one start, evaluated on all rows."""
         placement, centres = rows.placement, end.centres
         costs = nearest_by_gram(centres, end.sample.rows, end.sample.diagonal)[1]
         room = placement.shares_memory and self.labelled
@@ -203,7 +203,7 @@ class MiniBatchKernelFit(Fit):
         )
 
     def _sample(self, batches: Batches, gram: GramFunction, key: Key) -> GramBatch:
-        """Return the rows that seeding looks at, of which at least k have a weight."""
+        """Return the rows that seeding samples; at least k of them have a weight."""
         drawn, k = batches.sample(self._sample_rows(), key), self.n_clusters
         refuse_bad_batch(drawn, batches.row_of, " of those seen so far")
         if self.method != "array" and np.count_nonzero(drawn.listed_weights()) < k:
@@ -271,7 +271,7 @@ class MiniBatchKernelFit(Fit):
     def _moving(
         self, rows: ScaledPlacement, gram: GramFunction, state: StartState
     ) -> MovingGramCentres:
-        """Return the centres of a start that goes on."""
+        """Return the centres of a start that resumes."""
         at = self._rows_of(gram).points
         if state.products is not None:
             return state.products.restored(gram, at, rows.placement)
@@ -303,7 +303,7 @@ class MiniBatchKernelFit(Fit):
         )
 
     def _sample_rows(self) -> int:
-        """Return how many rows the seeding looks at."""
+        """Return the number of rows that the seeding samples."""
         estimator, n = self.estimator, self.dataset.n_rows
         size = estimator.init_size or max(3 * estimator.batch_size, 3 * estimator.n_clusters)
         row_bytes = max(1, self.dataset.bytes_of((0, n)) // n)

@@ -181,7 +181,7 @@ def _merged(terms: list[tuple[Points, np.ndarray]]) -> tuple[Points, np.ndarray]
 
 @dataclass(frozen=True)
 class NumberedRows:
-    """Reads rows again, for a fit that goes on.
+    """Reads rows again for a resumed fit.
 
     Parameters
     ----------

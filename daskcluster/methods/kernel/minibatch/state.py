@@ -207,7 +207,7 @@ class StartState:
     Attributes
     ----------
     sample : ndarray of shape (s,), int64
-        Numbers of the rows that the seeding looked at, which also say on what grid costs are added up.
+        Numbers of the rows that the seeding sampled; they also fix the grid of cost sums.
     steps : KernelSteps
     windows : WindowsState or None
     products : ProductsState or None

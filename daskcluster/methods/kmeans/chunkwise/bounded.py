@@ -107,7 +107,7 @@ class BoundState:
         )
 
     def filtered(self, turn: object) -> RecentRows | None:
-        """Return the kept rows, if those that failed were looked at in this turn already."""
+        """Return the cached rows if their failing rows were already assigned in this turn."""
         return self.recent if self.recent is not None and self.recent.turn is turn else None
 
 
@@ -160,7 +160,7 @@ class Changes:
     moved : KMeansStatistics
         Sums and weights that clusters gained, less those they lost.
     n_moved, n_touched, n_distances : int
-        Rows that changed their label, rows that were looked at, distances that were computed.
+        Rows that changed their label, rows visited, distances computed.
     """
 
     moved: KMeansStatistics
@@ -201,7 +201,7 @@ class Bounded:
 
 
 def prepare(params: BoundedParams, panels: Panels | None = None) -> Bounded:
-    """Pack centres, if nobody has, and set up grids, once per task."""
+    """Pack centres, if not yet done, and set up grids, once per task."""
     panels = pack(params.centres) if panels is None else panels
     margin = score_margin(params.centres, panels.offset, params.scale)
     return Bounded(params, panels, Grids.of(params.scale), margin, object())

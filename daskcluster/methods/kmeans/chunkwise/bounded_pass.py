@@ -1,6 +1,6 @@
 """A pass with bounds of any kind: which rows are assigned anew, where they are, and which moved.
 
-Filter, compact, tile: the bounds of all rows are screened, rows that fail are measured against their own
+Filter, compact, tile: the bounds of all rows are filtered, rows that fail are measured against their own
 centre, and those that still fail go through the tile together. The statistics that come back are
 *changes*: rows that moved, taken out of one cluster and added to another. Sums are exact, so
 totals that are kept up by changes have the bits of totals made anew.
@@ -27,7 +27,7 @@ from daskcluster.methods.kmeans.chunkwise.recent import RecentRows
 from daskcluster.methods.kmeans.kernels.bounds import OWN
 
 _PIECE_ROWS = 1 << 15
-"""Rows that are looked at together: those that fail take some 40 bytes each, beside their state."""
+"""Rows that are assigned together: those that fail take some 40 bytes each in addition to their state."""
 
 _SAMPLED = 2048
 """Rows, about, that stand for all while it is searched how much the bounds to keep have left."""
@@ -43,7 +43,7 @@ class BoundedPass:
     failing : callable (prepared, state, margin) -> ndarray of int64
         Rows whose bounds do not prove that their label stays, ascending.
     reassign : callable (some, prepared, into, state) -> (moved, old)
-        Looks at rows anew: sets labels and bounds, counts distances. Returns which rows moved, as
+        Reassigns rows: sets labels and bounds, counts distances. Returns which rows moved, as
         indices of `some`, and the labels they had.
     """
 
@@ -71,7 +71,7 @@ class BoundedPass:
         )
 
     def filter_rows(self, prepared: Bounded, into: Changes, state: BoundState) -> np.ndarray:
-        """Look at the failing rows that are kept; return the mask of the others."""
+        """Reassign the failing rows that are cached; return the mask of the others."""
         mask = np.zeros(state.n_rows, bool)
         for first, part in _pieces(state):
             mask[first + self.failing(prepared, part, prepared.margin)] = True
@@ -87,7 +87,7 @@ class BoundedPass:
         return mask
 
     def chunk(self, chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
-        """Look at the failing rows of a chunk, but for those that `filter_rows` has looked at."""
+        """Reassign the failing rows of a chunk, except those that `filter_rows` already has."""
         self._look_at(chunk, prepared, into, state)
         _relabel(chunk, prepared, state)
         if prepared.params.known is not None:
@@ -162,7 +162,7 @@ def _unkept(failing: np.ndarray, recent: RecentRows, state: BoundState) -> np.nd
 
 
 def label_before(chunk: Chunk, prepared: Bounded, state: BoundState) -> None:
-    """Label rows as they were before this pass; where bounds are lost, all rows are looked at."""
+    """Label rows as they were before this pass; where bounds are lost, all rows are reassigned."""
     if prepared.params.known is not None:
         prepared.params.known.write(chunk.start, state)
         return

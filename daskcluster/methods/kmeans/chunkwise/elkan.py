@@ -30,9 +30,9 @@ from daskcluster.methods.kmeans.kernels.elkan import probe_kernel, rough_error
 from daskcluster.methods.kmeans.kernels.groups import filter_groups
 
 _SMALL_SHARE, _FEW_CENTRES = 1 / 8, 64
-_SCREENED, _SCREENED_CENTRE = 10.0, 0.3
+_FILTERED, _FILTERED_CENTRE = 10.0, 0.3
 _TOUCHED, _TOUCHED_CENTRE = 30.0, 0.8
-"""Nanoseconds of a row that is screened, and of one that is looked at, as in `costs`."""
+"""Nanoseconds to filter a row, and to assign one."""
 _MEASURED, _FETCH = 0.085, 0.085
 """Per feature of a row and a centre that are measured where they stand, and per byte of the row."""
 
@@ -98,14 +98,14 @@ def _step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulRedu
 
 
 def _cost(shape: Shape, counts: Counts) -> float:
-    filtered = _SCREENED + shape.k * _SCREENED_CENTRE
+    filtered = _FILTERED + shape.k * _FILTERED_CENTRE
     touched = _TOUCHED + shape.k * _TOUCHED_CENTRE + shape.row_bytes * _FETCH
     measured = counts.distances * shape.d * _MEASURED
     return filtered + counts.touched * touched + measured + shape.decode(counts.read)
 
 
 def _suits(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> bool:
-    """Whether centres are few and rows long beside the bounds: there it is the fastest, and only there."""
+    """Whether centres are few and rows long compared to the bounds: only there it is the fastest."""
     room = _SMALL_SHARE * n_features * dtype.itemsize
     return n_clusters <= _FEW_CENTRES and _row_bytes(n_clusters, dtype) <= room
 

@@ -19,13 +19,13 @@ _SLOWER = {"avx512": 1.0, "avx2": 1.65, "neon": 4.0, "portable": 4.0}
 _PREPARE = 0.27
 """Per feature of a row in a pass over all: packing it for the tile, adding it to a sum."""
 _MEASURE = 0.4
-"""Per feature of a row that is looked at: measuring it against its own centre, packing, moving."""
+"""Per feature of a visited row: measuring it against its own centre, packing, moving."""
 _READ = 0.03
 _FETCH = 0.13
 """Per byte of a row that is read in order, and out of order."""
 _DECODE = 4.0
 """Per byte of a row that is read from its store, out of core."""
-_PLAIN_ROW, _SCREENED_ROW, _TOUCHED_ROW = 3.5, 7.0, 15.0
+_PLAIN_ROW, _FILTERED_ROW, _TOUCHED_ROW = 3.5, 7.0, 15.0
 _WINNER, _RUNNER_UP = 0.1, 0.6
 """Per centre: keeping the best, and the best two."""
 
@@ -48,7 +48,7 @@ class Counts:
     Attributes
     ----------
     touched : float
-        Rows that were looked at.
+        Rows visited.
     distances : float
         Distances to centres, per row of the dataset.
     read : float
@@ -88,7 +88,7 @@ class Shape:
         met = max(0.0, counts.distances - counts.touched)
         looked = counts.touched * (_TOUCHED_ROW + self.fetch())
         tile = self.met(met, _RUNNER_UP)
-        return _SCREENED_ROW + looked + tile + self.decode(counts.read)
+        return _FILTERED_ROW + looked + tile + self.decode(counts.read)
 
     def met(self, centres: float, keeping: float) -> float:
         """Return the cost of so many centres in the tile, where `keeping` is that of the best of them."""
@@ -99,7 +99,7 @@ class Shape:
         return share * self.row_bytes * _DECODE if self.reads else 0.0
 
     def fetch(self) -> float:
-        """Return the cost of moving a row that is looked at, and of measuring it against its own centre."""
+        """Return the cost of moving a visited row, and of measuring it against its own centre."""
         return self.d * _MEASURE + self.row_bytes * _FETCH
 
 

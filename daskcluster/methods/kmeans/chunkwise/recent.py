@@ -6,7 +6,7 @@ at these where they are.
 
 They are chosen whenever a chunk has been read, as those of its rows whose bounds have the least left
 then: rows near the border of two clusters. To keep rows *because* they have failed saves next to
-nothing, since bounds are tight again once a row was looked at, and next time others fail.
+nothing, since bounds are tight again after a visit, and next time others fail.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RecentRows:
     Attributes
     ----------
     turn : object or None
-        `Bounded.turn` of the last pass that has looked at the kept rows before any chunk was read.
+        `Bounded.turn` of the last pass that reassigned the cached rows before any chunk was read.
 
     Examples
     --------

@@ -89,10 +89,10 @@ def _main_direction(points: np.ndarray) -> np.ndarray:
 
 _WAITING_BYTES = 1 << 20
 _LEAST_WAITING, _MOST_WAITING = 64, 1024
-_SCREENED, _SCREENED_GROUP = 10.0, 1.1
+_FILTERED, _FILTERED_GROUP = 10.0, 1.1
 _TOUCHED, _TOUCHED_GROUP = 36.0, 10.0
 _MET = 0.95
-"""Nanoseconds of a row that is screened, of one that is looked at, and of one centre that it meets; see
+"""Nanoseconds to filter a row, to assign one, and per centre that it is compared with; see
 `daskcluster.methods.kmeans.chunkwise.kind`."""
 
 
@@ -130,7 +130,7 @@ def _prepare(params: GroupedParams) -> _Grouped:
     centres = params.bounded.centres
     panels, order, per_group = pack_groups(centres, params.groups)
     if panels.tile == PORTABLE:
-        panels = pack(centres, tile=PORTABLE)  # it looks at all centres, in their own order
+        panels = pack(centres, tile=PORTABLE)  # it visits all centres, in their own order
     common = prepare(params.bounded, panels)
     group_of = np.empty(len(centres), np.int64)
     for number, group in enumerate(params.groups):
@@ -193,7 +193,7 @@ def _step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulRedu
 def _cost(shape: Shape, counts: Counts) -> float:
     n_groups = -(-shape.k // shape.group)
     met = max(0.0, counts.distances - counts.touched)
-    filtered = _SCREENED + n_groups * _SCREENED_GROUP
+    filtered = _FILTERED + n_groups * _FILTERED_GROUP
     touched = _TOUCHED + n_groups * _TOUCHED_GROUP + shape.fetch()
     tile = shape.met(met, _MET)
     return filtered + counts.touched * touched + tile + shape.decode(counts.read)
@@ -204,7 +204,7 @@ def _suits(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> bool:
 
 
 def _may_win(shape: Shape) -> bool:
-    """Whether a row that is looked at within groups may cost less than one that meets all centres."""
+    """Whether visiting a row within groups may cost less than comparing it with all centres."""
     return _cost(shape, Counts(1.0, 1.0)) < shape.all_fail()
 
 

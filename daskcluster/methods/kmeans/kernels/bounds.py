@@ -29,7 +29,7 @@ _LEAST = 2.0**-148
 
 
 class Listed(NamedTuple):
-    """Rows that are looked at: where each stands in `rows`, and where in the state; read only."""
+    """Rows to reassign: the position of each in `rows`, and in the state; read only."""
 
     rows: np.ndarray
     at: np.ndarray

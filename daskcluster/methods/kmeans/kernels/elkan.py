@@ -24,13 +24,13 @@ from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN, lowered, raised
 _SAFE = 1.0 + 2.0**-21
 _PREFETCH_DISTANCE = 1.05
 """A row that is measured anyway is measured against centres as well whose bounds would fail for a need that
-much larger: soon it would be looked at again for them."""
+much larger: it would soon be visited again for them."""
 
 
 @cache
 def rough_error(d: int, dtype: np.dtype[Any]) -> np.ndarray:
     """Return by how much the root of a rough squared distance may err: relatively, and in all."""
-    # One array for all who ask: nobody writes to it.
+    # One shared array; it is never written to.
     kind = np.finfo(dtype)
     return np.array([(d / 64 + 40) * float(kind.eps), 2.0 * math.sqrt(d * float(kind.tiny))])
 
@@ -132,7 +132,7 @@ def _lower_bounds(scores, base, drift, k):  # type: ignore[no-untyped-def]
 
 @cache
 def probe_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
-    """Build the loop that looks at rows anew, for a register tile.
+    """Build the loop that reassigns rows, for a register tile.
 
     ``look(Listed, State, Centres, halves, drift, margin, error, Moved)`` returns how many distances it
     computed, and how many rows moved.

@@ -23,8 +23,8 @@ from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN, lowered, raised
 _SAFE = np.float32(1.0 + 2.0**-21)
 """More than the rounding of a sum of two float32 numbers, and of a distance in float64."""
 _PREFETCH_DISTANCE = 1.05
-"""A row that is looked at anyway meets groups as well that would fail for a need that much larger: soon it
-would be looked at again for them."""
+"""A visited row is also compared with groups that would fail for a need that much larger: soon it
+would be visited again for them."""
 
 
 @kernel
@@ -75,7 +75,7 @@ class Groups(NamedTuple):
 
 @cache
 def reassign_groups_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
-    """Build the loop that looks at rows anew, for a register tile.
+    """Build the loop that reassigns rows, for a register tile.
 
     ``reassign(Listed, State, Centres, Groups, drift, drifted, margin, most, Moved)`` returns how many
     distances it computed, and how many rows moved. `most` rows are held back at a time, so that each group
@@ -225,5 +225,5 @@ def _bound(needed, scores, home, nearest, margin, drifted, lower):  # type: igno
         # An overflow proves nothing.
         low = math.sqrt(squared) if 0.0 < squared < np.inf else 0.0
         if g == home and score == -np.inf and best > -np.inf:
-            low = np.inf  # nobody else in this group
+            low = np.inf  # no other centre in this group
         lower[g] = lowered(low + drifted[g])

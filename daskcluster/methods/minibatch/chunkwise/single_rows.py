@@ -157,7 +157,7 @@ def _longest(vectors: np.ndarray) -> float:
 
 
 RUN_ROWS = 1024
-"""Rows that step one after the other before anybody looks."""
+"""Rows per run of single-row steps."""
 
 
 @dataclass

@@ -7,7 +7,7 @@ that cannot be proved, those that went far are packed anew, in place, and rows a
 comes out is the sequential algorithm, to the bit, however many rows are scored ahead.
 
 A centre is ``start + scale * drift``: to go back towards the start by a constant share is one
-multiplication, whatever the number of features.
+multiplication for any number of features.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Search:
         ``"row"``: the neighbours of all members of K(n). ``"tile"``: K(n), and the neighbours' neighbours
         of its nearest member, which all rows of that cluster share.
     n_random : int
-        Clusters drawn at random beside, for each row.
+        Clusters drawn at random for each row, in addition.
     key : Key
         Of the draws; new in each step.
     """
@@ -110,7 +110,7 @@ class MixtureParams:
     journal : tuple of Step
         Those made since `saved`, in order.
     saved : SavedSets or None
-        What the journal goes on from; None: from the beginning.
+        The state that the journal resumes from; None: a new one.
     save_to : SavedSets or None
         Where sets go after this step.
     learns : bool

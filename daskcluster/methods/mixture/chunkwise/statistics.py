@@ -128,7 +128,7 @@ class MixtureGrids:
 
     @classmethod
     def of(cls, scale: Scale, gaussians: Gaussians, *, rooted: bool) -> MixtureGrids:
-        """Return grids that hold whatever rows within `scale` may add."""
+        """Return grids that hold all sums of rows within `scale`."""
         n, weight = scale.n_rows, scale.max_weight * scale.n_rows
         means, steepest = gaussians.means, gaussians.steepest
         most = float(np.abs(gaussians.costs.add).max())
@@ -219,8 +219,8 @@ class MixtureStatistics:
         Empty where the pass learns no parameters.
     bound : ExactScalar
         Weighted sum of the rows' log-sums, or of their least costs.
-    neighbour_sums : ndarray of shape (k, width), told_counts : ndarray of shape (k,)
-        Of keys, over rows that stayed with their cluster; empty where nothing is told.
+    neighbour_sums : ndarray of shape (k, width), neighbour_counts : ndarray of shape (k,)
+        Of keys, over rows that stayed with their cluster; empty where neighbours are not updated.
     pairs : PairSums
         Of keys, over rows that came to a cluster.
     key_shift : float

@@ -34,7 +34,7 @@ def pair_distances(
     ``pairs[p]`` has the cluster and the place in `out`; its row is ``taken[place % block]``. `count` is
     rounded up to whole fours, so up to three more pairs are read. Features stand in the lanes: sixteen
     chains, folded, then one chain for the at most fifteen features that remain. The same on any CPU,
-    whatever the other three pairs of a four are.
+    for any other three pairs of a four.
     """
     if not emit.literals(block, scaled):
         return None
@@ -145,10 +145,10 @@ class Costs(NamedTuple):
 
 
 class Space(NamedTuple):
-    """What rows look at.
+    """The candidates of rows.
 
     `lists` (k, width) int32: candidates of the rows whose nearest cluster is c, ``sizes[c]`` of them, then
-    fillers up to a multiple of the tile's height. `neighbours` (k, g) int32: looked at for every
+    fillers up to a multiple of the tile's height. `neighbours` (k, g) int32: candidates for every
     member of a row's own set; g = 0 for none. `drawn` (n, n_random) int32.
     """
 
@@ -163,7 +163,7 @@ def list_own(own, here, g, first, mark, number, extra, pairs):  # type: ignore[n
     """List pairs of rows and members of their own sets that are not marked with cluster g.
 
     `own` has the sets of a block, in runs of the block by rank. OUT: pairs (see `pair_distances`), of which
-    the number is returned; number, from run `first` on; and aside, how many each row has. No branches,
+    the number is returned; number, from run `first` on; and extra, how many each row has. No branches,
     and no row waits for another's.
 
     A set has no member twice, so nothing has to be noted; the nearest member is g itself, which is marked

@@ -124,7 +124,7 @@ def learn_neighbours(lists, sizes, sums, counts, step, pairs, old):  # type: ign
     has those of rows that came to it, one pair perhaps several times. A cluster without rows, and what
     is missing in a row of the result, keeps `old`.
     """
-    # Cluster by cluster, so that a pair is found by one look at what is known of its other cluster.
+    # Cluster by cluster, so that one lookup in the list of the other cluster finds a pair.
     k, g = old.shape
     n = pairs.shape[0]
     found, near, nearest = np.empty((k, g), np.int32), np.empty(g), np.empty(g, np.int64)

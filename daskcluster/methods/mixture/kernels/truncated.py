@@ -1,7 +1,7 @@
 """Truncated EM on rows in memory: search, posteriors and sums in one visit.
 
 Rows are visited by the cluster that is nearest so far. All rows of one cluster share the candidates
-that stand in its list, and meet them as tiles; what else a row looks at (the rest of its own set K(n),
+that stand in its list, and meet them as tiles; the other candidates of a row (the rest of its own set K(n),
 clusters drawn at random) is computed one by one. The best q are kept by a network of comparisons with
 rows in the lanes, and the row goes to the sums of its clusters while it is still in the cache.
 """
@@ -36,7 +36,7 @@ class NeighbourSums(NamedTuple):
 
     `sums` (k, width) and `counts` (k,): of rows that stayed with their cluster, over its list. `shift`
     (1,): M of the grid of keys. `rooted` (1,): keys are square roots of costs. `kept` (1,): rows that came
-    from another cluster tell of those they keep alone, not of all that they have looked at.
+    from another cluster contribute those they keep alone, not all their candidates.
     """
 
     sums: np.ndarray
@@ -221,12 +221,12 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                         slot = extra_pairs[at] >> SLOT_BITS
                         c = number[slot]
                         near[slot] = near[slot] * scales[c] + adds[c]
-                beside, computed = 0, computed + here * m + n_pairs
+                most_extra, computed = 0, computed + here * m + n_pairs
                 for r in range(here):
-                    beside = max(beside, extra[r])
+                    most_extra = max(most_extra, extra[r])
                 best[:] = infinity
                 # A row's own first, then the nearest of the list: the others then seldom enter.
-                keep_least(near, number, m, beside, best, index, q, vectors, width)
+                keep_least(near, number, m, most_extra, best, index, q, vectors, width)
                 keep_least(near, number, 0, m, best, index, q, vectors, width)
                 weigh(best, best, q, sharpness, least, posterior, bound, vectors, width)
                 if weighted:

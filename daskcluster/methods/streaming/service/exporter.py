@@ -78,7 +78,7 @@ class StreamMetrics:
 
     Parameters
     ----------
-    health_check : Pulse
+    health_check : HealthCheck
         Of the loop. While it complains, /health is answered by 503, else by 200.
     address : str
         To listen at.

@@ -177,5 +177,5 @@ def _spells(folded: Folded) -> tuple[Spell, ...] | None:
 
 
 def _file_name(name: str) -> str:
-    """Return what the labels of an object are called: a Zarr array, whatever the object is."""
+    """Return the name of the labels of an object: a Zarr array for any kind of object."""
     return name if name.endswith(".zarr") else f"{name}.zarr"

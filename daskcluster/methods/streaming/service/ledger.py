@@ -170,7 +170,7 @@ class Ledger:
         self.taken[entry.name] = Taken(
             entry.version, entry.stop, entry.note if entry.is_rejected else ""
         )
-        # Of what was refused, too: a copy of it is a copy whenever it is looked at.
+        # Refused objects count, too: a copy of one is a copy at any time.
         self.versions[entry.version] = entry.name
         if not entry.is_rejected:
             self.last_name = max(self.last_name, entry.name)
@@ -240,7 +240,7 @@ class Oddity(enum.StrEnum):
     DUPLICATE = "duplicate"
     """Its files are those of an object with another name; it is not folded."""
     UNSETTLED = "unsettled"
-    """It is half-written, or has changed a moment ago; it is looked at again."""
+    """It is half-written, or changed a moment ago; it is checked again."""
     CORRUPT = "corrupt"
     """It cannot be read, or holds rows that are not finite; it is not folded until it changes."""
 

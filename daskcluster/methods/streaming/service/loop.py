@@ -35,7 +35,7 @@ class DriftCommand:
 
     The command is run without a shell; it gets one JSON object on its standard input: ``rows_seen``,
     ``error``, ``baseline``, ``ratio``, ``counts``. The stream waits for it, for a minute at most, and goes
-    on whatever becomes of it.
+    on regardless of its outcome.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class StreamLoop:
     def __post_init__(self) -> None:
         if self.distances is not None and self.labels is None:
             raise InvalidParameterError(
-                f"distances={self.distances!r} are written beside labels; give labels= too."
+                f"distances={self.distances!r} are written with labels; pass labels= too."
             )
         if self.learner.forgetting.by_time and not self.source.has_times:
             raise InvalidParameterError(
@@ -135,7 +135,7 @@ class StreamLoop:
         self.state = self._loaded()
         self._settling = Settling(self.settle)
         self._watchers = (*self.callbacks, self._hear)
-        self._told: set[Finding] = set()
+        self._reported: set[Finding] = set()
 
     def _facts(self) -> dict[str, Any]:
         return {
@@ -173,8 +173,8 @@ class StreamLoop:
         self._tell(findings)
         cycle = self._record(before, findings, time.perf_counter() - began)
         self.store.show(status_of(cycle, self.state.ledger))
-        told = cycle.rows_seen, cycle.new_rows, cycle.new_objects, cycle.model_version
-        publish(self.callbacks, CycleEnded(*told, cycle.seconds))
+        counters = cycle.rows_seen, cycle.new_rows, cycle.new_objects, cycle.model_version
+        publish(self.callbacks, CycleEnded(*counters, cycle.seconds))
         return cycle
 
     def _fold_new(self) -> list[Finding]:
@@ -223,10 +223,10 @@ class StreamLoop:
     def _tell(self, findings: Sequence[Finding]) -> None:
         """Publish what is odd, each thing once."""
         for finding in findings:
-            if finding not in self._told:
+            if finding not in self._reported:
                 detail = {"what": str(finding.oddity), "name": finding.name}
                 publish(self.callbacks, Notice(finding.text, detail))
-        self._told = set(findings)
+        self._reported = set(findings)
 
     def _record(
         self, before: tuple[int, int], findings: Sequence[Finding], seconds: float

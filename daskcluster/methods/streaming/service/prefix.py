@@ -47,7 +47,7 @@ def leading_rows(array: Any, names: Collection[str], first: int = 0) -> int:
     names : collection of str
         Names of the files below the array.
     first : int
-        Rows before it are not looked at.
+        Rows before it are not checked.
 
     Returns
     -------
@@ -196,7 +196,7 @@ TABLES = (".parquet", ".pq")
 ORDERS = ("name", "time")
 
 _OF_GROUPS = ("X", "data")
-"""What an array of rows is called, where nobody says."""
+"""Default name of an array of rows."""
 
 
 @dataclass(frozen=True)

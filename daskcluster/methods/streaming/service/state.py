@@ -43,7 +43,7 @@ from daskcluster.storage.location import Location, locate
 
 @dataclass(frozen=True)
 class Cycle:
-    """What one look at the source led to.
+    """The results of one poll of the source.
 
     Attributes
     ----------
@@ -212,7 +212,7 @@ class StateStore:
                 fold = learner.restored(document, read_text(body, "dtype"), seed)
             except (KeyError, ModelFormatError) as error:
                 raise CheckpointError(
-                    f"The state at {self.place.url!r} cannot be gone on from ({error}); it may be of "
+                    f"The state at {self.place.url!r} cannot be resumed ({error}); it may be of "
                     "another release: begin another state."
                 ) from error
         version = body.get("version")
@@ -294,7 +294,7 @@ class StateStore:
             write_file(self.place, LATEST, content)
 
     def show(self, status: Mapping[str, Any]) -> None:
-        """Write how the stream is beside the state, for others to read."""
+        """Write the status of the stream next to its state, for others to read."""
         write_file(self.place, STATUS, json.dumps(status).encode())
 
     def _tidy(self, named: set[str]) -> None:

@@ -102,7 +102,7 @@ def leaf(rows: StreamRows, number: int, settings: LeafSettings) -> Node:
 
     Notes
     -----
-    Cost: two looks at the rows, three where they have weights or a half-life.
+    Cost: two visits of the rows, three where they have weights or a half-life.
     """
     ticks = rows.ticks
     oldest, newest = (0.0, 0.0) if ticks is None else (float(ticks.min()), float(ticks.max()))

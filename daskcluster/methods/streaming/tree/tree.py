@@ -26,7 +26,7 @@ FAN_IN = 4
 """Neighbours that are merged into one."""
 
 MOST_LEVELS = 10
-"""The highest node takes what would be above it, so the tree has a bounded size whatever comes."""
+"""The highest node takes what would be above it, so the size of the tree is bounded."""
 
 Carried = Sequence[Node]
 """What a leaf was merged into with those before it, one node for each level that it completed."""
@@ -45,7 +45,7 @@ def carry(nodes: list[Node], settings: LeafSettings, ready: Carried = ()) -> Non
 
     Notes
     -----
-    Cost: two looks at the rows of `FAN_IN` nodes for each merge that is not ready.
+    Cost: two visits of the rows of `FAN_IN` nodes for each merge that is not ready.
     """
     while (last := _together(nodes, settings)) is not None:
         node = next((one for one in ready if _is_of(one, last)), None) or _united(last, settings)
@@ -273,7 +273,7 @@ class CoresetTree:
         return total
 
     def absorb(self, other: CoresetTree) -> None:
-        """Take in the rows of another stream, which ran beside this one.
+        """Merge the rows of another stream that ran in parallel.
 
         Where rows are counted, both clocks are set to the same row; time stamps stay what they are. The
         other's open leaf becomes one that is not full.
