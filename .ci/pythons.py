@@ -27,7 +27,7 @@ TESTERS = ("hypothesis", "pytest", "pytest-timeout")
 # Zarr's buffers and stores), kernels, and fits of each family to the committed bits.
 CUT = (
     "tests/engine/test_connect.py", "tests/engine/test_cache.py", "tests/dashboard/test_pages.py",
-    "tests/data/test_adopted.py", "tests/storage/test_location.py", "tests/kernels/test_distance.py",
+    "tests/data/test_zero_copy.py", "tests/storage/test_location.py", "tests/kernels/test_distance.py",
     "tests/kernels/test_accumulate.py", "tests/kernels/test_inertia.py", "tests/digests/test_digests.py",
 )  # fmt: skip
 SHOWN = ("dask", "numba", "numpy", "scikit-learn", "zarr")
@@ -149,7 +149,7 @@ def prepare(folder: Path, python: Path) -> None:
     blocks = [match[2] for match in PYTHON_BLOCK.finditer(text) if match[1] is None]
     (folder / "readme").mkdir()
     (folder / "readme" / "readme.py").write_text("\n".join(blocks))
-    # Without the package beside them, so that the installed one is what is tested.
+    # Without the package next to them, so that the installed one is what is tested.
     (folder / "suite").mkdir()
     shutil.copytree(ROOT / "tests", folder / "suite" / "tests")
     shutil.copy(ROOT / "pyproject.toml", folder / "suite")

@@ -54,7 +54,7 @@ class Stopping:
 def is_final(
     reason: StopReason, n_iter: int, max_iter: int, time_left: float | None = None
 ) -> bool:
-    """Return True if a loop that has ended stays so under the limits of the call that goes on from it.
+    """Return True if a loop that has ended also ends at once under the limits of the resuming call.
 
     Parameters
     ----------

@@ -174,7 +174,7 @@ class Run:
 
     def may_replace(self, overwrite: bool) -> bool:
         """Whether outputs that are there may be replaced: also those of an earlier run of this job."""
-        return overwrite or (self._earlier is not None and self._earlier.begun)
+        return overwrite or (self._earlier is not None and self._earlier.started)
 
     def claim(
         self,

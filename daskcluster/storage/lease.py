@@ -52,7 +52,7 @@ class Holder:
         What the job was called with.
     attempt : int
         Of the runs of that job that followed each other: 1, 2, ...
-    begun : bool
+    started : bool
         Outputs of this job may be there.
     state : str
         Empty while it runs, else done, failed or cancelled.
@@ -67,7 +67,7 @@ class Holder:
     token: str
     arguments: dict[str, Any]
     attempt: int = 1
-    begun: bool = False
+    started: bool = False
     state: str = ""
     record: dict[str, Any] | None = None
     since: str = ""
@@ -112,7 +112,7 @@ class Lease:
         self._token = uuid.uuid4().hex
         self._number = 0
         self.attempt = 0
-        self.begun = False
+        self.started = False
 
     @property
     def is_held(self) -> bool:
@@ -146,9 +146,9 @@ class Lease:
             number = 1 if last is None else last.number + 1
             # Jobs that never end for good, such as streams, start again after they were done.
             attempt = 1 if earlier is None or earlier.state == "done" else earlier.attempt + 1
-            begun = earlier is not None and earlier.begun
-            if self._create(number, attempt, begun) and self._is_last(number):
-                self._number, self.attempt, self.begun = number, attempt, begun
+            started = earlier is not None and earlier.started
+            if self._create(number, attempt, started) and self._is_last(number):
+                self._number, self.attempt, self.started = number, attempt, started
                 self._prune()
                 return
         raise LeaseError(
@@ -173,9 +173,9 @@ class Lease:
     def begin(self) -> None:
         """Say that outputs are about to be written."""
         self.check()
-        if not self.begun:
+        if not self.started:
             self._mark("begun", {})
-            self.begun = True
+            self.started = True
 
     def end(self, state: str, record: Mapping[str, Any] | None = None) -> None:
         """Say how the job ended: done, failed or cancelled."""
@@ -234,19 +234,19 @@ class Lease:
         lease = _parsed(read_file(self._place, _file(number)))
         if lease.pop("format", None) != _FORMAT:
             return None
-        begun = read_file(self._place, _file(number, "begun")) is not None
+        marked = read_file(self._place, _file(number, "begun")) is not None
         ended = _parsed(read_file(self._place, _file(number, "ended")))
-        lease["begun"] = begun or bool(lease.get("begun"))
+        lease["started"] = bool(lease.pop("begun", False)) or marked
         return Holder(number=number, **lease, **ended)
 
-    def _create(self, number: int, attempt: int, begun: bool) -> bool:
+    def _create(self, number: int, attempt: int, started: bool) -> bool:
         lease = {
             "format": _FORMAT,
             "name": self.name,
             "token": self._token,
             "arguments": self._arguments,
             "attempt": attempt,
-            "begun": begun,
+            "begun": started,
             "since": datetime.now(UTC).isoformat(timespec="seconds"),
             "host": f"{platform.node()}/{os.getpid()}",
         }

@@ -22,7 +22,7 @@ PAUSES = (0.2, 0.6, 1.8, 5.4)
 """Seconds before the second try, the third and so on; each up to half longer, so that many tasks part."""
 
 MOST_SECONDS = 60.0
-"""A client that is that patient by itself is not asked again."""
+"""Calls of a client that retries by itself are not repeated."""
 
 _LISTINGS = 100
 """A store that changes in all of these is not read by chance at a bad moment."""

@@ -31,7 +31,7 @@ def port_of(command: list[str]) -> int | None:
     served = re.findall(r"--metrics-port[ =](\d+)", text)
     if served:
         return int(served[-1])
-    # Below an init process the entry point is what it was told to run.
+    # Below an init process the entry point is its first argument.
     if not any(part == "dask" or part.endswith(("/dask", "/entrypoint.sh")) for part in command):
         return None
     given = re.findall(r"--dashboard-address[ =]\S*:(\d+)", text)

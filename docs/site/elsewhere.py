@@ -1,4 +1,4 @@
-"""What the documentation shows of the rest of the tree: pages beside docs/, and files that pages link to.
+"""Pages of the site that lie outside docs/, and files that pages link to.
 
 Links are written as they are right in the tree, `../deploy/README.md` say. The site has such a file at
 its path in the tree, as a page if it is listed here, otherwise as it is.

@@ -28,7 +28,7 @@ def folder(
     return folder_of(str(tmp_path / "model") if kind == "local" else f"memory://leases/{name}")
 
 
-def begun(folder: Location, name: str = "a", **arguments: Any) -> Lease:
+def started(folder: Location, name: str = "a", **arguments: Any) -> Lease:
     lease = Lease(folder, name, arguments)
     lease.take()
     return lease
@@ -50,48 +50,48 @@ def test_objects_are_created_once(folder: Location) -> None:
 
 
 def test_another_job_waits_until_the_holder_has_ended(folder: Location) -> None:
-    first = begun(folder, "a")
+    first = started(folder, "a")
     with pytest.raises(LeaseError, match=r"is being written by the job 'a'.*under its name"):
-        begun(folder, "b")
+        started(folder, "b")
     first.check()
     first.end("cancelled")
-    second = begun(folder, "b")
+    second = started(folder, "b")
     assert second.attempt == 1
     with pytest.raises(LeaseError, match="'a' was begun anew by another process"):
         first.check()
 
 
 def test_the_same_job_takes_over(folder: Location) -> None:
-    first = begun(folder, n=3)
+    first = started(folder, n=3)
     first.begin()
-    second = begun(folder, n=3)
-    assert (second.attempt, second.begun) == (2, True)
+    second = started(folder, n=3)
+    assert (second.attempt, second.started) == (2, True)
     second.check()
     for call in (first.check, first.begin):
         with pytest.raises(LeaseError, match="this one stops"):
             call()
-    third = begun(folder, n=3)
-    assert (third.attempt, third.begun) == (3, True)
+    third = started(folder, n=3)
+    assert (third.attempt, third.started) == (3, True)
     # Older leases are gone: what stays does not grow with the runs.
     assert len(list_names(folder.child("jobs"))) == 1
 
 
 def test_a_name_stands_for_one_set_of_arguments(folder: Location) -> None:
-    first = begun(folder, n=3, init="random")
+    first = started(folder, n=3, init="random")
     with pytest.raises(InvalidParameterError, match="other arguments: n was 3 and is 4; give the"):
-        begun(folder, n=4, init="random")
+        started(folder, n=4, init="random")
     first.end("failed")
-    mended = begun(folder, n=4, init="random")
+    mended = started(folder, n=4, init="random")
     assert mended.attempt == 1
 
 
 def test_a_job_that_is_done_has_its_record(folder: Location) -> None:
-    begun(folder, n=3).end("done", {"inertia": 0.5})
+    started(folder, n=3).end("done", {"inertia": 0.5})
     earlier = Lease(folder, "a", {"n": 3}).earlier()
     assert earlier is not None
     assert (earlier.state, earlier.record) == ("done", {"inertia": 0.5})
     assert Lease(folder, "b", {"n": 3}).earlier() is None
-    begun(folder, "b")
+    started(folder, "b")
     with pytest.raises(LeaseError, match="by the job 'b'"):
         Lease(folder, "a", {"n": 3}).earlier()
 
@@ -117,5 +117,5 @@ def test_who_comes_right_after_the_look_is_not_followed(
 
     monkeypatch.setattr("daskcluster.storage.lease.list_names", look)
     with pytest.raises(LeaseError, match="is being written by the job 'a'"):
-        begun(folder, "b")
+        started(folder, "b")
     came[0].check()

@@ -119,7 +119,7 @@ _tell_pairs = _build_tell_pairs(BLOCK)
 def step_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
     """Build the E- and M-step; `scaled` for costs with inverse deviations by feature.
 
-    ``step((rows, weights), sets, costs, (sharpness, least), space, told, pairs, (grids, moments), bounds,
+    ``step((rows, weights), sets, costs, (sharpness, least), space, neighbour_sums_of, pairs, (grids, moments), bounds,
     learn)`` gives the table of pairs, which may be a larger one than was given (there with `used`), the
     number of distances, and that of rows with another nearest cluster than before. `bounds` (n,) are what
     the rows add to the free energy, their weights in it, in the order of the visits. With ``learn = 0``
@@ -136,7 +136,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
         data, sets, costs, soft, space, neighbour_sums_of, pairs, sums, bounds, learn
     ):
         (rows, weights), (sharpness, least), (grids, moments) = data, soft, sums
-        # IN/OUT: sets (n, q), told, pairs, moments. OUT: bounds (n,).
+        # IN/OUT: sets (n, q), neighbour_sums_of, pairs, moments. OUT: bounds (n,).
         n, d = rows.shape
         k, q = space.lists.shape[0], sets.shape[1]
         x, lists = rows.reshape(n * d), space.lists.reshape(space.lists.size)
