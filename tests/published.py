@@ -1,4 +1,4 @@
-"""What benchmarks have published: the tables in the sections that they write, and sentences beside them."""
+"""Published benchmarks: the tables in the sections that they write, and the sentences around them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the C library does with freed memory when it is told to keep little."""
+"""What the C library does with freed memory when it is reported to keep little."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
 #
 # It needs root, and Debian's packages buildah, debootstrap and qemu-user-static; it takes about 6 GB and an
 # hour or more the first time, less with the kernels of a run before. What it makes stays in $DASKCLUSTER_ARM_STORE
-# (default: daskcluster-arm below the folder for temporary files), and a run goes on where the last one ended.
+# (default: daskcluster-arm below the folder for temporary files), and a run continues where the last one ended.
 set -eu
 
 cd "$(dirname "$0")/../.."

@@ -101,7 +101,7 @@ def section_command(name: str) -> click.Command:
             ["--output"],
             type=click.Path(dir_okay=False, path_type=Path),
             metavar="FILE.md",
-            help="Replace the section in this file; plots go to images/ beside it.",
+            help="Replace the section in this file; plots go to images/ next to it.",
         ),
         click.Option(
             ["--scratch"],

@@ -17,7 +17,7 @@ from tests.benchmarks.harness.settings import Settings
 
 TAKES = (
     "about half an hour on 2 cores with 100 starts, 2 GB of memory (--quick: a minute); finished starts "
-    "stay in --scratch DIR, and an interrupted run goes on with them; --seeds 0 shows what is there"
+    "stay in --scratch DIR, and an interrupted run continues with them; --seeds 0 shows what is there"
 )
 
 SEEDS = 100
@@ -127,7 +127,7 @@ def run(options: Settings) -> list[Table | Figure | Note]:
 
 
 def table_of(data: EulerSet, options: Settings) -> Table:
-    """Return the lines of one set beside the paper's."""
+    """Return the lines of one set next to the paper's."""
     table = Table(
         f"phi on {data.name}: {data.source}, {data.n:,} x {data.rows.shape[1]}, {options.seeds} starts",
         ["k", "method", "M", "iterations", "min", "max", "mean", "variance", "starts at the best",

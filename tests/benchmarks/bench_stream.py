@@ -1,6 +1,6 @@
 """Streams: time and memory of a row, throughput, quality, and many small objects.
 
-What is finished is kept in --scratch until all of it is, so a run that was interrupted goes on.
+What is finished is kept in --scratch until all of it is, so a run that was interrupted continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.benchmarks.stream_growth import CLUSTERS, FEATURES, Growth, clouds, g
 
 TAKES = (
     "about 5 minutes on 2 cores, 1.5 GB of disk and 1 GB of memory (--quick: a minute); what is finished "
-    "is kept in --scratch DIR, where an interrupted run goes on, and removed at the end unless --keep"
+    "is kept in --scratch DIR, where an interrupted run continues, and removed at the end unless --keep"
 )
 
 SEEDS = 6

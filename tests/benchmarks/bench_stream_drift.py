@@ -104,13 +104,13 @@ def _table(found: Mapping[str, dict[str, Any]], n_objects: int) -> Table:
         f"0.4 of the way round a circle while the fifth jumps at object {jump}; a cycle after each: mean "
         f"squared distance of an object's rows to the centres that have just seen it, over that to the "
         f"true middles, less one; half-life {HALF_LIFE:,} rows",
-        ["", "before the jump", "over the last eighth", "drift told at object"],
+        ["", "before the jump", "over the last eighth", "drift reported at object"],
     )
     for name, each in found.items():
         excess = each["excess"]
         before, after = np.mean(excess[jump // 2 : jump]), np.mean(excess[-n_objects // 8 :])
-        told = ", ".join(map(str, each["drifts"])) or "-"
-        table.rows.append([name, f"{before:.0%}", f"{after:.0%}", told])
+        message = ", ".join(map(str, each["drifts"])) or "-"
+        table.rows.append([name, f"{before:.0%}", f"{after:.0%}", message])
     return table
 
 

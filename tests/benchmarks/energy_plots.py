@@ -21,7 +21,7 @@ COLOURS = {
     "with bounds": "#0072b2",
     "without bounds": "#d55e00",
 }
-"""Told apart by everyone (Okabe and Ito)."""
+"""Distinguishable by everyone (Okabe and Ito)."""
 
 PANEL_INCHES = (2.3, 1.9)
 

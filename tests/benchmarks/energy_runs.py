@@ -1,4 +1,4 @@
-"""Runs that are kept in files, one each, so that a benchmark of hours goes on where it was interrupted."""
+"""Runs that are kept in files, one each, so that a benchmark of hours resumes interrupted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RunFiles(Generic[Kept]):
     ----------
     folder : Path
     settings : mapping
-        What the runs depend on beside their names. Files made with others are made again, as
+        What the runs depend on next to their names. Files made with others are made again, as
         are those of another processor: only times of one machine compare.
     kind : data class
         Of the runs.
@@ -96,7 +96,7 @@ def open_files(benchmark: str, rows: Rows, options: Settings) -> RunFiles[Run]:
 
 
 def write_results(options: Settings, name: str, results: Any) -> None:
-    """Write what tables and plots were made from to results/ beside the file that gets the section."""
+    """Write what tables and plots were made from to results/ next to the file that gets the section."""
     if options.images is None:
         return
     folder = options.images.parent / "results"

@@ -171,8 +171,8 @@ def _notes() -> list[str]:
         f"lloyd and yinyang run to the fixed point (words: at most {MOST_ITERATIONS['words']} iterations), "
         f"nmbatch (rho = 100) to its end, mbatch for {STEPS:,} steps (--quick: {QUICK_STEPS}). Batches and "
         "the first nested batch have 5,000 rows (newspaper: 300; --quick: a 25th, of rows too).",
-        "Times begin with the call of fit and do not contain the judging, which a second fit to the same "
-        "end does. lloyd and yinyang are judged after ever fewer iterations, so they may be up to 15 % "
+        "Times begin with the call of fit and do not contain evaluation, which a second fit to the same "
+        "end does. lloyd and yinyang are evaluated after ever fewer iterations, so they may be up to 15 % "
         "earlier than it says; mbatch 10 %.",
         "Sparse rows have no bounds: yinyang is left out, and nmbatch looks at every row of a batch.",
         "The sets stand for those of the paper: digits for INFMNIST, patches for STL10P, connections for "

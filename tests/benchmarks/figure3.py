@@ -20,7 +20,7 @@ from tests.benchmarks.minibatch_sets import DENSE, chosen, finished
 
 TAKES = (
     "about two hours on 2 cores, 6 GB of memory and 0.4 GB of disk in --scratch DIR, removed afterwards "
-    "unless --keep (--quick: 3 minutes); finished fits stay there, and an interrupted run goes on with them"
+    "unless --keep (--quick: 3 minutes); finished fits stay there and are reused"
 )
 
 RHOS = (0.1, 1.0, 10.0, 100.0, 1000.0)
@@ -131,6 +131,6 @@ def _notes() -> list[str]:
     return [
         f"The times are {EARLY:g} and {LATE:g} of the median time that rho = 100 with bounds takes to its "
         "own end. Other fits stop at the later one.",
-        "E is the mean squared distance of validation rows, E* the lowest of any round of any fit. Judging "
-        "is not in the times.",
+        "E is the mean squared distance of validation rows, E* the lowest of any round of any fit. "
+        "Evaluation is not in the times.",
     ]

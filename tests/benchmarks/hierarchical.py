@@ -1,4 +1,4 @@
-"""A hundred thousand clusters in two levels, in memory and from Zarr, beside k-means of as many passes."""
+"""A hundred thousand clusters in two levels, in memory and from Zarr, next to k-means of as many passes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.benchmarks.hierarchical_fit import FitFigures
 TAKES = (
     "about 20 minutes on 2 cores, and 0.5 GB of disk in --scratch DIR, removed afterwards unless --keep "
     "(--quick: a minute); --sets memory,zarr,unrefined,random,afk-mc2 takes some of its runs; finished "
-    "ones stay there, and an interrupted benchmark goes on with them"
+    "ones stay there, and an interrupted benchmark continues with them"
 )
 
 SHAPE, QUICK = (2_000_000, 32, 100_000), (40_000, 32, 2_000)

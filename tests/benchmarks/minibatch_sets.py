@@ -1,4 +1,4 @@
-"""The sets on which mini-batches are compared: rows to learn from, and others to judge the centres by.
+"""The sets on which mini-batches are compared: rows to learn from, and others to evaluate the centres by.
 
 Stand-ins for the four of the paper on nested mini-batches (Newling and Fleuret, NIPS 2016), which are not
 shipped, each of its shape or near: deformed digits (INFMNIST), patches of photographs (STL10P), network
@@ -133,7 +133,7 @@ def newspaper(settings: Settings) -> Rows:
     rows = _tf_idf(counts, counts[order[:split]])
     source = "LA Times" if path is not None else "generated"
     held_out = rows[order[split:]]
-    # A batch that is as small beside the rows as on the other sets.
+    # A batch that is as small next to the rows as on the other sets.
     return Rows("newspaper", source, rows[order[:split]], held_out, 300, _clusters(settings))
 
 

@@ -14,7 +14,7 @@ from tests.benchmarks.minibatch_sets import SETS, finished, folder_of
 TAKES = (
     "about five minutes a seed on 2 cores, 6 GB of memory and 0.4 GB of disk in --scratch DIR, removed "
     "afterwards unless --keep (--quick: a minute); seeds that are done stay there, and an interrupted run "
-    "goes on with them"
+    "continues with them"
 )
 SEEDS = 2
 SET = "digits"

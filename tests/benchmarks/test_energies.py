@@ -211,7 +211,7 @@ def test_nested_runs_have_a_moment_for_each_round(blobs: Rows):
 # -- tables and plots -------------------------------------------------------------------------------------
 
 
-def test_a_benchmark_goes_on_with_the_seeds_that_are_there(
+def test_a_benchmark_continues_with_the_seeds_that_are_there(
     blobs: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
     monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)

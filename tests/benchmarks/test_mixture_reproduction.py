@@ -95,7 +95,7 @@ def test_names_tell_settings_apart():
         names = [setting.name for setting in settings]
         assert len(set(names)) == len(settings) > 0
         assert settings.issuperset(sweeps.most_wanted(problem))
-        # Files are found by name and a dash: no name may begin another that goes on with one.
+        # Files are found by name and a dash: no name may begin another that continues with one.
         assert not any(a != b and a.startswith(f"{b}-") for a in names for b in names)
     assert {problem.stands_for for problem in problems} >= set(TABLE_1)
 
@@ -187,7 +187,7 @@ class _Kept:
         return self._kept.get(setting.name, [])
 
 
-def test_table_stands_beside_the_paper(small: Problem):
+def test_table_stands_next_to_the_paper(small: Problem):
     kept = {
         sweeps.base(small, "k-means++").name: [outcome(90.0, 30.0), outcome(110.0, 50.0)],
         sweeps.base(small, "LWCS").name: [outcome(120.0, 4.0)],
@@ -221,17 +221,17 @@ def test_quick_problems_are_small_and_need_no_files():
         assert set(problem.sweeps) <= sweeping
         assert problem.rows <= 200_000
         assert K < problem.k < problem.coreset < problem.rows
-    rows, judged = PROBLEMS["mnist"].scaled(options).load(None)
-    assert (len(rows), len(judged), rows.dtype) == (2400, 400, np.float32)
-    rows, judged = PROBLEMS["tiny-like"].scaled(options).load(None)
-    assert (len(rows), len(judged)) == (200_000, 40_000)
+    rows, evaluated = PROBLEMS["mnist"].scaled(options).load(None)
+    assert (len(rows), len(evaluated), rows.dtype) == (2400, 400, np.float32)
+    rows, evaluated = PROBLEMS["tiny-like"].scaled(options).load(None)
+    assert (len(rows), len(evaluated)) == (200_000, 40_000)
 
 
 def test_digits_are_noisy_and_bytes_are_logarithms(tmp_path: Path):
     levels = np.full((70_000, 1), 7, np.uint8)
     np.savez(tmp_path / "mnist.npz", X=levels)
-    rows, judged = PROBLEMS["mnist"].load(tmp_path)
-    assert (len(rows), len(judged)) == (60_000, 10_000)
+    rows, evaluated = PROBLEMS["mnist"].load(tmp_path)
+    assert (len(rows), len(evaluated)) == (60_000, 10_000)
     assert 7.0 <= rows.min() < rows.max() <= 8.0
     np.savez(tmp_path / "kddcup99_10pct.npz", X=np.array([[0.0, math.e - 1.0]], np.float32))
     rows, _ = PROBLEMS["kddcup99_10pct"].load(tmp_path)

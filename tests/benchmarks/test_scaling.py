@@ -21,7 +21,7 @@ RECORD = {
 }  # fmt: skip
 
 
-def test_large_fits_are_projected_and_every_row_is_told() -> None:
+def test_large_fits_are_projected_and_every_row_is_reported() -> None:
     found = projections.project_all(REFERENCE)
     per_shape = len(projections.FITS) * len(projections.WORKERS)
     assert len(found) == len(projections.SHAPES) * per_shape

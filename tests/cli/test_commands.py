@@ -270,10 +270,10 @@ def test_a_dry_run_says_what_a_fit_costs_and_does_nothing(
         "192 B to each worker, 240 B back from each task"
         in run(*FIT[:-2], "--workers", "2", "--dry-run").stdout
     )
-    told = run(*arguments, "--dry-run").stdout
-    assert "back from each task" not in told
-    assert "libraries" in told
-    assert "96 B a commit, of which two stay" in told
+    reported = run(*arguments, "--dry-run").stdout
+    assert "back from each task" not in reported
+    assert "libraries" in reported
+    assert "96 B a commit, of which two stay" in reported
 
 
 def test_a_dry_run_of_what_has_no_plan_says_so(

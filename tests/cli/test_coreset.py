@@ -108,8 +108,8 @@ def test_info_tells_what_a_coreset_was_drawn_from(here: Path, run: Run, record: 
     np.save("rows.npy", np.random.default_rng(0).normal(size=(1000, 3)))
     drawn = ("coreset", "rows.npy", "--size", "50", "--random-state", "4", "--output", "few.zarr")
     run(*drawn)
-    told = record("info", "few.zarr")["coreset"]
-    assert (told["kind"], told["size"], told["n_rows"], told["seed"]) == (
+    message = record("info", "few.zarr")["coreset"]
+    assert (message["kind"], message["size"], message["n_rows"], message["seed"]) == (
         "lightweight",
         50,
         1000,
@@ -121,8 +121,8 @@ def test_info_tells_what_a_coreset_was_drawn_from(here: Path, run: Run, record: 
     assert line.endswith("that weigh 1,000, seed 4")
     dc.merge_coresets("few.zarr", "few.zarr").save("both.zarr")
     lines = [line.strip() for line in run("info", "both.zarr").output.splitlines()]
-    told_of = [line for line in lines if line.startswith("coreset")]
-    assert [line.split(None, 1)[1].split(",")[0] for line in told_of] == [
+    reported_of = [line for line in lines if line.startswith("coreset")]
+    assert [line.split(None, 1)[1].split(",")[0] for line in reported_of] == [
         "merged",
         "lightweight",
         "lightweight",

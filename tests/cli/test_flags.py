@@ -84,7 +84,7 @@ OTHER = Algorithm(
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Any]]:
-    """Return a function that reads flags where ``other`` is the only algorithm beside k-means."""
+    """Return a function that reads flags where ``other`` is the only algorithm next to k-means."""
     for name in [name for name, entry in ALGORITHMS.items() if entry.class_name != "KMeans"]:
         monkeypatch.delitem(ALGORITHMS, name)
     monkeypatch.setitem(ALGORITHMS, "other", OTHER)

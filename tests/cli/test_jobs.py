@@ -64,17 +64,17 @@ def test_a_job_is_stopped(here: Path, record: Read, run: Run, scheduler: tuple[s
 
 
 @pytest.mark.parametrize("more", [("--scale", "standard"), ("--init", "./first")])
-def test_what_a_fit_was_told_goes_along(
+def test_what_a_fit_was_reported_goes_along(
     here: Path, record: Read, scheduler: tuple[str, str], more: tuple[str, str]
 ) -> None:
     """Scale, and paths of which a fit has more than its outputs."""
     np.save("weights.npy", np.linspace(0.5, 1.5, 2000))
     record("fit", "rows.npy", *FIT, "--model", "first")
-    told = ("fit", "rows.npy", *FIT, *more, "--weights", "weights.npy")
-    direct = record(*told, "--model", "direct")
-    name = f"cli-told{more[0]}"
+    message = ("fit", "rows.npy", *FIT, *more, "--weights", "weights.npy")
+    direct = record(*message, "--model", "direct")
+    name = f"cli-message{more[0]}"
     kept = ("--model", "m", "--checkpoint", "kept", "--detach", "--name", name)
-    assert record(*told, *kept, *scheduler)["checkpoint"] == str(here / "kept")
+    assert record(*message, *kept, *scheduler)["checkpoint"] == str(here / "kept")
     found = record("jobs", "status", name, "--wait", *scheduler)
     assert found["state"] == "done", found
     assert found["record"]["inertia"] == direct["inertia"]
@@ -98,7 +98,7 @@ def test_a_stream_is_left_with_the_cluster(
     refused = run(*left, "--every", "1s", "--metrics-port", "0")
     assert refused.exit_code == 2
     assert "leaves the loop to the cluster" in " ".join(refused.stderr.split())
-    # A loop that goes on is cancelled while it waits.
+    # A loop that continues is cancelled while it waits.
     record(*stream, "--every", "1h", "--settle", "0", "--detach", "--name", "cli-loop", *scheduler)
     assert record("jobs", "cancel", "cli-loop", "--wait", *scheduler)["state"] == "cancelled"
 

@@ -40,7 +40,7 @@ def test_with_a_coreset_there_are_two_passes(here: Path, record: Record) -> None
     assert record(*fit, "--dry-run")["passes_at_most"] == record(*fit)["passes"] == 2
 
 
-def test_posteriors_are_written_beside_labels(here: Path, record: Record) -> None:
+def test_posteriors_are_written_next_to_labels(here: Path, record: Record) -> None:
     record(*FIT, "--algorithm", "var-gmm", "--truncation", "2")
     found = record("predict", "m", "rows.npy", "--output", "labels", "--posteriors", "posteriors")
     assert found["posteriors"] == "posteriors"

@@ -73,9 +73,9 @@ def test_a_dry_run_says_what_it_takes_and_does_nothing(
     assert plan["bytes_read"] == plan["bytes_written"] == 2000 * 16
     assert plan["bytes_scratch"] == 2000 * (16 + 8)
     assert 0 < plan["memory"] <= plan["memory_limit"] == 400_000_000
-    told = run(*arguments, "--dry-run").stdout
-    assert "through" in told
-    assert f"free in {here}" in told
+    expected = run(*arguments, "--dry-run").stdout
+    assert "through" in expected
+    assert f"free in {here}" in expected
     done = record(*arguments)
     for name in ("passes", "n_buckets", "bytes_read", "bytes_written", "bytes_scratch"):
         assert done[name] == plan[name]

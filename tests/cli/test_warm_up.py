@@ -39,7 +39,7 @@ def test_a_folder_is_filled_for_each_cpu(
     assert "this machine runs code for x86-64-v4, x86-64-v3" in " ".join(other.stderr.split())
 
 
-def test_a_machine_without_any_of_the_cpus_is_told(
+def test_a_machine_without_any_of_the_cpus_is_reported(
     run: Run, shipped: list[tuple[str, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(targets, "runnable", list)
@@ -63,7 +63,7 @@ def test_what_does_not_go_together_is_refused(run: Run, wrong: tuple[str, ...]) 
     assert "--cpu goes with --output" in result.stderr
 
 
-def test_a_shell_is_told_where_numba_finds_what_was_taken(
+def test_a_shell_is_reported_where_numba_finds_what_was_taken(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(targets, "runnable", lambda: ["x86-64-v3"])

@@ -171,9 +171,11 @@ def test_array_with_missing_chunks_warns(tmp_path: Any, shards: Any, text: str) 
         str(tmp_path / "x.zarr"), shape=(20, 3), chunks=(5, 3), shards=shards, dtype="f4"
     )
     array[:10] = 1
-    with pytest.warns(UserWarning, match=f"lacks {text}, which read as its fill value 0.0") as told:
+    with pytest.warns(
+        UserWarning, match=f"lacks {text}, which read as its fill value 0.0"
+    ) as message:
         open_dataset(tmp_path / "x.zarr")
-    assert told[0].filename == __file__
+    assert message[0].filename == __file__
 
 
 def test_damaged_chunk_is_named(store: str) -> None:
@@ -266,7 +268,7 @@ def test_rows_outside(store: str) -> None:
                 dataset.take(np.array([3, row]))
 
 
-def test_local_data_that_is_gone_on_the_worker(
+def test_local_data_that_is_continued_the_worker(
     store: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pickle
@@ -292,13 +294,13 @@ def test_storage_options_without_a_url() -> None:
 
 def test_a_bucket_that_does_not_exist_is_no_missing_output() -> None:
     location = Location("s3://nowhere/rows.zarr")
-    told = str(explain(FileNotFoundError("NoSuchBucket"), location, "output"))
-    assert "Create the bucket" in told
+    message = str(explain(FileNotFoundError("NoSuchBucket"), location, "output"))
+    assert "Create the bucket" in message
     assert "Create the bucket" not in str(explain(FileNotFoundError("rows"), location))
 
 
 def test_credentials_are_asked_for_where_they_are_taken_from() -> None:
-    told = str(explain(PermissionError("Forbidden"), Location("s3://bucket/rows.zarr")))
-    assert "Credentials come from AWS_ACCESS_KEY_ID" in told
-    assert "AWS_ENDPOINT_URL" in told
-    assert "storage_options" not in told
+    message = str(explain(PermissionError("Forbidden"), Location("s3://bucket/rows.zarr")))
+    assert "Credentials come from AWS_ACCESS_KEY_ID" in message
+    assert "AWS_ENDPOINT_URL" in message
+    assert "storage_options" not in message

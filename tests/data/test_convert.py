@@ -75,7 +75,7 @@ def test_the_same_rows(name: str, rows: np.ndarray, tmp_path: Any) -> None:
     ("name", "column"),
     [("x.npz", "w"), ("x.parquet", "w"), ("named.csv", "c"), ("x.csv", 2), ("x.csv", "2")],
 )
-def test_weights_go_beside_the_rows(
+def test_weights_go_next_to_the_rows(
     name: str, column: Any, rows: np.ndarray, tmp_path: Any
 ) -> None:
     record = convert(written(name, rows, tmp_path), tmp_path / "o.zarr", weights=column)

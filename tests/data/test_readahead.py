@@ -179,7 +179,7 @@ def test_the_window_opens_block_by_block() -> None:
 @pytest.mark.parametrize(("n_threads", "at_once"), [(2, 3), (4, 8)])
 def test_readers_without_latency_take_turns(n_threads: int, at_once: int) -> None:
     """Two consumers have three readers at work, as each holds a block in two forms; of buckets, all."""
-    begun, go = threading.Semaphore(0), threading.Event()
+    started, go = threading.Semaphore(0), threading.Event()
     most, at_work, lock = 0, 0, threading.Lock()
 
     def read(job: int) -> int:
@@ -187,7 +187,7 @@ def test_readers_without_latency_take_turns(n_threads: int, at_once: int) -> Non
         with lock:
             at_work += 1
             most = max(most, at_work)
-        begun.release()
+        started.release()
         assert go.wait(30)
         with lock:
             at_work -= 1
@@ -200,7 +200,7 @@ def test_readers_without_latency_take_turns(n_threads: int, at_once: int) -> Non
     for consumer in consumers:
         consumer.start()
     for _ in range(at_once):
-        assert begun.acquire(timeout=30)
+        assert started.acquire(timeout=30)
     go.set()
     for consumer in consumers:
         consumer.join()

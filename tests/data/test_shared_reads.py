@@ -65,18 +65,18 @@ def test_rows_in_memory_are_not_read() -> None:
 
 
 def test_who_comes_second_waits() -> None:
-    begun, go_on, asked = threading.Event(), threading.Event(), list[tuple[int, int]]()
+    started, go_on, asked = threading.Event(), threading.Event(), list[tuple[int, int]]()
 
     def read(span: tuple[int, int]) -> Chunk:
         asked.append(span)
-        begun.set()
+        started.set()
         assert go_on.wait(30)
         return Chunk(ROWS[slice(*span)], span[0])
 
     shared = SharedReads(np.array([0, 100]), [(0, 40), (40, 100)])
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(shared.read, (40, 100), read)
-        assert begun.wait(30)
+        assert started.wait(30)
         second = pool.submit(shared.read, (0, 40), read)
         go_on.set()
         assert (first.result().start, second.result().start) == (40, 0)

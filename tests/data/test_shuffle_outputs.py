@@ -244,7 +244,7 @@ def test_s3_to_s3(
         rows, "s3://rows/shuffle/source.zarr", weights=weights, random_state=1, chunk_rows=500,
         storage_options=s3,
     )  # fmt: skip
-    # Through buckets, in the folder that is named, since a bucket has none beside it.
+    # Through buckets, in the folder that is named, since a bucket has none next to it.
     monkeypatch.setattr("daskcluster.data.shuffle_plan._SORT_BYTES", 10**6)
     done = shuffle(
         "s3://rows/shuffle/source.zarr", "s3://rows/shuffle/o.zarr", array="X", weights="weights",

@@ -49,7 +49,7 @@ def left_to_do(sink: ZarrSink) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_another_writer_goes_on(place: Any, asked: bool) -> None:
+def test_another_writer_continues(place: Any, asked: bool) -> None:
     """Also with what a writer left that was killed, and had not been asked to leave anything."""
     fill(make(place, resume=asked), *BLOCKS[:2])
     with make(place, resume=True).transaction() as sink:
@@ -62,7 +62,7 @@ def test_another_writer_goes_on(place: Any, asked: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("resume", "error", "told"),
+    ("resume", "error", "message"),
     [
         (True, ConnectionResetError, True),
         (True, KeyboardInterrupt, True),
@@ -70,8 +70,8 @@ def test_another_writer_goes_on(place: Any, asked: bool) -> None:
         (True, ZeroDivisionError, False),  # and would come again
     ],
 )
-def test_what_ends_it_from_outside_says_that_it_goes_on(
-    place: Any, resume: bool, error: type[BaseException], told: bool
+def test_what_ends_it_from_outside_says_that_it_continues(
+    place: Any, resume: bool, error: type[BaseException], message: bool
 ) -> None:
     def fail() -> None:
         with make(place, resume=resume).transaction() as sink:
@@ -81,8 +81,8 @@ def test_what_ends_it_from_outside_says_that_it_goes_on(
     with pytest.raises(error) as caught:
         fail()
     note = f"The finished rows of {make(place).staging.target.url!r} are kept: the same call with "
-    note += "resume=True goes on with them."
-    assert getattr(caught.value, "__notes__", []) == ([note] if told else [])
+    note += "resume=True continues with them."
+    assert getattr(caught.value, "__notes__", []) == ([note] if message else [])
 
 
 def test_what_is_finished_outlives_an_error(place: Any) -> None:
@@ -149,7 +149,7 @@ def test_a_writer_whose_blocks_were_taken_over_publishes_nothing(tmp_path: Path)
     assert read(place) == list(range(10))
 
 
-def test_workers_are_not_told_what_is_finished(place: Any) -> None:
+def test_workers_are_not_reported_what_is_finished(place: Any) -> None:
     fill(make(place), *BLOCKS[:2])
     sink = make(place, resume=True)
     assert sink.finished == {0, 1}

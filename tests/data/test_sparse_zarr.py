@@ -138,7 +138,7 @@ def test_bytes_are_counted(tmp_path: Path) -> None:
     assert model.bytes_read_ == sum(heard)  # later passes find the rows in memory
 
 
-def test_a_group_in_anndata_and_weights_beside_it(tmp_path: Path) -> None:
+def test_a_group_in_anndata_and_weights_next_to_it(tmp_path: Path) -> None:
     root = zarr.open_group(tmp_path / "cells.zarr", mode="w")
     root.attrs["encoding-type"] = "anndata"
     put(root.create_group("X"))

@@ -1,4 +1,4 @@
-"""Row weights: from anywhere, beside the rows, checked once."""
+"""Row weights: from anywhere, next to the rows, checked once."""
 
 from __future__ import annotations
 

@@ -87,12 +87,12 @@ async def _handled(controller: Any, manifest: dict[str, Any], namespace: str) ->
     metadata, spec = manifest["metadata"], manifest["spec"]
     if manifest["kind"] == "DaskCluster":
         controller.validate_cluster_name(metadata["name"])
-    told = {part: metadata.get(part, {}) for part in ("labels", "annotations")}
+    message = {part: metadata.get(part, {}) for part in ("labels", "annotations")}
     await handlers[manifest["kind"]](
         name=metadata["name"],
         namespace=namespace,
         spec=spec,
-        meta=SimpleNamespace(**told),
+        meta=SimpleNamespace(**message),
         body=manifest,
         patch=SimpleNamespace(status={}),
         logger=_LOGGER,

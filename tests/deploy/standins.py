@@ -33,7 +33,7 @@ _OWN = {  # several containers have one address here
 
 
 def install(programs: Path, folder: Path, port: int) -> dict[str, str]:
-    """Put the programs beside others, and return the variables that they need."""
+    """Put the programs next to others, and return the variables that they need."""
     folder.mkdir()
     for name in PROGRAMS:
         file = programs / name
@@ -73,7 +73,7 @@ class Containers:
         (self.folder / f"{name}.pid").write_text(str(process.pid))
 
     def role(self, name: str, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
-        """Start a scheduler or worker beside others on one address."""
+        """Start a scheduler or worker next to others on one address."""
         own = list(_OWN.get(arguments[0], ()))
         if arguments[0] == "scheduler":
             own += ["--port", os.environ[_PORT]]

@@ -205,7 +205,7 @@ def test_labels_and_annotations_reach_all_pods(mode: str) -> None:
 
 
 def metadata_of_pods(node: Any) -> list[dict[str, Any]]:
-    """Return what stands beside the specification of each pod."""
+    """Return what stands next to the specification of each pod."""
     if isinstance(node, list):
         return [found for each in node for found in metadata_of_pods(each)]
     if not isinstance(node, dict):

@@ -36,8 +36,8 @@ MOST_MEGABYTES = 700
 
 
 def program(name: str) -> str | None:
-    beside = Path(sys.executable).with_name(name)
-    return str(beside) if beside.exists() else shutil.which(name)
+    nearby = Path(sys.executable).with_name(name)
+    return str(nearby) if nearby.exists() else shutil.which(name)
 
 
 def test_the_recipe_is_clean() -> None:

@@ -42,8 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
         unlike = differences({name: found[name]}, committed()).get(name)
         said = f", other bits: {', '.join(unlike)}" if unlike else ""
         sys.stderr.write(f"{len(found)}/{len(names)} {name}, {spent:.0f} s{said}\n")
-    told = f"{len(found)} fits in {time.perf_counter() - begin:.0f} s on the {tile_name()} tile"
-    return _rewrite(found, told) if wanted.write else _compare(found, told)
+    expected = f"{len(found)} fits in {time.perf_counter() - begin:.0f} s on the {tile_name()} tile"
+    return _rewrite(found, expected) if wanted.write else _compare(found, expected)
 
 
 def plain_environment() -> dict[str, str]:
@@ -58,20 +58,20 @@ def plain_environment() -> dict[str, str]:
     return found
 
 
-def _compare(found: Digests, told: str) -> int:
+def _compare(found: Digests, expected: str) -> int:
     unlike = differences(found, committed())
     if unlike:
         sys.stdout.write(message(unlike, len(found), tile_name()) + "\n")
         return 1
-    sys.stdout.write(f"{told}: the committed bits\n")
+    sys.stdout.write(f"{expected}: the committed bits\n")
     return 0
 
 
-def _rewrite(found: Digests, told: str) -> int:
+def _rewrite(found: Digests, expected: str) -> int:
     before = committed()
     changed = [f"  {name}: {', '.join(what)}" for name, what in differences(found, before).items()]
     write({**{name: one for name, one in before.items() if name in FITS}, **found})
-    sys.stdout.write("\n".join([f"{told}; {len(changed)} have new bits", *changed]) + "\n")
+    sys.stdout.write("\n".join([f"{expected}; {len(changed)} have new bits", *changed]) + "\n")
     return 0
 
 

@@ -43,20 +43,23 @@ def test_differences_name_the_fit_and_what_differs() -> None:
     found = {"one": {"a": "1", "b": "9"}, "two": {"a": "3", "c": "4"}, "new": {"a": "5"}}
     unlike = differences(found, expected)
     assert unlike == {"one": ["b"], "two": ["c"], "new": ["a"]}
-    told = message(unlike, 3, "avx2")
-    assert "3 of 3 fits on the avx2 tile" in told
-    assert "  one: b\n" in told
-    assert REWRITE in told
+    reported = message(unlike, 3, "avx2")
+    assert "3 of 3 fits on the avx2 tile" in reported
+    assert "  one: b\n" in reported
+    assert REWRITE in reported
 
 
 def test_plain_is_without_what_only_newer_cpus_have() -> None:
-    told = (
+    reported = (
         "from numpy._core import _multiarray_umath as core\n"
         "print([name for name in core.__cpu_dispatch__ if core.__cpu_features__.get(name)])"
     )
     environment = {**os.environ, **command.plain_environment()}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", told], env=environment, capture_output=True, text=True
+        [sys.executable, "-W", "error", "-c", reported],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.stdout == "[]\n", done.stderr
 

@@ -165,7 +165,7 @@ def test_weights_are_read_with_their_rows(
         assert placed.traffic.bytes_read - before == (ROW + 8) * covered(placed, 1000, SOME)
 
 
-def test_rows_in_memory_are_not_screened(
+def test_rows_in_memory_are_not_filtered(
     client: Client, integers: np.ndarray, sources: dict[str, tuple[str, int]]
 ) -> None:
     never = replace(r.CACHED, filter_rows=_refuse)
@@ -181,7 +181,7 @@ def test_rows_in_memory_are_not_screened(
 
 
 def _refuse(prepared: Any, total: Any, state: Any) -> np.ndarray:
-    raise AssertionError("screened")
+    raise AssertionError("filtered")
 
 
 def test_a_unit_that_is_to_stay_in_memory_is_read_whole(

@@ -50,10 +50,10 @@ def test_it_may_be_left_early(engine):
 
 
 def test_calls_run_while_a_result_is_looked_at():
-    begun, more = [], threading.Event()
+    started, more = [], threading.Event()
 
     def call(number):
-        begun.append(number)
+        started.append(number)
         if number == 1 + AHEAD * 2:
             more.set()
         return number
@@ -62,13 +62,13 @@ def test_calls_run_while_a_result_is_looked_at():
     assert [next(found), next(found)] == [0, 1]
     assert more.wait(60)  # nobody asks for its result meanwhile
     time.sleep(0.05)
-    assert sorted(begun) == list(range(2 + AHEAD * 2))
+    assert sorted(started) == list(range(2 + AHEAD * 2))
     found.close()
-    assert len(begun) == 2 + AHEAD * 2
+    assert len(started) == 2 + AHEAD * 2
 
 
 def test_one_thread_makes_what_is_asked_for():
-    begun = []
-    found = LocalEngine(1).run_ahead([partial(begun.append, i) for i in range(5)])
+    started = []
+    found = LocalEngine(1).run_ahead([partial(started.append, i) for i in range(5)])
     next(found)
-    assert begun == [0]
+    assert started == [0]

@@ -1,4 +1,4 @@
-"""Passes in segments: the same bits, one pass, and another call goes on where one has ended."""
+"""Passes in segments: the same bits, one pass, and another call continues where one has ended."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _one_leg_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legs_module, "MIN_SECONDS", 0.0)
 
 
-def surveyed(
+def measured(
     engine: Any, source: Any, segments: Segments | None, heard: list[Any] | None = None
 ) -> Any:
     callbacks = () if heard is None else (heard.append,)
@@ -58,8 +58,8 @@ def test_legs_add_up_to_the_pass(rows: str) -> None:
     heard: list[Any] = []
     kept: list[Segment] = []
     engine = dc.LocalEngine(1)
-    whole, _ = surveyed(engine, rows, None)
-    found, traffic = surveyed(engine, rows, Segments(kept.append), heard)
+    whole, _ = measured(engine, rows, None)
+    found, traffic = measured(engine, rows, Segments(kept.append), heard)
     same(found, whole)
     n = kept[0].n_segments
     assert n > 1
@@ -70,9 +70,9 @@ def test_legs_add_up_to_the_pass(rows: str) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_another_engine_goes_on_from_any_leg(rows: str, client: Any, at: int) -> None:
+def test_another_engine_resumes_from_any_leg(rows: str, client: Any, at: int) -> None:
     engines = dc.LocalEngine(1), DaskEngine(client)
-    whole, traffic = surveyed(engines[0], rows, None)
+    whole, traffic = measured(engines[0], rows, None)
     kept: list[Segment] = []
 
     def keep(segment: Segment) -> None:
@@ -80,9 +80,9 @@ def test_another_engine_goes_on_from_any_leg(rows: str, client: Any, at: int) ->
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        surveyed(engines[at], rows, Segments(keep))
+        measured(engines[at], rows, Segments(keep))
     heard: list[Any] = []
-    found, less = surveyed(engines[1 - at], rows, Segments(kept.append, kept[0]), heard)
+    found, less = measured(engines[1 - at], rows, Segments(kept.append, kept[0]), heard)
     same(found, whole)
     assert less.bytes_read < traffic.bytes_read
     assert sum(e.rows for e in heard if isinstance(e, PassProgress)) == N
@@ -90,17 +90,17 @@ def test_another_engine_goes_on_from_any_leg(rows: str, client: Any, at: int) ->
 
 def test_rows_in_memory_are_one_leg() -> None:
     kept: list[Segment] = []
-    surveyed(dc.LocalEngine(2), lognormal(5000), Segments(kept.append))
+    measured(dc.LocalEngine(2), lognormal(5000), Segments(kept.append))
     assert not kept
 
 
-def test_only_the_same_pass_goes_on() -> None:
-    begun = Segment(2, 4, 16, 3, "total")
-    segments = Segments(lambda segment: None, begun)
+def test_only_the_same_pass_continues() -> None:
+    started = Segment(2, 4, 16, 3, "total")
+    segments = Segments(lambda segment: None, started)
     assert segments.begin(16, 1) == Segment(1, 4, 16)
-    assert segments.begin(16, 2) == begun
+    assert segments.begin(16, 2) == started
     assert segments.begin(16, 1) == Segment(3, 4, 16)
-    other = Segments(lambda segment: None, replace(begun, number=1))
+    other = Segments(lambda segment: None, replace(started, number=1))
     assert other.begin(17, 1).done == 0
 
 

@@ -1,4 +1,4 @@
-"""What a worker's process keeps for the tasks of a pass, and how processes are told apart."""
+"""What a worker's process keeps for the tasks of a pass, and how processes are distinguished."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def unpack(fit: str, of_pass: str) -> Any:
 
 
 @pytest.mark.usefixtures("slots")
-def test_fits_beside_one_another_prepare_their_parameters_once_a_pass() -> None:
+def test_fits_next_to_one_another_prepare_their_parameters_once_a_pass() -> None:
     for of_pass in "01":
         for _ in range(3):
             assert [unpack(fit, of_pass) for fit in "abc"] == [f"{fit} {of_pass}" for fit in "abc"]

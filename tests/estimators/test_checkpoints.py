@@ -1,4 +1,4 @@
-"""A fit that is stopped at any moment goes on to the bits of one that was not."""
+"""A fit that is stopped at any moment continues to the bits of one that was not."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("after", [1, 4, 11])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_killed_fit_goes_on_to_the_same_bits(tmp_path: Path, name: str, after: int) -> None:
+def test_a_killed_fit_continues_to_the_same_bits(tmp_path: Path, name: str, after: int) -> None:
     X = rows()
     parameters = {"random_state": 3, "tol": 0.0, **SETTINGS[name]}
     kept = {**parameters, "checkpoint": str(tmp_path), "checkpoint_every": 3}
@@ -146,7 +146,7 @@ def test_without_commits_the_fit_begins_and_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("X", "changes", "told"),
+    ("X", "changes", "message"),
     [
         (rows(), {"n_clusters": 7}, "parameters.n_clusters was 6 and is 7"),
         (rows(1), {}, "data.first_and_last_rows was"),
@@ -155,11 +155,11 @@ def test_without_commits_the_fit_begins_and_says_so(tmp_path: Path) -> None:
     ],
 )
 def test_other_data_or_parameters_are_refused(
-    tmp_path: Path, X: np.ndarray, changes: dict[str, Any], told: str
+    tmp_path: Path, X: np.ndarray, changes: dict[str, Any], message: str
 ) -> None:
     kept = {"n_clusters": 6, "random_state": 0, "checkpoint": str(tmp_path)}
     dc.KMeans(**kept).fit(rows())
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=message):
         dc.KMeans(**{**kept, **changes}).fit(X, resume=True)
 
 
@@ -194,7 +194,7 @@ def test_resume_needs_a_place() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_one_engine_goes_on_where_another_was_killed(name: str, tmp_path: Path) -> None:
+def test_one_engine_continues_where_another_was_killed(name: str, tmp_path: Path) -> None:
     X, weights = case(name, 4000)
     url = str(tmp_path / "rows.zarr")
     zarr.create_array(url, data=X, chunks=(500, X.shape[1]))

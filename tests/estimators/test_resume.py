@@ -58,7 +58,7 @@ def made(name: str, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", FITS)
-def test_a_fit_that_died_after_any_commit_goes_on(tmp_path: Path, name: str) -> None:
+def test_a_fit_that_died_after_any_commit_continues(tmp_path: Path, name: str) -> None:
     X, weights = case("weighted float64" if len(name) % 2 else "float32", N)
     whole = made(name).fit(X, None, weights)
     for n_commits in (1, 2, 4, 8):
@@ -93,7 +93,7 @@ def test_a_fit_may_die_again_and_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mini-batch", "nested", "vrkm++", "backward Euler, starts"])
-def test_a_fit_that_has_ended_goes_on_with_higher_limits(tmp_path: Path, name: str) -> None:
+def test_a_fit_that_has_ended_continues_with_higher_limits(tmp_path: Path, name: str) -> None:
     X, _ = case("float32", N)
     kept = {"checkpoint": str(tmp_path)}
     ended = made(name, max_iter=2, **kept).fit(X)
@@ -112,7 +112,7 @@ def test_a_fresh_seed_is_kept(tmp_path: Path, name: str) -> None:
     same(once, made(name, **kept).fit(X, resume=True))  # the last commit is the end
 
 
-def test_starts_of_an_earlier_fit_are_not_gone_on_from(tmp_path: Path) -> None:
+def test_starts_of_an_earlier_fit_are_not_resumed_from(tmp_path: Path) -> None:
     X, _ = case("float32", N)
     kept = {"checkpoint": str(tmp_path), "checkpoint_every": 1, "random_state": None}
     first = made("backward Euler, starts", **kept).fit(X)
@@ -173,7 +173,9 @@ def test_sparse_rows(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["nested", "vrkm++, partitions", "mini-batch"])
-def test_a_fit_of_a_cluster_goes_on_in_this_process(tmp_path: Path, name: str, client: Any) -> None:
+def test_a_fit_of_a_cluster_continues_in_this_process(
+    tmp_path: Path, name: str, client: Any
+) -> None:
     X, weights = case("weighted float32", N)
     url, kept = stored(tmp_path, X), {"checkpoint": str(tmp_path / "kept"), "checkpoint_every": 1}
     assert killed(lambda: made(name, engine=client, **kept).fit(url, None, weights), 3)

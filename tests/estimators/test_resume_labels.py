@@ -54,7 +54,7 @@ def killed_after(monkeypatch: pytest.MonkeyPatch, n_blocks: int, call: Any) -> N
 
 @pytest.mark.parametrize("kind", ["k-means", "mixture", "kernel"])
 @pytest.mark.parametrize("n_blocks", [0, 2])
-def test_predict_goes_on(
+def test_predict_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, n_blocks: int
 ) -> None:
     source, output, model = stored(tmp_path), str(tmp_path / "labels.zarr"), fitted(kind)
@@ -100,7 +100,7 @@ def test_labels_of_something_else_begin_anew(
     assert np.array_equal(zarr.open_array(output)[:], model.predict(source))
 
 
-def test_a_cluster_goes_on_where_threads_were(
+def test_a_cluster_continues_where_threads_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: Any
 ) -> None:
     source, output, model = stored(tmp_path), str(tmp_path / "labels.zarr"), fitted("k-means")
@@ -143,7 +143,7 @@ def _dies(self: GroupSink, start: int, values: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["lloyd", "vc-gmm"])
-def test_a_fit_that_died_while_it_wrote_labels_goes_on(
+def test_a_fit_that_died_while_it_wrote_labels_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
     source = stored(tmp_path)

@@ -40,7 +40,7 @@ def failing(prepared: Bounded, state: BoundState, margin: np.ndarray) -> np.ndar
         return np.flatnonzero(~(drift[HALF, own] ** 2 > visibility))
 
 
-def revise(
+def changed(
     some: Gathered, prepared: Bounded, into: Changes, state: BoundState
 ) -> tuple[np.ndarray, np.ndarray]:
     centres, drift = prepared.params.centres, prepared.params.drift
@@ -64,7 +64,7 @@ def fresh(n_rows: int, prepared: Bounded) -> BoundState:
 
 
 def step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulReduction, Any]:
-    found = BoundedPass(failing, revise)
+    found = BoundedPass(failing, changed)
     return found.reduction("assign within halves", 12 + params.recent_bytes, fresh, prepare), params
 
 

@@ -1,6 +1,6 @@
-"""A remote store that fails when it is told to: ``faulty://`` paths, kept in a local folder.
+"""A remote store that fails when it is reported to: ``faulty://`` paths, kept in a local folder.
 
-Faults are told to the class, in this process: a name, how often, and on which objects. What the
+Faults are reported to the class, in this process: a name, how often, and on which objects. What the
 clients of the clouds raise for a fault is raised here, or the bytes they would hand over are.
 """
 

@@ -64,7 +64,7 @@ def place_words(scheduler: str, timeout: float) -> list[str]:
 
 
 def digest_of(arrays: Mapping[str, np.ndarray], facts: str = "") -> str:
-    """Return a digest of all bits of arrays, and of what is told beside them."""
+    """Return a digest of all bits of arrays, and of what is reported next to them."""
     found = hashlib.sha256(facts.encode())
     for name, array in arrays.items():
         found.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())

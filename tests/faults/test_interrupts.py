@@ -89,7 +89,7 @@ def numbers(kept: Path) -> list[str]:
 
 
 def committed_a_while_ago(kept: Path) -> bool:
-    """Return True if a commit is whole, and what comes after it has begun."""
+    """Return True if a commit is whole, and what comes after it has started."""
     return any(time.time() - head.stat().st_mtime > 0.2 for head in kept.glob("*/*-*/zarr.json"))
 
 

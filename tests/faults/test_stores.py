@@ -70,7 +70,7 @@ def test_what_passes_is_waited_for(rows: np.ndarray, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("503", r"'faulty://rows.zarr' cannot be reached \(OSError: .*SlowDown"),
         ("time-out", r"cannot be reached \(TimeoutError: .*check the network"),
@@ -78,10 +78,10 @@ def test_what_passes_is_waited_for(rows: np.ndarray, name: str) -> None:
         ("truncated", r"Rows .* cannot be read .*a chunk is damaged or half-written"),
     ],
 )
-def test_what_does_not_pass_ends_the_fit(rows: np.ndarray, name: str, told: str) -> None:
+def test_what_does_not_pass_ends_the_fit(rows: np.ndarray, name: str, message: str) -> None:
     dataset = dc.open_dataset("faulty://rows.zarr")
     fault = Fault(name, on=lambda path: path.endswith("c/3/0"))
-    with failing(fault), pytest.raises((DatasetNotFoundError, InvalidDataError), match=told):
+    with failing(fault), pytest.raises((DatasetNotFoundError, InvalidDataError), match=message):
         model().fit(dataset)
     assert fault.met["read"] >= 1 + len(patience.PAUSES)
 
@@ -90,8 +90,8 @@ def test_what_does_not_pass_ends_the_fit(rows: np.ndarray, name: str, told: str)
 def test_what_will_not_pass_is_not_tried_again(rows: np.ndarray, name: str) -> None:
     dataset = dc.open_dataset("faulty://rows.zarr")
     fault = Fault(name, on=lambda path: path.endswith("c/3/0"))
-    told = r"No permission to reach the dataset at 'faulty://rows.zarr' \(PermissionError"
-    with failing(fault), pytest.raises(DatasetNotFoundError, match=told):
+    message = r"No permission to reach the dataset at 'faulty://rows.zarr' \(PermissionError"
+    with failing(fault), pytest.raises(DatasetNotFoundError, match=message):
         model(engine=dc.LocalEngine(1)).fit(dataset)
     assert fault.met["read"] == 1
 
@@ -160,13 +160,13 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("scheme", ["faulty", "local"])
-@pytest.mark.parametrize(("change", "told"), CHANGES)
+@pytest.mark.parametrize(("change", "message"), CHANGES)
 def test_rows_that_change_under_a_fit(
-    rows: np.ndarray, store: Path, scheme: str, change: Callable[[Path], None], told: str
+    rows: np.ndarray, store: Path, scheme: str, change: Callable[[Path], None], message: str
 ) -> None:
     url = "faulty://rows.zarr" if scheme == "faulty" else str(store / "rows.zarr")
     hear = after(2, lambda: change(store))
-    with pytest.raises(InvalidDataError, match=f"changed while they were being read: {told}"):
+    with pytest.raises(InvalidDataError, match=f"changed while they were being read: {message}"):
         model(callbacks=(hear,)).fit(url)
 
 
@@ -318,8 +318,8 @@ def test_a_commit_is_whole_or_does_not_count(store: Path) -> None:
     folder = CheckpointFolder("faulty://kept", {"k": 1})
     folder.commit(Document("lloyd", {"n": 1}, {"centres": np.eye(2)}))
     broken = Fault("denied", verbs=("write",), on=lambda path: path.endswith("zarr.json"))
-    told = "No permission to reach the checkpoint"
-    with failing(broken), pytest.raises(DatasetNotFoundError, match=told):
+    message = "No permission to reach the checkpoint"
+    with failing(broken), pytest.raises(DatasetNotFoundError, match=message):
         folder.commit(Document("lloyd", {"n": 2}, {"centres": np.eye(2)}))
     again = CheckpointFolder("faulty://kept", {"k": 1})
     found = again.latest()
@@ -332,6 +332,6 @@ def test_a_commit_is_whole_or_does_not_count(store: Path) -> None:
     assert found.body["n"] == 3
 
 
-def test_every_fault_is_one_that_is_told_apart() -> None:
+def test_every_fault_is_one_that_is_distinguished() -> None:
     passing = {name for name, make in FAULTS.items() if patience.is_passing(make())}
     assert passing == set(PASSING) - {"truncated"}

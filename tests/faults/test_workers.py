@@ -87,7 +87,7 @@ def soon(condition: Callable[[], bool], seconds: float = 120.0) -> bool:
 
 
 def kill_when_busy(folder: Path, pid: int) -> threading.Thread:
-    """Kill a worker as soon as it has begun to work on a slow pass."""
+    """Kill a worker as soon as it has begin_marks to work on a slow pass."""
 
     def kill() -> None:
         if soon(lambda: (folder / str(pid)).exists()):

@@ -1,7 +1,7 @@
 """Trials: a fit whose worker, scheduler or client is killed at a random moment, and what comes of it.
 
 A supervisor stands behind the cluster in half of the trials, and starts lost workers again while the
-fit goes on; in the others the fit has to do with those that are left, at least one.
+fit continues; in the others the fit has to do with those that are left, at least one.
 """
 
 from __future__ import annotations
@@ -266,8 +266,8 @@ class Arena:
 def unclean(code: int, text: str, fit: Work) -> str:
     """Return what is wrong with how a fit ended that lost its scheduler; empty if nothing is."""
     # What Dask logs of lost connections may stand before.
-    told = any(line.startswith("Error: ") for line in text.splitlines())
-    if code != 1 or "Traceback" in text or not told:
+    message = any(line.startswith("Error: ") for line in text.splitlines())
+    if code != 1 or "Traceback" in text or not message:
         return f"no clean end, but exit code {code}: {text}"
     if fit.has_committed() and fit.kept_at not in text:
         return f"the error does not name the checkpoint: {text}"

@@ -52,7 +52,7 @@ class Draw(Work):
 
 @dataclass(frozen=True)
 class Labelling(Work):
-    """``daskcluster predict``: chunks of labels that are finished are all that it goes on from."""
+    """``daskcluster predict``: chunks of labels that are finished are all that it resumes from."""
 
     def arguments(self, scheduler: str, *, resume: bool = False, timeout: float) -> list[str]:
         words = ["predict", self._model(), _many(self.data), "--output", str(self._output)]

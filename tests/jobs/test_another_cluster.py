@@ -1,4 +1,4 @@
-"""A cluster is lost with its scheduler: the same name goes on at another one."""
+"""A cluster is lost with its scheduler: the same name continues at another one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def clusters(tmp_path: Path, s3: dict[str, Any]) -> Iterator[list[Cluster]]:
 
 
 @pytest.mark.slow
-def test_a_job_goes_on_at_another_cluster(
+def test_a_job_continues_at_another_cluster(
     clusters: list[Cluster],
     s3: dict[str, Any],
     endpoint: dict[str, Any],
@@ -45,16 +45,16 @@ def test_a_job_goes_on_at_another_cluster(
 ) -> None:
     one, two = clusters
     model = "s3://rows/jobs/moved"
-    told = {"name": "moved", "model": model, "storage_options": endpoint, **FIT}
+    message = {"name": "moved", "model": model, "storage_options": endpoint, **FIT}
 
     with one.client() as client:
         client.wait_for_workers(1, timeout=200)
-        jobs.submit(client, jobs.fit, source, **told)
+        jobs.submit(client, jobs.fit, source, **message)
         reached(client, "moved", 9)
         one.kill_scheduler()
     with two.client() as client:
         client.wait_for_workers(1, timeout=200)
-        jobs.submit(client, jobs.fit, source, **told)
+        jobs.submit(client, jobs.fit, source, **message)
         found = jobs.wait(client, "moved", timeout=240)
         assert (found.state, found.attempt) == ("done", 2), found
         texts = [text for _, text in jobs.logs(client, "moved")]

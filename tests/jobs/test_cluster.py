@@ -104,7 +104,7 @@ def test_two_jobs_at_once(
         assert found.centres.tobytes() == truth.centres.tobytes()
 
 
-def test_a_job_is_cancelled_and_goes_on(
+def test_a_job_is_cancelled_and_continues(
     client: Client, source: str, endpoint: Any, s3: Any, expected: Any
 ) -> None:
     model = submit(client, source, endpoint, "stopped", max_iter=LONG)
@@ -189,7 +189,7 @@ def test_a_sweep_leaves_its_table_in_the_bucket(
 
 
 @pytest.mark.slow
-def test_a_stream_goes_on_where_its_worker_was_killed(
+def test_a_stream_continues_where_its_worker_was_killed(
     cluster: Cluster, client: Client, endpoint: Any, s3: Any, tmp_path: Path
 ) -> None:
     feed, state = "s3://rows/jobs/feed", "s3://rows/jobs/feed-state"
@@ -205,8 +205,8 @@ def test_a_stream_goes_on_where_its_worker_was_killed(
         return found if found.rows_seen == rows else None
 
     arrive(0)
-    told = {"state": state, "storage_options": endpoint, "every": 0.3, **OPTIONS}
-    jobs.submit(client, jobs.stream, feed, name="followed", **told)
+    message = {"state": state, "storage_options": endpoint, "every": 0.3, **OPTIONS}
+    jobs.submit(client, jobs.stream, feed, name="followed", **message)
     first = soon(lambda: seen(700))
     kill_worker(client, first.worker)
     arrive(1)
@@ -216,7 +216,7 @@ def test_a_stream_goes_on_where_its_worker_was_killed(
     assert jobs.cancel(client, "followed").state == "running"
     assert ended(client, "followed").state == "cancelled"
     arrive(2)
-    again = {**told, "every": None}
+    again = {**message, "every": None}
     cycle = jobs.submit(client, jobs.stream, feed, name="followed", **again).result(timeout=200)
     assert (cycle.rows_seen, cycle.new_rows) == (2100, 700)
     whole = jobs.stream(str(tmp_path / "feed"), state=str(tmp_path / "state"), **OPTIONS)
@@ -225,7 +225,7 @@ def test_a_stream_goes_on_where_its_worker_was_killed(
     client.wait_for_workers(2, timeout=200)
 
 
-def test_what_goes_wrong_is_told(client: Client, source: str, endpoint: Any) -> None:
+def test_what_goes_wrong_is_reported(client: Client, source: str, endpoint: Any) -> None:
     options = {"storage_options": endpoint, "n_clusters": 3, "model": "s3://rows/jobs/wrong"}
     future = jobs.submit(client, jobs.fit, "s3://rows/nothing.zarr", name="wrong", **options)
     found = ended(client, "wrong")

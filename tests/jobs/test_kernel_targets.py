@@ -88,7 +88,7 @@ def test_what_a_cache_has_stays(
     assert own.read_text() == "own"
 
 
-def test_numba_is_told_of_every_feature() -> None:
+def test_numba_is_reported_of_every_feature() -> None:
     found = settings("x86-64-v3")
     assert found["NUMBA_CPU_NAME"] == "x86-64-v3"
     words = found["NUMBA_CPU_FEATURES"].split(",")

@@ -77,7 +77,7 @@ def forget_that_it_failed(model: Path) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_job_goes_on_where_it_was(rows: str, tmp_path: Path, killed: bool) -> None:
+def test_a_job_resumes(rows: str, tmp_path: Path, killed: bool) -> None:
     whole = fit(rows, tmp_path / "whole", labels=str(tmp_path / "whole-labels"))
     model, labels = tmp_path / "m", str(tmp_path / "labels")
     with pytest.raises(PowerCutError):
@@ -106,7 +106,9 @@ def test_a_job_goes_on_where_it_was(rows: str, tmp_path: Path, killed: bool) -> 
     assert not (tmp_path / "whole.partial").exists()
 
 
-def test_what_ends_a_job_from_outside_says_that_its_name_goes_on(rows: str, tmp_path: Path) -> None:
+def test_what_ends_a_job_from_outside_says_that_its_name_continues(
+    rows: str, tmp_path: Path
+) -> None:
     with pytest.raises(SchedulerUnreachableError) as caught:
         fit(rows, tmp_path / "m", name="a", callbacks=(lose_the_scheduler(IterationEnded, 3),))
     (note,) = notes_of(caught)
@@ -199,7 +201,7 @@ def test_a_run_that_was_overtaken_writes_nothing(
             record = fit(rows, model, name="a")
             assert record.n_iter == 12
 
-    with pytest.raises(LeaseError, match="begun anew by another process"):
+    with pytest.raises(LeaseError, match="restarted by another process"):
         fit(rows, model, name="a", callbacks=(overtake,))
     assert fit(rows, model, name="a").n_iter == 12
 

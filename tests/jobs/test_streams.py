@@ -68,7 +68,7 @@ def test_a_stream_looks_again_under_its_name(feed: Path) -> None:
     put(feed, 2)
     assert follow(feed).new_rows == 700
     assert follow(feed).new_rows == 0
-    # What was done is not gone on with: these were three first attempts.
+    # What was done is not continued with: these were three first attempts.
     assert last_lease(feed.parent / "state.partial")["attempt"] == 1
     assert bits(open_loop(feed, feed.parent / "state")) == bits(whole(feed))
 
@@ -79,7 +79,7 @@ def whole(feed: Path) -> Any:
     return loop
 
 
-def test_a_stream_that_was_cut_off_goes_on(feed: Path) -> None:
+def test_a_stream_that_was_cut_off_continues(feed: Path) -> None:
     def cut(cycle: Cycle) -> None:
         raise PowerCutError
 
@@ -107,7 +107,7 @@ def test_one_job_at_a_time_has_a_state(feed: Path) -> None:
             follow(feed, name="b")
         Lease(folder, "a", {}).take()
 
-    with pytest.raises(LeaseError, match="begun anew by another process"):
+    with pytest.raises(LeaseError, match="restarted by another process"):
         follow(feed, every=0.0, heard=overtake)
     # Who took over has not ended: nobody else may come, it may.
     with pytest.raises(LeaseError, match="by the job 'a'"):
@@ -186,8 +186,8 @@ def test_a_sweep_can_be_cancelled_between_its_fits(monkeypatch: pytest.MonkeyPat
     with pytest.raises(JobCancelledError, match="'a' was cancelled"):
         dc.select_k(rows, 2, 4, n_seeds=2, coreset_size=500, random_state=0, callbacks=[hear])
     assert heard[-1] == FitsMade(2, 6)
-    told = [each for each in registry.reports if each.get("phase") == "fits"]
-    assert [each["share"] for each in told] == [1 / 6, 2 / 6]
+    message = [each for each in registry.reports if each.get("phase") == "fits"]
+    assert [each["share"] for each in message] == [1 / 6, 2 / 6]
 
 
 def test_a_sweep_is_a_job(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_sums_have_the_bits_of_dense_sums(kind, weighted):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_survey_equals_the_dense_one(kind):
+def test_data_statistics_equal_the_dense_one(kind):
     rows, _ = mixture(400, 25, 1, kind)
     most, dense_most = np.zeros((2, 25))
     assert kernels.first_bad_sparse(*(csr(rows)[i] for i in (0, 2))) == (-1, False)

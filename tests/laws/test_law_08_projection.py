@@ -106,8 +106,8 @@ def projected(rows: str, algorithm: str, place: Place) -> int:
 
 def tell(what: str, **sizes: int) -> None:
     """Print figures, for ``pytest -s``."""
-    told = ", ".join(f"{name} {size / MB:,.0f} MiB" for name, size in sizes.items())
-    sys.stdout.write(f"\n{what}: {told}\n")
+    message = ", ".join(f"{name} {size / MB:,.0f} MiB" for name, size in sizes.items())
+    sys.stdout.write(f"\n{what}: {message}\n")
 
 
 MARKED = [

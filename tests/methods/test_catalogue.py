@@ -113,7 +113,7 @@ def test_arguments_are_renamed_and_completed() -> None:
     assert algorithm.arguments({"size": 9})["size"] == 9
 
 
-def test_what_is_unknown_is_told_with_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_unknown_is_reported_with_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     table = (Parameter("n_clusters", int, 8, "Many."), Parameter("batch_rows", int, 1, "Some."))
     monkeypatch.setitem(ALGORITHMS, "other", Algorithm("m:Other", table))
     with pytest.raises(InvalidParameterError) as caught:
@@ -127,7 +127,7 @@ def test_what_is_unknown_is_told_with_what_is_known(monkeypatch: pytest.MonkeyPa
         ALGORITHMS.check("lloyd", ["max_iters"])
     with pytest.raises(InvalidParameterError, match=r"no algorithm has it\. The"):
         ALGORITHMS.check("lloyd", ["xyz"])
-    # Decided by the name, not a parameter beside it.
+    # Decided by the name, not a parameter next to it.
     with pytest.raises(InvalidParameterError, match="has no parameter 'algorithm'"):
         ALGORITHMS.check("lloyd", ["algorithm"])
 

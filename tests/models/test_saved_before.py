@@ -18,7 +18,7 @@ import daskcluster as dc
 from daskcluster.events import Notice
 
 ARCHIVE = Path(__file__).parent / "saved" / "2026-11-23.zip"
-TOLD = json.loads(zipfile.ZipFile(ARCHIVE).read("told.json"))
+EXPECTED = json.loads(zipfile.ZipFile(ARCHIVE).read("told.json"))
 
 
 @pytest.fixture
@@ -28,11 +28,11 @@ def written(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", TOLD["models"])
+@pytest.mark.parametrize("name", EXPECTED["models"])
 def test_a_model_says_what_it_said(name: str, written: Path) -> None:
     model = dc.load_model(str(written / "models" / name))
     rows = np.load(written / "rows.npy")
-    assert np.asarray(model.predict(rows)).tolist() == TOLD["models"][name]
+    assert np.asarray(model.predict(rows)).tolist() == EXPECTED["models"][name]
     model.save(str(written / "again"))
     again = dc.load_model(str(written / "again"))
     assert again.get_params() == model.get_params()
@@ -43,18 +43,18 @@ def digest(model: Any, rows: np.ndarray) -> str:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", TOLD["checkpoints"])
-def test_a_fit_that_was_stopped_goes_on_to_the_same_end(name: str, written: Path) -> None:
-    parameters = dict(TOLD["parameters"][name])
+@pytest.mark.parametrize("name", EXPECTED["checkpoints"])
+def test_a_fit_that_was_stopped_continues_to_the_same_end(name: str, written: Path) -> None:
+    parameters = dict(EXPECTED["parameters"][name])
     kind = getattr(dc, parameters.pop("cls"))
-    rows, told = np.load(written / "noise.npy"), []
+    rows, message = np.load(written / "noise.npy"), []
     model = kind(
         **parameters,
         checkpoint=str(written / "checkpoints" / name),
         checkpoint_every=1,
-        callbacks=[told.append],
+        callbacks=[message.append],
     )
     model.fit(rows, resume=True)
-    notices = [each.text for each in told if isinstance(each, Notice)]
-    assert any("goes on" in text for text in notices), notices
-    assert digest(model, rows) == TOLD["checkpoints"][name]
+    notices = [each.text for each in message if isinstance(each, Notice)]
+    assert any("continues" in text for text in notices), notices
+    assert digest(model, rows) == EXPECTED["checkpoints"][name]

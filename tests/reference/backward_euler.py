@@ -29,7 +29,7 @@ def run(X, weights, centres, batches, *, gamma, beta, alpha, imaxit, omaxit, cos
     """Steps with given batches (lists of rows); returns x and what was seen on the way.
 
     A batch is looked at at the start of the first step, and at the end of every one: the batch that
-    judges x is the first of the next step. Returns centres, the objective of every step's first batch,
+    evaluates x is the first of the next step. Returns centres, the objective of every step's first batch,
     and how often each step was halved.
     """
     rows = np.asarray(X, np.float64)

@@ -67,12 +67,12 @@ def e_step(X, mixture, rule, drawn, learn_neighbours=True):
         kept = sorted(searched, key=lambda c, costs=costs: costs[c])[: len(held)]
         home = kept[0]
         filled.add(home)
-        told = searched
+        message = searched
         if rule == "tile" and home == held[0]:
-            told = shared  # by all rows of the cluster
+            message = shared  # by all rows of the cluster
         elif rule == "tile" and len(kept) >= len(mixture.neighbours[home]):
-            told = kept
-        for c in told:
+            message = kept
+        for c in message:
             pair = home, c
             totals[pair] = totals.get(pair, 0.0) + key_of(x, mixture, c)
             counts[pair] = counts.get(pair, 0) + 1

@@ -110,7 +110,7 @@ def places_in(value: Any) -> list[tuple[Any, Any]]:
 
 
 def change_a_value(rng: np.random.Generator, files: Files) -> None:
-    """Put something else at any place of the document, or nothing, or something beside it."""
+    """Put something else at any place of the document, or nothing, or something next to it."""
     head = head_of(files)
     holder, key = pick(rng, places_in(head["attributes"]))
     if isinstance(holder, dict) and rng.random() < 0.2:

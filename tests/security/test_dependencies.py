@@ -1,4 +1,4 @@
-"""What is installed beside us: declared, bounded from below, from an index, and going together."""
+"""What is installed next to us: declared, bounded from below, from an index, and going together."""
 
 from __future__ import annotations
 

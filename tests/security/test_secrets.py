@@ -183,10 +183,10 @@ def failures(stored: str, options: dict[str, Any]) -> dict[str, Callable[[], Any
 def test_errors_tell_nobody(name: str, stored: str, options: dict[str, Any]) -> None:
     with pytest.raises(DaskClusterError) as caught:
         failures(stored, options)[name]()
-    told = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+    message = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
     # The lines of this file are quoted in the traceback; they name the secret, and do not hold it.
-    assert SECRET not in told
-    assert TOKEN not in told
+    assert SECRET not in message
+    assert TOKEN not in message
 
 
 def test_the_command_line_tells_nobody(
@@ -215,8 +215,8 @@ def test_the_command_line_tells_nobody(
         assert result.exit_code == code, result.output
         evidence.keep(" ".join(arguments[:2]), result.output)
         if result.exception is not None:
-            told = traceback.format_exception(result.exception)
-            evidence.keep(f"error of {arguments[0]}", "".join(told))
+            message = traceback.format_exception(result.exception)
+            evidence.keep(f"error of {arguments[0]}", "".join(message))
     evidence.keep_folder("what was written", tmp_path)
     assert len(evidence) > 15
     assert evidence.places_of(SECRET, TOKEN) == []

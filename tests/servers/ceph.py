@@ -20,7 +20,7 @@ PROGRAMS = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-ad
 KEY, SECRET = "ceph-key-id", "ceph-secret-value"
 _DEVICE_BYTES = 1 << 30
 
-# Without authentication the daemons still negotiate one unless connections are told to be in the clear.
+# Without authentication the daemons still negotiate one unless connections are reported to be in the clear.
 _SETTINGS = """
 [global]
 fsid = {fsid}

@@ -48,8 +48,8 @@ def test_a_session_of_jobs(server: Server, cluster: Cluster) -> None:
     models = {f"seed-{seed}": f"{server.url}/jobs/model-{seed}" for seed in (5, 6, 7)}
 
     def submitted(client: Any, name: str) -> None:
-        told = {**FIT, "model": models[name], "random_state": int(name[-1])}
-        jobs.submit(client, jobs.fit, source, name=name, storage_options=options, **told)
+        message = {**FIT, "model": models[name], "random_state": int(name[-1])}
+        jobs.submit(client, jobs.fit, source, name=name, storage_options=options, **message)
 
     with cluster.client() as client:
         for name in models:
@@ -64,7 +64,7 @@ def test_a_session_of_jobs(server: Server, cluster: Cluster) -> None:
         assert [each.state for each in found] == ["done", "done", "cancelled"], found
         assert found[0].attempt == 2
         assert not is_model(models["seed-7"], storage_options=options)
-        submitted(client, "seed-7")  # and goes on
+        submitted(client, "seed-7")  # and continues
         assert jobs.wait(client, "seed-7", timeout=200).state == "done"
         client.wait_for_workers(2, timeout=200)
     for name, model in models.items():
@@ -89,18 +89,18 @@ def test_a_stream_is_followed_until_it_is_cancelled(server: Server, cluster: Clu
         assert not found.is_over, found
         return found.rows_seen == rows
 
-    told = {"state": f"{server.url}/jobs/state", "storage_options": options, **OPTIONS}
+    message = {"state": f"{server.url}/jobs/state", "storage_options": options, **OPTIONS}
     arrive(0)
     with cluster.client() as client:
-        jobs.submit(client, jobs.stream, feed, name="followed", every=0.2, **told)
+        jobs.submit(client, jobs.stream, feed, name="followed", every=0.2, **message)
         soon(lambda: seen(700))
         arrive(1)
         soon(lambda: seen(1400))
         with pytest.raises(LeaseError, match="is being written by the job 'followed'"):
-            jobs.stream(feed, name="another", **told)
+            jobs.stream(feed, name="another", **message)
         jobs.cancel(client, "followed")
         assert jobs.wait(client, "followed", timeout=200).state == "cancelled"
-    assert jobs.stream(feed, name="another", **told).new_rows == 0
+    assert jobs.stream(feed, name="another", **message).new_rows == 0
 
 
 @pytest.mark.slow

@@ -77,17 +77,17 @@ def test_writes_are_waited_for(line: Line, options: dict[str, Any], name: str) -
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("denied", r"No permission to reach the dataset at 's3://servers/rows.zarr' .*Credentials"),
         ("expired", r"No permission to reach the dataset at 's3://servers/rows.zarr' .*expired"),
     ],
 )
-def test_closed_doors_are_told_at_once(
-    line: Line, options: dict[str, Any], name: str, told: str
+def test_closed_doors_are_reported_at_once(
+    line: Line, options: dict[str, Any], name: str, message: str
 ) -> None:
     dataset = dc.open_dataset("s3://servers/rows.zarr", storage_options=options)
-    with line.failing(name, on=is_chunk), pytest.raises(DatasetNotFoundError, match=told):
+    with line.failing(name, on=is_chunk), pytest.raises(DatasetNotFoundError, match=message):
         dc.KMeans(5, **SETTINGS, engine=dc.LocalEngine(1)).fit(dataset)
     # As many as are read at a time, and none of them twice.
     assert line.met[name] <= 6
@@ -95,8 +95,10 @@ def test_closed_doors_are_told_at_once(
 
 def test_a_store_that_stays_down_ends_the_fit(line: Line, options: dict[str, Any]) -> None:
     dataset = dc.open_dataset("s3://servers/rows.zarr", storage_options=options)
-    told = r"The dataset at 's3://servers/rows.zarr' cannot be reached .*reduce your request rate"
-    with line.failing("503", on=is_chunk), pytest.raises(DatasetNotFoundError, match=told):
+    message = (
+        r"The dataset at 's3://servers/rows.zarr' cannot be reached .*reduce your request rate"
+    )
+    with line.failing("503", on=is_chunk), pytest.raises(DatasetNotFoundError, match=message):
         dc.KMeans(5, **SETTINGS, engine=dc.LocalEngine(1)).fit(dataset)
 
 

@@ -69,7 +69,7 @@ def test_the_versions_of_objects_are_known(stored: Server) -> None:
 
 
 @pytest.mark.parametrize("name", ["plain", "sharded"])
-def test_a_fit_keeps_its_state_there_and_goes_on(
+def test_a_fit_keeps_its_state_there_and_continues(
     stored: Server, truth: dc.KMeans, name: str
 ) -> None:
     dataset = dc.open_dataset(f"{stored.url}/{name}.zarr", storage_options=dict(stored.options))
@@ -145,8 +145,8 @@ def test_rows_that_change_under_a_fit(stored: Server, what: str, truth: dc.KMean
 
     start = np.zeros((2, 4), np.float32)
     model = dc.KMeans(2, init=start, max_iter=3, tol=0, callbacks=(act,))
-    told = "c/2/0 has disappeared" if what == "lost" else "c/2/0 was written anew"
-    with pytest.raises(InvalidDataError, match=told):
+    message = "c/2/0 has disappeared" if what == "lost" else "c/2/0 was written anew"
+    with pytest.raises(InvalidDataError, match=message):
         model.fit(dc.open_dataset(url, storage_options=options))
 
 

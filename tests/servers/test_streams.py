@@ -111,8 +111,8 @@ def test_what_arrives_oddly(bucket: Bucket, algorithm: str) -> None:
     bucket.fs.pipe_file(bucket.file("5.zarr/c/1/0"), b"not what a codec wrote")
     bucket.fs.copy(bucket.file("0.zarr"), bucket.file("0-again.zarr"), recursive=True)
     cycle = bucket.loop("state", algorithm=algorithm).cycle()
-    told = {"1.zarr": "late", "2.zarr": "late", "0-again.zarr": "duplicate", "5.zarr": "corrupt"}
-    assert findings(cycle) == told
+    message = {"1.zarr": "late", "2.zarr": "late", "0-again.zarr": "duplicate", "5.zarr": "corrupt"}
+    assert findings(cycle) == message
     assert cycle.rows_seen == 5 * 700
 
     before = bits(bucket.loop("state", algorithm=algorithm))

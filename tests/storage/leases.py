@@ -10,7 +10,7 @@ from daskcluster.storage.location import Location
 
 
 def take_at_once(folder: Location, n_jobs: int) -> tuple[list[Lease], list[LeaseError]]:
-    """Return the leases that are held when many jobs want an output, and what the others were told."""
+    """Return the leases that are held when many jobs want an output, and what the others were given."""
     leases = [Lease(folder, f"job-{number}", {}) for number in range(n_jobs)]
     barrier = threading.Barrier(n_jobs)
     refused: list[LeaseError] = []

@@ -109,8 +109,10 @@ def test_what_ends_a_fit_from_outside_says_where_its_state_is(error: Any, tmp_pa
             CheckpointFolder(place, {"k": 1}).commit(Document("lloyd", {}, {"centres": np.eye(2)}))
         with pytest.raises(error) as caught, location_text(place):
             raise error("it is gone")
-        told = f"The state of the fit is kept at {str(tmp_path)!r}: the same call with resume=True "
-        notes = [f"{told}resumes from it."]
+        message = (
+            f"The state of the fit is kept at {str(tmp_path)!r}: the same call with resume=True "
+        )
+        notes = [f"{message}resumes from it."]
         assert getattr(caught.value, "__notes__", []) == (notes if committed else [])
 
 

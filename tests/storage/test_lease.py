@@ -57,7 +57,7 @@ def test_another_job_waits_until_the_holder_has_ended(folder: Location) -> None:
     first.end("cancelled")
     second = started(folder, "b")
     assert second.attempt == 1
-    with pytest.raises(LeaseError, match="'a' was begun anew by another process"):
+    with pytest.raises(LeaseError, match="'a' was restarted by another process"):
         first.check()
 
 

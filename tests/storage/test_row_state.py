@@ -54,7 +54,7 @@ def test_rows_may_be_written_twice_and_cut_differently(tmp_path: Path) -> None:
     assert np.array_equal(files.read(52, 100), SETS[52:])
 
 
-def test_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_what_is_missing_is_reported(tmp_path: Path) -> None:
     files = StateFiles(locate(str(tmp_path / "state")), 3)
     files.write(0, SETS[:40])
     files.write(50, SETS[50:])
@@ -65,7 +65,7 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "grow", "empty"])
-def test_damage_is_told(tmp_path: Path, harm: str) -> None:
+def test_damage_is_reported(tmp_path: Path, harm: str) -> None:
     files = written(locate(str(tmp_path / "state")))
     path = sorted((tmp_path / "state").iterdir())[1]
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""What killed writers leave beside a local output goes with the next whole one, and nothing else does."""
+"""What killed writers leave next to a local output goes with the next whole one, and nothing else does."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def folders(target: str) -> list[str]:
 def test_a_whole_output_removes_what_a_killed_writer_has_left(writer: Any, target: str) -> None:
     writer.send_signal(signal.SIGKILL)
     writer.wait()
-    beside = [f"{target}.partial-mine", f"{target}.partial", f"{target}.partial-0123abcd.old"]
-    beside += [f"{target}2.partial-0123abcd"]
-    for path in beside:
+    nearby = [f"{target}.partial-mine", f"{target}.partial", f"{target}.partial-0123abcd.old"]
+    nearby += [f"{target}2.partial-0123abcd"]
+    for path in nearby:
         os.mkdir(path)
-    os.symlink(beside[0], f"{target}.partial-0123abcd")
+    os.symlink(nearby[0], f"{target}.partial-0123abcd")
     assert len(folders(target)) == 6
     write(target)
-    names = [os.path.basename(path) for path in (target, *beside, f"{target}.partial-0123abcd")]
+    names = [os.path.basename(path) for path in (target, *nearby, f"{target}.partial-0123abcd")]
     assert folders(target) == sorted(names)
 
 
@@ -111,7 +111,7 @@ def test_who_takes_over_from_a_writer_that_lives_hears_of_it(writer: Any, target
     assert writer.poll() is None
 
 
-def test_an_output_that_was_moved_aside_goes_too(target: str) -> None:
+def test_an_output_that_was_moved_away_goes_too(target: str) -> None:
     """As where a writer was killed between its two renames."""
     os.mkdir(f"{target}.partial-0123abcd.replaced")
     write(target)

@@ -128,7 +128,7 @@ def test_records_that_make_no_table_stay_a_list(odd: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         ({"a": "int", "b": "float"}, "no table of records"),
         ({"a": "int", "b": "float", "c": "text"}, "no table of records"),
@@ -137,11 +137,11 @@ def test_records_that_make_no_table_stay_a_list(odd: dict[str, Any]) -> None:
         (3, "'history'"),
     ],
 )
-def test_tables_that_are_none_are_refused(columns: Any, told: str) -> None:
+def test_tables_that_are_none_are_refused(columns: Any, message: str) -> None:
     history = [{"a": i, "b": i + 0.5, "c": 0.0} for i in range(300)]
     document = document_of(replace(state, history=history))
     body = {**document.body, "history": columns}
-    with pytest.raises(ModelFormatError, match=told):
+    with pytest.raises(ModelFormatError, match=message):
         state_of(State, Document(document.kind, body, document.arrays), SHAPES)
 
 
@@ -154,7 +154,7 @@ def test_a_history_of_any_length_comes_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"seed": 1.5}, "'seed' should be of type int"),
         ({"seed": True}, "'seed' should be of type int"),
@@ -170,10 +170,10 @@ def test_a_history_of_any_length_comes_back() -> None:
         ({"low": "array"}, "it lacks the array 'low'"),
     ],
 )
-def test_what_is_no_state_is_refused(changes: dict[str, Any], told: str) -> None:
+def test_what_is_no_state_is_refused(changes: dict[str, Any], message: str) -> None:
     document = document_of(state)
     other = Document(document.kind, {**document.body, **changes}, document.arrays)
-    with pytest.raises(ModelFormatError, match=told):
+    with pytest.raises(ModelFormatError, match=message):
         state_of(State, other, SHAPES)
 
 

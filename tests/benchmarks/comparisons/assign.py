@@ -124,7 +124,9 @@ def show(records: Records, settings: Settings) -> list[Part]:
             ratio_of(one), None if agree is None else f"{agree:.4%}",
         ])  # fmt: skip
     peaks = [one["peak"] / 1e9 for one in records.values()]
-    table.notes.append(f"FMA peak, measured beside: {min(peaks):.0f} to {max(peaks):.0f} GFLOP/s")
+    table.notes.append(
+        f"FMA peak, measured in the same run: {min(peaks):.0f} to {max(peaks):.0f} GFLOP/s"
+    )
     if shares := _shares(records):
         table.notes.append(
             f"Share of it for d >= {PEAK_FROM[0]} and k >= {PEAK_FROM[1]}: "

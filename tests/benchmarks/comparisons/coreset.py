@@ -155,8 +155,8 @@ def _disk_table(found: list[Figures], settings: Settings) -> Table:
             "read every chunk twice.",
             "Cold: the files are dropped from the file cache before each run (posix_fadvise); the "
             "second of the two passes finds them there again.",
-            "CPU seconds are of all threads, and say what is computed beside decoding; on a machine "
-            "that is not idle they are the steadier figure.",
+            "CPU seconds are of all threads, and say what is computed in addition to decoding; on a "
+            "machine that is not idle they are the steadier figure.",
         ],
     )  # fmt: skip
 
@@ -183,7 +183,7 @@ def _memory_table(found: list[Figures], settings: Settings) -> Table:
         ],
         [
             "numpy: mean, squared distances and choice over whole arrays, one thread (its sums and einsum "
-            "have no more), with a copy of the rows and three values a row beside.",
+            "have no more), with a copy of the rows and three more values a row.",
         ],
     )
 

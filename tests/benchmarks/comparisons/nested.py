@@ -52,7 +52,7 @@ def cells_of(
 
 
 def mnist_rows(settings: Settings) -> Rows:
-    """Return MNIST's training digits, judged by its test digits; a part of them with ``--quick``."""
+    """Return MNIST's training digits, evaluated by its test digits; a part of them with ``--quick``."""
     found, source = pixels(settings.data)
     shrink = QUICK if settings.quick else 1
     rows, held_out = found[: 60_000 // shrink], found[60_000 : 60_000 + 10_000 // shrink]
@@ -212,10 +212,10 @@ def _reach_notes() -> list[str]:
     return [
         "From each seed all start from the same k rows; the first batch, and the other's batches, have "
         "5,000 rows (--quick: 200), rho = 100.",
-        "E is the mean squared distance of validation rows; E* is the lowest of any run. Judging is not in "
-        "the times: ours are from a fit without validation rows, until the end of the round after "
+        "E is the mean squared distance of validation rows; E* is the lowest of any run. Evaluation is "
+        "not in the times: ours are from a fit without validation rows, until the end of the round after "
         "which a fit to the same bits measured the energy; scikit-learn's are the sum of its steps (draw a "
-        "batch, partial_fit), of which every 33rd part is judged, so they may be 3 % too long.",
+        "batch, partial_fit), of which every 33rd part is evaluated, so they may be 3 % too long.",
         "scikit-learn runs without reassignment, labels, early stop and search for NaN.",
         "The ratio is the median over seeds from which ours got there; where the other did not, all the "
         "time that it was given counts (2,000 steps; --quick: 200).",

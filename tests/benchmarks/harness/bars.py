@@ -1,4 +1,4 @@
-"""Plots of comparisons: bars beside each other, and lines over a size."""
+"""Plots of comparisons: bars next to each other, and lines over a size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.benchmarks.harness.parts import Figure, Note
 from tests.benchmarks.harness.plots import canvas_of, legend, save, why_not
 
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000")
-"""Told apart by everyone (Okabe and Ito)."""
+"""Distinguishable by everyone (Okabe and Ito)."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def draw_bars(
 
 
 def draw_lines(name: str, text: str, panels: Sequence[Lines], folder: Path | None) -> Figure | Note:
-    """Write panels of curves beside each other, on logarithmic axes, and return the reference to them."""
+    """Write panels of curves next to each other, on logarithmic axes, and return the reference to them."""
     if (missing := why_not(folder)) is not None:
         return missing
     assert folder is not None

@@ -1,7 +1,7 @@
 """A comparison is made of cells, each measured by itself and kept as plain figures.
 
 Tables, plots and targets are functions of the figures alone, so that they can be made again without
-measuring, and a comparison that was interrupted goes on with the cells that are missing.
+measuring, and a comparison that was interrupted continues with the cells that are missing.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def command(
     """Compare with scikit-learn, its extension for Intel, Faiss and dask-ml on this machine.
 
     Programs take turns; medians and ratios count, and only where results are as good. Those that are not
-    installed are left out: pip install "daskcluster[benchmark]". An interrupted run goes on where it was.
+    installed are left out: pip install "daskcluster[benchmark]". An interrupted run resumes.
     """
     from tests.benchmarks.harness import mask
     from tests.benchmarks.harness.catalogue import COMPARISONS

@@ -1,7 +1,7 @@
 """The programs whose energy is followed: ours, and scikit-learn's under the same terms.
 
-All start from the same centres, go on until they end or meet a limit, and are judged by the same rows.
-Times never contain the judging: our fits run twice, once by the clock alone and once with validation,
+All start from the same centres, go on until they end or meet a limit, and are evaluated by the same rows.
+Times never contain the evaluating: our fits run twice, once by the clock alone and once with validation,
 and must come to the same end; scikit-learn's are stepped, and only the steps are timed.
 """
 
@@ -23,7 +23,7 @@ MOST_ITERATIONS = 1000
 SAME_ENERGY = 1e-4
 """Relative difference up to which two fits came to the same end."""
 STEP_GROWTH = 1.03
-"""How much later scikit-learn's mini-batches are judged again; so much too long its times may be."""
+"""How much later scikit-learn's mini-batches are evaluated again; so much too long its times may be."""
 
 
 class Clock:
@@ -102,8 +102,8 @@ def nested(
     clock = Clock()
     model = fitted(None, (clock,), 10 * MOST_ITERATIONS, max_time)
     seconds = clock.read()
-    judged = fitted(rows.validation, (), int(model.n_iter_), None)
-    return _evaluated(rows, first, model, judged, clock.stamps, seconds)
+    evaluated = fitted(rows.validation, (), int(model.n_iter_), None)
+    return _evaluated(rows, first, model, evaluated, clock.stamps, seconds)
 
 
 def mini_batches(rows: Rows, seed: int, threads: int, *, passes: int) -> Run:
@@ -123,8 +123,8 @@ def mini_batches(rows: Rows, seed: int, threads: int, *, passes: int) -> Run:
     clock = Clock()
     model = fitted(None, (clock,))
     seconds = clock.read()
-    judged = fitted(rows.validation, ())
-    return _evaluated(rows, first, model, judged, clock.stamps, seconds)
+    evaluated = fitted(rows.validation, ())
+    return _evaluated(rows, first, model, evaluated, clock.stamps, seconds)
 
 
 def sklearn_mini_batches(
@@ -216,19 +216,19 @@ def digest(centres: np.ndarray) -> str:
 
 
 def _evaluated(
-    rows: Rows, first: np.ndarray, model: Any, judged: Any, stamps: list[float], seconds: float
+    rows: Rows, first: np.ndarray, model: Any, evaluated: Any, stamps: list[float], seconds: float
 ) -> Run:
-    """Return the run whose times are those of `model` and whose energies are those of `judged`."""
-    same = digest(model.cluster_centers_) == digest(judged.cluster_centers_)
+    """Return the run whose times are those of `model` and whose energies are those of `evaluated`."""
+    same = digest(model.cluster_centers_) == digest(evaluated.cluster_centers_)
     _check(rows, type(model).__name__, same)
-    energies = [energy(rows, first), *(record["validation"] for record in judged.history_)]
+    energies = [energy(rows, first), *(record["validation"] for record in evaluated.history_)]
     return _run(model, stamps, range(1, len(energies)), energies, seconds)
 
 
 def _run(
     model: Any, stamps: list[float], looked: Sequence[int], energies: list[float], seconds: float
 ) -> Run:
-    """Return the run that was judged after the records `looked`, counted from 1."""
+    """Return the run that was evaluated after the records `looked`, counted from 1."""
     records = model.history_
     spent = np.cumsum([record["n_distances"] for record in records], dtype=float)
     return Run(

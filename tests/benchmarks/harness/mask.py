@@ -1,4 +1,4 @@
-"""A processor with AVX-512 made to stand for one that has AVX2 only: ours and the peers are told so."""
+"""A processor with AVX-512 made to stand for one that has AVX2 only: ours and the peers are reported so."""
 
 from __future__ import annotations
 

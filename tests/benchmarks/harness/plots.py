@@ -1,4 +1,4 @@
-"""Small plots beside the tables, one curve for each program."""
+"""Small plots next to the tables, one curve for each program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLOURS = {
     "elkan": "#e69f00",
     "auto": "#000000",
 }
-"""Told apart by everyone (Okabe and Ito)."""
+"""Distinguishable by everyone (Okabe and Ito)."""
 
 PANEL_INCHES = (2.15, 1.75)
 MOST_POINTS = 80

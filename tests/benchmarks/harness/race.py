@@ -76,6 +76,6 @@ def rest() -> None:
 
 
 def say(text: str) -> None:
-    """Tell the person at the terminal what is going on; results go to stdout."""
+    """Tell the person at the terminal what is continuing; results go to stdout."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -177,7 +177,7 @@ class Bench:
         self.measured += 1
 
     def _stamp(self) -> dict[str, Any]:
-        """Return what figures depend on beside their cell; others are measured again."""
+        """Return what figures depend on next to their cell; others are measured again."""
         settings = self.settings
         data = settings.data is not None and (settings.data / "mnist.npz").exists()
         return {

@@ -23,7 +23,7 @@ class Settings:
     threads, repeats : int
         Of every program; runs of which the median counts.
     images : Path or None
-        Folder for plots, beside the page that gets the section; None where only text is wanted.
+        Folder for plots, next to the page that gets the section; None where only text is wanted.
     keep : bool
         Leave what was written to `scratch` for the next run.
     seeds : int
@@ -33,7 +33,7 @@ class Settings:
     peers : tuple of str
         Further libraries as ``NAME=MODULE:FUNCTION``; see `tests.benchmarks.harness.peers`.
     tell : callable
-        Takes a line about what is going on.
+        Takes a line about what is continuing.
     """
 
     quick: bool = False

@@ -1,6 +1,6 @@
 """The table of targets: what was wanted, what was measured, by which command and when, met or not and why.
 
-Figures that a comparison measured are noted in ``targets.json`` beside its results and stay there until it
+Figures that a comparison measured are noted in ``targets.json`` next to its results and stay there until it
 measures them again. ``reasons.json``, written by people, says why one is missed.
 """
 

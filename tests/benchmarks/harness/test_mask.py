@@ -21,7 +21,7 @@ print(tile_name(), is_masked(), wide)
 """
 
 
-def test_nobody_is_told_of_avx512_in_a_masked_process() -> None:
+def test_nobody_is_reported_of_avx512_in_a_masked_process() -> None:
     if platform.machine() != "x86_64":
         pytest.skip("the mask is one of x86 processors")
     environment = mask.without_avx512(os.environ)
@@ -33,16 +33,16 @@ def test_nobody_is_told_of_avx512_in_a_masked_process() -> None:
 
 
 def test_the_command_begins_anew_with_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = []
+    started = []
 
     def begin(path: str, words: list[str], environment: dict[str, str]) -> None:
-        begun.append((words, environment))
+        started.append((words, environment))
         raise SystemExit(0)
 
     monkeypatch.setattr(os, "execve", begin)
     monkeypatch.setattr(sys, "argv", ["tests.benchmarks", "compare", "--without-avx512"])
     monkeypatch.delenv(mask.MARK, raising=False)
     CliRunner().invoke(main, ["compare", "--without-avx512", "--only", "assign"])
-    [(words, environment)] = begun
+    [(words, environment)] = started
     assert words[1:] == ["-m", "tests.benchmarks", "compare", "--without-avx512"]
     assert environment[mask.MARK] == mask.AVX2

@@ -89,7 +89,7 @@ def test_cells_are_measured_once(fake: Fake, bench: Callable[..., Bench]) -> Non
     assert fake.calls[3:] == ["small", "large"]
 
 
-def test_a_run_that_was_interrupted_goes_on(
+def test_a_run_that_was_interrupted_continues(
     fake: Fake, bench: Callable[..., Bench], monkeypatch
 ) -> None:
     def interrupt() -> None:

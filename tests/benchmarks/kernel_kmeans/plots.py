@@ -25,7 +25,7 @@ from tests.benchmarks.kernel_kmeans.tables import Runs
 
 COLOURS = {FULL: "#000000", UNTRUNCATED: "#d55e00", PLAIN: "#999999"}
 TAU_COLOURS = {50: "#56b4e9", 100: "#009e73", 200: "#0072b2", 300: "#cc79a7"}
-"""Told apart by everyone (Okabe and Ito)."""
+"""Distinguishable by everyone (Okabe and Ito)."""
 MEASURES = ("ARI", "NMI", "ms a step")
 PANEL_INCHES = (2.4, 2.0)
 BARS = (

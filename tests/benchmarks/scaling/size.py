@@ -202,11 +202,11 @@ def _lines(record: dict[str, Any], projections: Sequence[Projection]) -> list[tu
         ("rows", f"{shape}, {parts}"),
         ("passes", f"at most {record['passes_at_most']:,}"),
     ]
-    lines += [(f"{each.cluster.workers:,} workers", _told(each)) for each in projections]
+    lines += [(f"{each.cluster.workers:,} workers", _described(each)) for each in projections]
     return lines
 
 
-def _told(projection: Projection) -> str:
+def _described(projection: Projection) -> str:
     from daskcluster.host import format_bytes
     from daskcluster.reports.tables import format_seconds
 

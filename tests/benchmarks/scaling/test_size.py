@@ -35,9 +35,9 @@ def test_rows_that_nobody_has(here: Path, record: Record, run: Run) -> None:
     assert (few["workers"], many["workers"]) == (10, 1000)
     assert few["later_pass"]["bottleneck"] == "kernel"
     assert few["seconds_at_most"] > many["seconds_at_most"] > 0
-    told = run(*LARGE, "--workers", "10,1000").stdout
-    assert "1,000 workers" in told
-    assert "(kernel)" in told
+    message = run(*LARGE, "--workers", "10,1000").stdout
+    assert "1,000 workers" in message
+    assert "(kernel)" in message
     assert [file.name for file in here.iterdir()] == ["rows.npy"]
 
 
@@ -58,12 +58,12 @@ def test_rates_of_another_machine(here: Path, record: Record) -> None:
 
 
 def test_what_does_not_fit(here: Path, run: Run) -> None:
-    told = run(*LARGE, "--workers", "10", "--worker-memory", "300MB").stdout
-    assert "does not fit: projected memory" in told
+    message = run(*LARGE, "--workers", "10", "--worker-memory", "300MB").stdout
+    assert "does not fit: projected memory" in message
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (("size", "10x2", "--n-clusters", "20"), 1, "n_samples=10 should be >="),
         (("size", "10x0", "--n-clusters", "2"), 1, "10x0"),
@@ -79,7 +79,9 @@ def test_what_does_not_fit(here: Path, run: Run) -> None:
         (("calibrate", "--output", "rows.npy"), 2, "rows.npy exists; give --overwrite"),
     ],
 )
-def test_bad_usage(here: Path, run: Run, arguments: tuple[str, ...], code: int, told: str) -> None:
+def test_bad_usage(
+    here: Path, run: Run, arguments: tuple[str, ...], code: int, message: str
+) -> None:
     result = run(*arguments)
     assert result.exit_code == code, result.output
-    assert told in " ".join(result.output.split())
+    assert message in " ".join(result.output.split())

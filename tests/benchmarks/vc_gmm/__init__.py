@@ -21,12 +21,12 @@ TAKES = (
     "on 2 cores for each seed about 2 minutes for cod_rna, mnist and kdd-like, 4 for kddcup99_10pct and "
     "song-like, 8 for susy-like, altogether three and a half hours with its 10 seeds, about an hour with "
     "--seeds 3, 6 GB of memory (--quick: 2 minutes); finished fits stay in --scratch DIR, and an "
-    "interrupted run goes on with them"
+    "interrupted run continues with them"
 )
 SEEDS, QUICK_SEEDS = 10, 2
 """The paper does not print how many runs its means are of."""
 FIGURES = ("error", "distances", "processor", "seconds", "n_iter", "nmi")
-"""Of an outcome that are written beside the plots, one number for each run."""
+"""Of an outcome that are written next to the plots, one number for each run."""
 ONE_RUN = ("tiny-like",)
 """As in the paper."""
 
@@ -62,7 +62,7 @@ def _settings(sets: list[Compared]) -> Table:
         ["set", "stands for", "rows x features", "paper's rows over these", "rows are", "C", "N'",
          "m", "C' = G"],
         notes=[
-            "C, N' and m are not to be had from the paper's text, but follow from its speed-ups.",
+            "C, N' and m are not in the paper's text, but follow from its speed-ups.",
             "kddcup99_10pct: log(1 + x) of 38 numeric columns; as they are, a column of bytes decides all. "
             "Less than a third of the rows are distinct. The paper's KDD is another set, of proteins; "
             "kdd-like has its shape.",

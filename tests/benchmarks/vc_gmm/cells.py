@@ -60,18 +60,23 @@ class Cells:
         if not missing:
             return
         say(f"  {self.problem.name}: {self.problem.shape}; {len(missing)} fits")
-        rows, judged = self.problem.load(self._data)
+        rows, evaluated = self.problem.load(self._data)
         programs.warm_up(rows, self.threads, settings)
-        baseline = lru_cache(maxsize=1)(partial(self._baseline, judged))
+        baseline = lru_cache(maxsize=1)(partial(self._baseline, evaluated))
         for setting, seed in missing:
-            make = partial(self._outcome, rows, judged, setting, seed, baseline)
+            make = partial(self._outcome, rows, evaluated, setting, seed, baseline)
             self._files.get(_name(setting, seed), make)
 
     def _outcome(
-        self, rows: np.ndarray, judged: np.ndarray, setting: Setting, seed: int, baseline: Baseline
+        self,
+        rows: np.ndarray,
+        evaluated: np.ndarray,
+        setting: Setting,
+        seed: int,
+        baseline: Baseline,
     ) -> Outcome:
         found = programs.fit(rows, setting, seed, self.threads)
-        error, labels = programs.measure_run(judged, found.centres, self.threads)
+        error, labels = programs.measure_run(evaluated, found.centres, self.threads)
         is_baseline = setting == sweeps.base(self.problem, "k-means++")
         others = baseline(seed - 1 if is_baseline else seed)
         if is_baseline:
@@ -86,12 +91,12 @@ class Cells:
             free_energy=found.free_energy,
         )
 
-    def _baseline(self, judged: np.ndarray, seed: int) -> np.ndarray | None:
+    def _baseline(self, evaluated: np.ndarray, seed: int) -> np.ndarray | None:
         """Return the partition by k-means++ of that seed, if it was made."""
         path = self._baseline_path(seed)
         if not path.exists():
             return None
-        return programs.measure_run(judged, np.load(path), self.threads)[1]
+        return programs.measure_run(evaluated, np.load(path), self.threads)[1]
 
     def _baseline_path(self, seed: int) -> Path:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -71,7 +71,7 @@ class Outcome:
         Time by the clock, time of all processors together, distances computed.
     n_iter : int
     error : float
-        Sum of squared distances of the rows that judge.
+        Sum of squared distances of the rows that evaluate.
     nmi : float or None
         Normalised mutual information of their partition and that by k-means++ of the same seed
         (k-means++ itself: of the seed before).

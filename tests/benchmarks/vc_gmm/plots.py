@@ -21,7 +21,7 @@ COLOURS = {
     "LWCS": "#e69f00",
     "vc-GMM": "#0072b2",
 }
-"""Told apart by everyone (Okabe and Ito)."""
+"""Distinguishable by everyone (Okabe and Ito)."""
 
 PANEL_INCHES = (1.9, 1.7)
 AXES: dict[str, Callable[[Outcome], float]] = {

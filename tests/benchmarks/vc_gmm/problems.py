@@ -1,6 +1,6 @@
 """The sets of the paper's experiments, or what stands for them, with the settings of each.
 
-C, N' and m are not to be had from the paper's text, but follow from its speed-ups.
+C, N' and m are not in the paper's text, but follow from its speed-ups.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Problem:
     Attributes
     ----------
     name, stands_for : str
-        What it is called here, and the set of the paper whose figures stand beside ours.
+        What it is called here, and the set of the paper whose figures stand next to ours.
     rows : int
     d, k : int
     coreset : int
@@ -35,13 +35,13 @@ class Problem:
     truncation, n_random : int
         C' = G, and the "+1".
     make : callable
-        Folder of the data -> rows to learn from, and those to judge by.
+        Folder of the data -> rows to learn from, and those to evaluate by.
     file : str or None
         Its data, which `make` replaces by generated rows if it is missing.
     kind : str
         Of generated rows.
     sweeps : tuple of str
-        Beside Table 1: "chain", "coreset", "truncation", "tolerance", "warm-up", "greedy", "rows",
+        Next to Table 1: "chain", "coreset", "truncation", "tolerance", "warm-up", "greedy", "rows",
         "clusters".
     """
 
@@ -76,7 +76,7 @@ class Problem:
         return self.file if _path(data, self.file) is not None else f"generated, no {self.file}"
 
     def load(self, data: Path | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return float32 rows to learn from and rows to judge by (often the same array)."""
+        """Return float32 rows to learn from and rows to evaluate by (often the same array)."""
         return self.make(data, self)
 
     @property
@@ -115,13 +115,13 @@ def _connections(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.nd
 
 
 def _noisy_digits(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Return MNIST with uniform noise of [0, 1] on its 256 levels; its test digits judge."""
+    """Return MNIST with uniform noise of [0, 1] on its 256 levels; its test digits evaluate."""
     raw, generator = _read(data, problem), np.random.default_rng(0)
-    n_judged = problem.rows // 6
+    n_evaluated = problem.rows // 6
     if raw is None:
-        rows = mixture(problem.rows + n_judged, problem.d, problem.k)
+        rows = mixture(problem.rows + n_evaluated, problem.d, problem.k)
     else:
-        levels = np.concatenate([raw[:60_000][: problem.rows], raw[60_000:][:n_judged]])
+        levels = np.concatenate([raw[:60_000][: problem.rows], raw[60_000:][:n_evaluated]])
         rows = levels.reshape(len(levels), -1).astype(np.float32)
         rows += generator.random(rows.shape, dtype=np.float32)
     return rows[: problem.rows], rows[problem.rows :]
@@ -145,7 +145,7 @@ def _falling_mixture(data: Path | None, problem: Problem) -> tuple[np.ndarray, n
 
 
 def _many_more(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of 2 C unit Gaussians, and a fifth as many others to judge by."""
+    """Return rows of 2 C unit Gaussians, and a fifth as many others to evaluate by."""
     rows = mixture(problem.rows + problem.rows // 5, problem.d, problem.k)
     return rows[: problem.rows], rows[problem.rows :]
 

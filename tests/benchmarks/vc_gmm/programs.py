@@ -1,6 +1,6 @@
 """The programs of the comparison: each learns from rows and says what coreset, seeding and EM took.
 
-Times end with the last update: labels and final figures are not in them, nor is judging.
+Times end with the last update: labels and final figures are not in them, nor is evaluating.
 """
 
 from __future__ import annotations

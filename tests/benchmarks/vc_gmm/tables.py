@@ -1,4 +1,4 @@
-"""Tables 1, S.1 and 2 from kept cells, beside the paper's; what was not run is left out and named."""
+"""Tables 1, S.1 and 2 from kept cells, next to the paper's; what was not run is left out and named."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ def _line(compared: Compared, setting: Setting, outcomes: Sequence[Outcome]) -> 
         (f"{share:.0%}" if n_iter else None, lambda line: f"{line.share} %"),
     ]
     name = f"{problem.name} ({problem.stands_for})" if problem.stands_for else problem.name
-    return [name, setting.label, len(outcomes), *(_beside(*cell, paper) for cell in cells)]
+    return [name, setting.label, len(outcomes), *(_compared(*cell, paper) for cell in cells)]
 
 
-def _beside(
+def _compared(
     found: str | None, printed: Callable[[Line], str] | None, paper: Line | None
 ) -> str | None:
     if paper is None or found is None or printed is None:
@@ -119,7 +119,7 @@ def _notes_of_table_1() -> list[str]:
         "(mnist: the 10,000 test digits), mean ± standard deviation over seeds. Speed-ups: quotients of "
         "means.",
         "All stop when the free energy changes by less than 1e-4 of itself: k-means through F = -log C "
-        "- D/2 log(2 pi e sigma^2). Times end with the last update, before labels and judging; the rule "
+        "- D/2 log(2 pi e sigma^2). Times end with the last update, before labels and evaluating; the rule "
         "costs k-means nothing here, as an iteration's inertia comes out of its sums.",
         "Time is that of all processors together, as the paper's programs are sequential; shares are of "
         "it. A lower speed-up in time than in distances comes of a fast k-means: its distances are dense "

@@ -1,4 +1,4 @@
-"""Tables 3 and 4 and Figures 3, 6 and 7 of Zhao et al., and one partition beside many.
+"""Tables 3 and 4 and Figures 3, 6 and 7 of Zhao et al., and one partition next to many.
 
 "Large-scale k-means clustering via variance reduction", Neurocomputing 2018.
 """
@@ -22,7 +22,7 @@ from tests.benchmarks.vrkm.tables import table3, table4
 TAKES = (
     "about an hour and a half on 2 cores and 4 GB of memory (--quick: 2 minutes; --sets mnist and "
     "cifar10_test10k: half an hour each, sift_like, one seed: 25 minutes); finished fits stay in "
-    "--scratch, and an interrupted run goes on with them"
+    "--scratch, and an interrupted run continues with them"
 )
 SEEDS = 10
 BUDGET = 1.5

@@ -1,4 +1,4 @@
-"""Tables 3 and 4 beside the paper's."""
+"""Tables 3 and 4 next to the paper's."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def source(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
 
 
 @pytest.mark.parametrize("more", [{}, {"refine_iter": 4, "metric": "cosine"}, {"refine": False}])
-def test_a_fit_that_died_after_any_commit_goes_on(
+def test_a_fit_that_died_after_any_commit_continues(
     tmp_path: Path, source: Any, more: dict[str, Any]
 ) -> None:
     whole = made(**more).fit(source, None, WEIGHTS)
@@ -89,7 +89,7 @@ def test_fewer_distinct_rows_than_clusters(tmp_path: Path) -> None:
         same(made(**kept).fit(few, resume=True), made().fit(few))
 
 
-def test_a_fit_of_a_cluster_goes_on_in_this_process(
+def test_a_fit_of_a_cluster_continues_in_this_process(
     tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hierarchical_fit, "n_groups", lambda n_bytes: 5)
@@ -104,7 +104,7 @@ def test_cells_that_are_none_are_refused(tmp_path: Path) -> None:
     kept, commit = {"checkpoint": str(tmp_path)}, CheckpointFolder.commit
 
     def spoilt(self: CheckpointFolder, state: Any) -> None:
-        # A copy: the fit that goes on has the other one.
+        # A copy: the fit that continues has the other one.
         sizes = state.arrays["state_sizes"].copy()
         sizes[0] += 1
         state.arrays["state_sizes"] = sizes

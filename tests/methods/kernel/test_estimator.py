@@ -65,7 +65,7 @@ def test_chunks_and_workers_do_not_matter(tmp_path, client):
         assert found.inertia_ == expected.inertia_
 
 
-def test_rings_are_told_apart_by_seeds_of_their_own():
+def test_rings_are_distinguished_by_seeds_of_their_own():
     X, ring = rings(600)
     for kernel in ("rbf", "heat"):
         model = dc.KernelKMeans(2, kernel=kernel, gamma=0.1, heat_time=200.0, random_state=0)

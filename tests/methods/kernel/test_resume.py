@@ -1,4 +1,4 @@
-"""Kernel k-means that dies after any commit goes on to the bits of a fit that did not."""
+"""Kernel k-means that dies after any commit continues to the bits of a fit that did not."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def every(url: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", FITS)
-def test_a_fit_that_died_after_any_commit_goes_on(tmp_path: Path, name: str) -> None:
+def test_a_fit_that_died_after_any_commit_continues(tmp_path: Path, name: str) -> None:
     whole = made(name).fit(X, None, WEIGHTS)
     heard: list[Any] = []
     for n_commits in (1, 2, 4, 7):
@@ -99,7 +99,7 @@ def test_a_fit_may_die_again_and_again(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["full", "batches", "batches, all"])
-def test_a_fit_that_has_ended_goes_on_with_higher_limits(tmp_path: Path, name: str) -> None:
+def test_a_fit_that_has_ended_continues_with_higher_limits(tmp_path: Path, name: str) -> None:
     kept = {"checkpoint": str(tmp_path)}
     ended = made(name, max_iter=1, n_init=2, **kept).fit(X)
     same(made(name, max_iter=1, n_init=2, **kept).fit(X, resume=True), ended)
@@ -166,7 +166,9 @@ def decay(rows: np.ndarray, others: np.ndarray, rate: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["full", "batches, short"])
-def test_a_fit_of_a_cluster_goes_on_in_this_process(tmp_path: Path, name: str, client: Any) -> None:
+def test_a_fit_of_a_cluster_continues_in_this_process(
+    tmp_path: Path, name: str, client: Any
+) -> None:
     url, kept = stored(tmp_path), every(str(tmp_path / "kept"))
     assert killed(lambda: made(name, engine=client, **kept).fit(url, None, WEIGHTS), 3)
     resumed = made(name, **kept).fit(url, None, WEIGHTS, resume=True)

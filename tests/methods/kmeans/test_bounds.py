@@ -125,7 +125,7 @@ def test_fewer_bounds_take_over():
     assert within(fallbacks(ELKAN), 11_999, 1000, 100, np.dtype("f4")) == ()
 
 
-def test_single_centres_have_bounds_of_their_own_beside_long_rows_only():
+def test_single_centres_have_bounds_of_their_own_next_to_long_rows_only():
     f4 = np.dtype(np.float32)
     assert automatic(784, 50, f4) == (HAMERLY, YINYANG, ELKAN)
     assert automatic(415, 50, f4) == (HAMERLY, YINYANG)
@@ -167,7 +167,7 @@ def test_auto_keeps_bounds_of_separated_clusters():
     assert min(touched) < n / 10 if BOUNDS_SPARE else set(touched) == {n}
 
 
-def test_auto_takes_bounds_of_single_centres_beside_long_rows():
+def test_auto_takes_bounds_of_single_centres_next_to_long_rows():
     rng = np.random.default_rng(7)
     n, d, k = 40_000, 200, 12
     sources = 0.3 * rng.standard_normal((k, d))

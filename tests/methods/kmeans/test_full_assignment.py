@@ -50,7 +50,7 @@ def test_totals_by_changes(kind: type, weighted: bool, metric: str) -> None:
             found.sums[:] = np.nan  # the caller's to change
 
 
-def test_labels_of_others_are_noticed_only_when_told() -> None:
+def test_labels_of_others_are_noticed_only_when_asked() -> None:
     X, (a, b, *_) = problem()
     kept = np.empty(N, np.int32)
     with placed(X) as rows:

@@ -168,7 +168,7 @@ def test_callbacks_hear_of_passes_and_may_stop():
     assert rows == 210
 
 
-def test_a_journal_goes_on_from_the_state_of_another():
+def test_a_journal_resumes_from_the_state_of_another():
     heard, others = [], []
     whole = Journal(state([1.0, 0.0]), 100, [heard.append])
     one = Journal(state([1.0, 0.0]), 100, [others.append])
@@ -185,8 +185,8 @@ def test_a_journal_goes_on_from_the_state_of_another():
     with one:
         make(one, range(1, 24), 23)  # a record of step 23 is forced
     assert one.records[-1]["iteration"] == 23
-    told = one.state(23_000)
-    other = Journal(state([1.0, 0.0]), 100, [others.append], resumed=told)
+    message = one.state(23_000)
+    other = Journal(state([1.0, 0.0]), 100, [others.append], resumed=message)
     with other:
         make(other, range(24, 41), 40)
     kept = [
@@ -197,4 +197,4 @@ def test_a_journal_goes_on_from_the_state_of_another():
         {name: value for name, value in record.items() if name != "seconds"}
         for record in whole.records
     ]
-    assert other.seconds > told.seconds > 0.0
+    assert other.seconds > message.seconds > 0.0

@@ -331,7 +331,7 @@ def test_first_partial_fit_needs_rows_for_its_centres():
         model.partial_fit(X[:5, :3])
 
 
-def test_partial_fit_goes_on_after_fit_copy_pickle_and_load():
+def test_partial_fit_continues_after_fit_copy_pickle_and_load():
     model = dc.MiniBatchKMeans(4, random_state=0, batch_size=50).fit(X)
     twins = [copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
     steps, seen = model.n_steps_, model.counts_.sum()

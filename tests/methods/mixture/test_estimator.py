@@ -186,7 +186,7 @@ def test_constant_features_and_equal_rows_meet_the_floor(dtype):
     assert np.isfinite(fitted.score(X))
 
 
-def test_the_end_of_the_iterations_is_told():
+def test_the_end_of_the_iterations_is_reported():
     X = blobs()
     with pytest.warns(ConvergenceWarning, match="Best performing initialization did not converge"):
         mixture(max_iter=1).fit(X)
@@ -267,11 +267,11 @@ def test_a_coreset_takes_two_passes():
 def test_passes_are_counted():
     X = blobs()
     fitted = mixture(init=X[:6], warmup_steps=2, tol=0.0, max_iter=4).fit(X)
-    # The survey, searches, iterations, and the pass that judges the last one's parameters.
+    # Data statistics, searches, iterations, and the pass that evaluates the last one's parameters.
     assert fitted.passes_ == 1 + (2 + 1) + 4 + 1
     settled = mixture(init=X[:6], tol=1e-2).fit(X)
     assert settled.converged_
-    assert settled.passes_ == 1 + 1 + settled.n_iter_  # the last iteration judges
+    assert settled.passes_ == 1 + 1 + settled.n_iter_  # the last iteration evaluates
 
 
 def test_distances_are_counted_below_the_promise():

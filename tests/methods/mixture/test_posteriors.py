@@ -71,7 +71,7 @@ def test_two_workers_write_the_same(fitted, tmp_path, client):
     check(url, model, X)
 
 
-def test_what_is_there_stays_unless_told(fitted, tmp_path):
+def test_what_is_there_stays_unless_asked(fitted, tmp_path):
     model, X = fitted
     url = str(tmp_path / "posteriors.zarr")
     model.predict_proba(X, output=url)
@@ -91,7 +91,7 @@ def test_a_failed_try_leaves_nothing(fitted, tmp_path):
     assert not (tmp_path / "posteriors.zarr").exists()
 
 
-def test_a_job_writes_them_beside_the_labels(fitted, tmp_path):
+def test_a_job_writes_them_next_to_the_labels(fitted, tmp_path):
     model, X = fitted
     source, saved = stored(tmp_path, X), str(tmp_path / "model.zarr")
     urls = {name: str(tmp_path / f"{name}.zarr") for name in ("output", "posteriors")}

@@ -51,7 +51,7 @@ def same(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("name", FITS)
-def test_a_mixture_that_died_after_any_commit_goes_on(tmp_path: Path, name: str) -> None:
+def test_a_mixture_that_died_after_any_commit_continues(tmp_path: Path, name: str) -> None:
     X, weights = case("weighted float32" if name == "spherical" else "float64")
     whole = mixture(name).fit(X, None, weights)
     for n_commits in (1, 2, 3, 5):
@@ -63,7 +63,7 @@ def test_a_mixture_that_died_after_any_commit_goes_on(tmp_path: Path, name: str)
 
 
 def test_sets_of_rows_are_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fit that goes on makes the passes that are left, and none of them replays a step."""
+    """A fit that continues makes the passes that are left, and none of them replays a step."""
     from daskcluster.methods.mixture.chunkwise import e_step as passes
 
     X, _ = case("float32")
@@ -79,7 +79,7 @@ def test_sets_of_rows_are_not_made_again(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(passes._Prepared, "__init__", spied)
     heard: list[Any] = []
     resumed = mixture("isotropic", **kept, callbacks=(heard.append,)).fit(X, resume=True)
-    # Iteration 6 saves, 7 is the last one and saves, and a pass judges what it has learnt.
+    # Iteration 6 saves, 7 is the last one and saves, and a pass evaluates what it has learnt.
     assert journals == [0, 1, 0, 0]
     assert sum(isinstance(event, PassStarted) for event in heard) == 4
     same(resumed, mixture("isotropic").fit(X))
@@ -109,7 +109,7 @@ def test_a_damaged_save_falls_back_to_the_one_before(tmp_path: Path) -> None:
     same(resumed, mixture("isotropic").fit(X))
 
 
-def test_a_mixture_that_has_ended_goes_on_with_higher_limits(tmp_path: Path) -> None:
+def test_a_mixture_that_has_ended_continues_with_higher_limits(tmp_path: Path) -> None:
     X, _ = case("float32")
     for name in ("diag", "coreset"):
         kept = {"checkpoint": str(tmp_path)}
@@ -146,7 +146,7 @@ def test_a_partition_that_is_lost_begins_again_from_the_commit(
     same(mixture("isotropic", **kept).fit(X, resume=True), whole)
 
 
-def test_workers_that_cannot_reach_the_checkpoint_are_told(tmp_path: Path, client: Any) -> None:
+def test_workers_that_cannot_reach_the_checkpoint_are_reported(tmp_path: Path, client: Any) -> None:
     X, _ = case("float32")
     kept = {"checkpoint": f"memory://{tmp_path}", "checkpoint_every": 1}
     with pytest.raises(CheckpointError, match="as seen from the driver; give a checkpoint="):
@@ -198,7 +198,7 @@ ROWS: dict[str, Any] = {
 
 @pytest.mark.parametrize("n_commits", [1, 2, 3])
 @pytest.mark.parametrize("name", ROWS)
-def test_a_coreset_that_died_after_any_commit_goes_on(
+def test_a_coreset_that_died_after_any_commit_continues(
     tmp_path: Path, name: str, n_commits: int
 ) -> None:
     X, weights = ROWS[name]()
@@ -212,7 +212,7 @@ def test_a_coreset_that_died_after_any_commit_goes_on(
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_a_coreset_goes_on_within_a_pass(
+def test_a_coreset_continues_within_a_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, weighted: bool
 ) -> None:
     n = 20_000
@@ -249,7 +249,7 @@ def test_a_coreset_of_other_rows_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_k_means_of_a_coreset_goes_on(tmp_path: Path, metric: str) -> None:
+def test_k_means_of_a_coreset_continues(tmp_path: Path, metric: str) -> None:
     X, weights = case("weighted float32")
     model = {"coreset_size": 200, "random_state": 1, "tol": 0.0, "metric": metric}
     whole = dc.CoresetKMeans(6, **model).fit(X, None, weights)
@@ -265,7 +265,7 @@ def test_k_means_of_a_coreset_goes_on(tmp_path: Path, metric: str) -> None:
     assert n_commits > 5
 
 
-def test_a_coreset_of_a_fresh_seed_goes_on(tmp_path: Path) -> None:
+def test_a_coreset_of_a_fresh_seed_continues(tmp_path: Path) -> None:
     X, _ = case("float32")
     kept = {"coreset_size": 200, "checkpoint": str(tmp_path)}
     for n_commits in (1, 3):  # the second fit draws another coreset, and only that one counts

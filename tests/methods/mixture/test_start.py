@@ -70,7 +70,7 @@ def test_at_the_optimum_of_scikit_learn_it_stays(rows, kind):
 
 @pytest.mark.parametrize("truncation", [2, K])
 @pytest.mark.parametrize("kind", ["isotropic", *KINDS])
-def test_a_mixture_goes_on_where_another_was(rows, kind, truncation, tmp_path):
+def test_a_mixture_continues_where_another_was(rows, kind, truncation, tmp_path):
     model = mixture(kind, truncation=truncation, n_neighbors=K, tol=1e-9, max_iter=500)
     first = clone(model).fit(rows)
     first.save(str(tmp_path / "model"))
@@ -171,7 +171,7 @@ def test_the_best_of_several_starts_is_kept(rows):
 
 @pytest.mark.parametrize("size", [None, 700])
 @pytest.mark.parametrize("n_commits", [2, 4, 7, 9, 12])
-def test_a_fit_of_several_starts_goes_on_where_it_died(rows, tmp_path, n_commits, size):
+def test_a_fit_of_several_starts_continues_where_it_died(rows, tmp_path, n_commits, size):
     limits = {"tol": 0.0, "max_iter": 4, "n_init": 3, "coreset_size": size}
     kept = {**limits, "checkpoint": str(tmp_path), "checkpoint_every": 1}
     assert killed(lambda: starts(**kept).fit(rows), n_commits)
@@ -181,7 +181,7 @@ def test_a_fit_of_several_starts_goes_on_where_it_died(rows, tmp_path, n_commits
     assert resumed.n_iter_ == whole.n_iter_
 
 
-def test_given_means_are_begun_with_once(rows):
+def test_given_means_are_started_with_once(rows):
     with pytest.warns(RuntimeWarning, match="performing only one init"):
         starts(init=rows[:6], n_init=3).fit(rows)
 

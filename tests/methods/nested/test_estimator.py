@@ -277,7 +277,7 @@ def test_bounds_outlive_a_doubling(bounds, shuffle):
             assert record["n_touched"] == record["batch_size"]
 
 
-def test_auto_goes_on_with_bounds_when_a_batch_doubles(monkeypatch):
+def test_auto_continues_with_bounds_when_a_batch_doubles(monkeypatch):
     monkeypatch.setattr("daskcluster.methods.kmeans.auto._SMALL", 0.0)
     X = blobs(4000, 100, 24)
     values = {"n_clusters": 24, "batch_size": 500, "rho": 30.0, "tol": 0}
@@ -290,7 +290,7 @@ def test_auto_goes_on_with_bounds_when_a_batch_doubles(monkeypatch):
         assert record["n_touched"] <= most * record["batch_size"]
 
 
-def test_the_next_cohort_is_gathered_ahead():
+def test_the_next_nested_batch_is_gathered_ahead():
     """While a batch is computed, a thread copies the rows that the next one adds; and none twice."""
     X, calls = blobs(2000), []
     base = open_dataset(X)

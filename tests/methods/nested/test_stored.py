@@ -97,7 +97,7 @@ def test_weights_go_with_their_rows(tmp_path):
     assert len(nested_batch.weights[4:4]) == 0
 
 
-def test_a_cohort_without_rows_in_some_chunks(tmp_path):
+def test_a_nested_batch_without_rows_in_some_chunks(tmp_path):
     X = rows(400)
     order = NestedOrder(400, KEY)
     nested_batch = NestedBatchDataset(stored(tmp_path, X, chunk=5), order, 0, order.limit(11))

@@ -92,7 +92,7 @@ def test_few_rows_stand_for_themselves_alone() -> None:
     assert swapped(state, rows, before=1e7) is None
 
 
-def test_centres_that_share_a_cloud_are_told_apart() -> None:
+def test_centres_that_share_a_cloud_are_distinguished() -> None:
     """One more reason to move: no centre is old, but two are where one would do."""
     start = np.array([MIDDLES[2], MIDDLES[2] + 0.2, MIDDLES[1], (MIDDLES[0] + ELSEWHERE) / 2])
     state = state_of([150, 150, 300, 600], start)

@@ -119,11 +119,11 @@ _tell_pairs = _build_tell_pairs(BLOCK)
 def step_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
     """Build the E- and M-step; `scaled` for costs with inverse deviations by feature.
 
-    ``step((rows, weights), sets, costs, (sharpness, least), space, neighbour_sums_of, pairs, (grids, moments), bounds,
-    learn)`` gives the table of pairs, which may be a larger one than was given (there with `used`), the
-    number of distances, and that of rows with another nearest cluster than before. `bounds` (n,) are what
-    the rows add to the free energy, their weights in it, in the order of the visits. With ``learn = 0``
-    nothing goes to the sums, and `bounds` are the least costs instead: what the first variance is made of.
+    ``step((rows, weights), sets, costs, (sharpness, least), space, neighbour_sums_of, pairs,
+    (grids, moments), bounds, learn)`` returns the table of pairs, which may have grown (with `used`), the
+    number of distances, and the number of rows whose nearest cluster changed. `bounds` (n,) are the weighted
+    contributions of the rows to the free energy, in the order of the visits. With ``learn = 0`` nothing is
+    added to the sums, and `bounds` are the smallest costs instead, from which the first variance is computed.
     """
     return _build_step(*listed_tile_for(dtype), lanes_of(dtype), int(scaled))
 

@@ -71,7 +71,7 @@ class Cluster:
 
     @property
     def is_full(self) -> bool:
-        """No core is idle beside those that workers keep busy."""
+        """No core is idle next to those that workers keep busy."""
         return self.cores is None or self.slots >= self.cores
 
     @property

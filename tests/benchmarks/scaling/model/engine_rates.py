@@ -23,8 +23,8 @@ from tests.benchmarks.scaling.model.rates import RoleRate
 PARTITIONS = (32, 256)
 """Of about 1 MB; all of them are held."""
 MORE_WORKERS = 30
-"""In a third process, beside two that have one: tasks go to 2 workers, then to 32."""
-CARGO = 480 << 10
+"""In a third process, next to two that have one: tasks go to 2 workers, then to 32."""
+PAYLOAD = 480 << 10
 """Bytes that travel within a task."""
 WORKER_BYTES = 4 << 30
 _LEAST_SECONDS = 0.6
@@ -35,7 +35,7 @@ _ASKED = 40
 
 @dataclass(frozen=True)
 class EngineRates:
-    """What passes cost beside their rows; see `tests.benchmarks.scaling.model.rates.Rates`."""
+    """What passes cost next to their rows; see `tests.benchmarks.scaling.model.rates.Rates`."""
 
     client: RoleRate
     scheduler: RoleRate
@@ -81,8 +81,8 @@ def engine_rates(*, more_workers: int = MORE_WORKERS) -> EngineRates:
         slots = 2 + more_workers
         runs += [
             _measured(processes, few, slots),
-            _measured(processes, few, slots, cargo=CARGO),
-            _measured(processes, few, slots, width=CARGO // 8),
+            _measured(processes, few, slots, payload=PAYLOAD),
+            _measured(processes, few, slots, width=PAYLOAD // 8),
         ]
         asked_many = _asking(processes)
     a_worker = [
@@ -124,16 +124,16 @@ def _stored(folder: str, n_partitions: int) -> Dataset:
 
 
 def _measured(
-    processes: Processes, dataset: Dataset, slots: int, *, cargo: int = 0, width: int = 1
+    processes: Processes, dataset: Dataset, slots: int, *, payload: int = 0, width: int = 1
 ) -> _Run:
     with DaskEngine(processes.client).place(dataset) as placement:
-        params = ProbeParams(os.urandom(cargo), width)
+        params = ProbeParams(os.urandom(payload), width)
         for _ in range(_WARM_UP):
             placement.reduce(PROBE, params)
         client, scheduler, worker, wall = _passes(processes, placement, params)
     n_tasks = min(slots, len(dataset.partitions))
     return _Run(
-        n_tasks, len(dataset.partitions), n_tasks * (cargo + 8 * width), client, scheduler, worker, wall
+        n_tasks, len(dataset.partitions), n_tasks * (payload + 8 * width), client, scheduler, worker, wall
     )  # fmt: skip
 
 

@@ -142,8 +142,8 @@ def forecast(work: PassWork, cluster: Cluster, rates: Rates) -> Forecast:
     terms["broadcast"], terms["reduction"] = talk.broadcast(), talk.reduction()
     terms["latency"] = _latency(cluster, rates, n_tasks)
     control = terms["client"] + terms["scheduler"]
-    beside = terms["broadcast"] + terms["reduction"] + terms["latency"]
-    seconds = beside + max(control, compute + control / 2)
+    nearby = terms["broadcast"] + terms["reduction"] + terms["latency"]
+    seconds = nearby + max(control, compute + control / 2)
     if cluster.is_crowded:
         ours = rates.worker.a_task * n_tasks + rates.worker.a_handle * work.handles
         busy = kernel + decode + control + ours + talk.computed

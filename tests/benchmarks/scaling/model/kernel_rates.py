@@ -113,7 +113,7 @@ def _em_seconds(n: int, d: int, k: int) -> float:
 
 
 def _iteration_seconds(fit: Callable[[np.ndarray], Any], n: int, d: int, k: int) -> float:
-    """Return the seconds of the fastest iteration but the first, which also surveys the rows."""
+    """Return the seconds of the fastest iteration but the first, which also measures the rows."""
     rows = _rows(n, d)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it does not converge, and should not

@@ -16,13 +16,13 @@ class ProbeParams:
 
     Attributes
     ----------
-    cargo : bytes
+    payload : bytes
         To every worker.
     width : int
         Float64 numbers that each task sends back.
     """
 
-    cargo: bytes
+    payload: bytes
     width: int
 
 

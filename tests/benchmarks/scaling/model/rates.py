@@ -24,7 +24,7 @@ class KernelRate:
     product : float
         Seconds for one product of a feature of a row and of a centre.
     value, row : float
-        Seconds for each feature of a row, and for each row, beside the products.
+        Seconds for each feature of a row, and for each row, next to the products.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class KernelRate:
 
 @dataclass(frozen=True)
 class RoleRate:
-    """What one process computes for a pass beside the rows: the client, the scheduler, or a worker.
+    """What one process computes for a pass next to the rows: the client, the scheduler, or a worker.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class RoleRate:
     a_byte: float
 
     def seconds(self, n_tasks: float, n_handles: float, n_workers: float) -> float:
-        """Return the seconds of a pass, its bytes aside."""
+        """Return the seconds of a pass, its bytes away."""
         counted = self.a_task * n_tasks + self.a_handle * n_handles + self.a_worker * n_workers
         return self.a_pass + counted
 
@@ -85,7 +85,7 @@ class Rates:
         How many times as long a core takes where all cores of its machine are busy, >= 1: they share
         caches, memory and power, and some are two threads of one core.
     round_trip : float
-        Seconds that a task and its result are under way between idle processes of one machine, beside what
+        Seconds that a task and its result are under way between idle processes of one machine, next to what
         the processes compute.
     machine : str
         Where they were measured.

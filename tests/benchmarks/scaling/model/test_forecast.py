@@ -64,9 +64,9 @@ def test_every_term_by_hand() -> None:
             "latency": 5e-3 + 1e-3 * (2 + 4 * math.ceil(tasks / wire.FETCHED_TOGETHER)),
         }
     )
-    beside = sum(found.terms[name] for name in ("broadcast", "reduction", "latency"))
+    nearby = sum(found.terms[name] for name in ("broadcast", "reduction", "latency"))
     control = found.terms["client"] + found.terms["scheduler"]
-    assert found.seconds == pytest.approx(1.0 + control / 2 + beside)
+    assert found.seconds == pytest.approx(1.0 + control / 2 + nearby)
 
 
 WIDE = 10**6
@@ -178,7 +178,7 @@ def test_a_fit_is_its_passes_and_the_work_on_few_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"workers": -1}, "workers=-1 should be >= 0"),
         ({"threads": 0}, "threads=0 should be >= 1"),
@@ -187,6 +187,6 @@ def test_a_fit_is_its_passes_and_the_work_on_few_rows() -> None:
         ({"latency": -1.0}, "latency=-1.0 should be >= 0"),
     ],
 )
-def test_no_such_cluster(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidParameterError, match=told):
+def test_no_such_cluster(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidParameterError, match=message):
         Cluster(**{"workers": 1, **wrong})

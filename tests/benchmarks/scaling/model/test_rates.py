@@ -31,7 +31,7 @@ def test_rates_come_back_as_they_were_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda d: d.update(format="other"), "format"),
         (lambda d: d.update(version=99), "format"),
@@ -43,7 +43,7 @@ def test_rates_come_back_as_they_were_written(tmp_path: Path) -> None:
         (lambda d: d["rates"].update(round_trip=1e999), "round_trip=inf should be a finite"),
     ],
 )
-def test_what_is_no_file_of_rates(tmp_path: Path, change: Any, told: str) -> None:
+def test_what_is_no_file_of_rates(tmp_path: Path, change: Any, message: str) -> None:
     path = tmp_path / "rates.json"
     save_rates(REFERENCE, path)
     document = json.loads(path.read_text())
@@ -51,7 +51,7 @@ def test_what_is_no_file_of_rates(tmp_path: Path, change: Any, told: str) -> Non
     path.write_text(json.dumps(document))
     with pytest.raises(InvalidDataError, match="a file of `calibrate`") as caught:
         load_rates(path)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_rates_are_found_again_in_runs_that_they_make() -> None:
@@ -69,7 +69,7 @@ def test_no_rate_is_less_than_nothing() -> None:
     assert (solve_rates([[1, 1], [1, 100], [1, 200]], [3.0, 2.0, 1.0]) >= 0).all()
 
 
-def test_the_roles_of_a_cluster_are_told_apart() -> None:
+def test_the_roles_of_a_cluster_are_distinguished() -> None:
     def run(tasks: int, handles: int, size: int) -> _Run:
         client = 4e-3 + 1e-3 * tasks + 2e-5 * handles + 1e-9 * size + 5e-4 * tasks
         scheduler = 1e-3 + 2e-3 * tasks + 6e-5 * handles + 2e-9 * size

@@ -60,7 +60,7 @@ def agreement(one, other):
     return ((one[:, None] == one) == (other[:, None] == other)).mean()
 
 
-def test_rings_are_told_apart_where_no_plain_k_means_can():
+def test_rings_are_distinguished_where_no_plain_k_means_can():
     X, ring = rings()
     found = fitted(X, 2, gamma=0.2, batch_size=256, truncation=200, max_iter=50).labels_
     assert agreement(found, ring) == 1.0

@@ -55,7 +55,7 @@ def test_wanted_chunks_give_what_the_whole_unit_gives(kind: str, name: str) -> N
         assert same(kind, found, expected)
         assert expected.n_touched > 0
         assert same_state(kind, *states)
-    assert states[0].recent.nbytes == 0  # never screened: its rows were at hand
+    assert states[0].recent.nbytes == 0  # never filtered: its rows were at hand
     if not BOUNDS_SPARE:
         assert set(read) == {N_CHUNKS}
         return
@@ -82,7 +82,7 @@ def test_rows_looked_at_in_pieces_give_what_all_together_give(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_units_screened_in_pieces_give_what_all_together_give(
+def test_units_filtered_in_pieces_give_what_all_together_give(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = problem("weighted float32")

@@ -202,7 +202,7 @@ def test_what_is_lost_is_read_again(
 
         result = fitted(placed, HAMERLY, RECENT_BYTES, lose)
     assert_same(result, plain[False])
-    # The first pass is Lloyd's own: the surveying one.
+    # The first pass is Lloyd's own: the measuring one.
     if BOUNDS_SPARE:
         assert result.history[late]["n_touched"] < 0.2 * N
     assert result.history[late + 1]["n_touched"] == N

@@ -54,7 +54,7 @@ def test_rounding_is_to_the_safe_side(value):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("d", [1, 3, 16, 70])
-def test_revised_rows_have_true_labels_and_bounds(d, dtype):
+def test_changed_rows_have_true_labels_and_bounds(d, dtype):
     X, centres, drift = problem(d, dtype)
     n, panels = len(X), pack(centres)
     if panels.tile == PORTABLE:

@@ -112,8 +112,8 @@ def kill(feed: str, state: str, n_kills: int, more: dict[str, Any]) -> None:
         time.sleep(rng.uniform(0.0, 0.8))
         os.kill(child, signal.SIGKILL)
         ended += not os.WIFSIGNALED(os.waitpid(child, 0)[1])
-        while told := os.read(heard, 1024):
-            cycles += told.count(b".")
+        while message := os.read(heard, 1024):
+            cycles += message.count(b".")
         os.close(heard)
     seconds = time.perf_counter() - began
     sys.stdout.write(json.dumps({"cycles": cycles, "ended": ended, "seconds": seconds}))

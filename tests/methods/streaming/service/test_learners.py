@@ -193,7 +193,7 @@ def test_drift_is_found(tmp_path: Path, algorithm: str) -> None:
 
 
 @others
-def test_odd_objects_are_told_whatever_learns(tmp_path: Path, algorithm: str) -> None:
+def test_odd_objects_are_reported_whatever_learns(tmp_path: Path, algorithm: str) -> None:
     feed, good = tmp_path / "feed", [portion(number) for number in range(6)]
     for number in (0, 1, 3, 4):
         put(feed, number, good[number])
@@ -201,18 +201,18 @@ def test_odd_objects_are_told_whatever_learns(tmp_path: Path, algorithm: str) ->
     shutil.move(chunk, tmp_path / "chunk")
     (feed / "part-0004.zarr" / "c" / "0" / "0").write_bytes(b"no chunk")
     loop = open_loop(feed, tmp_path / "state", algorithm=algorithm)
-    assert told(loop.cycle()) == {"part-0001.zarr": "unsettled", "part-0004.zarr": "corrupt"}
+    assert message(loop.cycle()) == {"part-0001.zarr": "unsettled", "part-0004.zarr": "corrupt"}
     shutil.move(tmp_path / "chunk", chunk)
     put(feed, 2, good[2])
     shutil.copytree(feed / "part-0000.zarr", feed / "part-0000.zarr-again")
     cycle = loop.cycle()
     late = dict.fromkeys(("part-0001.zarr", "part-0002.zarr"), "late")
-    assert told(cycle) == {**late, "part-0000.zarr-again": "duplicate"}
+    assert message(cycle) == {**late, "part-0000.zarr-again": "duplicate"}
     before = bits(loop)
     shutil.rmtree(feed / "part-0003.zarr")
     put(feed, 3, good[3][:90])
     zarr.open_array(str(feed / "part-0000.zarr"))[:5] = 7.0
-    found = told(loop.cycle())
+    found = message(loop.cycle())
     assert (found["part-0003.zarr"], found["part-0000.zarr"]) == ("shrunk", "changed")
     assert bits(loop) == before
     plain = tmp_path / "plain"
@@ -224,7 +224,7 @@ def test_odd_objects_are_told_whatever_learns(tmp_path: Path, algorithm: str) ->
     assert bits(whole)["model"] == before["model"]
 
 
-def told(cycle: Any) -> dict[str, str]:
+def message(cycle: Any) -> dict[str, str]:
     return {finding.name: str(finding.oddity) for finding in cycle.findings}
 
 
@@ -263,7 +263,7 @@ def test_a_cloud_that_jumps_is_found_again(tmp_path: Path, metric: str) -> None:
     births, weights = loop.state.fold.fitted.births, model.cluster_weights_
     assert np.sum(births > 6 * 1024) == 1
     assert weights.sum() == pytest.approx(cycle.remembered)
-    # Nor is it, when told that centres are to stay with their rows.
+    # Nor is it, when message that centres are to stay with their rows.
     stays = open_loop(tmp_path / "feed", tmp_path / "stays", reassignment_ratio=0.0, **options)
     left = dc.load_model(stays.cycle().model)
     assert -left.score(rows) > 5 * best.inertia_

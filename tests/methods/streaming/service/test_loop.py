@@ -1,4 +1,4 @@
-"""The loop: each row once, in any number of cycles to the same bits; odd objects are told, not folded."""
+"""The loop: each row once, in any number of cycles to the same bits; odd objects are reported."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_versions_are_never_changed(feed: Path, tmp_path: Path) -> None:
     assert dc.load_model(first.model).rows_seen_ == N * 700
 
 
-def test_what_is_late_is_folded_and_told(feed: Path, tmp_path: Path) -> None:
+def test_what_is_late_is_folded_and_reported(feed: Path, tmp_path: Path) -> None:
     held = feed / "part-0003.zarr"
     shutil.move(held, tmp_path / "held")
     heard = []
@@ -330,7 +330,7 @@ def test_half_lives_by_the_objects_own_time(tmp_path: Path) -> None:
     assert cycle.remembered == pytest.approx(350 + 700)
 
 
-def test_drift_is_told_and_a_command_run(tmp_path: Path) -> None:
+def test_drift_is_reported_and_a_command_run(tmp_path: Path) -> None:
     feed, out = tmp_path / "feed", tmp_path / "drift.json"
     for number in range(6):
         put(feed, number, portion(number, 1024))
@@ -352,7 +352,7 @@ def test_drift_is_told_and_a_command_run(tmp_path: Path) -> None:
     assert sum(status["drift"]["counts"]) == pytest.approx(1024)
 
 
-def test_drift_is_told_once_where_objects_are_bad(tmp_path: Path, monkeypatch) -> None:
+def test_drift_is_reported_once_where_objects_are_bad(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(cutting, "PIECE_BYTES", 1)  # a leaf each: some are folded before one is bad
     feed, heard = tmp_path / "feed", list[Event]()
     for number in range(4):
