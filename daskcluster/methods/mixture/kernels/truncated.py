@@ -121,9 +121,10 @@ def step_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
 
     ``step((rows, weights), sets, costs, (sharpness, least), space, neighbour_sums_of, pairs,
     (grids, moments), bounds, learn)`` returns the table of pairs, which may have grown (with `used`), the
-    number of distances, and the number of rows whose nearest cluster changed. `bounds` (n,) are
-    the weighted contributions of the rows to the free energy, in the order of visits. With ``learn = 0``
-    nothing is added to the sums, and `bounds` are the smallest costs, from which the first variance is computed.
+    number of distances, and the number of rows whose nearest cluster changed. `bounds` (n,) are the
+    weighted contributions of the rows to the free energy, in the order of visits. With ``learn = 0``
+    nothing is added to the sums, and `bounds` are the smallest costs, from which the first variance is
+    computed.
     """
     return _build_step(*listed_tile_for(dtype), lanes_of(dtype), int(scaled))
 
