@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from daskcluster.errors import ModelFormatError
 from daskcluster.events import StopReason
 from daskcluster.storage.checkpoint import CheckpointFolder
 from daskcluster.storage.document import Document
-from daskcluster.storage.state import document_of, state_of
+from daskcluster.storage.state import document_of, state_of, stored_as
 
 
 @dataclass(frozen=True)
@@ -188,3 +188,18 @@ def test_other_shapes_kinds_and_arrays_are_refused() -> None:
     body = {name: value for name, value in document.body.items() if name != "cost"}
     with pytest.raises(ModelFormatError, match="it lacks 'cost'"):
         state_of(State, Document(document.kind, body, document.arrays), SHAPES)
+
+
+@dataclass
+class Renamed:
+    steps: int = field(metadata=stored_as("walks"))
+    centres: np.ndarray | None = field(default=None, metadata=stored_as("points"))
+
+
+def test_a_renamed_field_keeps_its_name_in_documents() -> None:
+    document = document_of(Renamed(3, np.ones((2, 1))))
+    assert document.body == {"walks": 3, "points": "array"}
+    found = state_of(Renamed, document, {"points": (2, 1)})
+    assert found.steps == 3
+    assert found.centres is not None
+    assert found.centres.tolist() == [[1.0], [1.0]]
