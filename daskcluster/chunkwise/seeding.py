@@ -115,7 +115,7 @@ POTENTIALS = StatefulReduction(
 class Pick:
     """Finds the row at which the prefix sum of masses from row `start` on exceeds each target.
 
-    Called with a unit's chunk, the next step's parameters (prepared), and the state they will find.
+    Called with a work item's chunk, the next step's parameters (prepared), and the state they will find.
     """
 
     start: int

@@ -305,13 +305,13 @@ class StatefulReduction:
     chunk : callable (chunk, prepared, statistics, state_slice) -> None
         Adds the chunk to the statistics and brings its state along.
     filter_rows : callable (prepared, statistics, state) -> ndarray of bool, shape (n_rows,), or None
-        Asked once for every unit with valid state whose rows would have to be read, before anything
-        of it is read. Returns which rows of the unit `chunk` has to see, None for all of them. It
+        Asked once for every work item with valid state whose rows would have to be read, before anything
+        of it is read. Returns which rows of the work item `chunk` has to see, None for all of them. It
         may add to the statistics what needs no rows, and change the state. Storage chunks without
         such a row are not read, and `chunk` is not called for them; of the others it sees every row.
         Not asked for units that are in memory already, nor for those that are read to stay there:
         `chunk` is called for the whole of them. Hence `filter_rows` followed by `chunk` on the rows that
-        it names gives what `chunk` alone gives on the whole unit. By default all rows are wanted.
+        it names gives what `chunk` alone gives on the whole work item. By default all rows are wanted.
     """
 
     name: str

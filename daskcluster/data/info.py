@@ -38,7 +38,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     >>> import numpy as np
     >>> from daskcluster.data.open import open_dataset
     >>> facts = describe(open_dataset(np.zeros((2000, 4), np.uint8)))
-    >>> facts["rows"], facts["bytes"], facts["computed_in"], facts["visibility"]
+    >>> facts["rows"], facts["bytes"], facts["computed_in"], facts["reach"]
     (2000, 8000, 'float32', 'process')
     """
     sizes, parts = dataset.chunk_sizes, dataset.partitions

@@ -147,7 +147,7 @@ class DaskPlacement(Placement):
                 value = run.run(tasks)
             finally:
                 self.traffic.bytes_read += run.bytes_read
-        if report:  # a single unit says nothing of speeds
+        if report:  # a single work item says nothing of speeds
             rows.assignment.learn(run.speeds)
         return value
 

@@ -120,12 +120,12 @@ class Placement(ABC):
         """Like `reduce`, with per-row state that stays where it is between calls.
 
         State belongs to the placement and to ``reduction.name``; a placement holds that of one
-        reduction at a time. Each call marks the state of every unit with the number of the call, its
-        version, as the last chunk of the unit that was wanted is done. State that does not carry the
+        reduction at a time. Each call marks the state of every work item with the number of the call, its
+        version, as the last chunk of the work item that was wanted is done. State that does not carry the
         version of the call before (never made, lost, or left half-way by a task that died) is made anew:
-        `fresh`, then `rebuild` from `params`, on the whole unit. The result is the same either way.
+        `fresh`, then `rebuild` from `params`, on the whole work item. The result is the same either way.
 
-        Rows of units that are not in memory are read only where ``reduction.filter_rows`` wants them, in
+        Rows that are not in memory are read only where ``reduction.filter_rows`` wants them, in
         whole storage chunks (`Dataset.read_edges`): ``traffic.bytes_read`` counts those alone, and
         progress counts the others as done. Passes of other verbs may come in between.
         """
@@ -222,7 +222,7 @@ class Placement(ABC):
         on_value: Callable[[Any], None] | None = None,
         report: bool = True,
     ) -> Any:
-        """Run an operation on all units, on some `work_items`, or on `spans`; return the combined value.
+        """Run an operation on all or some `work_items`, or on `spans`; return the combined value.
 
         Counts bytes, and publishes progress if `report`. `on_value` takes the value of every task in place
         of combining them; it is given only if `_tasks_can_write` said no.
@@ -251,7 +251,7 @@ class Placement(ABC):
     # -- what all passes have in common --------------------------------------------------------
 
     def item_of(self, row: int) -> int:
-        """Return the number of the work unit that holds `row`."""
+        """Return the number of the work item that holds `row`."""
         starts = [start for start, _ in self.work_items]
         return int(np.searchsorted(starts, row, side="right")) - 1
 

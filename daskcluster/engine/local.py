@@ -43,10 +43,10 @@ _BLOCK_SHARE = 1 / 512
 
 
 ITEMS_PER_THREAD, FEW_ITEMS_PER_THREAD = 8, 4
-"""In-memory rows are cut finer than threads, so that a thread that is held up loses little; but each unit
-takes time of the interpreter, which one thread has at a time, so fewer do where units are small."""
+"""In-memory rows are cut finer than threads, so that a delayed thread loses little. Each work item costs
+interpreter time, which only one thread has at a time, so there are fewer where work items are small."""
 LARGE_ITEM = 3
-"""So many of the fewer units are one, for every thread to begin with; those left even the threads out."""
+"""The share of the fewer work items with which every thread starts; the rest balance the threads."""
 MIN_ITEM_BYTES, SMALL_ITEM_BYTES = 1 << 18, 1 << 24
 
 
@@ -161,7 +161,7 @@ def home_engine(engine: Engine) -> Engine:
 
 
 def local_spans(dataset: Dataset, n_threads: int) -> Sequence[Range]:
-    """Return the rows of every unit: the partitions, or cuts of rows that are in memory."""
+    """Return the rows of every work item: the partitions, or cuts of rows that are in memory."""
     if not (dataset.in_memory and dataset.divisible):
         return list(dataset.partitions)
     row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
@@ -255,7 +255,7 @@ class LocalPlacement(Placement):
         on_value: Callable[[Any], None] | None = None,
         report: bool = True,
     ) -> Any:
-        """Let every thread take units from one queue until it is empty; combine what they found."""
+        """Let every thread take work items from one queue until it is empty; combine what they found."""
         own = self._work_items()
         if work_items is not None:
             own = [own[index] for index in work_items]

@@ -17,16 +17,16 @@ from daskcluster.typing import Dataset, Range, Sink, Visibility
 
 
 class Operation(Protocol):
-    """What is done with the units of a thread; picklable."""
+    """What is done with the work items of a thread; picklable."""
 
     def prepare(self, params: Any) -> Any: ...
 
     def begin(self, prepared: Any) -> Any:
-        """Return the value of no unit at all."""
+        """Return the value of no work item at all."""
         ...
 
     def run(self, work_items: WorkItemReader, prepared: Any) -> Any:
-        """Return the value of all units that `work_items` hands over."""
+        """Return the value of all work items that `work_items` hands over."""
         ...
 
     def combine(self, first: Any, second: Any) -> Any: ...
@@ -89,7 +89,7 @@ class _Listing:
 
 @dataclass(frozen=True)
 class Inspect(_Listing):
-    """The operation of `Placement.state_of`: one unit, as one chunk."""
+    """The operation of `Placement.state_of`: one work item, as one chunk."""
 
     reduction: StatefulReduction
     version: int
@@ -157,7 +157,7 @@ def state_slice(state: Any, first: int, last: int) -> Any:
 class StateFold:
     """One thread's share of a pass that keeps state.
 
-    A unit is taken up before anything of it is read, or with its first chunk if it is in memory.
+    A work item is taken up before anything of it is read, or with its first chunk if it is in memory.
     Its state is out of its slot from then until the last chunk that was wanted is done. Only then it gets
     the version of this call.
 
@@ -180,7 +180,7 @@ class StateFold:
         self._open: dict[Range, tuple[Any, bool]] = {}
 
     def wanted(self, item: WorkItem, edges: np.ndarray) -> list[Range]:
-        """Take a unit up and return what has to be read of it: nothing, parts, or the whole."""
+        """Take a work item up and return what has to be read of it: nothing, parts, or the whole."""
         state, is_valid = self._take_up(item)
         if not is_valid:
             return [item.span]
@@ -191,12 +191,12 @@ class StateFold:
         return ranges
 
     def add(self, item: WorkItem, chunk: Chunk, is_last: bool) -> None:
-        """Add one chunk of a unit, bringing its state along."""
+        """Add one chunk of a work item, bringing its state along."""
         if item.span not in self._open:
             self._take_up(item)
         state, is_valid = self._open[item.span]
         if state is None:
-            # Not sooner: of units that are read ahead, only the rows take memory.
+            # Not sooner: of work items that are read ahead, only the rows take memory.
             state = self._reduction.fresh(item.n_rows, self._prepared)
             self._open[item.span] = state, is_valid
         origin = item.span[0]

@@ -1,6 +1,6 @@
 """Passes in segments: an interrupted pass resumes after its last complete segment.
 
-A segment is every L-th unit of the dataset, so there is work for every worker. Totals are exact: segments
+A segment is every L-th work item, so there is work for every worker. Totals are exact: segments
 add up to what the whole pass gives, to the bit.
 """
 
@@ -28,11 +28,11 @@ class Segment:
     number : int
         Of the pass, counted from 1.
     n_segments, n_work_items : int
-        Of the whole pass; units are those of the placement.
+        Of the whole pass; work items are those of the placement.
     done : int
         Segments that are done.
     total : object
-        The statistics of all units of these, combined; None if there are none.
+        The statistics of all work items of these, combined; None if there are none.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class Segment:
         return self.done >= self.n_segments
 
     def work_items(self, segments: int) -> Sequence[int]:
-        """Return the units of the next `segments` segments."""
+        """Return the work items of the next `segments` segments."""
         first, last = self.done, self.done + segments
         return [item for item in range(self.n_work_items) if first <= item % self.n_segments < last]
 

@@ -1,7 +1,7 @@
 """Work items: ranges of rows, their cached rows and state, and how threads take and read them.
 
-The same for a local thread and for a Dask worker. A unit that is read need not be read whole: a
-pass that keeps state is asked, as the reader gets to a unit, which parts of it are wanted.
+The same for a local thread and for a Dask worker. A work item that is read need not be read whole: a
+pass that keeps state is asked, as the reader gets to a work item, which parts of it are wanted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from daskcluster.typing import Dataset, Range
 
 
 class CacheSlot:
-    """What stays of one unit: its rows where those are resident, and the state of one reduction.
+    """What stays of one work item: its rows where those are resident, and the state of one reduction.
 
     State carries a version, which says after which call it is valid. It is taken out while a task
     works on it, so that a task that dies half-way leaves nothing behind.
@@ -99,16 +99,16 @@ class WorkItem:
 
 
 Wanted = Callable[[WorkItem, np.ndarray], Sequence[Range]]
-"""Called with a unit and its read edges; returns the parts to read, in order, each from edge to edge."""
+"""Called with a work item and its read edges; returns the parts to read, in order, from edge to edge."""
 
 
 class WorkQueue:
-    """The units that threads share: each is handed to one of them, when it asks for more.
+    """The work items that threads share: each is handed to one of them, when it asks for more.
 
     Parameters
     ----------
     dataset : Dataset or None
-        What units are read from that are not in memory; None if there are none.
+        What work items are read from that are not in memory; None if there are none.
     work_items : sequence of Unit
 
     Attributes
@@ -128,23 +128,23 @@ class WorkQueue:
 
     @property
     def is_single(self) -> bool:
-        """At most one unit is left: a second thread would find nothing."""
+        """At most one work item is left: a second thread would find nothing."""
         return len(self._absent) + len(self._present) <= 1
 
     def absent(self) -> Iterator[WorkItem]:
-        """Yield units to read, ahead of what is handed over."""
+        """Yield work items to read, ahead of what is handed over."""
         return _drain(self._absent)
 
     def present(self) -> Iterator[WorkItem]:
-        """Yield all units left that are in memory."""
+        """Yield all work items left that are in memory."""
         return _drain(self._present)
 
     def between_reads(self) -> Iterator[WorkItem]:
-        """Yield the units in memory that are due after one that was read: the reader works meanwhile."""
+        """Yield the work items in memory that follow one that was read, while the reader works."""
         return islice(_drain(self._present), self._per_read)
 
     def stop(self) -> None:
-        """Let all threads end with the units they have."""
+        """Let all threads end with the work items they have."""
         self._absent.clear()
         self._present.clear()
 
@@ -174,7 +174,7 @@ def _drain(work_items: deque[WorkItem]) -> Iterator[WorkItem]:
 
 
 class WorkItemReader:
-    """Reads for one thread the units that it takes from a queue.
+    """Reads for one thread the work items that it takes from a queue.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ class WorkItemReader:
         self.skipped = 0
 
     def whole(self) -> Iterator[tuple[WorkItem, list[Chunk]]]:
-        """Yield every unit with all its chunks."""
+        """Yield every work item with all its chunks."""
         chunks: list[Chunk] = []
         for item, chunk, is_last in self.parts():
             chunks.append(chunk)
@@ -201,13 +201,13 @@ class WorkItemReader:
                 chunks = []
 
     def parts(self, wanted: Wanted | None = None) -> Iterator[tuple[WorkItem, Chunk, bool]]:
-        """Yield ``(item, chunk, is_last)`` for the chunks of one unit after the other.
+        """Yield ``(item, chunk, is_last)`` for the chunks of one work item after the other.
 
         Parameters
         ----------
         wanted : callable, optional
-            Asked for every unit that has to be read and will not be resident, ahead of its chunks and
-            in the thread that takes them. A unit of which it wants nothing is not handed over.
+            Asked for every work item that has to be read and will not be resident, ahead of its chunks and
+            in the thread that takes them. A work item of which it wants nothing is not handed over.
         """
         queue = self._queue
         if queue.dataset is not None:
@@ -249,7 +249,7 @@ class WorkItemReader:
     def _ranges(
         self, dataset: Dataset, wanted: Wanted | None, ahead: deque[tuple[WorkItem, int]]
     ) -> Iterator[Range]:
-        """Yield what has to be read, and note in `ahead` which unit it is of and where that ends."""
+        """Yield what has to be read, and note in `ahead` which work item it is of and where that ends."""
         for item in self._queue.absent():
             parts: Sequence[Range] = [item.span]
             if wanted is not None and item.rows is None and not dataset.in_memory:

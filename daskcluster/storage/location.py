@@ -172,7 +172,7 @@ def locate(url: Any, storage_options: Mapping[str, Any] | None = None) -> Locati
     >>> locate("s3://bucket/rows.zarr/", {"anon": True})
     's3://bucket/rows.zarr'
     >>> locate("memory://rows").visibility
-    <Reach.PROCESS: 0>
+    <Visibility.PROCESS: 0>
     """
     url = os.fspath(url)
     if not url.strip():

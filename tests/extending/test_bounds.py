@@ -35,9 +35,9 @@ SAFE = 1.0 + 1e-5
 def failing(prepared: Bounded, state: BoundState, margin: np.ndarray) -> np.ndarray:
     drift, own = prepared.params.drift, state.labels
     upper = state.upper.astype(float) + drift[OWN, own]
-    visibility = upper * upper + margin[0] * upper + margin[1]
+    threshold = upper * upper + margin[0] * upper + margin[1]
     with np.errstate(invalid="ignore"):
-        return np.flatnonzero(~(drift[HALF, own] ** 2 > visibility))
+        return np.flatnonzero(~(drift[HALF, own] ** 2 > threshold))
 
 
 def changed(

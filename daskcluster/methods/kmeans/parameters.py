@@ -13,7 +13,7 @@ EXACT = {
     "hamerly": "one bound a row",
     "yinyang": "a bound for each row and group of centres",
 }
-"""Algorithms that all give the result of Lloyd's; `register_bounds` of `kinds` adds to them."""
+"""Algorithms that all give the result of Lloyd's; `register_bounds` of `bounds` adds to them."""
 
 KMEANS = (
     shared.N_CLUSTERS,

@@ -97,7 +97,7 @@ def show(records: Records, settings: Settings) -> list[Part]:
     sets = runs_of(records)
     many = max(len(runs["nested"]) for _, runs in sets.values())
     where = f"{settings.threads} threads, medians of {many} seeds"
-    visibility = Table(
+    times = Table(
         f"Seconds to {WITHIN:.0%} above the best known energy E*, {where}",
         ["data", "rows + validation, d, k", "E*", "nested", "seeds that got there", PEER,
          "seeds that got there", "scikit-learn / nested", "target"],
@@ -111,7 +111,7 @@ def show(records: Records, settings: Settings) -> list[Part]:
         [_end(one, runs) for one, runs in sets.values()],
         _end_notes(),
     )  # fmt: skip
-    return [visibility, end]
+    return [times, end]
 
 
 def _times(runs: Runs) -> tuple[list[float | None], list[float | None]]:

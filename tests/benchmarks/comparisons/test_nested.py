@@ -40,8 +40,8 @@ def records(source: str = MNIST) -> nested.Records:
 
 
 def test_times_of_seeds_that_fail_are_bounds():
-    visibility, end = nested.show(records(), SETTINGS)
-    assert visibility.rows[0][2:8] == ["4", "1", "2 of 2", "> 30", "1 of 2", ">= 25.0"]
+    times, end = nested.show(records(), SETTINGS)
+    assert times.rows[0][2:8] == ["4", "1", "2 of 2", "> 30", "1 of 2", ">= 25.0"]
     assert end.rows[0][4] == "3.00"
     assert end.rows[0][-2] == "-0.64"
 
