@@ -46,7 +46,7 @@ ITEMS_PER_THREAD, FEW_ITEMS_PER_THREAD = 8, 4
 """In-memory rows are cut finer than threads, so that a delayed thread loses little. Each work item costs
 interpreter time, which only one thread has at a time, so there are fewer where work items are small."""
 LARGE_ITEM = 3
-"""The share of the fewer work items with which every thread starts; the rest balance the threads."""
+"""The first work item of each thread is as large as this many others, which balance the threads."""
 MIN_ITEM_BYTES, SMALL_ITEM_BYTES = 1 << 18, 1 << 24
 
 
