@@ -1,10 +1,10 @@
-"""How large workers should be, from what a dry run says.
+"""Compute how much memory workers need, from the output of a dry run.
 
     daskcluster fit SOURCE --n-clusters 50 --workers 8 --threads 4 --dry-run --json | python deploy/size.py
 
-For three sizes: `least` holds the work and nothing else, `resident` also keeps
-all rows in memory after the first pass, `bounds` in addition the state that lets exact algorithms skip
-rows. Pick one with --size NAME to get it as YAML.
+Prints three sizes: `least` has room for the work only, `resident` also keeps all rows in memory after the
+first pass, and `bounds` also keeps the bounds that let exact algorithms skip rows. Pick one with
+--size NAME to get it as values for the Helm chart, in YAML.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from collections.abc import Mapping
 from typing import Any
 
 HEADROOM = 0.75
-"""Share of its limit that a worker should fill: Dask pauses one at 0.8 and ends it at 0.95."""
+"""Share of its limit that a worker should use: Dask pauses it at 0.8 and kills it at 0.95."""
 SHARED = 0.5
-"""Share of its limit that state and resident rows may fill (`daskcluster.engine.memory`)."""
+"""Share of its limit that state and resident rows may use (`daskcluster.engine.memory`)."""
 _STEP = 256 * 1024**2
 
 
 def sizes(found: Mapping[str, Any]) -> dict[str, int]:
-    """Return bytes of memory for one worker, by what they allow.
+    """Return the bytes of memory that one worker needs, for each size.
 
     Parameters
     ----------
     found : mapping
-        The JSON object of a dry run with ``--workers``.
+        The JSON object printed by a dry run with ``--workers``.
 
     Examples
     --------
@@ -38,10 +38,12 @@ def sizes(found: Mapping[str, Any]) -> dict[str, int]:
     {'least': 1024, 'resident': 9216, 'bounds': 9216}
     """
     if not found.get("planned"):
-        raise ValueError("this algorithm cannot say beforehand what it holds; size it by a trial.")
+        raise ValueError(
+            "this algorithm cannot say beforehand how much memory it needs; size it by a trial run."
+        )
     if found["processes"] < 1:
         raise ValueError(
-            "give the dry run --workers and --threads, as the cluster shall have them."
+            "the dry run needs --workers and --threads, as the cluster will have them."
         )
     memory, processes = found["memory"], found["processes"]
     fixed = memory["baseline"] + memory["working"] + memory["state"]
@@ -60,7 +62,7 @@ def _rounded(size: float) -> int:
 
 
 def values(found: Mapping[str, Any], size: int) -> str:
-    """Return the chart's values for workers of `size` bytes."""
+    """Return values of the Helm chart for workers with `size` bytes of memory."""
     threads = max(1, found["threads"] // found["processes"])
     amounts = f'{{cpu: "{threads}", memory: {size // 1024**2}Mi}}'
     return (

@@ -2,11 +2,11 @@
 # Builds the image without Docker and without a registry of images, as root on Debian 12 or later.
 #
 #   deploy/docker/build-offline.sh STORE [EXTRAS]
-#   deploy/docker/build-offline.sh STORE EXTRAS arm64    for another processor, which qemu-user-static emulates
+#   deploy/docker/build-offline.sh STORE EXTRAS arm64    for 64-bit ARM, emulated by qemu-user-static
 #
-# The base is made by debootstrap from the mirror that apt uses here, the image by buildah without
-# namespaces. Both stay in the folder STORE (about 4 GB; remove it afterwards), and the root file
-# system of the image is exported to STORE/root.
+# debootstrap makes the base from the mirror that apt uses here; buildah makes the image without
+# namespaces. Both stay in the folder STORE (about 4 GB; remove it afterwards). The root file system
+# of the image is exported to STORE/root.
 set -eu
 
 store=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -24,11 +24,11 @@ mirror=${MIRROR:-$(sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb .*\(http[^ ]*\).*/
 images() { buildah --root "$store/images" --runroot "$store/run" --storage-driver vfs "$@"; }
 
 if ! images inspect --type image localhost/python-base:1 >/dev/null 2>&1; then
-    # No apt in the image's way: a base has nothing but Python and certificates.
+    # The base contains only Python and certificates.
     # shellcheck disable=SC2086
     debootstrap ${arch:+--arch=$arch} --variant=minbase --include=python3,python3-venv,ca-certificates \
         bookworm "$store/base" "$mirror" >"$store/debootstrap.log"
-    umount "$store/base/proc" "$store/base/sys" 2>/dev/null || true  # what it may leave mounted
+    umount "$store/base/proc" "$store/base/sys" 2>/dev/null || true  # it may leave these mounted
     rm -rf "$store/base/var/cache/apt" "$store/base/var/lib/apt/lists" "$store/base/usr/share/doc" \
         "$store/base/usr/share/man" "$store/base/usr/share/locale"
     # shellcheck disable=SC2086
@@ -37,7 +37,7 @@ if ! images inspect --type image localhost/python-base:1 >/dev/null 2>&1; then
     images commit --quiet --rm "$container" localhost/python-base:1 >/dev/null
     rm -rf "$store/base"
 fi
-if [ -d "$wheels" ]; then  # libraries stay; the project may have changed since
+if [ -d "$wheels" ]; then  # keep the libraries; rebuild the project, which may have changed
     rm -f "$wheels"/daskcluster-*.whl
     "${PYTHON:-python3}" -m pip wheel --quiet --no-deps --wheel-dir "$wheels" .
 else

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Lets the kernel of this machine run programs for arm64, as root, until its next start.
+# Lets this machine's kernel run arm64 programs until the next reboot. Run it as root.
 #
 #   deploy/docker/emulate.sh
 #
-# Installing Debian's package qemu-user-static does it where systemd runs; this is for containers and
-# virtual machines without. The interpreter is opened now, so it need not be in the roots it serves.
+# With systemd, installing Debian's package qemu-user-static is enough. This script is for containers and
+# virtual machines without systemd. The interpreter is opened now, so the root file systems need no copy of it.
 set -eu
 
 folder=/proc/sys/fs/binfmt_misc
@@ -14,5 +14,5 @@ rule=/usr/lib/binfmt.d/qemu-aarch64.conf
 fail() { echo "error: $1" >&2; exit 2; }
 [ -e "$rule" ] || fail "qemu-user-static is missing: apt-get install qemu-user-static"
 [ -e "$folder/register" ] || mount -t binfmt_misc none "$folder" 2>/dev/null ||
-    fail "this kernel has no binfmt_misc, by which programs for other processors are run"
-cat "$rule" >"$folder/register" || fail "the kernel does not take $rule"
+    fail "this kernel has no binfmt_misc, which is needed to run programs for other processors"
+cat "$rule" >"$folder/register" || fail "the kernel rejected $rule"

@@ -1,29 +1,29 @@
 #!/bin/sh
 # Roles of the image: scheduler, worker, or any command of `daskcluster`.
 #
-#   scheduler [OPTIONS]   a Dask scheduler on port 8786, its page on 8787
-#   worker [OPTIONS]      a Dask worker of the scheduler at $DASK_SCHEDULER_ADDRESS, its page on 8788
+#   scheduler [OPTIONS]   a Dask scheduler on port 8786, its dashboard on 8787
+#   worker [OPTIONS]      a Dask worker of the scheduler at $DASK_SCHEDULER_ADDRESS, its dashboard on 8788
 #   COMMAND [OPTIONS]     daskcluster COMMAND, e.g. fit, predict, jobs
 #
-# OPTIONS are those of `dask scheduler` and `dask worker`; later ones win over those here.
+# OPTIONS are those of `dask scheduler` and `dask worker`; they override the ones set here.
 set -eu
 
 taken=
 take() {
-    # Kernels that the image brings for this CPU, into the cache volume; numba finds them under a CPU's name.
+    # Copy the image's kernels for this CPU to the cache volume; numba finds them by the CPU's name.
     [ "${DASKCLUSTER_WARM_UP:-1}" = 1 ] || return 0
     [ -z "${NUMBA_CPU_NAME:-}" ] || return 0
     taken=$(daskcluster warm-up --take "${DASKCLUSTER_KERNELS:-/opt/daskcluster/kernels}") ||
-        echo "warning: kernels of the image were not taken; a first fit compiles its own" >&2
+        echo "warning: the image's kernels could not be copied; the first fit compiles its own" >&2
     eval "$taken"
 }
 
 warm() {
-    # Where the image has none for this CPU: into the cache volume, before the first task waits for it.
+    # If the image has none for this CPU, compile them into the cache volume before the first task needs them.
     [ "${DASKCLUSTER_WARM_UP:-1}" = 1 ] || return 0
     [ -z "$taken" ] || return 0
     python3 -c 'from daskcluster.kernels.warm_up import warm_up; warm_up()' ||
-        echo "warning: kernels were not compiled beforehand; the first fit will" >&2
+        echo "warning: kernels could not be compiled beforehand; the first fit compiles them" >&2
 }
 
 [ $# -gt 0 ] || set -- --help

@@ -1,6 +1,6 @@
-"""The health check of the image: asks the scheduler, worker or stream that runs as process 1.
+"""The health check of the image: queries the scheduler, worker or stream that runs as process 1.
 
-A stream answers if it has `--metrics-port`.
+A stream answers only with `--metrics-port`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PORTS = {"scheduler": 8787, "worker": 8788}
 
 
 def port_of(command: list[str]) -> int | None:
-    """Return the port at which a command answers for its health; None if it does not.
+    """Return the port of a command's health endpoint, or None if it has none.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def port_of(command: list[str]) -> int | None:
     served = re.findall(r"--metrics-port[ =](\d+)", text)
     if served:
         return int(served[-1])
-    # Below an init process the entry point is its first argument.
+    # Below an init process, the command is the entry point.
     if not any(part == "dask" or part.endswith(("/dask", "/entrypoint.sh")) for part in command):
         return None
     given = re.findall(r"--dashboard-address[ =]\S*:(\d+)", text)
@@ -43,7 +43,7 @@ def main() -> int:
     content = Path("/proc/1/cmdline").read_bytes()
     port = port_of([part.decode(errors="replace") for part in content.split(b"\0") if part])
     if port is None:
-        return 0  # a command is well as long as it runs
+        return 0  # a command is healthy as long as it runs
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=25) as answer:
             return 0 if answer.status == 200 else 1

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Runs a role of an image that build-offline.sh exported, as its own user, on a read-only root.
+# Runs a role of an image exported by build-offline.sh, as the image's user, on a read-only root.
 #
 #   deploy/docker/run-offline.sh STORE VOLUMES ROLE [OPTIONS]
 #
-# VOLUMES is a folder for what the role writes: cache, scratch and data below it, which are the
-# volumes /cache, /scratch and /data of the image. /tmp is in memory. The network is the host's.
-# Environment: the image's, and the variables named in $PASS (words), e.g. PASS="AWS_ACCESS_KEY_ID".
+# VOLUMES is a folder for what the role writes: its subfolders cache, scratch and data become the volumes
+# /cache, /scratch and /data of the image. /tmp is in memory. The network is the host's.
+# The environment is the image's, plus the variables named in $PASS, e.g. PASS="AWS_ACCESS_KEY_ID".
 set -eu
 
 root=$1/root

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Collects the wheels of daskcluster and of all it needs in deploy/docker/wheelhouse.
+# Collects the wheels of daskcluster and its dependencies in deploy/docker/wheelhouse.
 #
 #   deploy/docker/wheelhouse.sh [EXTRAS]         default: s3,gcs,azure,parquet
-#   deploy/docker/wheelhouse.sh EXTRAS arm64     for another processor: deploy/docker/wheelhouse-arm64
+#   deploy/docker/wheelhouse.sh EXTRAS arm64     for 64-bit ARM, in deploy/docker/wheelhouse-arm64
 #
-# Wheels are for the image's Python, 3.11; for this machine's processor, that has to be the Python here.
+# The wheels are for the image's Python, 3.11. For this machine's processor, run this with Python 3.11.
 set -eu
 
 extras=${1:-s3,gcs,azure,parquet}
@@ -13,16 +13,16 @@ cd "$(dirname "$0")/../.."
 wheels=deploy/docker/wheelhouse${arch:+-$arch}
 rm -rf "$wheels"
 pip() { "${PYTHON:-python3}" -m pip "$@"; }
-# prometheus-client: without it scheduler and workers serve no /metrics.
+# Scheduler and workers need prometheus-client to serve /metrics.
 case $arch in
 "") pip wheel --quiet --wheel-dir "$wheels" ".[$extras]" prometheus-client ;;
 arm64)
     pip wheel --quiet --no-deps --wheel-dir "$wheels" .
-    # Nothing can be built for it here: each package has to have a wheel.
+    # Nothing can be built for arm64 here: each package must have a wheel.
     pip download --quiet --only-binary :all: --python-version 3.11 \
         --platform manylinux_2_28_aarch64 --platform manylinux_2_17_aarch64 --platform manylinux2014_aarch64 \
         --dest "$wheels" "$(echo "$wheels"/daskcluster-*.whl)[$extras]" prometheus-client
     ;;
-*) echo "error: no wheels are known for '$arch'; expected arm64, or nothing for this machine" >&2; exit 2 ;;
+*) echo "error: unknown processor '$arch'; expected arm64, or nothing for this machine" >&2; exit 2 ;;
 esac
 du -sh "$wheels"

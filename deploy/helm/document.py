@@ -1,7 +1,7 @@
-"""Writes the chart's README from the comments of its values: one line for each value.
+"""Generate the chart's README from the comments in values.yaml: one line per value.
 
 python deploy/helm/document.py            write deploy/helm/daskcluster/README.md
-python deploy/helm/document.py --check    fail if it is not current
+python deploy/helm/document.py --check    fail if it is out of date
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ CHART = Path(__file__).parent / "daskcluster"
 _LINE = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z][A-Za-z0-9]*):(?: (?P<value>.*))?$")
 
 HEAD = (CHART.parent / "README.head.md").read_text(encoding="utf-8")
-"""What the README says before its table."""
+"""The part of the README before the table."""
 
 
 def described(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield dotted name, default and comment of every value.
+    """Yield the dotted name, default and comment of every value.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def described(text: str) -> Iterator[tuple[str, str, str]]:
             default = match["value"] or ("see values.yaml" if match["key"] == "resources" else "")
             yield name, default, " ".join(comment)
         elif match["value"] and not inside_resources:
-            raise ValueError(f"{name} has no comment; say above it what it is for.")
+            raise ValueError(f"{name} has no comment; add one above it that says what it is for.")
         comment = []
 
 
@@ -66,7 +66,7 @@ def main() -> int:
         return 0
     if target.read_text(encoding="utf-8") == readme():
         return 0
-    sys.stderr.write(f"{target} is not current; run {sys.argv[0]}\n")
+    sys.stderr.write(f"{target} is out of date; run {sys.argv[0]}\n")
     return 1
 
 

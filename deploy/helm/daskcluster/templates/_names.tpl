@@ -63,7 +63,7 @@ annotations:
 {{- ternary "tls" "tcp" .Values.tls.enabled -}}
 {{- end -}}
 
-{{- /* Of the scheduler of a cluster: (dict "root" $ "cluster" "..."), by default the one of the release */ -}}
+{{- /* Address of a cluster's scheduler: (dict "root" $ "cluster" "..."); default: the cluster of the release */ -}}
 {{- define "daskcluster.schedulerAddress" -}}
 {{ include "daskcluster.scheme" .root }}://{{ .cluster | default (include "daskcluster.fullname" .root) }}-scheduler:8786
 {{- end -}}

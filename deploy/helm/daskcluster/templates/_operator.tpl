@@ -1,4 +1,4 @@
-{{- /* A cluster as the Dask operator has it: (dict "root" $ "cluster" "...") */ -}}
+{{- /* Specification of a cluster for the Dask operator: (dict "root" $ "cluster" "...") */ -}}
 {{- define "daskcluster.clusterSpec" -}}
 scheduler:
   metadata:

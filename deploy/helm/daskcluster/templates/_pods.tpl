@@ -1,4 +1,4 @@
-{{- /* What the pods of all roles have in common: (dict "root" $ "role" .Values.worker) */ -}}
+{{- /* Shared by the pods of all roles: (dict "root" $ "role" .Values.worker) */ -}}
 {{- define "daskcluster.pod" -}}
 serviceAccountName: {{ include "daskcluster.serviceAccountName" .root }}
 automountServiceAccountToken: false
@@ -77,7 +77,7 @@ envFrom:
 env:
   - name: DASK_TEMPORARY_DIRECTORY
     value: /scratch
-  {{- /* Also for the Dask operator, whose own would not be that of an encrypted scheduler. */}}
+  {{- /* Also with the Dask operator, whose own address would not use the scheme of an encrypted scheduler. */}}
   - name: DASK_SCHEDULER_ADDRESS
     value: {{ include "daskcluster.schedulerAddress" . }}
 {{- if .root.Values.tls.enabled }}
@@ -117,7 +117,7 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{- define "daskcluster.looks" -}}
+{{- define "daskcluster.probe" -}}
 httpGet:
   path: /health
   port: {{ .port }}
@@ -150,9 +150,9 @@ containers:
       periodSeconds: 2
       failureThreshold: 60
     readinessProbe:
-      {{- include "daskcluster.looks" (dict "root" .root "port" "http-dashboard") | nindent 6 }}
+      {{- include "daskcluster.probe" (dict "root" .root "port" "http-dashboard") | nindent 6 }}
     livenessProbe:
-      {{- include "daskcluster.looks" (dict "root" .root "port" "http-dashboard") | nindent 6 }}
+      {{- include "daskcluster.probe" (dict "root" .root "port" "http-dashboard") | nindent 6 }}
     {{- include "daskcluster.container" $own | nindent 4 }}
 {{- end -}}
 
@@ -204,12 +204,12 @@ containers:
       timeoutSeconds: 10
       failureThreshold: {{ .root.Values.probes.startupFailureThreshold }}
     livenessProbe:
-      {{- include "daskcluster.looks" (dict "root" .root "port" "http-dashboard") | nindent 6 }}
+      {{- include "daskcluster.probe" (dict "root" .root "port" "http-dashboard") | nindent 6 }}
     {{- include "daskcluster.container" $own | nindent 4 }}
 {{- end -}}
 
-{{- /* A pod of the command line: (dict "root" $ "role" .Values.job "restart" "Never" "jobName" "..."); with
-       "stall" it is a loop that is started again after so many seconds without a sign of work. */ -}}
+{{- /* A pod that runs a command: (dict "root" $ "role" .Values.job "restart" "Never" "jobName" "..."). With
+       "stall", it is restarted after that many seconds without progress. */ -}}
 {{- define "daskcluster.commandPod" -}}
 {{- $command := first .role.args -}}
 {{- $driven := has $command (list "fit" "predict" "score" "sweep" "coreset" "stream") -}}
@@ -246,7 +246,7 @@ containers:
       timeoutSeconds: 10
       failureThreshold: {{ .root.Values.probes.startupFailureThreshold }}
     livenessProbe:
-      {{- include "daskcluster.looks" (dict "root" .root "port" "http-metrics") | nindent 6 }}
+      {{- include "daskcluster.probe" (dict "root" .root "port" "http-metrics") | nindent 6 }}
     {{- end }}
     {{- include "daskcluster.container" . | nindent 4 }}
 {{- end -}}
