@@ -19,21 +19,25 @@ from daskcluster.cli.output import emit, watching
 @click.command("convert")
 @click.argument("source")
 @click.argument("output")
-@click.option("--array", metavar="NAME", help="Which array of an .npz or a Zarr group.")
+@click.option("--array", metavar="NAME", help="Name of the array in an .npz file or Zarr group.")
 @click.option("--weights", metavar="NAME", help="Column or array of the row weights.")
 @click.option(
-    "--dtype", metavar="DTYPE", help="Of the output, e.g. float32. Default: the source's."
+    "--dtype",
+    metavar="DTYPE",
+    help="Dtype of the output, e.g. float32. Default: that of the source.",
 )
 @click.option(
-    "--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 8 MB."
+    "--chunk-rows", type=click.IntRange(min=1), help="Rows per chunk. Default: about 8 MB."
 )
-@click.option("--shard-rows", type=click.IntRange(min=1), help="Rows of a shard of many chunks.")
+@click.option(
+    "--shard-rows", type=click.IntRange(min=1), help="Rows per shard; a shard holds many chunks."
+)
 @flatten_option
 @overwrite_option
 @storage_option
 @output_options
 def command(source: str, output: str, as_json: bool, progress: bool | None, **options: Any) -> None:
-    """Write the rows of SOURCE to OUTPUT as Zarr with good chunks, in bounded memory.
+    """Convert the rows of SOURCE to a Zarr array with suitable chunks, in bounded memory.
 
     SOURCE is an .npy, .npz, .csv, .tsv or .parquet file, or anything that fit takes. Sparse rows (scipy's
     .npz, CSR in Zarr) stay sparse.

@@ -53,7 +53,7 @@ _OF_A_FIT = (
     "--checkpoint",
     section=OUTPUT,
     metavar="URL",
-    help="Keep the state of the draw here, for one that resumes.",
+    help="Save progress here; continue with --resume.",
 )
 @option(
     "--resume",
@@ -61,7 +61,7 @@ _OF_A_FIT = (
     is_flag=True,
     help="Resume from the state at --checkpoint, if there is one.",
 )
-@option("--dry-run", is_flag=True, help="Say what it will cost, and do nothing.")
+@option("--dry-run", is_flag=True, help="Show passes, bytes and memory, then exit.")
 def command(
     source: str,
     size: int,
@@ -77,7 +77,7 @@ def command(
     resume: bool,
     dry_run: bool,
 ) -> None:
-    """Draw a lightweight coreset of SOURCE: few weighted rows that stand for all of them, in two passes.
+    """Draw a lightweight coreset of SOURCE: a small weighted sample of its rows, in two passes.
 
     Any command takes OUTPUT in place of SOURCE, and finds the weights by itself.
     """

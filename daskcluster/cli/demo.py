@@ -30,7 +30,7 @@ SPREAD = 1.5
     show_default=True,
     help="Processes of the local Dask cluster; 0: threads of this process.",
 )
-@click.option("--memory-limit", type=Size(), help="For the workers together.")
+@click.option("--memory-limit", type=Size(), help="Memory limit of all workers together.")
 @declared_option(shared.RANDOM_STATE, default=0, show_default=True)
 @click.option(
     "--output",
@@ -38,10 +38,10 @@ SPREAD = 1.5
     show_default=True,
     metavar="DIR",
     type=click.Path(file_okay=False),
-    help="Where everything is written.",
+    help="Folder for all outputs.",
 )
 @click.option("--quick", is_flag=True, help=f"{QUICK_ROWS:,} rows.")
-@click.option("--overwrite", is_flag=True, help="Replace what an earlier demo wrote there.")
+@click.option("--overwrite", is_flag=True, help="Replace the outputs of an earlier demo.")
 @output_options
 def command(
     n_rows: int,
@@ -56,7 +56,7 @@ def command(
     as_json: bool,
     progress: bool | None,
 ) -> None:
-    """Make a Zarr data set, cluster it on a local Dask cluster, write model, labels and a report."""
+    """Generate a Zarr dataset, cluster it on a local Dask cluster, and write model, labels and a report."""
     n_rows = min(n_rows, QUICK_ROWS) if quick else n_rows
     say = _say(quiet=as_json)
     paths = {

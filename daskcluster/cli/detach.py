@@ -107,7 +107,7 @@ def takes_task(function: Callable[..., Any]) -> Any:
             "--detach",
             section=WHERE,
             is_flag=True,
-            help="Submit a job to --scheduler and leave; see daskcluster jobs.",
+            help="Submit a job to --scheduler and return; see daskcluster jobs.",
         ),
         option(
             "--name",

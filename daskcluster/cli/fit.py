@@ -42,7 +42,7 @@ from daskcluster.methods.catalogue import ALGORITHMS
     "--scale",
     section=INPUT,
     type=click.Choice(("standard", "minmax")),
-    help="Bring features to a common scale first, learnt in one pass and kept in the model.",
+    help="Scale the features first; the scaling takes one pass and is saved in the model.",
 )
 @overwrite_option
 @parameter_options(required=("n_clusters",))
@@ -55,7 +55,7 @@ from daskcluster.methods.catalogue import ALGORITHMS
     is_flag=True,
     help="Resume from the state at --checkpoint, if there is one.",
 )
-@option("--dry-run", is_flag=True, help="Say what it will cost, and do nothing.")
+@option("--dry-run", is_flag=True, help="Show passes, bytes and memory, then exit.")
 def command(
     source: str,
     model: str | None,

@@ -26,7 +26,7 @@ _OF_A_CORESET = {
 @takes_source()
 @takes_console  # metadata only: there is no progress to show
 def command(source: str, opening: dict[str, Any], console: Console) -> None:
-    """Describe a data set or a model, from metadata alone."""
+    """Describe a dataset or a model from its metadata."""
     from daskcluster.models.persist import is_model
 
     storage_options = opening["storage_options"]

@@ -24,7 +24,7 @@ _FOLLOW_SECONDS = 1.0
 
 @click.group("jobs")
 def command() -> None:
-    """See and stop the jobs of a Dask scheduler: those of `--detach`, and all that have a name."""
+    """List, show and cancel jobs of a Dask scheduler: detached jobs and named ones."""
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def connected(place: Place) -> Iterator[Client]:
 @takes_place
 @takes_console
 def list_command(place: Place, console: Console) -> None:
-    """List the jobs that the scheduler knows, the last submitted first."""
+    """List the jobs of the scheduler, the latest first."""
     from daskcluster import jobs
 
     with connected(place) as client:
@@ -51,9 +51,9 @@ def list_command(place: Place, console: Console) -> None:
 @click.argument("name")
 @takes_place
 @takes_console
-@click.option("--wait", is_flag=True, help="Wait for its end; exit with 1 if it is not done.")
+@click.option("--wait", is_flag=True, help="Wait for the end of the job; exit with 1 if it failed.")
 def status_command(name: str, place: Place, console: Console, wait: bool) -> None:
-    """Say how the job NAME stands."""
+    """Show the status of the job NAME."""
     from daskcluster import jobs
 
     with connected(place) as client:
@@ -71,7 +71,7 @@ def status_command(name: str, place: Place, console: Console, wait: bool) -> Non
 @takes_console
 @click.option("--follow", is_flag=True, help="Print new lines until the job ends.")
 def logs_command(name: str, place: Place, console: Console, follow: bool) -> None:
-    """Show the last lines of the job NAME."""
+    """Show the last log lines of the job NAME."""
     from daskcluster import jobs
 
     with connected(place) as client:
@@ -92,7 +92,7 @@ def logs_command(name: str, place: Place, console: Console, follow: bool) -> Non
 @click.argument("name")
 @takes_place
 @takes_console
-@click.option("--wait", is_flag=True, help="Wait until it has stopped.")
+@click.option("--wait", is_flag=True, help="Wait until the job has stopped.")
 def cancel_command(name: str, place: Place, console: Console, wait: bool) -> None:
     """Ask the job NAME to stop; its checkpoint stays, and a job of the same name resumes from it."""
     from daskcluster import jobs

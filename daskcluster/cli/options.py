@@ -80,19 +80,19 @@ array_option = option(
     "--array",
     section=INPUT,
     metavar="NAME",
-    help="Name of the array, where the source is a Zarr group.",
+    help="Name of the array in a Zarr group.",
 )
 weights_option = option(
     "--weights",
     section=INPUT,
     metavar="NAME|URL",
-    help="Row weights: an array in the same group, or a URL.",
+    help="Row weights: the name of an array in the same group, or a URL.",
 )
 flatten_option = option(
     "--flatten",
     section=INPUT,
     is_flag=True,
-    help="Take (..., features) arrays such as rasters as rows of features.",
+    help="Flatten arrays of shape (..., features), such as rasters, to rows.",
 )
 overwrite_option = option(
     "--overwrite", section=OUTPUT, is_flag=True, help="Replace outputs that exist."
@@ -115,25 +115,25 @@ engine_options = _decorate(
         default="local",
         show_default=True,
         metavar="ADDRESS|local",
-        help="A Dask scheduler, or threads of this process.",
+        help="Address of a Dask scheduler; without it, threads of this process.",
     ),
     option(
         "--workers",
         section=WHERE,
         type=click.IntRange(min=1),
-        help="Start a Dask cluster of that many processes on this machine.",
+        help="Start a Dask cluster of this many processes on this machine.",
     ),
     option(
         "--threads",
         section=WHERE,
         type=click.IntRange(min=1),
-        help="Threads of this process, or of each worker of --workers. Default: all cores, or 1.",
+        help="Threads of this process (default: all cores), or of each worker of --workers (default: 1).",
     ),
     option(
         "--memory-limit",
         section=WHERE,
         type=Size(),
-        help="For the workers together, e.g. 4GB. Default: all there is.",
+        help="Memory of all workers together, e.g. 4GB. Default: all of the machine.",
     ),
     option(
         "--timeout",
@@ -149,18 +149,20 @@ engine_options = _decorate(
         metavar="FILE",
         help="PEM file of the authority that the cluster trusts, for a scheduler with TLS.",
     ),
-    option("--tls-cert", section=WHERE, metavar="FILE", help="PEM file of our own certificate."),
+    option(
+        "--tls-cert", section=WHERE, metavar="FILE", help="PEM file of the client's certificate."
+    ),
     option(
         "--tls-key",
         section=WHERE,
         metavar="FILE",
-        help="PEM file of its key, without passphrase. Default: in the certificate's file.",
+        help="PEM file of the client's key, without passphrase. Default: in the certificate's file.",
     ),
 )
 
 output_options = _decorate(
     option(
-        "--json", "as_json", section=SHOWN, is_flag=True, help="End with one JSON object on stdout."
+        "--json", "as_json", section=SHOWN, is_flag=True, help="Print the result as JSON on stdout."
     ),
     option(
         "--progress/--no-progress",
@@ -175,7 +177,7 @@ output_options = _decorate(
         expose_value=False,
         is_eager=True,
         callback=_set_debug,
-        help="Show where an error came from.",
+        help="Show the traceback of an error.",
     ),
 )
 

@@ -60,7 +60,7 @@ def _algorithm(catalogue: Catalogue) -> Any:
         show_default=True,
         is_eager=True,  # other flags are read as it has them
         metavar="NAME",
-        help="One of those at the end.",
+        help="An algorithm; see the list below.",
     )
 
 

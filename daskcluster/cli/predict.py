@@ -29,13 +29,13 @@ from daskcluster.cli.output import Console
     section=OUTPUT,
     required=True,
     metavar="URL",
-    help="Where to write the labels, as Zarr.",
+    help="URL of the labels, written as Zarr.",
 )
 @option(
     "--posteriors",
     section=OUTPUT,
     metavar="URL",
-    help="For a mixture: also write the posteriors of every row, as a Zarr group.",
+    help="For a mixture: also write the posteriors of every row to this Zarr group.",
 )
 @overwrite_option
 @option(

@@ -37,7 +37,7 @@ FORMATS = (".html", ".png", ".md", ".json")
     "--data",
     section=INPUT,
     metavar="SOURCE",
-    help="Also evaluate the model on these rows, in one pass, and show rows of its clusters.",
+    help="Also evaluate the model on these rows, in one pass, and show example rows of its clusters.",
 )
 @takes_source()
 @option(
@@ -45,7 +45,7 @@ FORMATS = (".html", ".png", ".md", ".json")
     section=INPUT,
     type=ImageShape(),
     metavar="HxW[xC]",
-    help="Rows are pictures of that shape, such as 28x28 or 32x32x3: show centres and rows as such.",
+    help="Shape of rows that are pictures, such as 28x28 or 32x32x3: show centres and rows as pictures.",
 )
 @option(
     "--output",
@@ -53,7 +53,7 @@ FORMATS = (".html", ".png", ".md", ".json")
     required=True,
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="The file to write: a page (.html), a picture (.png), text (.md), or figures (.json).",
+    help="File to write: .html (page), .png (picture), .md (text) or .json (numbers).",
 )
 @overwrite_option
 @takes_place
@@ -68,7 +68,7 @@ def command(
     place: Place,
     console: Console,
 ) -> None:
-    """Write what there is to see of MODEL: convergence, cost, clusters. One file that needs no other."""
+    """Write a self-contained report on MODEL: convergence, cost, clusters."""
     check_page(output, overwrite=overwrite)
     from daskcluster.models.persist import load_document
     from daskcluster.reports.charts import check_shape

@@ -53,9 +53,9 @@ def _names(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str, 
     type=click.IntRange(min=3),
     default=10_000,
     show_default=True,
-    help="Rows of the silhouette; all where there are no more.",
+    help="Rows sampled for the silhouette; all rows if there are fewer.",
 )
-@declared_option(shared.RANDOM_STATE, section=WHAT, help="Seed of that sample of rows.")
+@declared_option(shared.RANDOM_STATE, section=WHAT, help="Seed of the sample for the silhouette.")
 @takes_place
 @takes_task
 @takes_console
@@ -70,7 +70,7 @@ def command(
     task: Task,
     console: Console,
 ) -> None:
-    """Sum of squared distances of the rows of SOURCE to the centres of MODEL, in one pass.
+    """Compute the inertia of MODEL on SOURCE: the sum of squared distances to its centres, in one pass.
 
     With --metrics, also how compact and how far apart the clusters are that MODEL makes of these rows.
     """

@@ -36,16 +36,18 @@ if TYPE_CHECKING:
 @click.option(
     "--with-index",
     metavar="URL",
-    help="Also write the source row of every output row, a 1-D int64 Zarr array.",
+    help="Also write the permutation: the source row of every output row, as a 1-D int64 Zarr array.",
 )
 @click.option(
-    "--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk. Default: about 8 MB."
+    "--chunk-rows", type=click.IntRange(min=1), help="Rows per chunk. Default: about 8 MB."
 )
-@click.option("--shard-rows", type=click.IntRange(min=1), help="Rows of a shard of many chunks.")
+@click.option(
+    "--shard-rows", type=click.IntRange(min=1), help="Rows per shard; a shard holds many chunks."
+)
 @click.option(
     "--memory-limit",
     type=Size(),
-    help="E.g. 4GB. Rows that do not fit go through scratch disk. Default: a quarter of what there is.",
+    help="Memory limit, e.g. 4GB; larger data use scratch files. Default: a quarter of the memory.",
 )
 @click.option(
     "--scratch",
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
 @flatten_option
 @overwrite_option
 @storage_option
-@click.option("--dry-run", is_flag=True, help="Say what it would read, write and hold; do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show bytes read, written and held, then exit.")
 @output_options
 def command(
     source: str,

@@ -59,55 +59,59 @@ class StreamCommand(AlgorithmCommand):
     type=click.Choice(["name", "time"]),
     default="name",
     show_default=True,
-    help="Of objects that are there at the same time.",
+    help="Order of objects that are present at the same time.",
 )
 @option(
     "--settle",
     section=INPUT,
     type=Duration(),
-    help="Read an object when it has not changed for so long.  [default: 0 with --once, else 10s]",
+    help="Read an object once it has not changed for this time.  [default: 0 with --once, else 10s]",
 )
 @option(
     "--allow-missing",
     section=INPUT,
     is_flag=True,
-    help="Take chunks that are not there as the fill value.",
+    help="Read missing chunks as the fill value.",
 )
 @storage_option
-@option("--state", section=OUTPUT, required=True, metavar="URL", help="Where the state is kept.")
+@option(
+    "--state", section=OUTPUT, required=True, metavar="URL", help="URL of the state of the stream."
+)
 @option(
     "--labels",
     section=OUTPUT,
     metavar="URL",
-    help="Also write the labels of new rows: an array that grows along, or one for each object.",
+    help="Also write the labels of new rows: one growing array, or one array per object.",
 )
-@option("--distances", section=OUTPUT, metavar="URL", help="The same for distances.")
-@option("--once", section=LOOP, is_flag=True, help="Look once.  [default without --every]")
+@option("--distances", section=OUTPUT, metavar="URL", help="Also write their distances.")
+@option(
+    "--once", section=LOOP, is_flag=True, help="Poll the source once.  [default without --every]"
+)
 @option("--every", section=LOOP, type=Duration(), help="Poll the source at this interval: 30s, 5m.")
 @option(
     "--on-drift",
     section=LOOP,
     metavar="COMMAND",
-    help="Run this when new rows no longer fit; it gets the facts as JSON on its standard input.",
+    help="Run this command when new rows no longer fit; it receives details as JSON on standard input.",
 )
 @option(
     "--metrics-port",
     section=LOOP,
     type=click.IntRange(0, 65535),
-    help="Serve figures for Prometheus at this port (0: any that is free), and /health.",
+    help="Serve Prometheus metrics and /health at this port (0: any free port).",
 )
 @option(
     "--metrics-address",
     section=LOOP,
     default="127.0.0.1",
     show_default=True,
-    help="Where to listen for that.",
+    help="Address to listen on.",
 )
 @option(
     "--stall-after",
     section=LOOP,
     type=Duration(),
-    help="/health is 503 when no work was seen for so long, the wait between two looks apart.  "
+    help="/health returns 503 after this time without work, not counting the wait between polls.  "
     "[default: 30m]",
 )
 @parameter_options(required=("n_clusters",), catalogue=STREAMS)
@@ -128,7 +132,7 @@ def command(
     console: Console,
     **flags: Any,
 ) -> None:
-    """Keep a model of SOURCE up to date: every row is read once, and may be forgotten.
+    """Keep a model of SOURCE up to date: read every row once, optionally forget old ones.
 
     SOURCE is a Zarr array that grows, a folder or prefix in which Zarr arrays, groups and Parquet files
     land, or a pattern of their names. The last line of stdout is one JSON object, with "rows_seen" and

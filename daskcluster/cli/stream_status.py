@@ -18,11 +18,11 @@ from daskcluster.cli.values import Duration
 @click.argument("state")
 @storage_option
 @option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@option("--watch", type=Duration(), help="Show it again and again, so often, until interrupted.")
+@option("--watch", type=Duration(), help="Refresh at this interval until interrupted.")
 def command(
     state: str, storage_options: dict[str, Any] | None, as_json: bool, watch: float | None
 ) -> None:
-    """Show how the stream with its state at STATE is."""
+    """Show the status of the stream whose state is at STATE."""
     from daskcluster.methods.streaming.service.state import read_status
 
     if as_json and watch is not None:

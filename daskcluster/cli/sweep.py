@@ -70,7 +70,7 @@ def _numbers(text: str) -> dict[str, Any] | None:
     type=NumbersOfClusters(),
     default="2:32",
     show_default=True,
-    help="Numbers of clusters: FIRST:LAST, FIRST:LAST:STEP, or 4,8,16. Of a long range 24 are tried.",
+    help="Numbers of clusters: FIRST:LAST, FIRST:LAST:STEP, or 4,8,16. A long range is thinned to 24.",
 )
 @option(
     "--criterion",
@@ -78,7 +78,7 @@ def _numbers(text: str) -> dict[str, Any] | None:
     type=click.Choice(("knee", "silhouette", "bic")),
     default="knee",
     show_default=True,
-    help="By what the best is chosen; bic fits Gaussian mixtures.",
+    help="Criterion of the best number; bic fits Gaussian mixtures.",
 )
 @option(
     "--seeds",
@@ -86,14 +86,14 @@ def _numbers(text: str) -> dict[str, Any] | None:
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="Fits of each number, of which the best counts.",
+    help="Fits per number; the best one counts.",
 )
 @declared_option(
     CORESET_SIZE,
     section=TRYING,
     default=None,
     show_default=False,
-    help="Rows that the fits are made on. Default: 100 for each cluster, at least 10,000.",
+    help="Rows of the coreset that is fitted. Default: 100 per cluster, at least 10,000.",
 )
 @option(
     "--check",
@@ -101,7 +101,7 @@ def _numbers(text: str) -> dict[str, Any] | None:
     type=click.IntRange(min=0),
     default=3,
     show_default=True,
-    help="How many are measured on all rows, in one pass.",
+    help="How many of the results to measure on all rows, in one pass.",
 )
 @declared_option(
     shared.INIT.varied(other=""),
@@ -110,7 +110,7 @@ def _numbers(text: str) -> dict[str, Any] | None:
 )
 @declared_option(shared.METRIC, section=TRYING)
 @declared_option(
-    COVARIANCE_TYPE, section=TRYING, default="diag", help="Of the mixtures of --criterion bic."
+    COVARIANCE_TYPE, section=TRYING, default="diag", help="Covariance of the mixtures of bic."
 )
 @declared_option(
     shared.RANDOM_STATE,
@@ -141,7 +141,7 @@ def command(
     console: Console,
     **settings: Any,
 ) -> None:
-    """Fit several numbers of clusters to SOURCE and say which one is best.
+    """Fit several numbers of clusters to SOURCE and report the best one.
 
     All fits are made on one small weighted sample, which takes two passes over the rows.
     """
@@ -181,7 +181,7 @@ def command(
 
 
 def show(record: Mapping[str, Any]) -> None:
-    """Print the table, the best number and what speaks against it."""
+    """Print the table, the best number and its caveats."""
     from rich.console import Console as Terminal
     from rich.table import Table
 

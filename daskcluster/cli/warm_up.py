@@ -19,7 +19,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
     "--output",
     metavar="FOLDER",
     type=_FOLDER,
-    help="Fill a folder below this one for each CPU, to be shipped. Default: this machine's own cache.",
+    help="Write kernels to one subfolder per CPU, for shipping. Default: fill this machine's own cache.",
 )
 @click.option(
     "--cpu",

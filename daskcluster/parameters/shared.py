@@ -14,7 +14,7 @@ INIT = Parameter(
     "init",
     str,
     "auto",
-    "How to choose the first centres. auto: k-means++ in memory, k-means|| elsewhere. "
+    "How to choose the initial centres. auto: k-means++ in memory, k-means|| elsewhere. "
     "The URL of a saved model is a warm start.",
     choices=METHODS,
     other="the URL of a saved model",
@@ -31,7 +31,7 @@ N_INIT = Parameter(
 )
 
 MAX_ITER = Parameter(
-    "max_iter", int, 300, "Centre updates at most; 0 keeps the first centres.", ge=0
+    "max_iter", int, 300, "Maximum number of centre updates; 0 keeps the initial centres.", ge=0
 )
 
 TOL = Parameter(
@@ -39,7 +39,7 @@ TOL = Parameter(
     float,
     1e-4,
     "Stop when the centres' squared movement is at most this times the mean feature variance; "
-    "0 waits until nothing moves.",
+    "0 runs until nothing moves.",
     ge=0,
 )
 
@@ -55,7 +55,7 @@ CHAIN_LENGTH = Parameter(
     "chain_length",
     int,
     10,
-    "Rows that afk-mc2 proposes for each centre; more come closer to k-means++.",
+    "Rows that afk-mc2 proposes per centre; more are closer to k-means++.",
     ge=1,
 )
 
@@ -70,24 +70,28 @@ RANDOM_STATE = Parameter(
 
 ENGINE = Parameter("engine", object, None, "Where to run.")
 
-CALLBACKS = Parameter("callbacks", object, (), "Hear the events of a fit.")
+CALLBACKS = Parameter("callbacks", object, (), "Callables that receive the events of a fit.")
 
 VERBOSE = Parameter(
-    "verbose", int, 0, "Above 0: print every iteration as it ends.", ge=0, also=("bool",)
+    "verbose", int, 0, "Above 0: print a line after every iteration.", ge=0, also=("bool",)
 )
 
 RUN = (RANDOM_STATE, ENGINE, CALLBACKS, VERBOSE)
 """What decides how a fit runs, not what it finds; but for the seed."""
 
 MAX_TIME = Parameter(
-    "max_time", float, None, "Seconds; the iteration that exceeds them is the last.", gt=0
+    "max_time",
+    float,
+    None,
+    "Time limit in seconds; the iteration that exceeds it is the last.",
+    gt=0,
 )
 
 BOUNDS_MEMORY = Parameter(
     "bounds_memory",
     int,
     "auto",
-    "Bytes that bounds may take; with less, an algorithm with fewer bounds takes over.",
+    "Memory for bounds in bytes; if it is too small, an algorithm with fewer bounds is used.",
     word="auto",
     ge=0,
 )
@@ -96,7 +100,7 @@ VALIDATION = Parameter(
     "validation",
     str,
     None,
-    "URL of rows whose mean squared distance is measured on the way.",
+    "URL of validation rows; their mean squared distance is recorded during the fit.",
     also=("array-like of shape (m, d)", "Dataset"),
 )
 
@@ -104,7 +108,7 @@ INIT_SIZE = Parameter(
     "init_size",
     int,
     None,
-    "Rows of the sample that first centres are chosen from; three batches by default.",
+    "Size of the sample from which initial centres are chosen. Default: three batches.",
     ge=1,
 )
 
@@ -112,7 +116,7 @@ CHECKPOINT = Parameter(
     "checkpoint",
     str,
     None,
-    "Keep the state of the fit at this URL, for a fit that resumes.",
+    "Save progress at this URL; continue with resume.",
     also=("path",),
 )
 
@@ -120,6 +124,6 @@ CHECKPOINT_EVERY = Parameter(
     "checkpoint_every",
     int,
     10,
-    "Iterations between two commits of the state; half a minute is the most in any case.",
+    "Iterations between two saves of the state; at most half a minute passes between them.",
     ge=1,
 )

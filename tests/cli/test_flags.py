@@ -153,7 +153,7 @@ def test_help_says_which_algorithms_have_a_flag(given: Any) -> None:
     assert "moves. [default: 0.0001; >= 0]" in sections["Not with other"]
     assert "Mix rows. [default: --mix]" in sections["Only with other"]
     assert "How. [default: none]" in sections["Only with other"]
-    assert "yinyang a bound for each row and group of centres" in sections["Algorithms"]
+    assert "yinyang one bound per row and group of centres" in sections["Algorithms"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

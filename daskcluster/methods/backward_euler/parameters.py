@@ -10,7 +10,7 @@ BACKWARD_EULER = (
     shared.N_CLUSTERS,
     shared.INIT.varied(
         default="random",
-        help="How to choose the first centres, among the rows of a sample. auto: k-means++. "
+        help="How to choose the initial centres from a sample of rows. auto: k-means++. "
         "The URL of a saved model is a warm start.",
     ),
     shared.N_INIT.varied(
@@ -18,7 +18,7 @@ BACKWARD_EULER = (
         word="",
         help="Independent starts, run at the same time; the one with the lowest inertia wins.",
     ),
-    Parameter("batch_size", int, 1000, "Rows of an inner iteration (M).", ge=1),
+    Parameter("batch_size", int, 1000, "Rows per inner iteration (M).", ge=1),
     Parameter(
         "step_size",
         float,
@@ -28,7 +28,7 @@ BACKWARD_EULER = (
         gt=0,
     ),
     Parameter(
-        "decay", float, 1 / 1.01, "A step size over that of the step before (beta).", gt=0, le=1
+        "decay", float, 1 / 1.01, "Ratio of a step size to the previous one (beta).", gt=0, le=1
     ),
     Parameter(
         "averaging",
@@ -38,9 +38,10 @@ BACKWARD_EULER = (
         ge=0,
         lt=1,
     ),
-    Parameter("inner_iter", int, 5, "Fixed-point iterations of a step (imaxit).", ge=1),
+    Parameter("inner_iter", int, 5, "Fixed-point iterations per step (imaxit).", ge=1),
     shared.MAX_ITER.varied(
-        default=100, help="Steps (omaxit), each of inner_iter batches; 0 keeps the first centres."
+        default=100,
+        help="Maximum number of steps (omaxit) of inner_iter batches each; 0 keeps the initial centres.",
     ),
     shared.METRIC,
     *shared.RUN,

@@ -10,12 +10,12 @@ CORESET_SIZE = Parameter(
     "coreset_size",
     int,
     10_000,
-    "Rows of the coreset; a few hundred for each cluster are a good start.",
+    "Rows of the coreset; a few hundred per cluster are a good start.",
     ge=1,
 )
 
 SIZE = CORESET_SIZE.varied(
-    name="size", help="Rows to draw; a few hundred for each cluster are a good start."
+    name="size", help="Rows to draw; a few hundred per cluster are a good start."
 )
 
 LIGHTWEIGHT = (

@@ -12,30 +12,32 @@ HIERARCHICAL = (
         "n_coarse",
         int,
         "auto",
-        "Cells that the rows are divided into first. auto: the square root of the number of clusters.",
+        "Number of coarse cells. auto: the square root of the number of clusters.",
         word="auto",
         ge=1,
     ),
-    Parameter("refine", bool, True, "Move all centres together once the cells are clustered."),
-    Parameter("refine_iter", int, 2, "Iterations of that, over all rows and all centres.", ge=0),
+    Parameter("refine", bool, True, "Refine all centres together after the cells are clustered."),
+    Parameter(
+        "refine_iter", int, 2, "Iterations of the refinement, over all rows and centres.", ge=0
+    ),
     shared.INIT.varied(
-        help="How to choose the first centres. auto: k-means++ for the cells, afk-mc2 within each.",
+        help="How to choose the initial centres. auto: k-means++ for the cells, afk-mc2 within each.",
         other="",
         also=(),
     ),
-    shared.MAX_ITER.varied(default=100, help="Iterations within a cell at most."),
+    shared.MAX_ITER.varied(default=100, help="Maximum number of iterations within a cell."),
     shared.TOL,
     shared.METRIC,
     *shared.RUN,
     shared.MAX_TIME,
     shared.BOUNDS_MEMORY.varied(
-        help="Bytes that bounds may take; up to five iterations of the refinement do without."
+        help="Memory for bounds in bytes; a refinement of up to five iterations uses none."
     ),
     shared.CHAIN_LENGTH,
     shared.CHECKPOINT,
     shared.CHECKPOINT_EVERY.varied(
-        help="Iterations of the refinement between two commits of the state; half a minute is the most "
-        "in any case."
+        help="Iterations of the refinement between two saves of the state; at most half a minute passes "
+        "between them."
     ),
 )
 
@@ -43,7 +45,7 @@ ALGORITHMS = {
     "hierarchical": Algorithm(
         "daskcluster.methods.hierarchical.estimator:HierarchicalKMeans",
         HIERARCHICAL,
-        about="very many clusters: cells first, clusters within each, then all together",
+        about="very many clusters: coarse cells, clusters within each, then a joint refinement",
         plan="daskcluster.methods.hierarchical.projection:plan_fit",
     ),
 }

@@ -26,17 +26,17 @@ GAMMA = Parameter(
     "gamma",
     float,
     "auto",
-    "Of the rbf, laplacian and polynomial kernels. auto: from the variances of the features.",
+    "Parameter of the rbf, laplacian and polynomial kernels. auto: from the variances of the features.",
     word="auto",
     ge=0,
 )
-DEGREE = Parameter("degree", int, 3, "Of the polynomial kernel.", ge=1)
-COEF0 = Parameter("coef0", float, 1.0, "Of the polynomial kernel.")
+DEGREE = Parameter("degree", int, 3, "Degree of the polynomial kernel.", ge=1)
+COEF0 = Parameter("coef0", float, 1.0, "Constant term of the polynomial kernel.")
 KERNEL_INIT = Parameter(
     "init",
     str,
     "k-means++",
-    "How to choose the first centres, images of rows.",
+    "How to choose the initial centres, which are images of rows.",
     choices=("k-means++", "random"),
     also=("array",),
 )
@@ -53,7 +53,7 @@ KERNEL_KMEANS = (
     GAMMA,
     DEGREE,
     COEF0,
-    Parameter("n_neighbors", int, 10, "Neighbours of a row in the graph, itself among them.", ge=1),
+    Parameter("n_neighbors", int, 10, "Neighbours of a row in the graph, including itself.", ge=1),
     Parameter("heat_time", float, 1.0, "Time of the heat kernel.", gt=0),
     KERNEL_PARAMS,
     KERNEL_INIT,
@@ -61,7 +61,7 @@ KERNEL_KMEANS = (
     shared.MAX_ITER,
     shared.TOL.varied(
         default=0.0,
-        help="Stop when an iteration lowers the inertia by at most this times itself; 0 waits until no "
+        help="Stop when an iteration lowers the inertia by at most this times itself; 0 runs until no "
         "label changes.",
     ),
     *shared.RUN,
@@ -77,12 +77,12 @@ MINI_BATCH_KERNEL = (
     DEGREE,
     COEF0,
     KERNEL_PARAMS,
-    Parameter("batch_size", int, 1024, "Rows of a step.", ge=1),
+    Parameter("batch_size", int, 1024, "Rows per step.", ge=1),
     Parameter(
         "truncation",
         int,
         200,
-        "A centre consists of the latest batches with at least so many of its rows; none keeps all "
+        "A centre consists of the latest batches that hold at least this many of its rows; none keeps all "
         "batches, and then a step is a pass over all rows.",
         off="none",
         ge=1,
@@ -94,10 +94,12 @@ MINI_BATCH_KERNEL = (
         "Scale the coefficients of a truncated centre so that they add up to one.",
     ),
     LEARNING_RATE.varied(default="sqrt"),
-    KERNEL_INIT.varied(help="How to choose the first centres, among the rows of a sample."),
+    KERNEL_INIT.varied(help="How to choose the initial centres from a sample of rows."),
     KERNEL_N_INIT,
     shared.INIT_SIZE,
-    shared.MAX_ITER.varied(default=200, help="Batches at most; 0 keeps the first centres."),
+    shared.MAX_ITER.varied(
+        default=200, help="Maximum number of batches; 0 keeps the initial centres."
+    ),
     shared.TOL.varied(
         default=0.0,
         help="Stop when a step lowers the mean squared distance of its batch by less than this; 0 never "
@@ -107,7 +109,7 @@ MINI_BATCH_KERNEL = (
     shared.MAX_TIME,
     shared.CHECKPOINT,
     shared.CHECKPOINT_EVERY.varied(
-        help="Steps between two commits of the state; half a minute is the most in any case."
+        help="Steps between two saves of the state; at most half a minute passes between them."
     ),
 )
 
@@ -115,7 +117,7 @@ ALGORITHMS = {
     "kernel": Algorithm(
         "daskcluster.methods.kernel.estimator:KernelKMeans",
         KERNEL_KMEANS,
-        about="kernel k-means, all rows against all rows",
+        about="kernel k-means on all pairs of rows",
         plan="daskcluster.methods.kernel.projection:plan_fit",
     ),
     "mini-batch-kernel": Algorithm(

@@ -8,10 +8,10 @@ from daskcluster.parameters.parameter import Parameter
 
 EXACT = {
     "auto": "exact k-means, switches to the fastest of the next four during the fit",
-    "lloyd": "every row and centre in each iteration",
-    "elkan": "a bound for each row and centre",
-    "hamerly": "one bound a row",
-    "yinyang": "a bound for each row and group of centres",
+    "lloyd": "all distances in each iteration",
+    "elkan": "one bound per row and centre",
+    "hamerly": "one bound per row",
+    "yinyang": "one bound per row and group of centres",
 }
 """Algorithms that all give the result of Lloyd's; `register_bounds` of `bounds` adds to them."""
 

@@ -10,7 +10,7 @@ LEARNING_RATE = Parameter(
     "learning_rate",
     str,
     "count",
-    "How far centres follow a batch: count makes them the mean of all rows they have had, sqrt "
+    "How far a batch moves the centres: count makes a centre the mean of all its rows so far, sqrt "
     "forgets old rows.",
     choices=("count", "sqrt"),
 )
@@ -18,16 +18,16 @@ LEARNING_RATE = Parameter(
 MINI_BATCH = (
     shared.N_CLUSTERS,
     shared.INIT.varied(
-        help="How to choose the first centres, among the rows of a sample. auto: k-means++. "
+        help="How to choose the initial centres from a sample of rows. auto: k-means++. "
         "The URL of a saved model is a warm start."
     ),
     shared.N_INIT.varied(
-        help="Starts that are tried on a sample; the best is used. auto: 1, but 3 for random rows."
+        help="Number of starts tried on a sample; the best one is used. auto: 1, but 3 for random rows."
     ),
-    Parameter("batch_size", int, 1024, "Rows of a step.", ge=1),
+    Parameter("batch_size", int, 1024, "Rows per step.", ge=1),
     LEARNING_RATE,
     shared.MAX_ITER.varied(
-        default=100, help="Passes over the rows at most; 0 keeps the first centres."
+        default=100, help="Maximum number of passes over the rows; 0 keeps the initial centres."
     ),
     Parameter(
         "max_no_improvement",
@@ -41,8 +41,8 @@ MINI_BATCH = (
         "reassignment_ratio",
         float,
         0.01,
-        "Centres that see less than this share of what the one that sees the most does start anew "
-        "elsewhere; 0 lets them be.",
+        "Reassign centres that receive less than this share of the rows of the most frequent one; "
+        "0 never does.",
         ge=0,
     ),
     shared.TOL.varied(
@@ -58,7 +58,7 @@ MINI_BATCH = (
     shared.CHAIN_LENGTH,
     shared.CHECKPOINT,
     shared.CHECKPOINT_EVERY.varied(
-        help="Passes between two commits of the state; half a minute is the most in any case."
+        help="Passes between two saves of the state; at most half a minute passes between them."
     ),
 )
 
@@ -66,7 +66,7 @@ ALGORITHMS = {
     "mini-batch": Algorithm(
         "daskcluster.methods.minibatch.estimator:MiniBatchKMeans",
         MINI_BATCH,
-        about="a small random batch of rows a step",
+        about="a small random batch of rows per step",
         plan="daskcluster.methods.minibatch.projection:plan_fit",
     ),
     "sgd": Algorithm(

@@ -13,7 +13,7 @@ COVARIANCE_TYPE = Parameter(
     "covariance_type",
     str,
     "isotropic",
-    "One variance for all components, one for each, or one for each and feature.",
+    "One variance in all, one per component, or one per component and feature.",
     choices=COVARIANCE_TYPES,
 )
 
@@ -27,7 +27,7 @@ MIXTURE = (
         "truncation",
         int,
         5,
-        "Posteriors of a row; with all components, EM is exact.",
+        "Posteriors kept per row; with all components, EM is exact.",
         ge=1,
     ),
     Parameter(
@@ -36,32 +36,32 @@ MIXTURE = (
     Parameter(
         "n_random", int, 0, "Extra components drawn at random for each row in each iteration.", ge=0
     ),
-    CORESET_SIZE.varied(default=None, help="Learn from a coreset of so many rows, not from all."),
+    CORESET_SIZE.varied(default=None, help="Fit a coreset of this many rows instead of all rows."),
     shared.INIT.varied(default="afk-mc2"),
     shared.N_INIT.varied(
         default=1, word="", help="Restarts; the one with the highest free energy is kept."
     ),
-    Parameter("weights_init", object, None, "First mixing weights."),
-    Parameter("precisions_init", object, None, "First precisions."),
+    Parameter("weights_init", object, None, "Initial mixing weights."),
+    Parameter("precisions_init", object, None, "Initial precisions."),
     Parameter("warmup_steps", int, 0, "Searches before the first variance is set.", ge=0),
     Parameter(
         "reg_covar",
         float,
         "auto",
-        "Least variance. auto: 1e-6 of the features' mean variance, or of each feature's own with diag.",
+        "Minimum variance. auto: 1e-6 of the features' mean variance, or of each feature's own with diag.",
         word="auto",
         ge=0,
     ),
     shared.TOL.varied(
         help="Stop when the free energy changes by less than this for each row and feature; 0 never."
     ),
-    shared.MAX_ITER.varied(help="Iterations of EM at most; 0 keeps the first means."),
+    shared.MAX_ITER.varied(help="Maximum number of EM iterations; 0 keeps the initial means."),
     Parameter(
         "search",
         str,
         "tile",
-        "Where rows look: tile shares candidates among rows, row is the literal search of the paper, "
-        "alternate takes them in turn.",
+        "Candidates of a row: tile shares them among rows, row is the search of the paper, "
+        "alternate takes turns.",
         choices=("tile", "row", "alternate"),
     ),
     shared.CHAIN_LENGTH,

@@ -9,7 +9,7 @@ from daskcluster.parameters.parameter import Parameter
 NESTED = (
     shared.N_CLUSTERS,
     shared.INIT.varied(
-        help="How to choose the first centres, from the first batch. auto: k-means++. "
+        help="How to choose the initial centres from the first batch. auto: k-means++. "
         "The URL of a saved model is a warm start."
     ),
     Parameter("batch_size", int, 5000, "Rows of the first batch.", ge=1),
@@ -17,15 +17,15 @@ NESTED = (
         "rho",
         float,
         100.0,
-        "The batch doubles when the centres move this many times less than chance would have them "
-        "differ; small values double early.",
+        "The batch doubles when the centres move this many times less than chance would explain; "
+        "small values double early.",
         ge=0,
     ),
     Parameter(
         "bounds",
         str,
         "auto",
-        "Bounds of distances, which spare work and never change the result.",
+        "Bounds on distances; they save work and never change the result.",
         choices=("auto", "hamerly", "yinyang", "elkan"),
         off="none",
     ),
@@ -33,24 +33,24 @@ NESTED = (
         "shuffle",
         bool,
         True,
-        "Take batches at random; without, rows as they are stored, for rows that are shuffled.",
+        "Draw batches at random; without it, take rows as stored, for data that are already shuffled.",
     ),
     Parameter(
-        "seeds_vote", bool, False, "Let each first centre count as one more row of its cluster."
+        "seeds_vote", bool, False, "Count each initial centre as one more row of its cluster."
     ),
     Parameter(
         "doubling",
         str,
         "paper",
-        "The spread that is compared with the movement of centres: that of a cluster's mean, or that of "
-        "the cluster, as in the authors' program.",
+        "The spread compared with the movement of a centre: that of the cluster's mean (paper), or that of "
+        "the cluster, as in the authors' program (code).",
         choices=("paper", "code"),
     ),
     shared.VALIDATION.varied(
-        help="URL of rows whose mean squared distance is measured after each round."
+        help="URL of validation rows; their mean squared distance is recorded after each round."
     ),
     shared.MAX_ITER.varied(
-        help="Rounds at most, on batches of any size; 0 keeps the first centres."
+        help="Maximum number of rounds, on batches of any size; 0 keeps the initial centres."
     ),
     shared.TOL,
     shared.METRIC,
@@ -66,7 +66,7 @@ ALGORITHMS = {
     "nested": Algorithm(
         "daskcluster.methods.nested.estimator:NestedMiniBatchKMeans",
         NESTED,
-        about="mini-batches that double until they are all rows",
+        about="mini-batches that double until they contain all rows",
         plan="daskcluster.methods.nested.projection:plan_fit",
     ),
 }

@@ -23,7 +23,7 @@ HALF_LIFE = Parameter(
     "half_life",
     str,
     None,
-    "Rows weigh half as much when so many have come after them, or when they are so old (6h, 7d), by "
+    "Number of later rows, or age (6h, 7d), after which the weight of a row has halved; ages follow "
     "the time stamps of their objects.",
     also=("number",),
 )
@@ -32,7 +32,7 @@ WINDOW = Parameter(
     "window",
     str,
     None,
-    "Forget rows when so many have come after them, or when they are so old.",
+    "Number of later rows, or age, after which a row is forgotten.",
     also=("number",),
 )
 
@@ -40,7 +40,7 @@ DRIFT_THRESHOLD = Parameter(
     "drift_threshold",
     float,
     1.5,
-    "New rows no longer fit when their error is so many times what it used to be.",
+    "New rows no longer fit when their error is this many times the usual error.",
     ge=1,
 )
 
@@ -53,15 +53,16 @@ STREAMING = (
         "max_clusters",
         int,
         None,
-        "Budget of clusters that may be added when new rows no longer fit. Default: none are.",
+        "Maximum number of clusters; more are added when new rows no longer fit. Default: none are added.",
         ge=1,
     ),
     DRIFT_THRESHOLD,
     shared.INIT.varied(
-        help="How to choose the first centres. auto: k-means++. The URL of a saved model is a warm start."
+        help="How to choose the initial centres. auto: k-means++. The URL of a saved model is a warm start."
     ),
     shared.MAX_ITER.varied(
-        default=100, help="Centre updates of one search at most; 0 keeps what it began from."
+        default=100,
+        help="Maximum number of centre updates per search; 0 keeps its initial centres.",
     ),
     shared.TOL,
     shared.METRIC,
@@ -107,7 +108,7 @@ ALGORITHMS = {
     "streaming": Algorithm(
         "daskcluster.methods.streaming.estimator:StreamingKMeans",
         STREAMING,
-        about="one pass over rows in their order, old ones may be forgotten",
+        about="one pass over rows in order, with optional forgetting",
         plan="daskcluster.methods.streaming.projection:plan_fit",
     ),
 }

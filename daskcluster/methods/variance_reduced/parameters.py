@@ -7,8 +7,8 @@ from daskcluster.parameters.algorithm import Algorithm
 from daskcluster.parameters.parameter import Parameter
 
 VARIANTS = {
-    "vrkm++": "full passes, and steps of single rows between them",
-    "vrkm": "the same with a pass for the full gradient, which is zero",
+    "vrkm++": "full passes with variance-reduced single-row steps between them",
+    "vrkm": "the same, plus a pass for the full gradient, which is zero",
 }
 
 VARIANCE_REDUCED = (
@@ -25,7 +25,7 @@ VARIANCE_REDUCED = (
         "learning_rate",
         float,
         "auto",
-        "The share of the way that a step moves a centre. auto: clusters over rows.",
+        "Fraction of the distance that a step moves a centre. auto: clusters / rows.",
         word="auto",
         ge=0,
     ),
@@ -41,15 +41,15 @@ VARIANCE_REDUCED = (
         "n_partitions",
         int,
         "auto",
-        "Parts of the rows that step side by side; 1 is the sequential algorithm. auto: 1 for rows of up "
+        "Partitions whose steps run in parallel; 1 is the sequential algorithm. auto: 1 for rows of up "
         "to 256 MB.",
         word="auto",
         ge=1,
     ),
-    shared.MAX_ITER.varied(help="Epochs at most; 0 keeps the first centres."),
+    shared.MAX_ITER.varied(help="Maximum number of epochs; 0 keeps the initial centres."),
     shared.TOL.varied(
         help="Stop when the inertia changes by at most this times itself from one epoch to the next; "
-        "0 waits until nothing moves."
+        "0 runs until nothing moves."
     ),
     shared.METRIC,
     *shared.RUN,
