@@ -93,7 +93,7 @@ def test_a_dry_run_says_what_it_takes_and_does_nothing(
         (("rows.npy", "o.zarr", "--memory-limit", "lots"), 2, "is not a size"),
         (("rows.npy", "o.zarr", "--memory-limit", "1MB"), 1, "raise the limit"),
         (("rows.npy", "o.zarr", "--scratch", "absent"), 1, "does not exist"),
-        (("rows.npy", "o.zarr", "--with-index", "o.zarr"), 1, "should be apart"),
+        (("rows.npy", "o.zarr", "--with-index", "o.zarr"), 1, "should be separate"),
         (("rows.npy", "o.zarr", "--chunk-rows", "3", "--shard-rows", "4"), 1, "a multiple"),
         (("absent", "o.zarr"), 1, "absent"),
         (("rows.npy", "rows.npy", "--overwrite"), 1, "is not what this would replace"),
