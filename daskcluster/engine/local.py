@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import reduce
 from itertools import islice, pairwise
+from numbers import Real
 from typing import Any, TypeVar
 
 from daskcluster.chunkwise.statistics import Reduction
@@ -62,6 +63,10 @@ def default_threads() -> int:
     return usable_cores()
 
 
+def _is_size(value: Any) -> bool:
+    return isinstance(value, Real) and float(value) >= 1.0
+
+
 class LocalEngine(Engine):
     """Run on threads of this process.
 
@@ -87,8 +92,13 @@ class LocalEngine(Engine):
             raise InvalidParameterError(
                 f"n_threads={n_threads} should be >= 1; leave it out for all cores."
             )
+        if memory_limit is not None and not _is_size(memory_limit):
+            raise InvalidParameterError(
+                f"memory_limit={memory_limit!r} should be a number of bytes, e.g. 4_000_000_000; leave it "
+                "out for all of the host's memory."
+            )
         self._n_threads = n_threads
-        self._memory_limit = memory_limit
+        self._memory_limit = None if memory_limit is None else int(memory_limit)
 
     def __repr__(self) -> str:
         return f"LocalEngine(n_threads={self.n_threads})"

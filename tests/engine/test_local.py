@@ -1,14 +1,16 @@
-"""Where rows in memory are cut for the threads of this process."""
+"""The local engine: its parameters, and how rows in memory are cut for threads."""
 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
 from daskcluster.data.array import ArrayDataset
-from daskcluster.engine.local import local_spans
+from daskcluster.engine.local import LocalEngine, local_spans
+from daskcluster.errors import InvalidParameterError
 
 _WIDTH = 1024
 _ROW_BYTES = 4 * _WIDTH
@@ -61,3 +63,9 @@ def test_few_rows_are_all_in_a_unit(n_rows: int) -> None:
     assert [row for span in spans for row in range(*span)] == list(range(n_rows))
     assert all(start < stop for start, stop in spans)
     assert len(spans) >= min(2, n_rows)
+
+
+@pytest.mark.parametrize("limit", ["4GB", 0, -1])
+def test_a_memory_limit_is_a_number_of_bytes(limit: Any) -> None:
+    with pytest.raises(InvalidParameterError, match="should be a number of bytes"):
+        LocalEngine(memory_limit=limit)

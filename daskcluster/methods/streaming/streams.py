@@ -77,7 +77,7 @@ STREAMS = Catalogue(
         ),
     }
 )
-"""From names to what learns (`daskcluster.methods.streaming.learners`). The first is the default."""
+"""From names to the adapters of algorithms. The first is the default."""
 
 
 _NOT_OF_THE_STATE = ("verbose", "random_state")
