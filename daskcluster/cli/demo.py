@@ -1,4 +1,4 @@
-"""``daskcluster demo``: everything once, on data made on the spot."""
+"""``daskcluster demo``: a complete run on generated data."""
 
 from __future__ import annotations
 

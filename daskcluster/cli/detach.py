@@ -1,4 +1,4 @@
-"""Flags of commands that run as jobs: a name, and leaving the work to the cluster."""
+"""Flags of commands that run as jobs: ``--name`` and ``--detach``."""
 
 from __future__ import annotations
 

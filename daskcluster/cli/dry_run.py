@@ -1,4 +1,4 @@
-"""What a fit will cost, from metadata alone: passes, operations, bytes, memory."""
+"""``--dry-run``: the projected passes, operations, bytes and memory of a fit, from metadata alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the flags of the command line to an engine, for the length of one command."""
+"""The engine of a command, from its flags."""
 
 from __future__ import annotations
 

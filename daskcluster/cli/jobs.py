@@ -1,4 +1,4 @@
-"""``daskcluster jobs``: what runs on a scheduler, how it stands, what it says, and how to stop it."""
+"""``daskcluster jobs``: list, show and cancel the jobs of a scheduler."""
 
 from __future__ import annotations
 

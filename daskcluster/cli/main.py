@@ -1,4 +1,4 @@
-"""The command ``daskcluster``: finds commands when they are called, turns errors into exit codes.
+"""The command ``daskcluster``: imports commands when they are called, turns errors into exit codes.
 
 0 done, 1 failed, 2 bad usage, 130 interrupted, 143 terminated. Failures that we know are one line on
 stderr; ``--debug`` shows where they came from.

@@ -1,4 +1,4 @@
-"""Flags that several commands share, and what they become before a command sees them."""
+"""Flags that several commands share."""
 
 from __future__ import annotations
 

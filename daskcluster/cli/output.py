@@ -1,4 +1,4 @@
-"""What commands write: a short table for people, one JSON object for programs, progress on stderr."""
+"""Output of commands: a short table for people, one JSON object for programs, progress on stderr."""
 
 from __future__ import annotations
 

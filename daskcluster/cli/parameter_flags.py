@@ -1,4 +1,4 @@
-"""The flags of ``fit``: those of all algorithms together, each read as the chosen one has it."""
+"""The flags of ``fit``: one for each parameter of any algorithm."""
 
 from __future__ import annotations
 

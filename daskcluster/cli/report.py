@@ -1,4 +1,4 @@
-"""``daskcluster report``: what there is to see of a model, as a page, a picture, text or figures."""
+"""``daskcluster report``: a report on a model as page, picture, text or numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends a command from outside: Control-C and SIGTERM, at once or after a last commit."""
+"""Control-C and SIGTERM: end a command at once, or after a last commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of values that flags take."""
+"""Types of flag values."""
 
 from __future__ import annotations
 

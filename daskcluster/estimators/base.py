@@ -1,4 +1,4 @@
-"""What estimators with centres share: predict, transform, score, results of a fit, model and pickles."""
+"""The base of estimators with centres: predict, transform, score, attributes, model, pickles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures and examples of every cluster: how many rows, how far they are, which, and some of them."""
+"""Statistics and example rows of every cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fitted estimators for other libraries: as those of scikit-learn, and as an index of Faiss."""
+"""Export fitted estimators to scikit-learn and Faiss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what a caller hands over to a dataset, with scikit-learn's checks and texts."""
+"""Rows that a caller passes as a dataset, with scikit-learn's checks and messages."""
 
 from __future__ import annotations
 

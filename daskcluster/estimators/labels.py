@@ -1,4 +1,4 @@
-"""Labels and other results of rows that may not fit in memory: computed when asked."""
+"""Labels and other per-row results that may not fit in memory, computed on first access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Per-row results as lazy dask arrays, with the row chunks of their input."""
+"""Per-row results as lazy dask arrays with the row chunks of their input."""
 
 from __future__ import annotations
 

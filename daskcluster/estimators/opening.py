@@ -1,4 +1,4 @@
-"""Datasets as callers open them: with features on a common scale, if that is wanted."""
+"""Datasets as callers open them, optionally with scaled features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an estimator says its fit will take, from metadata alone."""
+"""The plan of a fit: passes, memory and traffic, known before it starts."""
 
 from __future__ import annotations
 

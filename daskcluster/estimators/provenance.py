@@ -1,4 +1,4 @@
-"""How a fit came to its result: between an estimator's attributes and the fields of its model."""
+"""Details of a fit in its model: seeding, passes, history, parameters."""
 
 from __future__ import annotations
 

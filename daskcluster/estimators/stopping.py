@@ -1,4 +1,4 @@
-"""When a loop ends: fixed point, tolerance, iterations, time, or a callback's wish."""
+"""When a loop stops: convergence, iterations, time, or a callback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of algorithms, and what they stand for."""
+"""Names of algorithms, and the estimator and arguments that each stands for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refuse values that a declaration does not allow."""
+"""Checks of arguments against the declarations of parameters."""
 
 from __future__ import annotations
 

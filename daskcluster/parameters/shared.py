@@ -1,4 +1,4 @@
-"""Parameters that several estimators have. A table that needs another default takes `varied`."""
+"""Parameters that several estimators have. `varied` gives one another default or help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is drawn of a model: charts, rows that are pictures, and centres in the plane."""
+"""Charts of a model: sizes, costs, centres in the plane, rows that are pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report tells: sections of tables and charts, the same for every format."""
+"""The contents of a report: sections of tables and charts, the same for every format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was found for every number of clusters, which one is best and by what: table, plot, JSON."""
+"""The result of choosing k: its table, plot and JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records and models as short tables of texts, for the terminal and for pages."""
+"""Records and models as short tables, for the terminal and for pages."""
 
 from __future__ import annotations
 
