@@ -60,7 +60,7 @@ def test_what_cannot_be_converted_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InvalidParameterError, match="at least one non-zero"):
         convert(source, tmp_path / "o.zarr")
     sparse.save_npz(tmp_path / "x.npz", matrix)
-    with pytest.raises(InvalidParameterError, match="one sparse matrix and nothing next to it"):
+    with pytest.raises(InvalidParameterError, match="one sparse matrix and nothing else"):
         convert(str(tmp_path / "x.npz"), tmp_path / "o.zarr", array="data")
     assert not (tmp_path / "o.zarr").exists()
 

@@ -56,5 +56,5 @@ def test_a_fit_that_was_stopped_continues_to_the_same_end(name: str, written: Pa
     )
     model.fit(rows, resume=True)
     notices = [each.text for each in message if isinstance(each, Notice)]
-    assert any("continues" in text for text in notices), notices
+    assert any("resumes" in text for text in notices), notices
     assert digest(model, rows) == EXPECTED["checkpoints"][name]
