@@ -31,8 +31,8 @@ DISTRIBUTIONS = {
     "prometheus_client": "prometheus-client",
 }
 WITH_DISTRIBUTED = (
-    "engine.dask", "engine.cache", "engine.compat", "engine.connect", "engine.pass_run", "engine.tls",
-    "jobs", "dashboard", "cli",
+    "data.dask_array", "engine.dask", "engine.cache", "engine.compat", "engine.connect",
+    "engine.pass_run", "engine.tls", "jobs", "dashboard", "cli",
 )  # fmt: skip
 # Of methods only what users call, or what fits estimators: no algorithm, chunkwise function or kernel.
 WITH_SKLEARN = (

@@ -9,6 +9,7 @@ import click
 
 from daskcluster.cli.options import (
     flatten_option,
+    gather_columns,
     output_options,
     overwrite_option,
     storage_option,
@@ -33,14 +34,15 @@ from daskcluster.cli.output import emit, watching
     "--shard-rows", type=click.IntRange(min=1), help="Rows per shard; a shard holds many chunks."
 )
 @flatten_option
+@gather_columns
 @overwrite_option
 @storage_option
 @output_options
 def command(source: str, output: str, as_json: bool, progress: bool | None, **options: Any) -> None:
     """Convert the rows of SOURCE to a Zarr array with suitable chunks, in bounded memory.
 
-    SOURCE is an .npy, .npz, .csv, .tsv or .parquet file, or anything that fit takes. Sparse rows (scipy's
-    .npz, CSR in Zarr) stay sparse.
+    SOURCE is an .npz, .csv or .tsv file, or anything that fit takes: .npy and Parquet files, a folder or a
+    pattern of them, Zarr. Sparse rows (scipy's .npz, CSR in Zarr) stay sparse.
     """
     from daskcluster.data.convert import convert
     from daskcluster.reports.tables import format_seconds

@@ -54,13 +54,14 @@ class Task:
             Arguments of `daskcluster.open_dataset`, of which weights may be a path.
         """
         from daskcluster import jobs
+        from daskcluster.data.columns import looks_like_path
 
         given = {key: _absolute(url) for key, url in urls.items()}
         rows = dict(opening)
-        if (
-            rows.get("array") is None and "weights" in rows
-        ):  # otherwise it may name an array in the group of the rows
-            rows["weights"] = _absolute(rows["weights"])
+        weights = rows.get("weights")
+        # Otherwise it names an array in the group of the rows, or a column of their table.
+        if rows.get("array") is None and weights is not None and looks_like_path(weights):
+            rows["weights"] = _absolute(weights)
         with place.open() as engine:
             future = jobs.submit(client_of(engine), job, name=self.name, **given, **options, **rows)
             name = self.name or future.key

@@ -86,8 +86,16 @@ weights_option = option(
     "--weights",
     section=INPUT,
     metavar="NAME|URL",
-    help="Row weights: the name of an array in the same group, or a URL.",
+    help="Row weights: the name of an array in the same group or of a column of the same table, or a URL.",
 )
+
+
+def _split_names(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
 flatten_option = option(
     "--flatten",
     section=INPUT,
@@ -182,6 +190,53 @@ output_options = _decorate(
 )
 
 
+_column_options = _decorate(
+    option(
+        "--columns",
+        section=INPUT,
+        metavar="A,B,...",
+        callback=_split_names,
+        help="Columns of a table that are features: numbers, or lists of numbers. Default: its one list "
+        "column, else all.",
+    ),
+    option(
+        "--drop",
+        section=INPUT,
+        metavar="A,B,...",
+        callback=_split_names,
+        help="Columns of a table that are no features.",
+    ),
+    option(
+        "--id-column",
+        section=INPUT,
+        metavar="NAME",
+        help="Column of a table that names its rows: no feature, and written next to labels.",
+    ),
+    option(
+        "--nulls",
+        section=INPUT,
+        type=click.Choice(("error", "drop")),
+        help="Rows of a table that lack a value: an error (the default), or left out.",
+    ),
+)
+
+
+_OF_TABLES = ("columns", "drop", "id_column", "nulls")
+
+
+def gather_columns(function: F) -> F:
+    """Give a command the flags of tables; it gets ``columns``, as jobs take it."""
+
+    @wraps(function)
+    def call(*arguments: Any, **values: Any) -> Any:
+        choice = {name: values.pop(name) for name in _OF_TABLES}
+        choice = {name: value for name, value in choice.items() if value}
+        return function(*arguments, columns=choice or None, **values)
+
+    decorated: F = _column_options(call)
+    return decorated
+
+
 def takes_source(*, weighted: bool = True) -> Decorator[Any]:
     """Give a command the flags of its source; it gets ``opening``, arguments of `open_dataset`.
 
@@ -195,8 +250,9 @@ def takes_source(*, weighted: bool = True) -> Decorator[Any]:
         *([weights_option] if weighted else []),
         flatten_option,
         storage_option,
+        gather_columns,
     ]
-    names = ["array", *(["weights"] if weighted else []), "flatten", "storage_options"]
+    names = ["array", *(["weights"] if weighted else []), "flatten", "storage_options", "columns"]
 
     def decorate(function: F) -> F:
         @wraps(function)

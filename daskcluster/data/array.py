@@ -200,21 +200,6 @@ class MappedFile:
         return open_once(self, lambda: MappedDataset(self))
 
 
-def open_npy(location: Location, *, flatten: bool = False) -> RowDataset:
-    """Open a .npy file on a local disk."""
-    if not location.is_local:
-        raise InvalidDataError(
-            f"{location.url!r}: a .npy file is mapped into memory, which needs a local path; turn it into "
-            f"Zarr with: daskcluster convert {location.url} OUTPUT.zarr"
-        )
-
-    def check(array: np.ndarray) -> None:
-        check_shape(array.shape, flatten=flatten, what=f"array in {location.url!r}")
-        check_dtype(array.dtype, what=f"array in {location.url!r}")
-
-    return mapped_npy(location.url, check).open()
-
-
 def mapped_npy(path: str, check: Callable[[np.ndarray], None]) -> MappedFile:
     """Return the rows of a .npy file, after ``check(array)``.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.data.columns import looks_like_id, warn_of_id_columns
 from daskcluster.errors import InvalidDataError
 
 
@@ -92,6 +93,29 @@ def _remedy(dtype: np.dtype[Any]) -> str:
 def is_frame(source: Any) -> bool:
     """Return True for a pandas DataFrame, without importing pandas."""
     return type(source).__module__.startswith("pandas") and hasattr(source, "columns")
+
+
+def has_list_column(frame: Any) -> bool:
+    """Return True for a pandas DataFrame with a column whose first value is a list or an array."""
+    return is_frame(frame) and any(
+        dtype == "object"
+        and len(frame)
+        and isinstance(frame[name].iloc[0], (list, tuple, np.ndarray))
+        for name, dtype in frame.dtypes.items()
+    )
+
+
+def warn_of_ids_in_frame(frame: Any) -> None:
+    """Warn of columns of a pandas DataFrame that look like ids: by name, or integers that only increase."""
+    if len(frame.columns) > 1:
+        names = [name for name in frame.columns if looks_like_id(str(name)) or _counts(frame[name])]
+        warn_of_id_columns(names)
+
+
+def _counts(column: Any) -> bool:
+    if getattr(getattr(column, "dtype", None), "kind", "") not in "iu" or len(column) < 3:
+        return False
+    return bool(column.is_unique and column.is_monotonic_increasing)
 
 
 def check_columns(dtypes: Any) -> None:

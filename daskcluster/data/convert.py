@@ -17,9 +17,10 @@ from daskcluster.data.checks import check_dtype
 from daskcluster.data.converted import ROWS, WEIGHTS, WeightsWriter, Written, cast, cast_sparse
 from daskcluster.data.npz import is_sparse_npz, npz_table, open_sparse_npz
 from daskcluster.data.open import open_dataset
+from daskcluster.data.sources import is_list_of_files
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import CsrLayout, CsrWriter, refuse_row_chunks
-from daskcluster.data.table import Block, Table, parquet_table, text_table
+from daskcluster.data.table import Block, Table, text_table
 from daskcluster.data.writer import (
     RowWriter,
     StagedArray,
@@ -41,14 +42,14 @@ def open_table(
     weights: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    columns: Any = None,
 ) -> Table:
     """Open a file by its suffix, or anything that `open_dataset` takes.
 
     Parameters
     ----------
     source : str, array or Table
-        ``.npy``, ``.npz``, ``.csv`` or ``.tsv`` (also ``.gz``), ``.parquet``, or a dataset's source. A
-        table is taken as it is.
+        ``.npz``, ``.csv`` or ``.tsv`` (also ``.gz``), or a dataset's source. A table is taken as it is.
     array : str, optional
         Which array of a ``.npz`` or Zarr group; a ``.npz`` with one matrix needs none.
     weights : str, optional
@@ -66,13 +67,16 @@ def open_table(
     if suffix in (".csv", ".tsv", ".txt"):
         _refuse_array(array, suffix)
         return text_table(locate(source, storage_options), weights)
-    if suffix in (".parquet", ".pq"):
-        _refuse_array(array, suffix)
-        return parquet_table(locate(source, storage_options), weights)
-    if not any(isinstance(place, (str, os.PathLike)) for place in (source, weights)):
+    named = is_list_of_files(source) or isinstance(source, (str, os.PathLike))
+    if not (named or isinstance(weights, (str, os.PathLike))):
         storage_options = None  # they are the output's
     dataset = open_dataset(
-        source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+        source,
+        array=array,
+        weights=weights,
+        storage_options=storage_options,
+        flatten=flatten,
+        columns=columns,
     )
     return _dataset_table(dataset)
 
@@ -189,6 +193,7 @@ def convert(
     chunk_rows: int | None = None,
     shard_rows: int | None = None,
     flatten: bool = False,
+    columns: Any = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     callbacks: Sequence[Callable[[Event], None]] = (),
@@ -198,8 +203,8 @@ def convert(
     Parameters
     ----------
     source : str or array
-        ``.npy``, ``.npz`` (also scipy's of a sparse matrix), ``.csv``, ``.tsv``, ``.parquet``, or
-        anything that `open_dataset` takes.
+        ``.npz`` (also scipy's of a sparse matrix), ``.csv``, ``.tsv``, or anything that `open_dataset`
+        takes, such as a folder of Parquet files.
     output : str
         Path or URL. An array (n, d) at its root; with weights, a group of ``X`` and ``weights``. Sparse
         rows stay sparse: a CSR group in AnnData's layout takes the place of the array.
@@ -215,6 +220,8 @@ def convert(
         Rows of a shard (one object of many chunks), a multiple of `chunk_rows`.
     flatten : bool
         Accept rasters; see `open_dataset`.
+    columns : str, sequence of str or mapping, optional
+        Which columns of a table; see `daskcluster.jobs.fit`. Ids are not written.
     overwrite : bool
         Replace a Zarr array or group at `output`.
     storage_options : dict, optional
@@ -241,7 +248,12 @@ def convert(
             f"source and output are both {target.url!r}; write somewhere else."
         )
     table = open_table(
-        source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+        source,
+        array=array,
+        weights=weights,
+        storage_options=storage_options,
+        flatten=flatten,
+        columns=columns,
     )
     wanted = _checked_dtype(dtype, table.dtype)
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}

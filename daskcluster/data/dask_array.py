@@ -5,6 +5,8 @@ The graph never travels: on a cluster the rows are written to scratch Zarr first
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import Any
 
 import dask
@@ -13,13 +15,15 @@ import numpy as np
 from dask.array.utils import meta_from_array
 
 from daskcluster.data.checks import check_columns, check_dtype, check_shape, frame_dtype
+from daskcluster.data.columns import ColumnChoice, looks_like_id, warn_of_id_columns
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import is_sparse, scipy_rows
 from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import write_sparse_scratch
+from daskcluster.data.weighted import array_weights
 from daskcluster.data.zarr import write_scratch
-from daskcluster.errors import InvalidDataError
+from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
 from daskcluster.typing import Recipe, Visibility
 
@@ -73,19 +77,14 @@ class DaskBlocks:
             )
 
 
-def scheduler_for(array: Any) -> dict[str, Any]:
-    """Return dask's threads, unless blocks are already on a cluster (persisted): then its client."""
-    graph = array.__dask_graph__()
-    for layer in getattr(graph, "layers", {"": graph}).values():
-        # A persisted layer holds futures alone, so one value tells.
-        value = next(iter(layer.values()), None) if _is_plain_layer(layer) else None
-        if type(value).__module__.startswith("distributed"):
-            return {}
-    return {"scheduler": "threads"}
+def scheduler_for(collection: Any) -> dict[str, Any]:
+    """Return dask's threads, unless blocks are already on a cluster (persisted): then its client's."""
+    if "distributed" not in sys.modules:
+        return {"scheduler": "threads"}
+    from distributed import futures_of
 
-
-def _is_plain_layer(layer: Any) -> bool:
-    return type(layer).__name__ in ("MaterializedLayer", "dict")
+    futures = futures_of(collection)
+    return {"scheduler": futures[0].client.get if futures else "threads"}
 
 
 _WHAT = "the dask array"
@@ -228,24 +227,25 @@ def _of_blocks(held: tuple[Any, tuple[int, ...]], recipe: HeldRecipe) -> DaskDat
     return DaskDataset(array, sizes, recipe)
 
 
-def rows_of(source: Any) -> Any:
+def rows_of(source: Any, columns: ColumnChoice | None = None) -> Any:
     """Return a dask array or frame as a dask array (n, d) with one chunk along the columns.
 
     Nothing is computed: row chunks of a frame stay unknown.
     """
     if not isinstance(source, da.Array):
-        source = _frame_array(source)
+        source = _frame_array(source, columns or ColumnChoice())
     if source.ndim == 2 and source.numblocks[1] > 1:
         source = source.rechunk({1: -1})
     return source
 
 
-def _frame_array(frame: Any) -> Any:
+def _frame_array(frame: Any, choice: ColumnChoice) -> Any:
     if getattr(frame, "ndim", 0) != 2 or not hasattr(frame, "to_dask_array"):
         raise InvalidDataError(
             f"source is a dask {type(frame).__name__}; a dask array of shape (n, d) or a dask DataFrame is "
             "needed, e.g. series.to_frame()."
         )
+    frame = frame[_features(frame, choice)]
     check_columns(frame.dtypes)
     names = {str(dtype) for dtype in frame.dtypes}
     array = frame.to_dask_array()
@@ -256,7 +256,72 @@ def _frame_array(frame: Any) -> Any:
     return frame.astype(wanted).to_dask_array()
 
 
-def open_dask(source: Any, *, flatten: bool = False) -> RowDataset:
+def _features(frame: Any, choice: ColumnChoice) -> list[Any]:
+    asked = (choice.id_column, *choice.drop, *(choice.features or ()))
+    for name in asked:
+        if name is not None and name not in frame.columns:
+            raise InvalidParameterError(
+                f"There is no column {name!r} in the frame; columns: {', '.join(map(str, frame.columns))}."
+            )
+    if choice.features is not None:
+        return list(choice.features)
+    others = {choice.id_column, choice.weights, *choice.drop}
+    return [name for name in frame.columns if name not in others]
+
+
+class _LazyColumn:
+    """A column of a dask DataFrame, computed as a whole when some of it is first asked for."""
+
+    def __init__(self, series: Any) -> None:
+        self._series = series
+        self._values: Any = None
+
+    def __getitem__(self, rows: Any) -> Any:
+        if self._values is None:
+            self._values = np.asarray(self._series.compute(**scheduler_for(self._series)))
+        return self._values[rows]
+
+
+def open_dask(
+    source: Any, *, flatten: bool = False, columns: ColumnChoice | None = None
+) -> RowDataset:
+    """Open a dask array or frame; of a frame, the columns that were chosen.
+
+    Raises
+    ------
+    InvalidDataError, InvalidParameterError
+    """
+    choice = columns or ColumnChoice()
+    if not hasattr(source, "columns"):
+        if not replace(choice, weights=None).is_default:
+            raise InvalidParameterError(
+                "columns=, drop=, id_column= and nulls= choose columns of a table, and the source is a "
+                f"dask {type(source).__name__}; leave them out."
+            )
+        return _open_array(source, flatten=flatten)
+    if choice.weights not in source.columns:
+        choice = replace(choice, weights=None)
+    names = _features(source, choice)
+    if choice.is_default and len(names) > 1:
+        warn_of_id_columns([name for name in names if looks_like_id(str(name))])
+    if choice.nulls == "drop":
+        weights = [] if choice.weights is None else [choice.weights]
+        source = source.dropna(subset=[*names, *weights])
+    dataset = _open_array(rows_of(source, choice), flatten=flatten)
+    if choice.weights is not None:
+        series = source[choice.weights]
+        weights_of_rows = np.asarray(series.compute(**scheduler_for(series)))
+        dataset = dataset.with_weights(array_weights(weights_of_rows, dataset.n_rows))
+        dataset.weights_column = choice.weights
+    if choice.id_column is not None:
+        dataset.id_column = choice.id_column
+        dataset.own_ids = _LazyColumn(source[choice.id_column])
+    if all(isinstance(name, str) for name in names):
+        dataset.feature_names = tuple(names)
+    return dataset
+
+
+def _open_array(source: Any, *, flatten: bool = False) -> RowDataset:
     """Open a dask array or frame; unknown chunk lengths are computed once, block by block.
 
     So are the lengths of the rows of an array whose blocks are scipy sparse matrices or arrays.

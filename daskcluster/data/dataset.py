@@ -77,6 +77,10 @@ class RowDataset(ABC):
         self.scaling: FeatureScaling | None = None
         self.normalize = False
         self.shared_reads: SharedReads | None = None
+        self.id_column: str | None = None
+        self.own_ids: Any = None
+        self.weights_column: str | None = None
+        self.feature_names: tuple[str, ...] | None = None
 
     # -- what a subclass provides ----------------------------------------------------------
 
@@ -151,6 +155,12 @@ class RowDataset(ABC):
         if self.scaling is not None and not self.in_memory:
             recipe = ScaledRecipe.of(recipe, self.scaling)
         return NormalizedRecipe(recipe) if self.normalize else recipe
+
+    def ids(self, start: int, stop: int) -> Any:
+        """Return the ids of rows: an Arrow array of the id column; numbers of rows if there is none."""
+        if self.own_ids is None:
+            return np.arange(start, stop, dtype=np.int64)
+        return self.own_ids[start:stop]
 
     def places(self) -> tuple[Location, ...]:
         """Return where the rows are stored, without weights; empty in memory."""

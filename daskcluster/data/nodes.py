@@ -111,8 +111,8 @@ def _open_root(location: Location) -> Any:
 def _no_metadata(location: Location) -> DatasetNotFoundError:
     if location.is_local and not os.path.isdir(location.url):
         return DatasetNotFoundError(
-            f"{location.url!r} is a file, not a Zarr array. .npy files are read directly; turn .npz, .csv "
-            "and .parquet into Zarr with: daskcluster convert SOURCE OUTPUT."
+            f"{location.url!r} is a file, not a Zarr array. .npy and .parquet files are read directly; "
+            "turn .npz and .csv into Zarr with: daskcluster convert SOURCE OUTPUT."
         )
     if _is_partial(location):
         return DatasetNotFoundError(
@@ -244,7 +244,7 @@ def warn_of_missing_chunks(array: zarr.Array[Any], location: Location) -> None:
         f"The array at {location.url!r} lacks {expected - present} of {expected} {unit}, which read as its "
         f"fill value {array.fill_value}. If its writer was stopped, write it again.",
         UserWarning,
-        stacklevel=5,
+        stacklevel=6,
     )
 
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.data.checks import check_dtype, check_shape
+from daskcluster.data.array import open_array_like
+from daskcluster.data.arrow import open_arrow
+from daskcluster.data.checks import check_dtype, check_shape, has_list_column, warn_of_ids_in_frame
+from daskcluster.data.columns import ColumnChoice, column_choice
 from daskcluster.data.converted import ROWS, WEIGHTS
 from daskcluster.data.dataset import RowDataset, RowWeights
+from daskcluster.data.listing import find_row_files
 from daskcluster.data.nodes import metadata_digest, not_an_array, open_node, warn_of_missing_chunks
-from daskcluster.data.sources import is_zarr, open_source
+from daskcluster.data.npy_files import open_npy_files
+from daskcluster.data.sources import IN_PLACE, is_list_of_files, is_zarr, open_source
 from daskcluster.data.sparse_zarr import is_csr, open_csr
 from daskcluster.data.weighted import array_weights, stored_weights
 from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, recipe_of
 from daskcluster.errors import (
+    DaskClusterError,
     DatasetNotFoundError,
     InvalidDataError,
     InvalidParameterError,
@@ -41,6 +48,7 @@ def open_dataset(
     weights: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    columns: ColumnChoice | Mapping[str, Any] | str | Sequence[str] | None = None,
 ) -> Dataset:
     """Open rows as they are; see `daskcluster.open_dataset`, which also scales them.
 
@@ -48,6 +56,8 @@ def open_dataset(
     ----------
     source, array, weights, storage_options, flatten
         As there.
+    columns : ColumnChoice, mapping or names of columns, optional
+        What ``columns``, ``drop``, ``id_column`` and ``nulls`` say there, in one.
 
     Returns
     -------
@@ -69,13 +79,19 @@ def open_dataset(
     >>> dataset.n_rows, dataset.n_features, dataset.dtype
     (10, 3, dtype('float32'))
     """
-    if storage_options and not any(isinstance(x, (str, os.PathLike)) for x in (source, weights)):
+    named = is_list_of_files(source) or isinstance(source, (str, os.PathLike))
+    if storage_options and not (named or isinstance(weights, (str, os.PathLike))):
         raise InvalidParameterError(
             f"storage_options say how to reach a URL, but source is a {type(source).__name__}; leave "
             "them out."
         )
-    opened = open_source(source, array=array, storage_options=storage_options, flatten=flatten)
-    if weights is None:
+    choice = column_choice(columns)
+    if isinstance(weights, str):
+        choice = replace(choice, weights=weights)
+    opened = open_source(
+        source, array=array, storage_options=storage_options, flatten=flatten, columns=choice
+    )
+    if weights is None or getattr(opened, "weights_column", None) is not None:
         return opened
     if opened.weights is not None:
         raise InvalidParameterError(
@@ -109,6 +125,97 @@ def _open_weights(
     if str(weights).lower().endswith(".npy"):
         return array_weights(np.load(locate(weights).url, mmap_mode="r"), dataset.n_rows)
     return stored_weights(locate(weights, options), "", dataset.n_rows)
+
+
+def open_files(
+    given: Location | Sequence[Location],
+    *,
+    columns: ColumnChoice | None = None,
+    flatten: bool = False,
+) -> RowDataset:
+    """Open files of one kind as one dataset: a file, a folder, a pattern, or a list of files.
+
+    Raises
+    ------
+    DatasetNotFoundError
+        No file matches.
+    InvalidDataError
+        Files of several kinds, or of a kind that is not read in place.
+    """
+    location, files = find_row_files(given, IN_PLACE)
+    kinds = {_kind_of(f"{location.url}/{file.name}".rstrip("/")) for file in files}
+    shown = location.url if not isinstance(given, Location) else given.url
+    if not files:
+        raise DatasetNotFoundError(
+            f"There is no {' or '.join(IN_PLACE)} file at {shown!r}; check the URL, or convert other files "
+            "with: daskcluster convert FILE OUTPUT.zarr"
+        )
+    if len(kinds) > 1 or None in kinds:
+        names = ", ".join(sorted(file.name for file in files)[:3])
+        raise InvalidDataError(
+            f"The files at {shown!r} are not all of one kind ({names} ...); choose those that are, "
+            f"e.g. with {shown.rstrip('/')}/*.parquet, or convert others with: daskcluster convert "
+            "FILE OUTPUT.zarr"
+        )
+    if kinds == {".npy"}:
+        _refuse_columns(columns, shown)
+        return open_npy_files(location, files, flatten=flatten)
+    from daskcluster.data.parquet import open_parquet
+
+    return open_parquet(location, files, columns=columns)
+
+
+def _kind_of(url: str) -> str | None:
+    lower = url.lower()
+    if lower.endswith((".parquet", ".pq")):
+        return ".parquet"
+    return ".npy" if lower.endswith(".npy") else None
+
+
+def _refuse_columns(columns: ColumnChoice | None, url: str) -> None:
+    if columns is not None and not replace(columns, weights=None).is_default:
+        raise InvalidParameterError(
+            f"columns=, drop=, id_column= and nulls= choose columns of a table, and {url!r} holds arrays; "
+            "leave them out."
+        )
+
+
+def open_folder(
+    location: Location,
+    *,
+    array: str | None = None,
+    flatten: bool = False,
+    columns: ColumnChoice | None = None,
+) -> RowDataset:
+    """Open what is at a URL: a Zarr array or group, else a folder of files."""
+    try:
+        dataset = open_url(location, array=array, flatten=flatten)
+    except DatasetNotFoundError:
+        if array is not None or not _holds_files(location):
+            raise
+        return open_files(location, columns=columns, flatten=flatten)
+    _refuse_columns(columns, location.url)
+    return dataset
+
+
+def _holds_files(location: Location) -> bool:
+    try:
+        return any(file.name for file in find_row_files(location, IN_PLACE)[1])
+    except DaskClusterError:
+        return False
+
+
+def open_frame(
+    frame: Any, *, flatten: bool = False, columns: ColumnChoice | None = None
+) -> RowDataset:
+    """Open a pandas DataFrame: columns of numbers, or a column of lists (which needs pyarrow)."""
+    choice = columns or ColumnChoice()
+    if choice.weights not in frame.columns:
+        choice = replace(choice, weights=None)
+    if not choice.is_default or has_list_column(frame):
+        return open_arrow(frame, columns=choice)
+    warn_of_ids_in_frame(frame)
+    return open_array_like(frame, flatten=flatten)
 
 
 def open_url(location: Location, *, array: str | None = None, flatten: bool = False) -> RowDataset:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pkgutil import resolve_name
 from typing import Any
 
 from daskcluster.data.anndata import anndata_rows, is_anndata
+from daskcluster.data.arrow import is_arrow, is_huggingface
+from daskcluster.data.checks import is_frame
+from daskcluster.data.columns import ColumnChoice
 from daskcluster.data.memory import MemorySparseDataset, is_sparse, open_sparse
 from daskcluster.errors import InvalidParameterError
 from daskcluster.sparse_rows import SparseRows
@@ -35,12 +38,15 @@ class Source:
         `daskcluster.open_dataset`.
     has_arrays : bool
         ``array=`` chooses one of several, and `open` gets it; else it is refused.
+    has_columns : bool
+        The rows are those of a table: `open` gets ``columns``, a `ColumnChoice`; else a choice is refused.
     """
 
     name: str
     takes: Callable[[Any], bool]
     open: Callable[..., Dataset] | str
     has_arrays: bool = False
+    has_columns: bool = False
 
 
 def register_source(source: Source) -> None:
@@ -73,19 +79,30 @@ def open_source(
     array: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    columns: ColumnChoice | None = None,
 ) -> Dataset:
     """Open what was given by the first source that takes it.
 
     Raises
     ------
     InvalidParameterError
-        ``array=`` was given for what has no arrays to choose from.
+        ``array=`` was given for what has no arrays to choose from, or columns for what has none.
     """
     if isinstance(given, (str, os.PathLike)):
         given, array = locate(given, storage_options), array or None
+    elif is_list_of_files(given):
+        given = [locate(each, storage_options) for each in given]
     source = next(each for each in SOURCES if each.takes(given))
-    more = {"array": array} if source.has_arrays else {}
-    if array is not None and not more:
+    more: dict[str, Any] = {"array": array} if source.has_arrays else {}
+    if source.has_columns:
+        more["columns"] = columns
+    elif columns is not None and not replace(columns, weights=None).is_default:
+        what = repr(given.url) if isinstance(given, Location) else f"a {type(given).__name__}"
+        raise InvalidParameterError(
+            f"columns=, drop=, id_column= and nulls= choose columns of a table, and the source ({what}) is "
+            "none; leave them out."
+        )
+    if array is not None and not source.has_arrays:
         what = f"source is a {type(given).__name__}"
         if isinstance(given, Location):
             what = f"{given.url!r} is a {source.name} file"
@@ -101,24 +118,50 @@ def _is_file(*endings: str) -> Callable[[Any], bool]:
     return lambda given: isinstance(given, Location) and given.url.lower().endswith(endings)
 
 
+def is_list_of_files(given: Any) -> bool:
+    """Return True for a list or tuple of paths and URLs."""
+    return (
+        isinstance(given, (list, tuple))
+        and bool(given)
+        and all(isinstance(each, (str, os.PathLike)) for each in given)
+    )
+
+
+def _is_files(given: Any) -> bool:
+    if isinstance(given, Location):
+        is_name = given.is_local and os.path.exists(given.url)  # of a folder with brackets, say
+        is_pattern = any(mark in given.url for mark in "*?[") and not is_name
+        return is_pattern or given.url.lower().endswith(IN_PLACE)
+    return isinstance(given, list) and bool(given) and isinstance(given[0], Location)
+
+
+def is_table(given: Any) -> bool:
+    """Return True for tables of other libraries than pandas and dask; nothing is imported."""
+    return is_arrow(given) or is_huggingface(given)
+
+
 def is_zarr(given: Any) -> bool:
     """Return True for an object of zarr, without importing it."""
     return type(given).__module__.partition(".")[0] == "zarr"
 
 
+IN_PLACE = (".npy", ".parquet", ".pq")
+"""Endings of files that are read in place, one or many."""
+
 SOURCES = [
-    Source(".npy", _is_file(".npy"), "daskcluster.data.array:open_npy"),
+    Source("file", _is_files, "daskcluster.data.open:open_files", has_columns=True),
     Source(
         "to convert",
-        _is_file(".npz", ".csv", ".tsv", ".parquet", ".csv.gz", ".pq"),
+        _is_file(".npz", ".csv", ".tsv", ".csv.gz"),
         "daskcluster.data.open:refuse_file",
         has_arrays=True,
     ),
     Source(
         "Zarr",
         lambda given: isinstance(given, Location),
-        "daskcluster.data.open:open_url",
+        "daskcluster.data.open:open_folder",
         has_arrays=True,
+        has_columns=True,
     ),
     Source("dataset", lambda given: isinstance(given, Dataset), lambda given, **_: given),
     Source(
@@ -137,7 +180,10 @@ SOURCES = [
         "Dask",
         lambda given: hasattr(given, "__dask_graph__"),
         "daskcluster.data.dask_array:open_dask",
+        has_columns=True,
     ),
+    Source("pandas", is_frame, "daskcluster.data.open:open_frame", has_columns=True),
+    Source("Arrow", is_table, "daskcluster.data.arrow:open_arrow", has_columns=True),
     Source("scipy sparse", is_sparse, lambda given, **_: open_sparse(given)),
     Source("in memory", lambda given: True, "daskcluster.data.array:open_array_like"),
 ]

@@ -27,7 +27,7 @@ from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.labels import Labels, results_of_rows, save_rows
-from daskcluster.estimators.lazy import map_blocks, scaled_blocks
+from daskcluster.estimators.lazy import is_dask_frame, map_blocks, map_frame, scaled_blocks
 from daskcluster.models.persist import save_model
 from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
@@ -205,7 +205,8 @@ class CentreEstimator(ClusterEstimator):
         Returns
         -------
         labels : ndarray of int32, shape (n,) or (n, n_nearest)
-            A lazy dask array with X's row chunks for dask input; the output's URL with `output`.
+            For a dask array a lazy one with its row chunks, for a dask DataFrame a lazy Series with its
+            partitions and index; the output's URL with `output`.
         distances : ndarray of the same shape
             Only with `return_distance`.
 
@@ -243,9 +244,16 @@ class CentreEstimator(ClusterEstimator):
             return self._map(X, label_rows, np.dtype(np.int32), 0, 1)
         dtype = np.dtype([("label", np.int32), ("distance", self._centres.dtype)])
         found = self._map(X, nearest_rows, dtype, most, most)
-        if n_nearest is None:
-            found = found[:, 0]
-        return (found["label"], found["distance"]) if return_distance else found["label"]
+        if is_dask_frame(X):
+            columns = (
+                [c for c in found.columns if c.startswith("label")],
+                [c for c in found.columns if c.startswith("distance")],
+            )
+            labels, distances = (found[c[0] if n_nearest is None else c] for c in columns)
+        else:
+            found = found[:, 0] if n_nearest is None else found
+            labels, distances = found["label"], found["distance"]
+        return (labels, distances) if return_distance else labels
 
     def transform(self, X: Any) -> Any:
         """Return Euclidean distances of every row to every centre, shape (n, k).
@@ -279,6 +287,12 @@ class CentreEstimator(ClusterEstimator):
     def _map(self, X: Any, fn: Any, dtype: np.dtype[Any], width: int, most: int) -> Any:
         if hasattr(X, "__dask_graph__"):
             self._check_lazy_features(X)
+            if is_dask_frame(X):
+                params = RowParams(self._centres_for(X), most)
+                cosine = self.metric == "cosine"
+                return map_frame(
+                    X, fn, params, dtype, width, normalize=cosine, scaling=self.scaling_
+                )
             if self.scaling_ is not None:
                 X = scaled_blocks(X, self.scaling_)
             params = RowParams(self._centres_for(X), most)

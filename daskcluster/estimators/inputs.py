@@ -8,8 +8,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from daskcluster.data.checks import has_list_column, is_frame, warn_of_ids_in_frame
 from daskcluster.data.open import open_dataset
 from daskcluster.data.recipes import for_metric
+from daskcluster.data.sources import is_list_of_files, is_table
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.parameters.shared import METHODS
@@ -17,13 +19,21 @@ from daskcluster.typing import Dataset
 
 
 def is_out_of_core(X: Any) -> bool:
-    """Return True for datasets, URLs, Zarr arrays and dask collections: what is read chunk by chunk."""
+    """Return True for what scikit-learn's checks do not know: datasets, URLs, dask collections, tables."""
     if isinstance(X, (str, np.memmap)) or hasattr(X, "__dask_graph__"):
         return True
-    if hasattr(X, "__fspath__"):
+    if hasattr(X, "__fspath__") or is_list_of_files(X) or _is_table(X) or has_list_column(X):
         return True
     module = type(X).__module__.partition(".")[0]
     return module == "zarr" or (hasattr(X, "partitions") and hasattr(X, "recipe"))
+
+
+def _is_table(X: Any) -> bool:
+    # A polars DataFrame of numbers passes scikit-learn's checks.
+    dtypes = getattr(X, "dtypes", None) if type(X).__name__ == "DataFrame" else None
+    if dtypes is not None:
+        return is_table(X) and any(dtype.is_nested() for dtype in dtypes)
+    return is_table(X)
 
 
 def fit_dataset(
@@ -53,6 +63,8 @@ def _opened(estimator: BaseEstimator, X: Any, sample_weight: Any, reset: bool) -
         dataset = open_dataset(X, weights=sample_weight)
         _remember_features(estimator, X, dataset, reset)
         return dataset
+    if reset and is_frame(X):
+        warn_of_ids_in_frame(X)
     rows = validate_data(
         estimator,
         X,
@@ -93,7 +105,9 @@ def _chooses(init: Any) -> bool:
 
 
 def _remember_features(estimator: Any, X: Any, dataset: Dataset, reset: bool) -> None:
-    names = getattr(X, "columns", None)
+    names = getattr(dataset, "feature_names", None) or getattr(X, "columns", None)
+    if names is not None and len(names) != dataset.n_features:  # a column of lists
+        names = None
     if reset:
         estimator.n_features_in_ = dataset.n_features
         if names is not None and all(isinstance(name, str) for name in names):

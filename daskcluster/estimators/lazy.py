@@ -10,6 +10,7 @@ import numpy as np
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.assign import RowParams, prepare_rows
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.data.checks import frame_rows
 from daskcluster.data.memory import is_sparse, scipy_rows
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.typing import Dataset, Recipe
@@ -81,6 +82,71 @@ def scaled_blocks(X: Any, scaling: FeatureScaling) -> Any:
 
     rows = rows_of(X)
     return rows.map_blocks(scaling.apply, dtype=compute_dtype(rows.dtype), meta=np.empty((0, 0)))
+
+
+def map_frame(
+    X: Any,
+    fn: Callable[..., np.ndarray],
+    params: RowParams,
+    dtype: Any,
+    width: int = 0,
+    *,
+    normalize: bool = False,
+    scaling: FeatureScaling | None = None,
+) -> Any:
+    """Map `fn` over the partitions of a dask DataFrame, without computing anything.
+
+    Parameters
+    ----------
+    X : dask DataFrame
+    fn, params, dtype, width, normalize
+        As of `map_blocks`.
+    scaling : FeatureScaling, optional
+        What rows are brought to first.
+
+    Returns
+    -------
+    dask Series, or DataFrame where the results have a width or fields
+        With the partitions and the index of `X`.
+    """
+    empty = np.empty((0, width) if width else 0, dtype)
+    work = fn, params, dtype, width, normalize, scaling
+    return X.map_partitions(_frame_block, *work, meta=_as_frame(empty))
+
+
+def _frame_block(
+    frame: Any,
+    fn: Callable[..., np.ndarray],
+    params: RowParams,
+    dtype: Any,
+    width: int,
+    normalize: bool,
+    scaling: FeatureScaling | None,
+) -> Any:
+    rows: Any = frame_rows(frame)
+    rows = rows if scaling is None else scaling.apply(rows)
+    return _as_frame(lazy_block(rows, fn, params, dtype, width, normalize), frame.index)
+
+
+def _as_frame(values: np.ndarray, index: Any = None) -> Any:
+    import pandas as pd
+
+    if values.ndim == 1:
+        return pd.Series(values, index)
+    names = values.dtype.names
+    if names is None:
+        return pd.DataFrame(values, index)
+    columns = {
+        name if values.shape[1] == 1 else f"{name}_{i}": values[name][:, i]
+        for name in names
+        for i in range(values.shape[1])
+    }
+    return pd.DataFrame(columns, index)
+
+
+def is_dask_frame(X: Any) -> bool:
+    """Return True for a dask DataFrame, without importing it."""
+    return hasattr(X, "__dask_graph__") and hasattr(X, "map_partitions") and hasattr(X, "columns")
 
 
 def lazy_rows(

@@ -14,6 +14,7 @@ from daskcluster.chunkwise.feature_scaling import (
     FeatureScaling,
     FeatureStatistics,
 )
+from daskcluster.data.columns import ColumnChoice
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.open import open_dataset as open_rows
 from daskcluster.data.sparse import SparseDataset
@@ -31,6 +32,10 @@ def open_dataset(
     weights: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    columns: str | Sequence[str] | None = None,
+    drop: str | Sequence[str] | None = None,
+    id_column: str | None = None,
+    nulls: str = "error",
     scale: str | None = None,
     engine: Any = None,
 ) -> Dataset:
@@ -41,22 +46,34 @@ def open_dataset(
     source : str, path or array
         A Zarr array (v2 or v3) or group by path or fsspec URL (``file://``, ``memory://``, ``s3://``,
         ``gs://``, ``abfs://``), also one that holds CSR rows in AnnData's layout (encoding-type
-        ``csr_matrix``), or a saved coreset, which brings its weights; a zarr.Array or such a zarr.Group,
-        a ``.npy`` path (mapped), a numpy array or memmap, a list of rows, a pandas DataFrame, a dask
-        array or DataFrame, a scipy sparse matrix, an AnnData, or a dataset. Shape (n, d); float16,
-        float32, float64, any integers, bool.
+        ``csr_matrix``), or a saved coreset, which brings its weights; a zarr.Array or such a zarr.Group.
+        A ``.npy`` or ``.parquet`` file, or many of one kind as one dataset: a folder, a pattern such as
+        ``s3://bucket/emb/*.parquet``, or a list of files; numbers in names count as numbers, so that
+        ``part-2`` comes before ``part-10``. A numpy array or memmap, a list of rows, a pandas DataFrame, an
+        Arrow table or what gives one (polars, DuckDB, Hugging Face datasets), a dask array or DataFrame, a
+        scipy sparse matrix, an AnnData, or a dataset. Shape (n, d); float16, float32, float64, any
+        integers, bool.
     array : str, optional
         Which array (or CSR group) of a Zarr group, e.g. ``"X"``; of an AnnData ``X`` (the default), or an
         array of ``obsm`` or ``layers``.
     weights : array-like of shape (n,), or str, optional
-        Row weights: finite, >= 0, not all zero. A string names an array of the same Zarr group, or is
-        the URL of a 1-D Zarr array or ``.npy`` file.
+        Row weights: finite, >= 0, not all zero. A string names an array of the same Zarr group or a column
+        of the same table, or is the URL of a 1-D Zarr array or ``.npy`` file.
     storage_options : dict, optional
         Options of the file system, e.g. ``{"anon": True}``. Those that look like credentials stay in
         this process; workers resolve their own from their environment.
     flatten : bool, default False
         Accept shape (..., d), e.g. a raster (y, x, bands): all axes before the last become rows, in
         C order.
+    columns : str or sequence of str, optional
+        Of a table (Parquet, Arrow, a data frame): the columns of features, either numbers or lists of
+        numbers of one length. Default: the one list column of numbers if there is one, else all columns.
+    drop : str or sequence of str, optional
+        Columns of a table that are no features.
+    id_column : str, optional
+        The column of a table that names the rows: no feature, and written next to labels.
+    nulls : {"error", "drop"}, default "error"
+        Rows of a table that lack a value: an error that names the first one, or they are left out.
     scale : {"standard", "minmax"}, optional
         Bring features to a common scale: ``"standard"`` takes the mean from each and divides by its
         standard deviation, ``"minmax"`` brings its range to [0, 1]. It is learnt in one pass now and
@@ -85,8 +102,10 @@ def open_dataset(
 
     Notes
     -----
-    Cost: no pass over the rows, one with `scale`; one pass over the weights, to check them. Frames of
-    unknown length are computed once for their lengths. Scaling costs a few operations a value in each pass.
+    Cost: no pass over the rows, one with `scale`; one pass over the weights, to check them. The footers of
+    Parquet files are read, 16 at a time; ``nulls="drop"`` reads the row groups once that may lack values.
+    A row group of more than 64 MB is streamed: one thread decodes it from its start. Frames of unknown
+    length are computed once for their lengths. Scaling costs a few operations a value in each pass.
 
     Examples
     --------
@@ -97,8 +116,14 @@ def open_dataset(
     >>> open_dataset(np.array([[0.0], [5.0], [10.0]]), scale="minmax").to_numpy().ravel()
     array([0. , 0.5, 1. ])
     """
+    choice = ColumnChoice.of(columns, drop=drop, id_column=id_column, nulls=nulls)
     opened = open_rows(
-        source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+        source,
+        array=array,
+        weights=weights,
+        storage_options=storage_options,
+        flatten=flatten,
+        columns=choice,
     )
     return opened if scale is None else scaled(opened, scale, engine=engine)
 

@@ -28,6 +28,7 @@ def build_coreset(
     weights: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    columns: Any = None,
     overwrite: bool = False,
     checkpoint: str | None = None,
     resume: bool = False,
@@ -52,7 +53,7 @@ def build_coreset(
         URL under which the state is kept; see `daskcluster.LightweightCoreset`.
     resume : bool
         Resume from the state under `checkpoint`.
-    array, weights, storage_options, flatten, overwrite, name, engine, callbacks
+    array, weights, storage_options, flatten, columns, overwrite, name, engine, callbacks
         See `fit`.
 
     Returns
@@ -96,7 +97,12 @@ def build_coreset(
             return before
         overwrite = run.claim({"output": output}, inputs, overwrite, kinds=KINDS)
         dataset = open_dataset(
-            source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+            source,
+            array=array,
+            weights=weights,
+            storage_options=storage_options,
+            flatten=flatten,
+            columns=columns,
         )
         chosen = run.engine(engine, dataset)
         # Scikit-learn takes long to import.

@@ -34,6 +34,7 @@ def fit(
     labels: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    columns: Any = None,
     scale: str | None = None,
     overwrite: bool = False,
     resume: bool = False,
@@ -63,6 +64,9 @@ def fit(
         For all URLs.
     flatten : bool
         Take an array of shape (..., d) as rows; see `daskcluster.open_dataset`.
+    columns : str, sequence of str or mapping, optional
+        Of a table: names of the columns of features, or a mapping with any of ``columns``, ``drop``,
+        ``id_column`` and ``nulls`` as `daskcluster.open_dataset` has them.
     scale : {"standard", "minmax"}, optional
         Bring features to a common scale first, in one pass; see `daskcluster.open_dataset`. The model keeps
         the scale, and applies it to the rows that it is given later.
@@ -134,7 +138,12 @@ def fit(
             return before
         overwrite = run.claim({"model": model, "labels": labels}, inputs, overwrite)
         dataset = open_dataset(
-            source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+            source,
+            array=array,
+            weights=weights,
+            storage_options=storage_options,
+            flatten=flatten,
+            columns=columns,
         )
         chosen = run.engine(engine, dataset)
         if scale is not None:

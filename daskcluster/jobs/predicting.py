@@ -23,6 +23,7 @@ def predict(
     array: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    columns: Any = None,
     overwrite: bool = False,
     resume: bool = False,
     name: str | None = None,
@@ -35,7 +36,7 @@ def predict(
     ----------
     model : str
         URL of a saved model.
-    source, array, storage_options, flatten, overwrite, name, engine, callbacks
+    source, array, storage_options, flatten, columns, overwrite, name, engine, callbacks
         See `fit`.
     output : str
         URL of the labels; whole or absent.
@@ -77,7 +78,11 @@ def predict(
         if posteriors is not None:
             check_posteriors(fitted)
         dataset = open_dataset(
-            source, array=array, storage_options=storage_options, flatten=flatten
+            source,
+            array=array,
+            storage_options=storage_options,
+            flatten=flatten,
+            columns=columns,
         )
         check_features(fitted, dataset)
         dataset = scaled_like(dataset, fitted.scaling)

@@ -25,6 +25,7 @@ def score(
     weights: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    columns: Any = None,
     metrics: Sequence[str] = (),
     sample_size: int | None = SAMPLE_SIZE,
     random_state: int | None = None,
@@ -38,7 +39,7 @@ def score(
     ----------
     model : str
         URL of a saved model.
-    source, array, weights, storage_options, flatten, name, engine, callbacks
+    source, array, weights, storage_options, flatten, columns, name, engine, callbacks
         See `fit`.
     metrics : sequence of str
         Measures of the clusters that the model makes of these rows, as in
@@ -64,7 +65,12 @@ def score(
         run.hold()
         fitted = load_document(model, storage_options)
         dataset = open_dataset(
-            source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+            source,
+            array=array,
+            weights=weights,
+            storage_options=storage_options,
+            flatten=flatten,
+            columns=columns,
         )
         check_features(fitted, dataset)
         dataset = scaled_like(dataset, fitted.scaling)

@@ -31,6 +31,7 @@ def sweep(
     weights: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    columns: Any = None,
     overwrite: bool = False,
     name: str | None = None,
     engine: Any = None,
@@ -47,7 +48,7 @@ def sweep(
     output : str, optional
         URL of a JSON file to write, which ends in ``.json``: the table, and which number is best.
     random_state : int, optional
-    array, weights, storage_options, flatten, overwrite, name, engine, callbacks
+    array, weights, storage_options, flatten, columns, overwrite, name, engine, callbacks
         See `fit`. Without `output` a job that is started again begins at its beginning.
     **settings
         Further arguments of `daskcluster.select_k`: ``criterion``, ``n_seeds``, ``coreset_size``,
@@ -100,7 +101,12 @@ def sweep(
             _check_free(*place)
         run.hold()
         dataset = open_dataset(
-            source, array=array, weights=weights, storage_options=storage_options, flatten=flatten
+            source,
+            array=array,
+            weights=weights,
+            storage_options=storage_options,
+            flatten=flatten,
+            columns=columns,
         )
         found = select_k(
             dataset,

@@ -11,11 +11,11 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from daskcluster.errors import DaskClusterError, ModelNotFoundError
+from daskcluster.errors import DaskClusterError, DatasetNotFoundError, ModelNotFoundError
 from daskcluster.storage.location import Location, explain
 from daskcluster.storage.retry import retry, while_others_write
 from daskcluster.storage.zarr_stores import METADATA, PARTIAL_MARK
@@ -157,6 +157,12 @@ def open_file(place: Location, name: str = "") -> Any:
     return fs.open(f"{path.rstrip('/')}/{name}" if name else path, "rb")
 
 
+def read_range(place: Location, start: int, stop: int) -> bytes:
+    """Return some bytes of the file at a place, in one request; errors are the client's."""
+    fs, path = place.filesystem()
+    return bytes(fs.cat_file(path, start=start, end=stop))
+
+
 def open_text(place: Location) -> Any:
     """Open a file for reading text in UTF-8, with or without a mark, compressed or not; see `open_file`."""
     import fsspec
@@ -294,6 +300,41 @@ def find_files(place: Location) -> list[StoredFile]:
         _file(str(full).strip("/").removeprefix(root).lstrip("/"), facts)
         for full, facts in while_others_write(lambda: fs.find(path, detail=True)).items()
     ]
+
+
+def match_files(place: Location) -> tuple[Location, list[StoredFile]]:
+    """Return the files at a place, or those that match it where it has ``*``, ``?`` or ``[`` in it.
+
+    They come with the location that their names are relative to: the place itself, which as a file has no
+    name, or the folder above the first wildcard.
+
+    Raises
+    ------
+    DatasetNotFoundError
+        There is no such file or folder, or nothing matches.
+    """
+    cut = min((place.url.find(mark) for mark in "*?[" if mark in place.url), default=-1)
+    fs, path = place.filesystem()
+    with explained(place, "file or folder"):
+        fs.invalidate_cache()
+        if cut < 0 or fs.exists(path):
+            found = retry(lambda: find_files(place), place)
+            if not found:
+                raise FileNotFoundError(place.url)
+            return place, sorted(found, key=lambda file: file.name)
+        location = replace(place, url=place.url[:cut].rsplit("/", 1)[0])
+        root = location.filesystem()[1].strip("/")
+        pairs = retry(lambda: while_others_write(lambda: fs.glob(path, detail=True)), place)
+    files = [
+        _file(str(full).strip("/").removeprefix(root).lstrip("/"), facts)
+        for full, facts in pairs.items()
+        if facts.get("type") != "directory"
+    ]
+    if not files:
+        raise DatasetNotFoundError(
+            f"No file matches {place.url!r}; check the pattern, and that it ends as the files do."
+        )
+    return location, sorted(files, key=lambda file: file.name)
 
 
 def file_names(place: Location) -> Iterator[str]:

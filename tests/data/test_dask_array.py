@@ -16,7 +16,7 @@ import daskcluster as dc
 from daskcluster.data.dask_array import rows_of
 from daskcluster.data.open import open_dataset
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.errors import InvalidDataError
+from daskcluster.errors import InvalidDataError, InvalidParameterError
 
 
 def test_every_block_is_computed_once_per_pass(rows: np.ndarray) -> None:
@@ -166,3 +166,40 @@ def test_workers_get_sparse_blocks(client: Any) -> None:
         assert np.array_equal(found.cluster_centers_, expected.cluster_centers_)
         assert np.array_equal(np.asarray(found.labels_), expected.labels_)
     assert np.array_equal(found.predict(array).compute(), expected.labels_)
+
+
+def test_chosen_columns_of_a_frame(rows: np.ndarray) -> None:
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame(rows[:90], columns=list("abcdefg")).assign(
+        id=[f"r{i}" for i in range(90)], w=np.arange(90.0)
+    )
+    frame.loc[7, "c"] = np.nan
+    lazy = dd.from_pandas(frame, npartitions=3)
+    dataset = dc.open_dataset(lazy, id_column="id", weights="w", nulls="drop")
+    left = np.delete(np.arange(90), 7)
+    assert np.array_equal(dataset.to_numpy(), rows[left])
+    assert list(dataset.ids(6, 9)) == ["r6", "r8", "r9"]
+    assert np.array_equal(np.asarray(dataset.weights), left)
+    with pytest.raises(InvalidParameterError, match=r"no column 'z' in the frame; columns: a, b"):
+        dc.open_dataset(lazy, columns=["z"])
+    with pytest.raises(InvalidParameterError, match=r"choose columns of a table"):
+        dc.open_dataset(lazy[["a"]].to_dask_array(lengths=True), id_column="id")
+
+
+@pytest.mark.parametrize("kind", ["frame", "derived", "array"])
+def test_rows_that_were_persisted_on_a_cluster(kind: str, rows: np.ndarray) -> None:
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    from distributed import Client
+
+    with Client(processes=False, dashboard_address=None, set_as_default=False) as client:
+        held = client.persist(dd.from_pandas(pd.DataFrame(rows), npartitions=4))
+        given = {
+            "frame": held,
+            "derived": held.map_partitions(lambda part: part * 1),
+            "array": held.to_dask_array(lengths=[1251, 1251, 1251, 1250]),
+        }[kind]
+        assert np.array_equal(open_dataset(given).to_numpy(), rows)
+        model = dc.KMeans(3, init=rows[:3]).fit(given)
+    assert np.array_equal(
+        model.cluster_centers_, dc.KMeans(3, init=rows[:3]).fit(rows).cluster_centers_
+    )

@@ -38,3 +38,26 @@ def test_frames_of_nullable_columns_are_labelled_by_a_mixture() -> None:
     frame, rows = frames("real")
     model = dc.VariationalGaussianMixture(3, random_state=0).fit(frame)
     assert np.array_equal(np.asarray(model.predict(frame)), model.predict(rows))
+
+
+@pytest.mark.parametrize("scale", [None, "standard"])
+def test_labels_of_a_frame_become_its_column(scale: str | None, tmp_path: Any) -> None:
+    frame, rows = frames("real")
+    frame = frame.assign(name=frame["a"].astype(str)).repartition(npartitions=4)
+    model = dc.KMeans(3, random_state=0).fit(
+        dc.open_dataset(frame, columns=["a", "b"], scale=scale)
+    )
+    labels = model.predict(frame[["a", "b"]])
+    assert isinstance(labels, dd.Series)
+    whole = frame.assign(
+        label=labels, far=model.predict(frame[["a", "b"]], return_distance=True)[1]
+    )
+    whole.to_parquet(str(tmp_path / "labelled"))
+    back = dd.read_parquet(str(tmp_path / "labelled")).compute()
+    assert np.array_equal(back["label"], model.predict(rows))
+    assert np.array_equal(back["name"], frame["name"].compute())
+    assert model.transform(frame[["a", "b"]]).compute().shape == (60, 3)
+    mixture = dc.VariationalGaussianMixture(3, random_state=0).fit(frame[["a", "b"]])
+    densities = mixture.score_samples(frame[["a", "b"]])
+    assert isinstance(densities, dd.Series)
+    assert np.array_equal(densities.compute(), mixture.score_samples(rows))

@@ -20,7 +20,7 @@ from daskcluster.estimators.inputs import (
     fit_dataset,
 )
 from daskcluster.estimators.labels import Labels, results_of_rows, save_rows
-from daskcluster.estimators.lazy import map_blocks, scaled_blocks
+from daskcluster.estimators.lazy import is_dask_frame, map_blocks, map_frame, scaled_blocks
 from daskcluster.estimators.provenance import from_provenance, provenance
 from daskcluster.methods.kernel.chunkwise.centres import (
     GramCentres,
@@ -165,6 +165,8 @@ class KernelEstimator(ClusterEstimator):
         params = self._params()
         dataset = fit_dataset(self, X, None, reset=False)
         if hasattr(X, "__dask_graph__"):
+            if is_dask_frame(X):
+                return map_frame(X, fn, params, dtype, width, scaling=self.scaling_)
             X = X if self.scaling_ is None else scaled_blocks(X, self.scaling_)
             return map_blocks(X, fn, params, dtype, width)
         with choose_engine(self.engine, dataset).place(dataset) as placement:

@@ -23,7 +23,7 @@ from daskcluster.estimators.base import OnScale, SharesEngine
 from daskcluster.estimators.checkpoint_header import fingerprint_of_rows
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.labels import results_of_rows, save_rows
-from daskcluster.estimators.lazy import map_blocks, scaled_blocks
+from daskcluster.estimators.lazy import is_dask_frame, map_blocks, map_frame, scaled_blocks
 from daskcluster.events import Callback
 from daskcluster.methods.mixture.chunkwise.rows import (
     LIKELIHOOD,
@@ -328,11 +328,17 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
     def _map(
         self, X: Any, fn: Callable[[Chunk, Any], np.ndarray], dtype: np.dtype[Any], width: int = 0
     ) -> Any:
-        if hasattr(X, "__dask_graph__") and hasattr(X, "dtype") and not width:
+        if hasattr(X, "__dask_graph__") and not width:
+            # Imports dask, which only callers who hold a dask collection have paid for.
+            from daskcluster.data.dask_array import rows_of
+
             # Compares the features; nothing is read.
             fit_dataset(self, X, None, reset=False)
+            params = MixtureRowParams.of(self._gaussians(rows_of(X).dtype))
+            if is_dask_frame(X):
+                return map_frame(X, fn, params, dtype, scaling=self.scaling_)
             X = X if self.scaling_ is None else scaled_blocks(X, self.scaling_)
-            return map_blocks(X, fn, MixtureRowParams.of(self._gaussians(X.dtype)), dtype)
+            return map_blocks(X, fn, params, dtype)
         dataset = dense_dataset(self, X, None, reset=False)
         params = MixtureRowParams.of(self._gaussians(dataset.dtype), max(1, width))
         with choose_engine(self.engine, dataset).place(dataset) as placement:

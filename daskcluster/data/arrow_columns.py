@@ -1,0 +1,219 @@
+"""Columns of Arrow schemas: which of them make up a row, and as what numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.checks import check_dtype, frame_dtype
+from daskcluster.data.columns import (
+    ColumnChoice,
+    looks_like_id,
+    looks_like_path,
+    warn_of_id_columns,
+)
+from daskcluster.errors import InvalidDataError, InvalidParameterError, MissingExtraError
+
+_INDEX = "__index_level_"
+"""How pandas names the index in a schema: never a feature."""
+
+
+def import_pyarrow() -> Any:
+    """Return pyarrow.
+
+    Raises
+    ------
+    MissingExtraError
+        It is not installed.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise MissingExtraError(
+            'Parquet files and Arrow tables need pyarrow. Remedy: pip install "daskcluster[parquet]".'
+        ) from error
+    return pa
+
+
+@dataclass(frozen=True)
+class RowColumns:
+    """The columns of a table that make up a row; small and picklable.
+
+    Attributes
+    ----------
+    names : tuple of str
+    widths : tuple of int
+        Features of each column; 0 for a column of numbers, which is one feature.
+    dtype : str
+        Of the rows.
+    id_column, weights : str or None
+    """
+
+    names: tuple[str, ...]
+    widths: tuple[int, ...]
+    dtype: str
+    id_column: str | None = None
+    weights: str | None = None
+
+    @property
+    def n_features(self) -> int:
+        return sum(max(1, width) for width in self.widths)
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the features where each is a column of its own."""
+        return None if any(self.widths) else self.names
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The columns that hold rows and weights."""
+        return self.names if self.weights is None else (*self.names, self.weights)
+
+
+def choose_columns(
+    schema: Any, choice: ColumnChoice, what: str, first_row: Callable[[tuple[str, ...]], Any]
+) -> RowColumns:
+    """Choose the columns of rows, ids and weights in a schema.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    choice : ColumnChoice
+        Without `features`, the one list column of numbers, else every column of numbers.
+    what : str
+        What errors call the table.
+    first_row : callable (names) -> pyarrow.Table
+        A table of at least one row of these columns. Called for lists whose length the schema does not
+        tell.
+
+    Raises
+    ------
+    InvalidParameterError
+        A column that is not there.
+    InvalidDataError
+        Columns that are no numbers, or several list columns without a choice.
+    """
+    types = {field.name: storage_type(field.type) for field in schema}
+    asked = (choice.id_column, *choice.drop, *(choice.features or ()))
+    for name in asked:
+        if name is not None and name not in types:
+            raise InvalidParameterError(
+                f"There is no column {name!r} in {what}; columns: {', '.join(types)}."
+            )
+    weights = choice.weights if choice.weights in types else None
+    if choice.weights is not None and weights is None and not looks_like_path(choice.weights):
+        raise InvalidParameterError(
+            f"There is no column {choice.weights!r} in {what} for the weights; columns: {', '.join(types)}."
+        )
+    names = choice.features or _default_features(
+        types, {choice.id_column, weights, *choice.drop}, what
+    )
+    dtypes = {name: _number_dtype(types[name]) for name in names}
+    _refuse_other_types(dtypes, types, what)
+    kinds = set(dtypes.values())
+    dtype = kinds.pop() if len(kinds) == 1 else frame_dtype(dtypes.values())
+    check_dtype(dtype, what=what)
+    widths = _widths(names, types, what, first_row)
+    return RowColumns(tuple(names), widths, np.dtype(dtype).str, choice.id_column, weights)
+
+
+def _default_features(
+    types: Mapping[str, Any], without: set[str | None], what: str
+) -> tuple[str, ...]:
+    left = {
+        name: kind
+        for name, kind in types.items()
+        if name not in without and not name.startswith(_INDEX)
+    }
+    lists = [
+        name for name, kind in left.items() if is_list(kind) and _number_dtype(kind) is not None
+    ]
+    if len(lists) == 1:
+        return (lists[0],)
+    if lists:
+        raise InvalidDataError(
+            f"{what} has {len(lists)} list columns of numbers ({', '.join(lists)}); choose with "
+            f"columns={lists[0]!r} (--columns {lists[0]})."
+        )
+    if not left:
+        raise InvalidDataError(f"{what} has no column of features; columns: {', '.join(types)}.")
+    return tuple(left)
+
+
+def _refuse_other_types(dtypes: Mapping[str, Any], types: Mapping[str, Any], what: str) -> None:
+    bad = [name for name, dtype in dtypes.items() if dtype is None]
+    if bad:
+        shown = ", ".join(f"{name!r} ({types[name]})" for name in bad[:10])
+        raise InvalidDataError(
+            f"{what} has columns that are no real numbers: {shown}. Choose the features with columns=[...] "
+            "(--columns), or leave these out with drop=[...] (--drop); an id is named with id_column= "
+            "(--id-column)."
+        )
+
+
+def _widths(
+    names: Sequence[str], types: Mapping[str, Any], what: str, first_row: Callable[..., Any]
+) -> tuple[int, ...]:
+    pa = import_pyarrow()
+    open_lists = tuple(
+        name
+        for name in names
+        if is_list(types[name]) and not pa.types.is_fixed_size_list(types[name])
+    )
+    found: dict[str, int] = {}
+    if open_lists:
+        table = first_row(open_lists)
+        for name in open_lists:
+            column = table.column(name).drop_null()
+            found[name] = len(column[0]) if len(column) else 0
+    widths = []
+    for name in names:
+        if name in found and not found[name]:
+            raise InvalidDataError(
+                f"The first row of {what} that has a list in column {name!r} has an empty one, so the "
+                "number of features is not known; write lists of one length."
+            )
+        fixed = pa.types.is_fixed_size_list(types[name])
+        widths.append(found.get(name, types[name].list_size if fixed else 0))
+    return tuple(widths)
+
+
+def storage_type(kind: Any) -> Any:
+    """Return the type that an Arrow type is stored as: the list of an extension type, e.g. a tensor."""
+    return getattr(kind, "storage_type", kind)
+
+
+def is_list(kind: Any) -> bool:
+    """Return True for list, large_list and fixed_size_list."""
+    is_type = import_pyarrow().types
+    return bool(
+        is_type.is_list(kind) or is_type.is_large_list(kind) or is_type.is_fixed_size_list(kind)
+    )
+
+
+def _number_dtype(kind: Any) -> np.dtype[Any] | None:
+    """Return the dtype of a column's numbers; None if it holds something else."""
+    is_type = import_pyarrow().types
+    kind = storage_type(kind.value_type) if is_list(kind) else kind
+    if not (is_type.is_integer(kind) or is_type.is_floating(kind) or is_type.is_boolean(kind)):
+        return None
+    return np.dtype(kind.to_pandas_dtype())
+
+
+def warn_of_ids(columns: RowColumns, increasing: Callable[[str], bool]) -> None:
+    """Warn of a feature that looks like an id: by its name, or since its integers only increase.
+
+    Parameters
+    ----------
+    columns : RowColumns
+        Those chosen by default; a choice is respected.
+    increasing : callable (name) -> bool
+        Whether a column holds integers that are unique and increasing.
+    """
+    if any(columns.widths) or len(columns.names) < 2:
+        return
+    found = [name for name in columns.names if looks_like_id(name) or increasing(name)]
+    warn_of_id_columns(found)

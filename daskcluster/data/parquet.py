@@ -1,0 +1,378 @@
+"""Rows of Parquet files, read in place: row groups are the chunks, and only the chosen columns are read."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.arrow import has_nulls, numbers_of_column, rows_of_table
+from daskcluster.data.arrow_columns import (
+    RowColumns,
+    choose_columns,
+    import_pyarrow,
+    storage_type,
+    warn_of_ids,
+)
+from daskcluster.data.columns import ColumnChoice
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.listing import map_files
+from daskcluster.data.parquet_parts import checked_footer, read_footer, read_groups
+from daskcluster.data.partitions import MOST_BYTES, READ_BYTES
+from daskcluster.data.row_files import (
+    RowFile,
+    dataset_of,
+    with_column_weights,
+)
+from daskcluster.errors import DaskClusterError, InvalidDataError
+from daskcluster.storage.files import StoredFile, open_file
+from daskcluster.storage.location import Location, explain
+from daskcluster.storage.retry import is_passing
+
+SUFFIXES = (".parquet", ".pq")
+_MOST_STREAMS = 8
+_STREAM_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class ParquetFormat:
+    """The columns of Parquet files that hold the rows; see `RowFormat`.
+
+    Attributes
+    ----------
+    columns : RowColumns
+    """
+
+    columns: RowColumns
+    kind = "Parquet"
+
+    @property
+    def n_features(self) -> int:
+        return self.columns.n_features
+
+    @property
+    def dtype(self) -> str:
+        return self.columns.dtype
+
+    @property
+    def id_column(self) -> str | None:
+        return self.columns.id_column
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        return self.columns.feature_names
+
+    @property
+    def row_bytes(self) -> int:
+        """Decoded bytes of a row."""
+        return self.n_features * np.dtype(self.dtype).itemsize
+
+    def _is_large(self, rows: int) -> bool:
+        return rows * self.row_bytes > MOST_BYTES
+
+    def reads_in_order(self, file: RowFile) -> bool:
+        return any(self._is_large(rows) for rows in file.blocks)
+
+    def cuts(self, file: RowFile) -> np.ndarray:
+        """Return the edges of row groups; one of more than 64 MB is cut, and its parts are streamed."""
+        edges = _edges(file)
+        found = [edges]
+        for start, stop in pairwise(edges.tolist()):
+            if self._is_large(stop - start):
+                found.append(np.arange(start, stop, max(1, READ_BYTES // self.row_bytes)))
+        return np.unique(np.concatenate(found))
+
+    def read(self, place: Location, file: RowFile, first: int, last: int) -> np.ndarray:
+        """Return rows of a file, shape (last - first, d)."""
+        edges = _edges(file)
+        blocks = []
+        group = int(np.searchsorted(edges, first, side="right")) - 1
+        while first < last:
+            start = int(edges[group])
+            if self._is_large(file.blocks[group]):
+                end = min(last, int(edges[group + 1]))
+                blocks.append(_read_stream(self, place, file, group, first - start, end - start))
+                first, group = end, group + 1
+                continue
+            stop = group  # neighbouring row groups are read together
+            while (
+                stop < len(file.blocks)
+                and edges[stop] < last
+                and not self._is_large(file.blocks[stop])
+            ):
+                stop += 1
+            rows = self._read_groups(place, file, range(group, stop))
+            end = min(last, int(edges[stop]))
+            blocks.append(rows[first - start : end - start])
+            first, group = end, stop
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
+    def _read_groups(self, place: Location, file: RowFile, groups: range) -> np.ndarray:
+        table = read_groups(place, file, groups, self.columns.read)
+        table = self.without_nulls(table, file)
+        start = int(_edges(file)[groups[0]])
+        return rows_of_table(table, self.columns, lambda row: f"row {start + row} of {place.url!r}")
+
+    def without_nulls(self, table: Any, file: RowFile) -> Any:
+        """Return a table without the rows that are left out, if any are in this file."""
+        if not file.stored:
+            return table
+        return table.filter(import_pyarrow().array(~has_nulls(table, self.columns)))
+
+    def read_ids(self, place: Location, file: RowFile, first: int, last: int) -> Any:
+        """Return the ids of rows, an Arrow chunked array."""
+        assert self.id_column is not None
+        table, start = self._part(place, file, first, last, (self.id_column,))
+        return table.column(self.id_column).slice(first - start, last - first)
+
+    def read_numbers(
+        self, name: str, place: Location, file: RowFile, first: int, last: int
+    ) -> np.ndarray:
+        """Return a column of numbers as float64."""
+        table, start = self._part(place, file, first, last, (name,))
+        values = numbers_of_column(table, name, lambda row: f"row {start + row} of {place.url!r}")
+        return values[first - start : last - start]
+
+    def _part(
+        self, place: Location, file: RowFile, first: int, last: int, names: tuple[str, ...]
+    ) -> tuple[Any, int]:
+        """Return columns of the row groups that hold some rows, and the row that they begin with."""
+        edges = _edges(file)
+        low = int(np.searchsorted(edges, first, side="right")) - 1
+        high = int(np.searchsorted(edges, last, side="left"))
+        # Which rows are left out, the columns of the rows tell.
+        wanted = names if not file.stored else tuple(dict.fromkeys((*names, *self.columns.read)))
+        table = read_groups(place, file, range(low, high), wanted)
+        return self.without_nulls(table, file), int(edges[low])
+
+
+def _edges(file: RowFile) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(file.blocks)]).astype(np.int64)
+
+
+class _Stream:
+    """A row group too large to be held, decoded from front to back."""
+
+    def __init__(self, form: ParquetFormat, place: Location, file: RowFile, group: int) -> None:
+        import pyarrow.parquet as pq
+
+        footer = checked_footer(place, file)
+        source: Any = place.url if place.is_local else open_file(place)
+        self._parquet = pq.ParquetFile(
+            source, metadata=footer, pre_buffer=False, buffer_size=_STREAM_BYTES
+        )
+        step = max(1, READ_BYTES // max(1, form.row_bytes))
+        batches = self._parquet.iter_batches(
+            step, row_groups=[group], columns=list(form.columns.read), use_threads=False
+        )
+        self._blocks = self._decoded(form, place, file, batches, int(_edges(file)[group]))
+        self._rest = np.empty((0, form.n_features), form.dtype)
+        self.at = 0
+
+    def _decoded(
+        self, form: ParquetFormat, place: Location, file: RowFile, batches: Any, start: int
+    ) -> Iterator[np.ndarray]:
+        pa = import_pyarrow()
+        for batch in batches:
+            table = form.without_nulls(pa.Table.from_batches([batch]), file)
+            origin = start
+
+            def where(row: int, origin: int = origin) -> str:
+                return f"row {origin + row} of {place.url!r}"
+
+            rows = rows_of_table(table, form.columns, where)
+            start += len(rows)
+            yield rows
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        """Return rows of the group; `first` lies at `at` or behind it."""
+        found = []
+        while self.at < last:
+            if not len(self._rest):
+                self._rest = next(self._blocks)
+            skipped = min(max(first - self.at, 0), len(self._rest))
+            taken = min(last - self.at, len(self._rest))
+            if taken > skipped:
+                found.append(self._rest[skipped:taken])
+            self._rest = self._rest[taken:]
+            self.at += taken
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+_lock = threading.Lock()
+_streams: OrderedDict[object, _Stream] = OrderedDict()
+
+
+def _read_stream(
+    form: ParquetFormat, place: Location, file: RowFile, group: int, first: int, last: int
+) -> np.ndarray:
+    """Return rows of a large row group; a reader that was left at or before them goes on."""
+    key = form, place.url, file.version, group
+    with _lock:
+        usable = [name for name in _streams if name[0] == key and _streams[name].at <= first]  # type: ignore[index]
+        best = max(usable, key=lambda name: _streams[name].at, default=None)
+        stream = None if best is None else _streams.pop(best)
+    if stream is None:
+        stream = _Stream(form, place, file, group)
+    rows = stream.read(first, last)
+    if stream.at < file.blocks[group]:
+        with _lock:
+            _streams[key, id(stream)] = stream
+            while len(_streams) > _MOST_STREAMS:
+                _streams.popitem(last=False)
+    return rows
+
+
+# -- opening -----------------------------------------------------------------------------------------
+
+
+def open_parquet(
+    location: Location,
+    files: Sequence[StoredFile],
+    *,
+    columns: ColumnChoice | None = None,
+    flatten: bool = False,
+) -> RowDataset:
+    """Open Parquet files; their footers are read, and all must have the same columns.
+
+    Parameters
+    ----------
+    location : Location
+    files : sequence of StoredFile
+        Names relative to `location`.
+    columns : ColumnChoice, optional
+
+    Raises
+    ------
+    InvalidDataError, InvalidParameterError, MissingExtraError
+    """
+    import_pyarrow()
+    choice = columns or ColumnChoice()
+
+    def place_of(file: StoredFile) -> Location:
+        return location.child(file.name) if file.name else location
+
+    footers = map_files(lambda file: _first_footer(place_of(file), file), files)
+    opened = [
+        RowFile(
+            file.name,
+            file.size,
+            file.version,
+            tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups)),
+        )
+        for file, footer in zip(files, footers, strict=True)
+    ]
+    first = next((i for i, file in enumerate(opened) if file.n_rows), 0)
+    schema, place = footers[first].schema.to_arrow_schema(), place_of(files[first])
+    what = repr(place.url)
+
+    def first_row(names: tuple[str, ...]) -> Any:
+        filled = [number for number, rows in enumerate(opened[first].blocks) if rows]
+        if not filled:
+            return schema.empty_table()
+        group = filled[0]
+        source: Any = place.url if place.is_local else open_file(place)
+        parquet = import_pyarrow().parquet.ParquetFile(source, pre_buffer=False)
+        batches = parquet.iter_batches(
+            64, row_groups=[group], columns=list(names), use_threads=False
+        )
+        return import_pyarrow().Table.from_batches([next(batches)])
+
+    chosen = choose_columns(schema, choice, what, first_row)
+    _check_schemas(chosen, schema, footers, [place_of(file).url for file in files], first)
+    if choice.features is None:
+        warn_of_ids(chosen, lambda name: _only_increases(footers, name))
+    form = ParquetFormat(chosen)
+    if choice.nulls == "drop":
+        opened = [
+            _without_nulls(form, place_of(file), row_file, footer)
+            for file, row_file, footer in zip(files, opened, footers, strict=True)
+        ]
+    dataset = dataset_of(location, opened, form)
+    if chosen.weights is not None:
+        return with_column_weights(dataset, chosen.weights)
+    return dataset
+
+
+def _first_footer(place: Location, file: StoredFile) -> Any:
+    try:
+        return read_footer(place, file.size, file.version)
+    except DaskClusterError:
+        raise
+    except (FileNotFoundError, PermissionError) as error:
+        raise explain(error, place, "file") from error
+    except Exception as error:  # pyarrow's errors, and those of clouds' clients
+        if not place.is_local and is_passing(error):
+            raise explain(error, place, "file") from error
+        raise InvalidDataError(
+            f"{place.url!r} is no readable Parquet file ({error}); write it again, or leave it out."
+        ) from error
+
+
+def _check_schemas(
+    chosen: RowColumns, schema: Any, footers: Sequence[Any], urls: Sequence[str], first: int
+) -> None:
+    """Refuse files whose columns differ from those of the first one."""
+    names = dict.fromkeys((*chosen.read, *([chosen.id_column] if chosen.id_column else [])))
+    expected = {name: storage_type(schema.field(name).type) for name in names}
+    for footer, url in zip(footers, urls, strict=True):
+        found = footer.schema.to_arrow_schema()
+        for name, kind in expected.items():
+            here = found.field(name).type if name in found.names else None
+            if here is None or storage_type(here) != kind:
+                has = "lacks column" if here is None else f"has {here} in column"
+                raise InvalidDataError(
+                    f"{url!r} {has} {name!r}, where {urls[first]!r} has {kind}; files of one dataset "
+                    "need the same columns: write it again, or leave it out."
+                )
+
+
+def _only_increases(footers: Sequence[Any], name: str) -> bool:
+    """Return True if statistics say that a column counts rows: each integer of a range, in order."""
+    low: list[int] = []
+    high: list[int] = []
+    n_rows = 0
+    for footer in footers:
+        for i in range(footer.num_row_groups):
+            group = footer.row_group(i)
+            n_rows += group.num_rows
+            for number in range(group.num_columns):
+                column = group.column(number)
+                if column.path_in_schema == name:
+                    statistics = column.statistics
+                    if statistics is None or not isinstance(statistics.min, int):
+                        return False
+                    low.append(statistics.min)
+                    high.append(statistics.max)
+    if n_rows < 2 or not low or isinstance(low[0], bool):
+        return False
+    ordered = all(a < b for a, b in zip(high, low[1:], strict=False))
+    return ordered and high[-1] - low[0] + 1 == n_rows
+
+
+def _without_nulls(form: ParquetFormat, place: Location, file: RowFile, footer: Any) -> RowFile:
+    """Return a file with its complete rows counted; only row groups that may lack a value are read."""
+    kept = []
+    for group, rows in enumerate(file.blocks):
+        if _may_have_nulls(footer.row_group(group), form.columns.read):
+            table = read_groups(place, file, range(group, group + 1), form.columns.read)
+            rows -= int(has_nulls(table, form.columns).sum())
+        kept.append(rows)
+    if tuple(kept) == file.blocks:
+        return file
+    return replace(file, blocks=tuple(kept), stored=file.blocks)
+
+
+def _may_have_nulls(group: Any, names: Sequence[str]) -> bool:
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.path_in_schema.split(".")[0] in names:
+            statistics = column.statistics
+            if statistics is None or not statistics.has_null_count or statistics.null_count:
+                return True
+    return False

@@ -1,0 +1,127 @@
+"""Parts of Parquet files: footers and row groups, from disk or by one request from a bucket."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from daskcluster.data.row_files import RowFile
+from daskcluster.errors import InvalidDataError
+from daskcluster.storage.files import read_range
+from daskcluster.storage.location import Location
+from daskcluster.storage.retry import retry
+
+_TAIL_BYTES = 1 << 16
+"""What is read of the end of a remote file at first: most footers fit."""
+_MOST_FOOTERS = 512
+
+
+class _Window(io.RawIOBase):
+    """A part of a remote file, fetched in one request, as a file in which it has its place."""
+
+    def __init__(self, content: bytes, start: int, size: int) -> None:
+        super().__init__()
+        self._content, self._start, self._size, self._at = memoryview(content), start, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> Any:
+        stop = self._size if size is None or size < 0 else min(self._at + size, self._size)
+        first, last = self._at - self._start, stop - self._start
+        if first < 0 or last > len(self._content):
+            raise EOFError(f"bytes {self._at} to {stop} were not fetched")
+        self._at = stop
+        return self._content[first:last]
+
+
+_footers: OrderedDict[tuple[str, str], Any] = OrderedDict()
+_lock = threading.Lock()
+
+
+def read_footer(place: Location, size: int, version: str) -> Any:
+    """Return the metadata of a Parquet file (read once in a process)."""
+    key = place.url, version
+    with _lock:
+        if key in _footers:
+            _footers.move_to_end(key)
+            return _footers[key]
+    found = _read_footer(place, size)
+    with _lock:
+        _footers[key] = found
+        while len(_footers) > _MOST_FOOTERS:
+            _footers.popitem(last=False)
+    return found
+
+
+def _read_footer(place: Location, size: int) -> Any:
+    import pyarrow.parquet as pq
+
+    if place.is_local:
+        return pq.read_metadata(place.url)
+    n_bytes = min(size, _TAIL_BYTES)
+    tail = retry(lambda: read_range(place, size - n_bytes, size), place)
+    # A file ends with the length of its footer and a mark of 4 bytes.
+    footer = int.from_bytes(tail[-8:-4], "little") + 8
+    if n_bytes < footer <= size and tail[-4:] == b"PAR1":
+        tail = retry(lambda: read_range(place, size - footer, size), place)
+    return pq.read_metadata(_Window(tail, size - len(tail), size))
+
+
+def read_groups(place: Location, file: RowFile, groups: range, names: Sequence[str]) -> Any:
+    """Return columns of neighbouring row groups of a file as an Arrow table."""
+    footer = checked_footer(place, file)
+    with _opened(place, file, footer, groups, names) as parquet:
+        return parquet.read_row_groups(list(groups), columns=list(names), use_threads=False)
+
+
+def checked_footer(place: Location, file: RowFile) -> Any:
+    """Return the metadata of a file; refuse one whose row groups are others than when it was opened."""
+    footer = read_footer(place, file.size, file.version)
+    rows = tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
+    if rows != (file.stored or file.blocks):
+        raise InvalidDataError(
+            f"The file {place.url!r} was replaced since the dataset was opened; open it again and restart."
+        )
+    return footer
+
+
+def _opened(
+    place: Location, file: RowFile, footer: Any, groups: range, names: Sequence[str]
+) -> Any:
+    import pyarrow.parquet as pq
+
+    if place.is_local:
+        return pq.ParquetFile(place.url, metadata=footer, pre_buffer=False)
+    start, stop = _byte_range(footer, groups, names)
+    window = _Window(read_range(place, start, stop), start, file.size)
+    return pq.ParquetFile(window, metadata=footer, pre_buffer=False)
+
+
+def _byte_range(footer: Any, groups: range, names: Sequence[str]) -> tuple[int, int]:
+    """Return the bytes of a file in which columns of row groups lie."""
+    starts, stops = [], []
+    for group in groups:
+        facts = footer.row_group(group)
+        for number in range(facts.num_columns):
+            column = facts.column(number)
+            if column.path_in_schema.split(".")[0] in names:
+                begin = column.data_page_offset
+                if column.has_dictionary_page and column.dictionary_page_offset:
+                    begin = min(begin, column.dictionary_page_offset)
+                starts.append(begin)
+                stops.append(begin + column.total_compressed_size)
+    return min(starts), max(stops)

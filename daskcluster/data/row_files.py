@@ -1,0 +1,381 @@
+"""Rows of many files as one dataset: which files, in what order, and how their rows are numbered."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.partitioned import StoredDataset
+from daskcluster.data.recipes import reopen
+from daskcluster.data.weighted import check_weights
+from daskcluster.data.zarr import LOCAL_READERS, REMOTE_READERS, write_scratch
+from daskcluster.errors import (
+    DaskClusterError,
+    DatasetNotFoundError,
+    InvalidDataError,
+)
+from daskcluster.storage.change_guard import ChangeGuard
+from daskcluster.storage.files import StoredFile, list_files, match_files
+from daskcluster.storage.location import Location, explain
+from daskcluster.storage.process_local import open_once
+from daskcluster.storage.retry import is_passing, retry
+from daskcluster.typing import Visibility
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_OPENERS = 16
+"""Files whose heads are read at the same time."""
+_TINY_BYTES, _MANY_FILES = 1 << 20, 1000
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """A file of rows.
+
+    Attributes
+    ----------
+    name : str
+        Relative to the location of all files; empty for a file that is the location.
+    size : int
+    version : str
+    blocks : tuple of int
+        Rows of each block that is decoded as a whole, in order.
+    stored : tuple of int
+        Rows of each block as stored, where rows are left out; else empty.
+    """
+
+    name: str
+    size: int
+    version: str
+    blocks: tuple[int, ...] = ()
+    stored: tuple[int, ...] = ()
+
+    @cached_property
+    def n_rows(self) -> int:
+        return sum(self.blocks)
+
+
+class RowFormat(Protocol):
+    """How rows lie in files of one kind; frozen, hashable and picklable."""
+
+    @property
+    def kind(self) -> str:
+        """For people."""
+        ...
+
+    @property
+    def n_features(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+
+    def cuts(self, file: RowFile) -> np.ndarray:
+        """Return where reads within a file may begin and end, from 0 to its number of rows."""
+        ...
+
+    def reads_in_order(self, file: RowFile) -> bool:
+        """Return True if blocks of the file are so large that parts of one are read one after another."""
+        ...
+
+    def read(self, place: Location, file: RowFile, first: int, last: int) -> np.ndarray:
+        """Return rows `first` to `last` of a file."""
+        ...
+
+
+@dataclass(frozen=True)
+class FilesRecipe:
+    """How to open the same files anywhere.
+
+    Attributes
+    ----------
+    location : Location
+    files : tuple of RowFile
+    form : RowFormat
+    """
+
+    location: Location
+    files: tuple[RowFile, ...]
+    form: Any
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.location, self.files, self.form))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def visibility(self) -> Visibility:
+        return self.location.visibility
+
+    @property
+    def source(self) -> str:
+        count = len(self.files)
+        return repr(self.location) + (f", {count} {self.form.kind} files" if count > 1 else "")
+
+    def place_of(self, file: RowFile) -> Location:
+        """Return where a file is."""
+        return self.location.child(file.name) if file.name else self.location
+
+    def open(self) -> FilesDataset:
+        """Open the dataset in this process (once); no file is read."""
+        return open_once(self, lambda: FilesDataset(self))
+
+
+class FilesDataset(StoredDataset):
+    """Rows of files of one kind, one file after another.
+
+    Parameters
+    ----------
+    recipe : FilesRecipe
+    """
+
+    def __init__(self, recipe: FilesRecipe) -> None:
+        self._recipe: Any = recipe
+        self.files, self.form = recipe.files, recipe.form
+        lengths = [file.n_rows for file in recipe.files]
+        self._starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        cuts = [
+            start + self.form.cuts(file)[:-1]
+            for start, file in zip(self._starts, recipe.files, strict=False)
+        ]
+        edges = np.append(np.concatenate(cuts), self._starts[-1]).astype(np.int64)
+        super().__init__(self.form.n_features, self.form.dtype, edges)
+        remote = recipe.visibility == Visibility.EVERYONE
+        self.n_readers = REMOTE_READERS if remote else LOCAL_READERS
+        if any(self.form.reads_in_order(file) for file in recipe.files):
+            self.n_readers = 1
+        self.id_column = getattr(self.form, "id_column", None)
+        self.feature_names = getattr(self.form, "feature_names", None)
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        blocks = self._of_files(start, stop, self.form.read)
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
+    def ids(self, start: int, stop: int) -> Any:
+        if self.id_column is None:
+            return super().ids(start, stop)
+        from daskcluster.data.arrow_columns import import_pyarrow
+
+        pa = import_pyarrow()
+        parts = self._of_files(start, stop, self.form.read_ids)
+        arrays = [array for part in parts for array in part.chunks]
+        return pa.chunked_array(arrays, type=parts[0].type)
+
+    def numbers(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Return a column of numbers, e.g. of weights, as float64 (stop - start,)."""
+
+        def read(place: Location, file: RowFile, first: int, last: int) -> np.ndarray:
+            return np.asarray(self.form.read_numbers(name, place, file, first, last))
+
+        return np.concatenate(self._of_files(start, stop, read) or [np.empty(0)])
+
+    def _of_files(
+        self, start: int, stop: int, read: Callable[[Location, RowFile, int, int], Any]
+    ) -> list[Any]:
+        """Return what `read` gives for the part of each file that holds some of the rows."""
+        found = []
+        number = int(np.searchsorted(self._starts, start, side="right")) - 1
+        while start < stop:
+            file, origin = self.files[number], int(self._starts[number])
+            last = min(stop, origin + file.n_rows)
+            if start < last:
+                place = self._recipe.place_of(file)
+                found.append(read_part(read, place, file, start - origin, last - origin))
+            start, number = max(start, last), number + 1
+        return found
+
+    def places(self) -> tuple[Location, ...]:
+        return (self._recipe.location,)
+
+    def change_guard(self) -> ChangeGuard | None:
+        """Return what tells whether one of the files changed; others beside them may come and go."""
+        seen = {file.name: (file.size, file.version) for file in self.files}
+        guard = FilesGuard(self._recipe.location, tuple(seen.items()))
+        own = self.own_weights
+        if own is None or not own.places() or own.places() == self.places():
+            return guard  # type: ignore[return-value]
+        return super().change_guard()
+
+    def to_scratch(self, folder: str) -> RowDataset:
+        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
+        return write_scratch(self, folder)
+
+
+def read_part(
+    read: Callable[..., Any], place: Location, file: RowFile, first: int, last: int
+) -> Any:
+    """Return ``read(place, file, first, last)``, with an error that names a file that cannot be read."""
+    try:
+        return retry(lambda: read(place, file, first, last), place, damaged=True)
+    except (DaskClusterError, MemoryError, KeyboardInterrupt):
+        raise
+    except FileNotFoundError as error:
+        raise DatasetNotFoundError(
+            f"The file {place.url!r} has disappeared since the dataset was opened; put it back, or "
+            "open the dataset again and restart."
+        ) from error
+    except Exception as error:  # readers and clouds' clients have error classes of their own
+        if is_passing(error):
+            raise explain(error, place, "file") from error
+        raise InvalidDataError(
+            f"Rows {first} to {last - 1} of {place.url!r} cannot be read ({type(error).__name__}: "
+            f"{error}); unless the store failed, the file is damaged or was replaced: write it again."
+        ) from error
+
+
+@dataclass(frozen=True)
+class FilesGuard:
+    """The files of a dataset at one moment; see `daskcluster.storage.change_guard`."""
+
+    location: Location
+    seen: tuple[tuple[str, tuple[int, str]], ...]
+
+    def check(self) -> None:
+        """Return if all files are as they were.
+
+        Raises
+        ------
+        InvalidDataError
+            Naming one that is not.
+        """
+        now = {
+            file.name: (file.size, file.version) for file in _files_now(self.location, self.seen)
+        }
+        if not now:
+            return
+        for name, before in self.seen:
+            place = self.location.child(name) if name else self.location
+            if name not in now or now[name] != before:
+                what = "was written anew" if name in now else "has disappeared"
+                raise InvalidDataError(
+                    f"The file {place.url!r} {what} while its rows were being read. A result would mix two "
+                    "versions of them; wait for the writer, and run again."
+                )
+
+
+def _files_now(location: Location, seen: Sequence[Any]) -> list[StoredFile]:
+    try:
+        if location.is_local:
+            places = [location.child(name) if name else location for name, _ in seen]
+            found = []
+            for (name, _), place in zip(seen, places, strict=True):
+                if os.path.exists(place.url):
+                    found += [replace(file, name=name) for file in match_files(place)[1]]
+            return found or [StoredFile("", 0, 0.0, "")]
+        return (
+            match_files(location)[1] if len(seen) == 1 and not seen[0][0] else list_files(location)
+        )
+    except Exception:  # listing needs a permission that reading does not
+        return []
+
+
+class FileWeights:
+    """Row weights in a column of the files, read with the rows; `numpy.asarray` loads them all."""
+
+    def __init__(self, dataset: FilesDataset, name: str) -> None:
+        self._dataset, self._name = dataset, name
+        self.shape = (dataset.n_rows,)
+        self.dtype = np.dtype(np.float64)
+        self.stored_bytes = 8
+
+    @property
+    def visibility(self) -> Visibility:
+        return self._dataset.own_visibility
+
+    def values(self) -> FileWeights:
+        return self
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return self._dataset.numbers(self._name, start, stop)
+
+    def places(self) -> tuple[Location, ...]:
+        return self._dataset.places()
+
+    def recipe(self) -> FileWeightsRecipe:
+        return FileWeightsRecipe(self._dataset.own_recipe(), self._name)
+
+    # `numpy.max` and `numpy.sum` come here with arguments of their own, all None.
+
+    def max(self, axis: None = None, out: None = None) -> float:
+        """Return the largest weight, block by block."""
+        return max(float(self.read(*span).max()) for span in self._dataset.partitions)
+
+    def sum(self, axis: None = None, dtype: None = None, out: None = None) -> float:
+        """Return the total weight, block by block."""
+        return math.fsum(float(self.read(*span).sum()) for span in self._dataset.partitions)
+
+    def __len__(self) -> int:
+        return self._dataset.n_rows
+
+    def __getitem__(self, span: slice) -> np.ndarray:
+        start, stop, step = span.indices(len(self))
+        return self.read(start, stop)[::step]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.read(0, len(self)).astype(dtype or np.float64, copy=False)
+
+    def __repr__(self) -> str:
+        return f"<row weights {self.shape} in column {self._name!r} of {self._dataset.source}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (reopen, (self.recipe(),))
+
+
+@dataclass(frozen=True)
+class FileWeightsRecipe:
+    """How to open the weights in a column of files."""
+
+    files: Any
+    name: str
+
+    def open(self) -> FileWeights:
+        """Open the weights in this process."""
+        return FileWeights(self.files.open(), self.name)
+
+
+def with_column_weights(dataset: FilesDataset, name: str) -> RowDataset:
+    """Return the rows with the weights in a column, which are checked in one pass over it."""
+    weights = FileWeights(dataset, name)
+    check_weights(weights, dataset.n_rows)  # type: ignore[arg-type]
+    weighted = dataset.with_weights(weights)
+    weighted.weights_column = name
+    return weighted
+
+
+def dataset_of(location: Location, files: Sequence[RowFile], form: Any) -> FilesDataset:
+    """Return the dataset of opened files; those without rows are left out, with a warning.
+
+    Raises
+    ------
+    InvalidDataError
+        There are no rows at all.
+    """
+    empty = [file.name for file in files if not file.n_rows]
+    left = tuple(file for file in files if file.n_rows)
+    if not left:
+        raise InvalidDataError(
+            f"Found array with 0 sample(s) while a minimum of 1 is required: {location.url!r} has no rows."
+        )
+    if empty:
+        warnings.warn(
+            f"{len(empty)} of {len(files)} files have no rows ({', '.join(empty[:3])}); they are left out.",
+            UserWarning,
+            stacklevel=2,
+        )
+    if len(left) >= _MANY_FILES and sum(file.size for file in left) < len(left) * _TINY_BYTES:
+        warnings.warn(
+            f"The rows are in {len(left):,} files of less than 1 MB on average, each of which costs a "
+            f"request in every pass; `daskcluster convert` writes them once to larger chunks.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return FilesRecipe(location, left, form).open()
