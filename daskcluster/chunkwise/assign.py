@@ -307,6 +307,35 @@ def nearest_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> n
     return found
 
 
+def nearest_label_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> np.ndarray:
+    """Return the `most` nearest centres of every row, ascending, int32 (n, most); see `nearest_rows`."""
+    return np.ascontiguousarray(nearest_rows(chunk, prepared)["label"])
+
+
+def nearest_dtype(centres: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of `nearest_rows` for centres of a dtype."""
+    return np.dtype([("label", np.int32), ("distance", centres)])
+
+
+def nearest_output(
+    centres: np.dtype[Any], n_nearest: int | None, return_distance: bool
+) -> dict[str, Any]:
+    """Return function, dtype and width of the per-row results that a caller asks for.
+
+    Examples
+    --------
+    >>> nearest_output(np.dtype("f4"), None, False)["width"]
+    0
+    >>> nearest_output(np.dtype("f4"), 3, True)["dtype"].names
+    ('label', 'distance')
+    """
+    width = n_nearest or 0
+    if return_distance:
+        return {"fn": nearest_rows, "dtype": nearest_dtype(centres), "width": width}
+    fn = label_rows if n_nearest is None else nearest_label_rows
+    return {"fn": fn, "dtype": np.dtype(np.int32), "width": width}
+
+
 def _all_distances(block: Chunk, centres: PreparedCentres) -> np.ndarray:
     refuse_bad(block)
     distances = np.empty((block.n_rows, len(centres)))

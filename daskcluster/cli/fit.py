@@ -36,7 +36,8 @@ from daskcluster.methods.catalogue import ALGORITHMS
     "--labels",
     section=OUTPUT,
     metavar="URL",
-    help="Also write the label of every row, as Zarr.",
+    help="Also write the label of every row: .parquet, .csv (both with ids) or .npy by its ending, else "
+    "Zarr.",
 )
 @option(
     "--scale",
@@ -73,7 +74,8 @@ def command(
 ) -> None:
     """Cluster the rows of SOURCE and save the model.
 
-    SOURCE is a Zarr array, an .npy file, or the URL of either.
+    SOURCE is the path or URL of a Zarr array, of .npy or Parquet files, or a folder or a pattern of such
+    files.
     """
     given = given_parameters(flags)
     if dry_run:

@@ -74,7 +74,8 @@ def _rows_of_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
         if isinstance(value, bool):
             return "yes" if value else "no"
         if isinstance(value, list):
-            return " x ".join(map(str, value)) if name != "codecs" else ", ".join(map(str, value))
+            names = name in ("codecs", "columns", "feature_columns")
+            return (", " if names else " x ").join(map(str, value))
         return f"{value:,}" if isinstance(value, int) else str(value)
 
     rows = [

@@ -29,8 +29,15 @@ from daskcluster.cli.output import Console
     section=OUTPUT,
     required=True,
     metavar="URL",
-    help="URL of the labels, written as Zarr.",
+    help="URL of the labels: .parquet, .csv (both with ids) or .npy by its ending, else Zarr.",
 )
+@option(
+    "--n-nearest",
+    section=OUTPUT,
+    type=click.IntRange(min=1),
+    help="Write that many nearest centres of every row, nearest first.",
+)
+@option("--distances", section=OUTPUT, is_flag=True, help="Also write Euclidean distances.")
 @option(
     "--posteriors",
     section=OUTPUT,
@@ -52,6 +59,8 @@ def command(
     source: str,
     output: str,
     posteriors: str | None,
+    n_nearest: int | None,
+    distances: bool,
     overwrite: bool,
     resume: bool,
     opening: dict[str, Any],
@@ -59,7 +68,10 @@ def command(
     task: Task,
     console: Console,
 ) -> None:
-    """Write the label of every row of SOURCE under MODEL: a 1-D int32 Zarr array, one pass.
+    """Write the label of every row of SOURCE under MODEL, in one pass.
+
+    The output is a 1-D int32 Zarr array, or a file with the ids of the rows. With --distances it is a Zarr
+    group of the arrays label and distance, or a file with both columns.
 
     With --posteriors, a second pass writes a Zarr group with the arrays components (int32) and
     probabilities (float32): for every row its most probable components, largest first.
@@ -69,7 +81,8 @@ def command(
 
     if task.detach:
         urls = {"model": model, "source": source, "output": output, "posteriors": posteriors}
-        options = {"overwrite": overwrite, "resume": resume}
+        options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
+        options |= {"n_nearest": n_nearest, "distances": distances}
         task.submit(jobs.predict, place, console, urls, options, opening)
         return
     # Before a cluster is started, too.
@@ -83,6 +96,8 @@ def command(
             source,
             output=output,
             posteriors=posteriors,
+            n_nearest=n_nearest,
+            distances=distances,
             overwrite=overwrite,
             resume=resume,
             name=task.name,

@@ -8,6 +8,8 @@ from typing import Any
 import zarr
 
 from daskcluster.chunk import compute_dtype
+from daskcluster.data.parquet import ParquetFormat, parquet_facts
+from daskcluster.data.row_files import FilesDataset
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import PARTS, ZarrSparseDataset, is_csr
 from daskcluster.data.weighted_store import stored_attributes
@@ -30,7 +32,9 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         ``rows, features, dtype, computed_in, weighted, bytes, chunks, chunk_rows, partitions,
         partition_rows, reach, in_memory``; of a Zarr array also ``source, format, array_shape,
         array_chunks, shards, codecs, bytes_stored`` (None where the store cannot be listed),
-        ``shuffled`` (with which seed, or None if nothing is known of that); of CSR rows also
+        ``shuffled`` (with which seed, or None if nothing is known of that); of files ``source, format,
+        files, bytes_stored``; of Parquet also ``columns`` with their types, ``feature_columns, id_column,
+        weights_column``; of CSR rows also
         ``stored_values``; of a saved coreset also ``coreset``, what it was drawn from.
 
     Examples
@@ -60,8 +64,20 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         facts |= _sparse_facts(dataset)
     if isinstance(dataset, ZarrDataset):
         facts |= _zarr_facts(dataset)
+    if isinstance(dataset, FilesDataset):
+        facts |= _files_facts(dataset)
     coreset = stored_attributes(dataset).get("coreset")
     return facts | {"coreset": dict(coreset)} if isinstance(coreset, Mapping) else facts
+
+
+def _files_facts(dataset: FilesDataset) -> dict[str, Any]:
+    facts = {
+        "source": dataset.source,
+        "format": dataset.form.kind,
+        "files": len(dataset.files),
+        "bytes_stored": sum(file.size for file in dataset.files),
+    }
+    return facts | (parquet_facts(dataset) if isinstance(dataset.form, ParquetFormat) else {})
 
 
 def _sparse_facts(dataset: SparseDataset) -> dict[str, Any]:

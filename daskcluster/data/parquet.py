@@ -25,6 +25,7 @@ from daskcluster.data.listing import map_files
 from daskcluster.data.parquet_parts import checked_footer, read_footer, read_groups
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES
 from daskcluster.data.row_files import (
+    FilesDataset,
     RowFile,
     dataset_of,
     with_column_weights,
@@ -376,3 +377,16 @@ def _may_have_nulls(group: Any, names: Sequence[str]) -> bool:
             if statistics is None or not statistics.has_null_count or statistics.null_count:
                 return True
     return False
+
+
+def parquet_facts(dataset: FilesDataset) -> dict[str, Any]:
+    """Return the columns of Parquet files with their types, and which of them are read."""
+    file, columns = dataset.files[0], dataset.form.columns
+    footer = read_footer(dataset.place_of(file), file.size, file.version)
+    schema = footer.schema.to_arrow_schema()
+    return {
+        "columns": [f"{field.name} ({field.type})" for field in schema],
+        "feature_columns": list(columns.names),
+        "id_column": columns.id_column,
+        "weights_column": columns.weights,
+    }

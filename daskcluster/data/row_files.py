@@ -193,6 +193,11 @@ class FilesDataset(StoredDataset):
             start, number = max(start, last), number + 1
         return found
 
+    def place_of(self, file: RowFile) -> Location:
+        """Return where a file is."""
+        place: Location = self._recipe.place_of(file)
+        return place
+
     def places(self) -> tuple[Location, ...]:
         return (self._recipe.location,)
 

@@ -291,7 +291,7 @@ class GroupSink(StagedSink):
         dtype : structured dtype
             Names and dtypes of the arrays.
         width : int
-            Columns of each array.
+            Columns of each array; 0 makes them 1-D.
         attributes : mapping, optional
             Plain JSON values: what the group says of itself.
         overwrite : bool
@@ -315,7 +315,8 @@ class GroupSink(StagedSink):
         )
         arrays = []
         for name in dtype.names or ():
-            metadata = array_metadata((n_rows, width), chunk_rows, dtype[name])
+            shape = (n_rows, width) if width else (n_rows,)
+            metadata = array_metadata(shape, chunk_rows, dtype[name])
             arrays.append(StagedArray(staging.work, name, metadata, chunk_rows))
         finished = finished_blocks(arrays) if resume else frozenset()
         return cls(staging, tuple(arrays), finished, dict(attributes or {}))
@@ -323,7 +324,8 @@ class GroupSink(StagedSink):
     def write(self, start: int, values: np.ndarray) -> None:
         """Write whole blocks of structured values from row `start` on; from any process, in any order."""
         for array in self.arrays:
-            array.write(start, np.ascontiguousarray(values[array.name]))
+            column = np.ascontiguousarray(values[array.name])
+            array.write(start, column.reshape(len(column), *array.open().shape[1:]))
 
     def documents(self) -> dict[str, bytes]:
         """Return the metadata of the arrays and of the group, by path."""

@@ -19,6 +19,8 @@ from daskcluster.chunkwise.assign import (
     RowParams,
     distance_rows,
     label_rows,
+    nearest_dtype,
+    nearest_output,
     nearest_rows,
 )
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
@@ -193,7 +195,9 @@ class CentreEstimator(ClusterEstimator):
         return_distance : bool
             Also return Euclidean distances.
         output : str, optional
-            URL of a Zarr array to which labels are streamed chunk by chunk; whole or absent.
+            URL to which labels are streamed chunk by chunk; whole or absent. A Zarr array, or a group of
+            ``label`` and ``distance``; a file with the ids of the rows if it ends in .parquet or .csv, of
+            labels alone if it ends in .npy.
         overwrite : bool
             Replace an existing output.
         storage_options : dict, optional
@@ -224,25 +228,22 @@ class CentreEstimator(ClusterEstimator):
         check_is_fitted(self)
         most = self._checked_most(n_nearest, return_distance)
         if output is not None:
-            if most:
-                raise InvalidParameterError(
-                    "output= streams labels only; leave out n_nearest and return_distance, or output."
-                )
             dataset = fit_dataset(self, X, None, reset=False)
-            engine = choose_engine(self.engine, dataset)
+            found = nearest_output(self._centres.dtype, n_nearest, return_distance)
             save_rows(
                 dataset,
-                engine,
-                self._row_params(dataset),
+                choose_engine(self.engine, dataset),
+                self._row_params(dataset, max(1, most)),
                 output,
                 overwrite=overwrite,
                 storage_options=storage_options,
                 resume=resume,
+                **found,
             )
             return output
         if not most:
             return self._map(X, label_rows, np.dtype(np.int32), 0, 1)
-        dtype = np.dtype([("label", np.int32), ("distance", self._centres.dtype)])
+        dtype = nearest_dtype(self._centres.dtype)
         found = self._map(X, nearest_rows, dtype, most, most)
         if is_dask_frame(X):
             columns = (

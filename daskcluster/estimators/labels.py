@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, label_rows, prepare_rows
-from daskcluster.data.sink import ArraySink, ZarrSink
+from daskcluster.data.label_files import is_file_output, write_label_file
+from daskcluster.data.sink import ArraySink, GroupSink, ZarrSink
 from daskcluster.engine.engine import Engine, Placement
 from daskcluster.estimators.checkpoint_header import fingerprint_of_rows
 from daskcluster.events import Callback
+from daskcluster.storage.location import Location, locate
+from daskcluster.storage.staging import check_free
 from daskcluster.typing import Dataset
 
 
@@ -121,6 +126,8 @@ class Labels:
     ) -> None:
         """Write the labels to `url`: a 1-D int32 Zarr array chunked like the rows, whole or absent.
 
+        A file with the ids of the rows if it ends in .parquet, .csv or .npy (labels alone).
+
         With `resume`, an interrupted call continues.
         """
         save_rows(
@@ -151,32 +158,66 @@ def save_rows(
     storage_options: Any = None,
     callbacks: Sequence[Callback] = (),
     fn: LabelRows = label_rows,
+    dtype: Any = np.int32,
+    width: int = 0,
     resume: bool = False,
     before_end: Callable[[], None] = lambda: None,
 ) -> None:
-    """Stream the labels of `dataset` to a Zarr array at `url`; nothing is left of a failed try.
+    """Stream the labels of `dataset` to `url`; nothing is left of a failed try.
+
+    A Zarr array, or a file with the ids of the rows if `url` ends in .parquet, .csv or .npy.
 
     Parameters
     ----------
     dataset, engine, params, url, overwrite, storage_options, callbacks, fn
         As of `Labels`, and its `save`.
+    dtype : dtype
+        Of what `fn` returns: int32, or structured (label, distance): a Zarr group of two arrays then.
+    width : int
+        Values a row; 0 for one.
     resume : bool
         Resume an interrupted call for the same labels; finished chunks of a failed call are
         left, for the next one.
     before_end : callable () -> None
         Called once all labels are written, before they can be seen.
     """
-    sink = ZarrSink.create(
+    dtype = np.dtype(dtype)
+    options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+    target, is_file = locate(url, storage_options), is_file_output(str(url))
+    if is_file:
+        check_free(url, kinds=("file",), **options)
+        # The labels grow beside the file, chunk by chunk and from any worker.
+        options["overwrite"] = False
+        url = _unfinished(target).url
+    kind: Any = ZarrSink if dtype.names is None else GroupSink
+    sink = kind.create(
         url,
         n_rows=dataset.n_rows,
         chunk_rows=max(dataset.chunk_sizes),
-        dtype=np.int32,
-        overwrite=overwrite,
-        storage_options=storage_options,
+        dtype=dtype,
+        width=width,
         mark=fingerprint_of_rows(dataset, params, fn),
         resume=resume,
+        **options,
     )
-    with sink.transaction():
+    with sink.staging:
         with engine.place(dataset, callbacks=callbacks) as placement:
             placement.map_rows(fn, sink, params, prepare=prepare_rows, name="labels")
-        before_end()
+        if not is_file:
+            before_end()
+            sink.commit()
+            return
+        arrays = {each.name or "label": each.open() for each in sink.arrays}
+        values = {name: partial(_rows_of, array) for name, array in arrays.items()}
+        write_label_file(target, dataset, values, overwrite=overwrite, before_end=before_end)
+    sink.staging.discard()
+
+
+def _rows_of(array: Any, start: int, stop: int) -> np.ndarray:
+    return np.asarray(array[start:stop])
+
+
+def _unfinished(target: Location) -> Location:
+    """Return where labels are collected that become a file."""
+    folder, _, name = target.url.rpartition("/")
+    return replace(target, url=f"{folder}/.{name}.unfinished.zarr")

@@ -59,7 +59,8 @@ def fit(
     weights : str or array-like of shape (n,), optional
         Row weights: an array's name in the same group, a URL, or values.
     labels : str, optional
-        URL of a 1-D int32 Zarr array to write.
+        URL of the labels to write: a file if it ends in .parquet, .csv (both with ids) or .npy, else a 1-D
+        int32 Zarr array.
     storage_options : mapping, optional
         For all URLs.
     flatten : bool

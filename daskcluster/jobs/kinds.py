@@ -136,23 +136,37 @@ def write_labels(
     callbacks: Sequence[Callback],
     resume: bool = False,
     before_end: Callable[[], None] = lambda: None,
+    n_nearest: int | None = None,
+    return_distance: bool = False,
 ) -> None:
-    """Write the label of every row to `url`, a 1-D int32 Zarr array; see `save_rows`. One pass.
+    """Write the label of every row to `url`, a Zarr array or a file; see `save_rows`. One pass.
 
     The rows are on the scale of the model, whose features they have.
+
+    Raises
+    ------
+    InvalidParameterError
+        Nearest centres or distances of a model that has no centres.
     """
     labels = JOBS[model.kind].row_labels(model, dataset)
+    found: dict[str, Any] = {"fn": labels.fn, "params": labels.params}
+    if n_nearest is not None or return_distance:
+        nearest = getattr(JOBS[model.kind], "nearest", None)
+        if nearest is None:
+            raise InvalidParameterError(
+                f"a model of kind {model.kind!r} has no nearest centres; leave n_nearest and distances out."
+            )
+        found = nearest(model, dataset, n_nearest, return_distance)
     save_rows(
         dataset.normalized() if labels.normalize else dataset,
         engine,
-        labels.params,
-        url,
+        url=url,
         overwrite=overwrite,
         storage_options=storage_options,
         callbacks=callbacks,
-        fn=labels.fn,
         resume=resume,
         before_end=before_end,
+        **found,
     )
 
 

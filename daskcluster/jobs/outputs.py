@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from daskcluster.data.label_files import is_file_output
 from daskcluster.errors import InvalidParameterError
 from daskcluster.models.persist import check_free
 from daskcluster.storage.location import Location, locate
@@ -26,8 +27,8 @@ def check_outputs(
     Parameters
     ----------
     outputs : mapping of str to URL or None
-        A ``"model"``, ``"posteriors"`` (a Zarr group), or Zarr arrays under any other name; None is
-        an output that is not wanted.
+        A ``"model"``, ``"posteriors"`` (a Zarr group), or Zarr arrays and files of labels under any other
+        name; None is an output that is not wanted.
     inputs : mapping of str to object
         Those that are URLs are compared.
     storage_options : mapping, optional
@@ -66,7 +67,8 @@ def check_outputs(
         if name == "model":
             check_free(place.url, **options)
         else:
-            check_output_free(place.url, kinds=_GROUPS.get(name, kinds), **options)
+            kind = ("file",) if is_file_output(place.url) else _GROUPS.get(name, kinds)
+            check_output_free(place.url, kinds=kind, **options)
 
 
 def _holds(outer: Location, inner: Location) -> bool:

@@ -20,6 +20,8 @@ def predict(
     *,
     output: str,
     posteriors: str | None = None,
+    n_nearest: int | None = None,
+    distances: bool = False,
     array: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
@@ -30,7 +32,7 @@ def predict(
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
 ) -> PredictRecord:
-    """Write the label of every row of `source` to `output`, a 1-D int32 Zarr array.
+    """Write the label of every row of `source` to `output`: a Zarr array, or a file with ids.
 
     Parameters
     ----------
@@ -39,10 +41,15 @@ def predict(
     source, array, storage_options, flatten, columns, overwrite, name, engine, callbacks
         See `fit`.
     output : str
-        URL of the labels; whole or absent.
+        URL of the labels; whole or absent. A file if it ends in .parquet, .csv (both with ids) or .npy,
+        else a 1-D int32 Zarr array; with `distances` a Zarr group of ``label`` and ``distance``.
     posteriors : str, optional
         For a mixture: URL of a Zarr group with ``components`` (int32) and ``probabilities`` (float32), the
         largest posteriors of every row.
+    n_nearest : int, optional
+        Write that many nearest centres of every row, nearest first.
+    distances : bool
+        Also write Euclidean distances.
     resume : bool
         Resume an interrupted call: chunks of the outputs that it finished are not computed
         again, and those of this call stay if it is interrupted.
@@ -101,7 +108,16 @@ def predict(
                 write(fitted, dataset, chosen, posteriors, **options)
 
         # Labels are published last: until they exist, the same call resumes.
-        write_labels(fitted, dataset, chosen, output, **options, before_end=write_posteriors)
+        write_labels(
+            fitted,
+            dataset,
+            chosen,
+            output,
+            **options,
+            before_end=write_posteriors,
+            n_nearest=n_nearest,
+            return_distance=distances,
+        )
         return run.done(
             PredictRecord(
                 model=str(model),

@@ -190,6 +190,10 @@ class Staging:
             self._tell(error)
             self.abort()
 
+    def discard(self) -> None:
+        """Remove what has been written, also what would stay for another writer."""
+        replace(self, stays=False).abort()
+
     def abort(self) -> None:
         """Remove what has been written, unless it `stays`; the target stays absent, or as it was.
 
@@ -219,6 +223,8 @@ def check_free(
     kinds: tuple[str, ...] = ("array",),
 ) -> None:
     """Refuse now what `Staging.begin` would refuse later; nothing is touched.
+
+    The kind of an output that is a file is "file".
 
     Raises
     ------
@@ -255,6 +261,8 @@ def _check_remote(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> 
     kind = _kind_of({name: read_file(target, name) for name in METADATA})
     if kind is not None:
         _refuse(target, overwrite, kind in kinds)
+    elif fs.isfile(path):
+        _refuse(target, overwrite, "file" in kinds)
     elif not fs.exists(f"{path}/{PARTIAL_MARK}") and fs.exists(path):
         _refuse(target, overwrite, False)
     return kind is not None
@@ -263,6 +271,9 @@ def _check_remote(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> 
 def _check_local(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> None:
     path = target.url
     if not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path)):
+        return
+    if os.path.isfile(path):
+        _refuse(target, overwrite, "file" in kinds)
         return
     documents = {}
     for name in METADATA:

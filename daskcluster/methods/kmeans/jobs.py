@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from daskcluster.chunk import for_rows
-from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows, prepare_rows
+from daskcluster.chunkwise.assign import (
+    RowParams,
+    ScoreStatistics,
+    label_rows,
+    nearest_output,
+    prepare_rows,
+)
 from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.data.recipes import for_metric
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
+from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.examples import Examination, examine_rows
 from daskcluster.events import Callback
 from daskcluster.models.kmeans import KMeansModel
@@ -24,6 +31,22 @@ class CentreJobs:
         """Return what labels rows of `dataset`."""
         params, cosine = _row_params(model, dataset), model.metric == "cosine"
         return ComputedLabels(label_rows, params, prepare_rows, cosine)
+
+    def nearest(
+        self,
+        model: KMeansModel,
+        dataset: Dataset,
+        n_nearest: int | None,
+        return_distance: bool,
+    ) -> dict[str, Any]:
+        """Return what finds the nearest centres of rows: arguments of `save_rows`."""
+        most = n_nearest or 1
+        if not 1 <= most <= model.n_clusters:
+            raise InvalidParameterError(
+                f"n_nearest={n_nearest} should be in [1, {model.n_clusters}], the number of centres."
+            )
+        params = _row_params(model, dataset, most)
+        return {"params": params} | nearest_output(params.centres.dtype, n_nearest, return_distance)
 
     def evaluate(
         self, model: KMeansModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
@@ -56,5 +79,5 @@ class CentreJobs:
         return examine_rows(rows, _row_params(model, dataset), shown, most, engine, callbacks)
 
 
-def _row_params(model: KMeansModel, dataset: Dataset) -> RowParams:
-    return RowParams(for_rows(model.centres, dataset.dtype))
+def _row_params(model: KMeansModel, dataset: Dataset, most: int = 1) -> RowParams:
+    return RowParams(for_rows(model.centres, dataset.dtype), most)

@@ -1,0 +1,165 @@
+"""Labels as Parquet, csv and .npy: with ids, whole or absent, resumable."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from click.testing import CliRunner
+
+import daskcluster as dc
+from daskcluster import jobs
+from daskcluster.chunkwise import assign
+from daskcluster.cli.main import main
+from daskcluster.data import label_files
+from daskcluster.errors import InvalidParameterError, OutputExistsError
+from tests.data.test_parquet import IDS, ROWS, write_parts
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pq = pytest.importorskip("pyarrow.parquet")
+csv = pytest.importorskip("pyarrow.csv")
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return dc.KMeans(5, init=ROWS[:5]).fit(ROWS)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Any:
+    return dc.open_dataset(write_parts(tmp_path / "emb", ROWS), id_column="id")
+
+
+def test_labels_with_ids(model: Any, source: Any, tmp_path: Path) -> None:
+    expected = np.asarray(model.labels_)
+    model.predict(source, output=f"{tmp_path}/l.parquet")
+    table = pq.read_table(tmp_path / "l.parquet")
+    assert table.schema.names == ["id", "label"]
+    assert table.column("id").to_pylist() == IDS
+    assert np.array_equal(table.column("label"), expected)
+    model.predict(source, output=f"{tmp_path}/l.csv")
+    assert csv.read_csv(tmp_path / "l.csv").column("id").to_pylist() == IDS
+    model.predict(source, output=f"{tmp_path}/l.npy")
+    assert np.array_equal(np.load(tmp_path / "l.npy"), expected)
+    model.predict(ROWS, output=f"{tmp_path}/n.parquet")
+    rows = pq.read_table(tmp_path / "n.parquet")
+    assert rows.column("row").to_pylist() == list(range(1000))
+    dc.KMeans(5, init=ROWS[:5]).fit(source).labels_.save(f"{tmp_path}/s.parquet")
+    assert pq.read_table(tmp_path / "s.parquet").equals(table)
+    assert sorted(os.listdir(tmp_path)) == [
+        "emb",
+        "l.csv",
+        "l.npy",
+        "l.parquet",
+        "n.parquet",
+        "s.parquet",
+    ]
+
+
+def test_nearest_centres_and_distances(model: Any, source: Any, tmp_path: Path) -> None:
+    labels, distances = model.predict(ROWS, n_nearest=2, return_distance=True)
+    model.predict(source, output=f"{tmp_path}/l.parquet", n_nearest=2, return_distance=True)
+    table = pq.read_table(tmp_path / "l.parquet")
+    assert table.schema.names == ["id", "label", "distance"]
+    assert table.column("label").to_pylist() == labels.tolist()
+    assert table.column("distance").to_pylist() == distances.tolist()
+    model.predict(source, output=f"{tmp_path}/l.zarr", n_nearest=2, return_distance=True)
+    group = zarr.open_group(tmp_path / "l.zarr", mode="r")
+    assert np.array_equal(group["label"][:], labels)
+    assert np.array_equal(group["distance"][:], distances)
+    model.predict(source, output=f"{tmp_path}/d.zarr", return_distance=True)
+    assert np.array_equal(
+        zarr.open_group(tmp_path / "d.zarr", mode="r")["distance"][:], distances[:, 0]
+    )
+    model.predict(source, output=f"{tmp_path}/two.npy", n_nearest=2)
+    assert np.array_equal(np.load(tmp_path / "two.npy"), labels)
+    with pytest.raises(InvalidParameterError, match=r"a .npy file holds labels alone"):
+        model.predict(source, output=f"{tmp_path}/x.npy", return_distance=True)
+    with pytest.raises(InvalidParameterError, match=r"csv file holds no lists.*write .parquet"):
+        model.predict(source, output=f"{tmp_path}/x.csv", n_nearest=2)
+    assert not [name for name in os.listdir(tmp_path) if "x." in name]
+
+
+def test_whole_or_absent_and_resumed(
+    model: Any, source: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise OSError("the disk is full")
+
+    url = f"{tmp_path}/l.parquet"
+    with monkeypatch.context() as patch:
+        patch.setattr(label_files, "_write_table", broken)
+        for resume in (False, True):
+            with pytest.raises(OSError, match="the disk is full"):
+                model.predict(source, output=url, resume=resume)
+            assert not os.path.exists(url)
+    labelled: list[Any] = []
+    with monkeypatch.context() as patch:
+        # The pass was finished: its labels are taken over.
+        patch.setattr(assign, "refuse_bad", labelled.append)
+        model.predict(source, output=url, resume=True)
+    assert not labelled
+    assert np.array_equal(pq.read_table(url).column("label"), np.asarray(model.labels_))
+    with pytest.raises(OutputExistsError, match=r"exists already; pass overwrite=True"):
+        model.predict(source, output=url)
+    model.predict(source, output=url, overwrite=True)
+    os.mkdir(tmp_path / "folder.parquet")
+    (tmp_path / "folder.parquet" / "x").write_text("")
+    with pytest.raises(OutputExistsError, match=r"is not what this would replace"):
+        model.predict(source, output=f"{tmp_path}/folder.parquet", overwrite=True)
+    with pytest.raises(
+        InvalidParameterError, match=r"should end in .parquet, .pq, .csv, .npy or .zarr"
+    ):
+        model.predict(source, output=f"{tmp_path}/l.json")
+
+
+def test_jobs_and_commands(source: Any, tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    fit = [
+        "fit",
+        f"{tmp_path}/emb/*.parquet",
+        "--id-column",
+        "id",
+        "--n-clusters",
+        "5",
+        "--random-state",
+        "0",
+    ]
+    done = run(main, [*fit, "--model", f"{tmp_path}/m", "--labels", f"{tmp_path}/l.parquet"])
+    assert done.exit_code == 0, done.output
+    table = pq.read_table(tmp_path / "l.parquet")
+    assert table.column("id").to_pylist() == IDS
+    predict = ["predict", f"{tmp_path}/m", f"{tmp_path}/emb", "--id-column", "id"]
+    done = run(
+        main, [*predict, "--output", f"{tmp_path}/p.parquet", "--n-nearest", "2", "--distances"]
+    )
+    assert done.exit_code == 0, done.output
+    nearest = pq.read_table(tmp_path / "p.parquet")
+    assert [label[0] for label in nearest.column("label").to_pylist()] == table.column(
+        "label"
+    ).to_pylist()
+    done = run(main, [*predict, "--output", f"{tmp_path}/p.parquet"])
+    assert done.exit_code != 0
+    assert "exists already" in done.output
+    info = run(main, ["info", f"{tmp_path}/emb", "--id-column", "id"])
+    assert "12 Parquet files" in info.output
+    assert "float64" in info.output
+
+
+def test_labels_in_a_bucket(model: Any, s3: dict[str, Any]) -> None:
+    import s3fs
+
+    url = "s3://rows/out/labels.parquet"
+    model.predict(ROWS, output=url, storage_options=s3)
+    fs = s3fs.S3FileSystem(**s3)
+    with fs.open(url) as file:
+        assert np.array_equal(pq.read_table(file).column("label"), np.asarray(model.labels_))
+    assert [name.rsplit("/", 1)[-1] for name in fs.find("rows/out")] == ["labels.parquet"]
+    record = jobs.check_outputs({"output": url}, {}, s3, overwrite=True)
+    assert record is None
+    with pytest.raises(OutputExistsError, match="exists already"):
+        jobs.check_outputs({"output": url}, {}, s3, overwrite=False)
