@@ -1,18 +1,20 @@
-"""``--dry-run``: the projected passes, operations, bytes and memory of a fit, from metadata alone."""
+"""``--dry-run``: the projected passes, operations, bytes and memory of a fit, without a pass."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from daskcluster.cli.engines import Place
 from daskcluster.data.open import open_dataset
+from daskcluster.data.row_files import FilesDataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import Footprint, MemoryPlan, project
 from daskcluster.estimators.plan import Plan
 from daskcluster.host import format_bytes, host_memory
 from daskcluster.methods.catalogue import plan_of
-from daskcluster.reports.tables import Rows
+from daskcluster.reports.tables import Rows, format_seconds
 from daskcluster.typing import Dataset
 
 
@@ -61,12 +63,14 @@ def project_fit(
 
 def _costs(dataset: Dataset, plan: Plan, place: Place) -> dict[str, Any]:
     processes, threads, memory = _memory(dataset, plan.footprint, place)
+    read = _bytes(dataset, memory, plan.passes_at_most)
     return {
         "seeding": plan.seeding,
         "passes_seeding": plan.passes_seeding,
         "restarts": plan.restarts,
         "passes_at_most": plan.passes_at_most,
-        **_bytes(dataset, memory, plan.passes_at_most),
+        **read,
+        "in_place": _in_place(dataset, read["bytes_at_most"]),
         "threads": threads,
         "processes": processes,
         "memory": {**vars(memory), "projected": memory.projected},
@@ -116,6 +120,30 @@ def _bytes(dataset: Dataset, memory: MemoryPlan, passes: int) -> dict[str, int]:
     }
 
 
+CONVERTED_BYTE_SECONDS, WRITTEN_BYTE_SECONDS = 1 / 1.0e9, 1 / 0.25e9
+"""What decoding and writing a byte of Zarr takes one core (measured, Intel Xeon, 2026-11-23)."""
+
+
+def _in_place(dataset: Dataset, n_bytes: int) -> dict[str, float] | None:
+    """Return the seconds of one core for reading Parquet as often as planned, and for converting it first.
+
+    One block is read and timed; None for what is read from Zarr already.
+    """
+    if not isinstance(dataset, FilesDataset) or dataset.form.kind != "Parquet":
+        return None
+    start = dataset.partitions[0][0]
+    stop = int(dataset.read_edges(dataset.partitions[0])[1])
+    dataset.fetch(start, start + 1)  # footers, and what is imported
+    began = time.perf_counter()
+    dataset.fetch(start, stop)
+    rate = (time.perf_counter() - began) / max(1, dataset.bytes_of((start, stop)))
+    decoded = dataset.bytes_of((0, dataset.n_rows))
+    return {
+        "read": n_bytes * rate,
+        "convert": decoded * (rate + WRITTEN_BYTE_SECONDS) + n_bytes * CONVERTED_BYTE_SECONDS,
+    }
+
+
 # -- for people -----------------------------------------------------------------------------------
 
 
@@ -143,9 +171,20 @@ def _rows_of_passes(found: Mapping[str, Any]) -> Rows:
             f"{format_bytes(found['bytes_first_pass'])} in the first pass, "
             f"{format_bytes(found['bytes_later_pass'])} in each later one",
         ),
+        *_rows_of_reading(found["in_place"]),
         ("iteration", f"{found['flop_per_iteration']:.3g} operations"),
         *_rows_of_traffic(found),
     ]
+
+
+def _rows_of_reading(seconds: Mapping[str, float] | None) -> Rows:
+    """Return what reading Parquet in place costs, and which is cheaper: that or converting it first."""
+    if seconds is None:
+        return []
+    read, converted = (format_seconds(seconds[name]) for name in ("read", "convert"))
+    cheaper = "in place" if seconds["read"] <= seconds["convert"] else "daskcluster convert first"
+    text = f"{read} of one core to decode Parquet in all passes, {converted} if converted first"
+    return [("reading", text), ("cheaper", cheaper)]
 
 
 def _rows_of_traffic(found: Mapping[str, Any]) -> Rows:

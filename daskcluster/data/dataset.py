@@ -66,6 +66,9 @@ class RowDataset(ABC):
     n_readers = 1
     """Blocks fetched at the same time; more than one hides the latency of a remote store."""
 
+    reader_bytes = 0
+    """Memory of the library that reads the rows, if it is not one that every process has."""
+
     divisible = True
     """Partitions of rows in memory may be cut further, to share them among threads."""
 

@@ -8,7 +8,8 @@ from typing import Any
 import zarr
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.data.parquet import ParquetFormat, parquet_facts
+from daskcluster.data.parquet import ParquetFormat
+from daskcluster.data.parquet_parts import read_footer
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import PARTS, ZarrSparseDataset, is_csr
@@ -77,7 +78,20 @@ def _files_facts(dataset: FilesDataset) -> dict[str, Any]:
         "files": len(dataset.files),
         "bytes_stored": sum(file.size for file in dataset.files),
     }
-    return facts | (parquet_facts(dataset) if isinstance(dataset.form, ParquetFormat) else {})
+    return facts | (_parquet_facts(dataset) if isinstance(dataset.form, ParquetFormat) else {})
+
+
+def _parquet_facts(dataset: FilesDataset) -> dict[str, Any]:
+    """Return the columns of Parquet files with their types, and which of them are read."""
+    file, columns = dataset.files[0], dataset.form.columns
+    footer = read_footer(dataset.place_of(file), file.size, file.version)
+    schema = footer.schema.to_arrow_schema()
+    return {
+        "columns": [f"{field.name} ({field.type})" for field in schema],
+        "feature_columns": list(columns.names),
+        "id_column": columns.id_column,
+        "weights_column": columns.weights,
+    }
 
 
 def _sparse_facts(dataset: SparseDataset) -> dict[str, Any]:

@@ -22,10 +22,14 @@ from daskcluster.data.arrow_columns import (
 from daskcluster.data.columns import ColumnChoice
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.listing import map_files
-from daskcluster.data.parquet_parts import checked_footer, read_footer, read_groups
+from daskcluster.data.parquet_parts import (
+    batches_of_groups,
+    checked_footer,
+    read_footer,
+    read_groups,
+)
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES
 from daskcluster.data.row_files import (
-    FilesDataset,
     RowFile,
     dataset_of,
     with_column_weights,
@@ -38,6 +42,7 @@ from daskcluster.storage.retry import is_passing
 SUFFIXES = (".parquet", ".pq")
 _MOST_STREAMS = 8
 _STREAM_BYTES = 4 << 20
+_BATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class ParquetFormat:
 
     columns: RowColumns
     kind = "Parquet"
+    reader_bytes = 80 << 20  # pyarrow, with what its allocator keeps: measured 75 MB
 
     @property
     def n_features(self) -> int:
@@ -114,9 +120,19 @@ class ParquetFormat:
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
     def _read_groups(self, place: Location, file: RowFile, groups: range) -> np.ndarray:
-        table = read_groups(place, file, groups, self.columns.read)
+        n_rows = sum(file.blocks[group] for group in groups)
+        rows = np.empty((n_rows, self.n_features), self.dtype)
+        origin, done = int(_edges(file)[groups[0]]), 0
+        step = max(1, _BATCH_BYTES // max(1, self.row_bytes))
+        for table in batches_of_groups(place, file, groups, self.columns.read, step):
+            part = self.decoded(table, place, file, origin + done)
+            rows[done : done + len(part)] = part
+            done += len(part)
+        return rows
+
+    def decoded(self, table: Any, place: Location, file: RowFile, start: int) -> np.ndarray:
+        """Return the rows of a table, of which the first is row `start` of those of the file."""
         table = self.without_nulls(table, file)
-        start = int(_edges(file)[groups[0]])
         return rows_of_table(table, self.columns, lambda row: f"row {start + row} of {place.url!r}")
 
     def without_nulls(self, table: Any, file: RowFile) -> Any:
@@ -167,7 +183,7 @@ class _Stream:
         self._parquet = pq.ParquetFile(
             source, metadata=footer, pre_buffer=False, buffer_size=_STREAM_BYTES
         )
-        step = max(1, READ_BYTES // max(1, form.row_bytes))
+        step = max(1, _BATCH_BYTES // max(1, form.row_bytes))
         batches = self._parquet.iter_batches(
             step, row_groups=[group], columns=list(form.columns.read), use_threads=False
         )
@@ -178,15 +194,8 @@ class _Stream:
     def _decoded(
         self, form: ParquetFormat, place: Location, file: RowFile, batches: Any, start: int
     ) -> Iterator[np.ndarray]:
-        pa = import_pyarrow()
         for batch in batches:
-            table = form.without_nulls(pa.Table.from_batches([batch]), file)
-            origin = start
-
-            def where(row: int, origin: int = origin) -> str:
-                return f"row {origin + row} of {place.url!r}"
-
-            rows = rows_of_table(table, form.columns, where)
+            rows = form.decoded(import_pyarrow().Table.from_batches([batch]), place, file, start)
             start += len(rows)
             yield rows
 
@@ -377,16 +386,3 @@ def _may_have_nulls(group: Any, names: Sequence[str]) -> bool:
             if statistics is None or not statistics.has_null_count or statistics.null_count:
                 return True
     return False
-
-
-def parquet_facts(dataset: FilesDataset) -> dict[str, Any]:
-    """Return the columns of Parquet files with their types, and which of them are read."""
-    file, columns = dataset.files[0], dataset.form.columns
-    footer = read_footer(dataset.place_of(file), file.size, file.version)
-    schema = footer.schema.to_arrow_schema()
-    return {
-        "columns": [f"{field.name} ({field.type})" for field in schema],
-        "feature_columns": list(columns.names),
-        "id_column": columns.id_column,
-        "weights_column": columns.weights,
-    }

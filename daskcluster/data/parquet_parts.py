@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from daskcluster.data.arrow_columns import import_pyarrow
 from daskcluster.data.row_files import RowFile
 from daskcluster.errors import InvalidDataError
 from daskcluster.storage.files import read_range
@@ -17,6 +18,7 @@ from daskcluster.storage.retry import retry
 _TAIL_BYTES = 1 << 16
 """What is read of the end of a remote file at first: most footers fit."""
 _MOST_FOOTERS = 512
+_BUFFER_BYTES = 1 << 20
 
 
 class _Window(io.RawIOBase):
@@ -88,6 +90,22 @@ def read_groups(place: Location, file: RowFile, groups: range, names: Sequence[s
         return parquet.read_row_groups(list(groups), columns=list(names), use_threads=False)
 
 
+def batches_of_groups(
+    place: Location, file: RowFile, groups: range, names: Sequence[str], step: int
+) -> Iterator[Any]:
+    """Yield columns of neighbouring row groups as Arrow tables of `step` rows.
+
+    A list column decoded at once takes several times its memory, and more time.
+    """
+    footer = checked_footer(place, file)
+    with _opened(place, file, footer, groups, names) as parquet:
+        batches = parquet.iter_batches(
+            step, row_groups=list(groups), columns=list(names), use_threads=False
+        )
+        for batch in batches:
+            yield import_pyarrow().Table.from_batches([batch])
+
+
 def checked_footer(place: Location, file: RowFile) -> Any:
     """Return the metadata of a file; refuse one whose row groups are others than when it was opened."""
     footer = read_footer(place, file.size, file.version)
@@ -105,7 +123,9 @@ def _opened(
     import pyarrow.parquet as pq
 
     if place.is_local:
-        return pq.ParquetFile(place.url, metadata=footer, pre_buffer=False)
+        return pq.ParquetFile(
+            place.url, metadata=footer, pre_buffer=False, buffer_size=_BUFFER_BYTES
+        )
     start, stop = _byte_range(footer, groups, names)
     window = _Window(read_range(place, start, stop), start, file.size)
     return pq.ParquetFile(window, metadata=footer, pre_buffer=False)

@@ -153,6 +153,7 @@ class FilesDataset(StoredDataset):
         self.n_readers = REMOTE_READERS if remote else LOCAL_READERS
         if any(self.form.reads_in_order(file) for file in recipe.files):
             self.n_readers = 1
+        self.reader_bytes = getattr(self.form, "reader_bytes", 0)
         self.id_column = getattr(self.form, "id_column", None)
         self.feature_names = getattr(self.form, "feature_names", None)
 

@@ -109,7 +109,7 @@ def project(
     MemoryLimitError
         Not even the work without resident partitions fits.
     """
-    base = BASELINE_BYTES * n_processes
+    base = (BASELINE_BYTES + getattr(dataset, "reader_bytes", 0)) * n_processes
     state = footprint.row_bytes * dataset.n_rows
     if dataset.in_memory:
         working = n_threads * footprint.thread_bytes + footprint.process_bytes * n_processes
