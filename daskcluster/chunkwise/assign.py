@@ -294,11 +294,17 @@ def nearest_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> n
     found = np.empty((chunk.n_rows, params.most), dtype)
     for block in chunk.cache_blocks(least=params.centres.dtype):
         out = found[block.start - chunk.start : block.stop - chunk.start]
-        distances = _all_distances(block, centres)
         # The label of a row is decided by the canonical score, also where rounding makes
         # another centre look as near: it goes first.
         first = np.empty(block.n_rows, np.int32)
+        refuse_bad(block)
         centres.nearest(block.rows, first)
+        if params.most == 1:
+            squares = np.empty(block.n_rows)
+            centres.sqdist_to_assigned(block.rows, first, squares)
+            out["label"][:, 0], out["distance"][:, 0] = first, np.sqrt(squares)
+            continue
+        distances = _all_distances(block, centres)
         order_by = distances.copy()
         order_by[np.arange(block.n_rows), first] = -1.0
         order = np.argsort(order_by, axis=1, kind="stable")[:, : params.most]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,10 @@ from daskcluster.data.open import open_dataset
 from daskcluster.data.table import Block, Table
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.typing import Dataset
+
+_NAMES = ("band", "bands", "feature", "features", "variable", "variables")
+_MANY_TIMES = 8
+"""A last axis so many times as long as the first hardly holds features."""
 
 
 class Grid:
@@ -82,7 +87,7 @@ class Grid:
 def open_grid(
     source: Any,
     *,
-    features: str | int = -1,
+    features: str | int | None = None,
     nodata: float | None = None,
     array: str | None = None,
     cells: str | None = None,
@@ -93,10 +98,12 @@ def open_grid(
 
     Parameters
     ----------
-    source : ndarray, xarray.DataArray, or URL of a Zarr array
-        With one axis of features and any number of others, e.g. (y, x, band).
-    features : int or str
+    source : ndarray, xarray.DataArray or Dataset, or URL of a Zarr array
+        With one axis of features and any number of others, e.g. (y, x, band). The variables of a Dataset
+        are its features.
+    features : int or str, optional
         The axis, or the name of the dimension, that holds the features; the last one of a Zarr array.
+        Default: a dimension named band, feature or variable (or their plural), else the last axis.
     nodata : float, optional
         A cell with this value in any feature has no data; NaN in any feature means none in any case.
     array, storage_options
@@ -137,7 +144,7 @@ def open_grid(
            [ 0, -1]], dtype=int32)
     """
     if isinstance(source, (str, os.PathLike)) or type(source).__module__.startswith("zarr"):
-        if features != -1:
+        if features not in (None, -1):
             raise InvalidParameterError(
                 f"features={features!r} is for grids in memory; store the array with the features last."
             )
@@ -150,6 +157,8 @@ def open_grid(
                 "with data are written."
             )
         return grid
+    if hasattr(source, "data_vars"):
+        source = source.to_array("variable")
     if not hasattr(source, "shape"):
         raise WrongTypeError(
             f"source is a {type(source).__name__}, which is no grid; give an array, an "
@@ -220,9 +229,11 @@ def _stored_shape(
     return tuple(open_array(locate(source, options), name or "").shape[:-1])
 
 
-def _features_last(source: Any, features: str | int) -> tuple[np.ndarray, Any]:
+def _features_last(source: Any, features: str | int | None) -> tuple[np.ndarray, Any]:
     """Return the values with features last, and for xarray one feature without them."""
     names = getattr(source, "dims", None)
+    if features is None:
+        features = _axis_of_features(source.shape, names)
     if names is None:
         values = np.asarray(source)
         if isinstance(features, str) or not -values.ndim <= features < values.ndim:
@@ -238,6 +249,22 @@ def _features_last(source: Any, features: str | int) -> tuple[np.ndarray, Any]:
     name = features if isinstance(features, str) else names[features]
     ordered = source.transpose(..., name)
     return np.asarray(ordered.values), ordered.isel({name: 0}, drop=True)
+
+
+def _axis_of_features(shape: tuple[int, ...], names: Any) -> str | int:
+    """Return the dimension whose name says that it holds features, else the last axis."""
+    named = [name for name in names or () if str(name).lower() in _NAMES]
+    if len(named) == 1:
+        return str(named[0])
+    if names is None and len(shape) == 3 and shape[0] * _MANY_TIMES < shape[-1]:
+        warnings.warn(
+            f"The last axis of the grid of shape {shape} was taken for the features, of which each "
+            f"cell then has {shape[-1]}. If the first axis holds them, as bands do in rasterio's "
+            "order, pass features=0; otherwise features=-1.",
+            UserWarning,
+            stacklevel=4,
+        )
+    return -1
 
 
 def _in_memory(values: np.ndarray, template: Any, nodata: float | None) -> Grid:

@@ -137,3 +137,19 @@ def test_what_is_no_grid():
         dc.open_grid({"a": 1})
     with pytest.raises(ValueError, match=r"values of shape \(3,\) should be of shape \(108,\)"):
         dc.open_grid(raster()).unflatten(np.zeros(3))
+
+
+def test_the_dimension_of_the_features_is_known_by_its_name() -> None:
+    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+    bands = np.random.default_rng(3).normal(size=(3, 5, 40)).astype(np.float32)
+    raster = xarray.DataArray(bands, dims=("band", "y", "x"), coords={"y": np.arange(5)})
+    grid = dc.open_grid(raster)
+    assert (grid.shape, grid.dataset.n_features) == ((5, 40), 3)
+    assert np.array_equal(grid.dataset.to_numpy(), np.moveaxis(bands, 0, -1).reshape(-1, 3))
+    whole = xarray.Dataset({"red": raster[0].drop_vars("y"), "green": raster[1].drop_vars("y")})
+    of_variables = dc.open_grid(whole)
+    assert of_variables.dataset.n_features == 2
+    assert of_variables.unflatten(np.zeros(200, np.int32)).dims == ("y", "x")
+    with pytest.warns(UserWarning, match=r"shape \(3, 5, 40\) .* pass features=0"):
+        assert dc.open_grid(bands).dataset.n_features == 40
+    assert dc.open_grid(bands, features=0).dataset.n_features == 3
