@@ -46,6 +46,7 @@ WITH_SEEDING = (
 )  # fmt: skip
 EXTRAS_ONLY = {
     "faiss",
+    "h5py",
     "pandas",
     "pyarrow",
     "matplotlib",

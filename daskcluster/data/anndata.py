@@ -41,8 +41,8 @@ def anndata_rows(adata: Any, name: str | None) -> Any:
         )
     if getattr(adata, "isbacked", False) and rows is adata.X:
         raise InvalidDataError(
-            "The AnnData is backed by a file; load it with .to_memory(), or write it with "
-            ".write_zarr(URL) and open URL with array='X'."
+            "The AnnData is backed by a file; open that file, e.g. open_dataset('cells.h5ad'), load it "
+            "with .to_memory(), or write it with .write_zarr(URL)."
         )
     return rows
 

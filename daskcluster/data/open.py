@@ -16,6 +16,8 @@ from daskcluster.data.checks import check_dtype, check_shape, has_list_column, w
 from daskcluster.data.columns import ColumnChoice, column_choice
 from daskcluster.data.converted import ROWS, WEIGHTS
 from daskcluster.data.dataset import RowDataset, RowWeights
+from daskcluster.data.hdf5_files import SUFFIXES as HDF5
+from daskcluster.data.hdf5_files import open_hdf5
 from daskcluster.data.listing import find_row_files
 from daskcluster.data.nodes import metadata_digest, not_an_array, open_node, warn_of_missing_chunks
 from daskcluster.data.npy_files import open_npy_files
@@ -130,6 +132,7 @@ def _open_weights(
 def open_files(
     given: Location | Sequence[Location],
     *,
+    array: str | None = None,
     columns: ColumnChoice | None = None,
     flatten: bool = False,
 ) -> RowDataset:
@@ -157,6 +160,15 @@ def open_files(
             f"e.g. with {shown.rstrip('/')}/*.parquet, or convert others with: daskcluster convert "
             "FILE OUTPUT.zarr"
         )
+    if kinds == {".h5"}:
+        _refuse_columns(columns, shown)
+        return open_hdf5(location, files, array=array, flatten=flatten)
+    if array is not None:
+        kind = next(iter(kinds))
+        raise InvalidParameterError(
+            f"array={array!r} names an array of a Zarr group, but {shown!r} is a {kind} file; leave "
+            "array= out."
+        )
     if kinds == {".npy"}:
         _refuse_columns(columns, shown)
         return open_npy_files(location, files, flatten=flatten)
@@ -169,6 +181,8 @@ def _kind_of(url: str) -> str | None:
     lower = url.lower()
     if lower.endswith((".parquet", ".pq")):
         return ".parquet"
+    if lower.endswith(HDF5):
+        return ".h5"
     return ".npy" if lower.endswith(".npy") else None
 
 
@@ -193,7 +207,7 @@ def open_folder(
     except DatasetNotFoundError:
         if array is not None or not _holds_files(location):
             raise
-        return open_files(location, columns=columns, flatten=flatten)
+        return open_files(location, array=array, columns=columns, flatten=flatten)
     _refuse_columns(columns, location.url)
     return dataset
 

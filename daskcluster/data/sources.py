@@ -145,11 +145,17 @@ def is_zarr(given: Any) -> bool:
     return type(given).__module__.partition(".")[0] == "zarr"
 
 
-IN_PLACE = (".npy", ".parquet", ".pq")
+IN_PLACE = (".npy", ".parquet", ".pq", ".h5ad", ".h5", ".hdf5")
 """Endings of files that are read in place, one or many."""
 
 SOURCES = [
-    Source("file", _is_files, "daskcluster.data.open:open_files", has_columns=True),
+    Source(
+        "file",
+        _is_files,
+        "daskcluster.data.open:open_files",
+        has_arrays=True,
+        has_columns=True,
+    ),
     Source(
         "to convert",
         _is_file(".npz", ".csv", ".tsv", ".csv.gz"),

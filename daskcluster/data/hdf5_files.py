@@ -1,0 +1,214 @@
+"""Rows in HDF5 files, also of AnnData (.h5ad): dense arrays read in place, CSR matrices into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.arrow_columns import import_pyarrow
+from daskcluster.data.checks import check_dtype, check_shape
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.memory import open_sparse
+from daskcluster.data.partitions import cut_rows
+from daskcluster.data.row_files import RowFile, dataset_of
+from daskcluster.errors import (
+    DaskClusterError,
+    DatasetNotFoundError,
+    InvalidDataError,
+    MissingExtraError,
+)
+from daskcluster.storage.files import StoredFile, open_file
+from daskcluster.storage.location import Location, explain
+from daskcluster.storage.retry import is_passing
+
+SUFFIXES = (".h5ad", ".h5", ".hdf5")
+
+
+@dataclass(frozen=True)
+class Hdf5Format:
+    """An array (n, d) of HDF5 files; see `RowFormat`.
+
+    Attributes
+    ----------
+    array : str
+        Its path in each file.
+    n_features : int
+    dtype : str
+    chunk_rows : int
+        Rows of a storage chunk; 0 if the array is contiguous.
+    names : str or None
+        Path of the array of the rows' names, if there is one: of an AnnData its ``obs_names``.
+    """
+
+    array: str
+    n_features: int
+    dtype: str
+    chunk_rows: int
+    names: str | None = None
+    kind = "HDF5"
+
+    @property
+    def id_column(self) -> str | None:
+        return None if self.names is None else "obs_names"
+
+    def cuts(self, file: RowFile) -> np.ndarray:
+        if not self.chunk_rows:
+            return cut_rows(file.n_rows, self.n_features * np.dtype(self.dtype).itemsize)
+        return np.append(np.arange(0, file.n_rows, self.chunk_rows), file.n_rows)
+
+    def reads_in_order(self, file: RowFile) -> bool:
+        return False
+
+    def read(self, place: Location, file: RowFile, first: int, last: int) -> np.ndarray:
+        """Return rows of a file, shape (last - first, d)."""
+        with opened(place) as content:
+            array = content[self.array]
+            if array.shape != (file.n_rows, self.n_features):
+                raise InvalidDataError(
+                    f"The file {place.url!r} was replaced since the dataset was opened; open it again and "
+                    "restart."
+                )
+            rows: np.ndarray = array[first:last]
+            return rows
+
+    def read_ids(self, place: Location, file: RowFile, first: int, last: int) -> Any:
+        """Return the names of rows, an Arrow chunked array."""
+        with opened(place) as content:
+            names = content[self.names].asstr()[first:last]
+        pa = import_pyarrow()
+        return pa.chunked_array([pa.array(names.tolist(), pa.string())])
+
+
+@contextmanager
+def opened(place: Location) -> Iterator[Any]:
+    """Open an HDF5 file for reading."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingExtraError(
+            'HDF5 files need h5py. Remedy: pip install "daskcluster[hdf5]".'
+        ) from error
+    if place.is_local:
+        with h5py.File(place.url, "r") as content:
+            yield content
+        return
+    with open_file(place) as stream, h5py.File(stream, "r") as content:
+        yield content
+
+
+def open_hdf5(
+    location: Location,
+    files: Sequence[StoredFile],
+    *,
+    array: str | None = None,
+    flatten: bool = False,
+) -> RowDataset:
+    """Open an array of HDF5 files, or a CSR matrix of one file, which is read into memory.
+
+    Parameters
+    ----------
+    location : Location
+    files : sequence of StoredFile
+    array : str, optional
+        Path of the array. Default: ``X``, or the only array of two axes.
+
+    Raises
+    ------
+    DatasetNotFoundError, InvalidDataError, MissingExtraError
+    """
+    heads = []
+    for file in files:
+        place = location.child(file.name) if file.name else location
+        with _explained(place), opened(place) as content:
+            name = _array_name(content, array, place)
+            node = content[name]
+            if not hasattr(node, "shape"):
+                return _open_csr(node, place, len(files))
+            check_shape(node.shape, flatten=flatten, what=f"array {name!r} in {place.url!r}")
+            check_dtype(node.dtype, what=f"array {name!r} in {place.url!r}")
+            form = Hdf5Format(
+                name,
+                int(node.shape[1]),
+                node.dtype.str,
+                node.chunks[0] if node.chunks else 0,
+                _names_of(content, node.shape[0]),
+            )
+            heads.append((form, RowFile(file.name, file.size, file.version, (node.shape[0],))))
+    first = heads[0][0]
+    for (form, _), file in zip(heads, files, strict=True):
+        if (form.n_features, form.dtype) != (first.n_features, first.dtype):
+            raise InvalidDataError(
+                f"{file.name!r} has rows of {form.n_features} x {form.dtype}, where {files[0].name!r} has "
+                f"{first.n_features} x {first.dtype}; write it again, or leave it out."
+            )
+    return dataset_of(location, [row_file for _, row_file in heads], first)
+
+
+@contextmanager
+def _explained(place: Location) -> Iterator[None]:
+    try:
+        yield
+    except DaskClusterError:
+        raise
+    except Exception as error:  # h5py's errors, and those of clouds' clients
+        if isinstance(error, (FileNotFoundError, PermissionError)):
+            raise explain(error, place, "file") from error
+        if not place.is_local and is_passing(error):
+            raise explain(error, place, "file") from error
+        raise InvalidDataError(
+            f"{place.url!r} is no readable HDF5 file ({error}); write it again."
+        ) from error
+
+
+def _array_name(content: Any, wanted: str | None, place: Location) -> str:
+    found: dict[str, str] = {}
+
+    def note(name: str, node: Any) -> None:
+        if len(getattr(node, "shape", ())) >= 2:
+            found[name] = f"{' x '.join(map(str, node.shape))} {node.dtype}"
+        elif getattr(node, "attrs", {}).get("encoding-type") == "csr_matrix":
+            found[name] = "CSR"
+
+    content.visititems(note)
+    if wanted is not None and wanted.strip("/") in content:
+        return wanted.strip("/")
+    arrays = ", ".join(f"{name} ({what})" for name, what in found.items()) or "none"
+    if wanted is not None:
+        raise DatasetNotFoundError(
+            f"There is no array {wanted!r} in {place.url!r}; arrays there: {arrays}."
+        )
+    if wanted is None and "X" in content:
+        return "X"
+    if len(found) == 1:
+        return next(iter(found))
+    raise InvalidDataError(
+        f"{place.url!r} holds several arrays, or none of rows; say which with array= (--array). Arrays "
+        f"there: {arrays}."
+    )
+
+
+def _names_of(content: Any, n_rows: int) -> str | None:
+    """Return the path of the names of the rows of an AnnData."""
+    index = content["obs"].attrs.get("_index") if "obs" in content else None
+    if index is None:
+        return None
+    path = f"obs/{index}"
+    node = content.get(path)
+    return path if node is not None and getattr(node, "shape", ()) == (n_rows,) else None
+
+
+def _open_csr(node: Any, place: Location, n_files: int) -> RowDataset:
+    from scipy import sparse
+
+    if n_files > 1 or node.attrs.get("encoding-type") != "csr_matrix":
+        kind = node.attrs.get("encoding-type", "group")
+        raise InvalidDataError(
+            f"{place.url!r} holds a {kind} where rows are needed; give one file with a CSR matrix, or "
+            "dense arrays."
+        )
+    parts = (node["data"][:], node["indices"][:], node["indptr"][:])
+    return open_sparse(sparse.csr_matrix(parts, shape=tuple(node.attrs["shape"])))

@@ -1,0 +1,91 @@
+"""HDF5 files as rows: dense arrays in place, AnnData's names as ids, CSR matrices."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import daskcluster as dc
+from daskcluster.data.sparse import SparseDataset
+from daskcluster.errors import DatasetNotFoundError, InvalidDataError, InvalidParameterError
+
+h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+
+ROWS = np.random.default_rng(4).normal(size=(900, 5)).astype(np.float32)
+NAMES = [f"cell-{i}" for i in range(900)]
+
+
+def write_h5ad(path: Path, rows: Any = ROWS, **options: Any) -> Path:
+    """Write rows and names as AnnData lays them out."""
+    with h5py.File(path, "w") as file:
+        if sparse.issparse(rows):
+            group = file.create_group("X")
+            group.attrs["encoding-type"] = f"{rows.format}_matrix"
+            group.attrs["shape"] = rows.shape
+            for name in ("data", "indices", "indptr"):
+                group[name] = getattr(rows, name)
+        else:
+            file.create_dataset("X", data=rows, **options)
+        file["obsm/X_pca"] = ROWS[:, :2]
+        obs = file.create_group("obs")
+        obs.attrs["_index"] = "names"
+        obs["names"] = NAMES[: rows.shape[0]]
+    return path
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (64, 5), "compression": "gzip"}])
+def test_dense_rows_and_their_names(options: dict[str, Any], tmp_path: Path) -> None:
+    path = write_h5ad(tmp_path / "cells.h5ad", **options)
+    dataset: Any = dc.open_dataset(path)
+    assert np.array_equal(dataset.to_numpy(), ROWS)
+    assert dataset.ids(10, 12).to_pylist() == NAMES[10:12]
+    wanted = np.array([899, 0, 64])
+    assert np.array_equal(pickle.loads(pickle.dumps(dataset)).take(wanted), ROWS[wanted])
+    assert dc.open_dataset(path, array="obsm/X_pca").n_features == 2
+    model = dc.KMeans(3, init=ROWS[:3]).fit(str(path))
+    assert np.array_equal(model.labels_, dc.KMeans(3, init=ROWS[:3]).fit(ROWS).labels_)
+    pq = pytest.importorskip("pyarrow.parquet")
+    model.predict(str(path), output=f"{tmp_path}/l.parquet")
+    assert pq.read_table(tmp_path / "l.parquet").column("obs_names").to_pylist() == NAMES
+
+
+def test_csr_rows(tmp_path: Path) -> None:
+    rows = sparse.random(900, 40, 0.1, format="csr", dtype=np.float32, random_state=0)
+    dataset = dc.open_dataset(write_h5ad(tmp_path / "cells.h5ad", rows))
+    assert isinstance(dataset, SparseDataset)
+    assert np.array_equal(dataset.to_numpy(), rows.toarray())
+    with pytest.raises(InvalidDataError, match=r"holds a csc_matrix where rows are needed"):
+        dc.open_dataset(write_h5ad(tmp_path / "columns.h5ad", rows.tocsc()))
+
+
+def test_several_files_and_a_bucket(s3: dict[str, Any], tmp_path: Path) -> None:
+    import s3fs
+
+    for i in range(3):
+        write_h5ad(tmp_path / f"part-{i}.h5ad", ROWS[300 * i : 300 * i + 300])
+    assert np.array_equal(dc.open_dataset(f"{tmp_path}/*.h5ad").to_numpy(), ROWS)
+    s3fs.S3FileSystem(**s3).put(str(tmp_path), "rows/cells", recursive=True)
+    stored = dc.open_dataset("s3://rows/cells/part-*.h5ad", storage_options=s3)
+    assert np.array_equal(stored.to_numpy(), ROWS)
+    write_h5ad(tmp_path / "part-9.h5ad", ROWS[:9, :4])
+    with pytest.raises(InvalidDataError, match=r"part-9.h5ad' has rows of 4 x <f4, where .* has 5"):
+        dc.open_dataset(tmp_path)
+
+
+def test_what_is_wrong_with_a_file(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "two.h5", "w") as file:
+        file["a"], file["b"] = ROWS, ROWS
+    with pytest.raises(InvalidDataError, match=r"several arrays.*a \(900 x 5 float32\), b"):
+        dc.open_dataset(tmp_path / "two.h5")
+    with pytest.raises(DatasetNotFoundError, match=r"no array 'c' in .*two.h5'; arrays there: a"):
+        dc.open_dataset(tmp_path / "two.h5", array="c")
+    with pytest.raises(InvalidParameterError, match=r"choose columns of a table"):
+        dc.open_dataset(tmp_path / "two.h5", array="a", id_column="id")
+    (tmp_path / "text.h5").write_text("no HDF5")
+    with pytest.raises(InvalidDataError, match=r"text.h5' is no readable HDF5 file"):
+        dc.open_dataset(tmp_path / "text.h5")
