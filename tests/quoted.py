@@ -53,7 +53,7 @@ def span(numbers: list[float], form: str = "{:,.0f}") -> str:
 def nested() -> tuple[str, ...]:
     near = published("benchmarks.md", "nested", "Seconds to 1% above")
     whole = published("benchmarks.md", "nested", "Seconds of whole fits")
-    there = near.cell("mnist", "seeds that got there", nth=1)
+    there = near.cell("mnist", "seeds to 1%", nth=1)
     return (
         whole.cell("mnist", "KMeans (auto)"),
         near.cell("mnist", "nested"),
@@ -78,7 +78,7 @@ FIGURE_2 = ("mbatch", "nmbatch", "lloyd")
 
 
 def coreset_time() -> tuple[str, ...]:
-    ratios = published("benchmarks.md", "coreset", "A coreset of").numbers("ratio")
+    ratios = published("benchmarks.md", "coreset", "Seconds for a coreset of").numbers("ratio")
     return (span(ratios, "{:.1f}"),)
 
 
@@ -103,8 +103,8 @@ def coreset_quality() -> tuple[str, ...]:
 
 def mixture() -> tuple[str, ...]:
     stages = published("benchmarks.md", "pipeline", "80,000,000 x 16")
-    took = published("benchmarks.md", "pipeline", "What it took")
-    step = published("benchmarks.md", "mixture", "One EM iteration in Faiss")
+    took = published("benchmarks.md", "pipeline", "Resources and results")
+    step = published("benchmarks.md", "mixture", "Time of an EM iteration")
     (power,) = said("benchmarks.md", r"the time grows as C to the power of (\d\.\d+)")
     return (
         f"{stages.number('all', 'seconds'):.0f}",
@@ -132,7 +132,7 @@ def kernel() -> tuple[str, ...]:
         step,
         mnist.cell("full batch", "ARI"),
         mnist.cell("tau=200, b=1024, sqrt", "ARI"),
-        span(rows.numbers("ms a step")),
+        span(rows.numbers("ms per step")),
     )
 
 
@@ -140,7 +140,7 @@ def very_many() -> tuple[str, ...]:
     table = published("benchmarks.md", "hierarchical", "Seconds and memory: ")
     ours, plain = "hierarchical, rows in memory", "k-means from random rows, 2 iterations"
     return (
-        table.cell(ours, "cells or seeding"),
+        table.cell(ours, "cells or seeding, s"),
         table.cell(ours, "seconds"),
         *(table.cell(run, "inertia / n") for run in (ours, plain)),
     )
@@ -156,8 +156,8 @@ def backward_euler() -> tuple[str, ...]:
 
 
 def stream() -> tuple[str, ...]:
-    share = published("benchmarks.md", "stream", "8,000,000 x 16").numbers("throughput")[-1]
-    near = published("benchmarks.md", "stream", "Mean squared distance")
+    share = published("benchmarks.md", "stream", "Throughput").numbers("throughput")[-1]
+    near = published("benchmarks.md", "stream", "Quality")
     ratios = [[float(one) for one in line[2].split(",")] for line in near.lines]
     worst = max(max(line) for line in ratios)
     return f"{share:.0f}", f"{100 * (worst - 1):.1f}", str(len(ratios[0]))
@@ -168,7 +168,7 @@ def stream() -> tuple[str, ...]:
 
 def against_lloyd(*lines: str) -> Callable[[], tuple[str, ...]]:
     def figures() -> tuple[str, ...]:
-        table = published("benchmarks.md", "bounds", "The same as ratios")
+        table = published("benchmarks.md", "bounds", "Ratios of these times")
         form = "{:.1f}" if len(lines) == 1 else "{:.2f}"
         return (", ".join(form.format(table.number(line, "lloyd / auto")) for line in lines),)
 
@@ -179,7 +179,7 @@ def on_disk(order: str) -> Callable[[], tuple[str, ...]]:
     def figures() -> tuple[str, ...]:
         table = published("benchmarks.md", "bounds-ooc", "Out of core")
         lloyd, auto = (table.number(f"{order} | {name}", "seconds") for name in ("lloyd", "auto"))
-        share = table.number(f"{order} | auto", "of lloyd's")
+        share = table.number(f"{order} | auto", "GB / lloyd")
         return f"{lloyd / auto:.1f}", f"{100 * share:.0f} %" if share < 1 else "all"
 
     return figures

@@ -1,6 +1,6 @@
-"""``python -m tests.benchmarks NAME``: comparisons, figures of papers, and a model of clusters' sizes.
+"""``python -m tests.benchmarks NAME``: comparisons, figures of papers, and the scaling model.
 
-Comparisons with other libraries are cells that are kept (``compare``); each other name writes one section.
+``compare`` measures other libraries and saves each cell; every other name writes one section.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import click
 from daskcluster.cli.main import Commands
 from tests.benchmarks.harness.machine import machine
 from tests.benchmarks.harness.page import write_section
+from tests.benchmarks.harness.parts import sentence
 from tests.benchmarks.harness.race import say
 from tests.benchmarks.harness.settings import Settings
 
@@ -31,7 +32,7 @@ BENCHMARKS = {
     "hierarchical": "tests.benchmarks.hierarchical",
     "allocator": "tests.benchmarks.bench_allocator",
 }
-"""Comparisons with ourselves."""
+"""Measurements of this library alone."""
 REPRODUCTIONS = {
     "backward-euler": "tests.benchmarks.backward_euler",
     "figure2": "tests.benchmarks.figure2",
@@ -41,21 +42,21 @@ REPRODUCTIONS = {
     "vc-gmm": "tests.benchmarks.vc_gmm",
     "vrkm": "tests.benchmarks.vrkm",
 }
-"""Figures and tables of papers, on stand-ins for their data: hours, so they are not part of `all`."""
+"""Figures and tables of papers, on stand-ins for their data; they take hours and are not part of `all`."""
 GROUPS = {"all": list(BENCHMARKS), "reproduction": list(REPRODUCTIONS)}
 COMMANDS = {
     "compare": "tests.benchmarks.harness.compare",
     "size": "tests.benchmarks.scaling.size",
     "calibrate": "tests.benchmarks.scaling.calibrate",
 }
-"""Those with options of their own; each module has its ``command``."""
+"""Commands with their own options; each module has a ``command``."""
 
 SEEDED = (
     "nested-digits", "figure2", "figure3", "vc-gmm", "vrkm", "backward-euler", "kernel", "stream",
 )  # fmt: skip
-"""Those that average over seeds."""
+"""Benchmarks that average over seeds."""
 SEEDS = 20
-"""Of those that do not say how many they take by themselves."""
+"""Default number of seeds of modules without a ``SEEDS``."""
 
 
 class Benchmarks(Commands):
@@ -77,26 +78,29 @@ class Benchmarks(Commands):
 
 @click.group("python -m tests.benchmarks", cls=Benchmarks)
 def main() -> None:
-    """Print tables of ratios, all measured in one run; the figures of papers; sizes of clusters."""
+    """Compare with other libraries, reproduce the figures of papers, and size clusters."""
 
 
 def section_command(name: str) -> click.Command:
     """Return the command that writes the section `name`, or all those of a group."""
-    about = f"The sections {', '.join(GROUPS[name])}." if name in GROUPS else f"The section {name}."
+    many = name in GROUPS
+    about = (
+        f"Write the sections {', '.join(GROUPS[name])}." if many else f"Write the section {name}."
+    )
     folder = click.Path(file_okay=False, path_type=Path)
     options = [
-        click.Option(["--quick"], is_flag=True, help="Small shapes, to see that it runs."),
+        click.Option(["--quick"], is_flag=True, help="Use small shapes, to check that it runs."),
         click.Option(
             ["--data"],
             type=folder,
             envvar="DASKCLUSTER_DATA",
             metavar="DIR",
             help="Folder with mnist.npz, birch2.npz, worms_2.npz, cifar10_test10k.npz, "
-            "kddcup99_10pct.npz, text_la1.npz, cod_rna.npz. Default: $DASKCLUSTER_DATA; what is "
-            "missing is generated or left out, and said.",
+            "kddcup99_10pct.npz, text_la1.npz, cod_rna.npz. Default: $DASKCLUSTER_DATA. Missing "
+            "sets are generated or left out, with a note.",
         ),
         click.Option(["--threads"], type=int, default=min(2, os.cpu_count() or 1)),
-        click.Option(["--repeats"], type=int, default=5, help="Runs of which the median counts."),
+        click.Option(["--repeats"], type=int, default=5, help="Number of runs; medians are shown."),
         click.Option(
             ["--output"],
             type=click.Path(dir_okay=False, path_type=Path),
@@ -107,20 +111,20 @@ def section_command(name: str) -> click.Command:
             ["--scratch"],
             type=folder,
             metavar="DIR",
-            help="For data that is written. Default: the system's temporary folder.",
+            help="Folder for large files. Default: the system's temporary folder.",
         ),
-        click.Option(["--keep"], is_flag=True, help="Leave that data for the next run."),
+        click.Option(["--keep"], is_flag=True, help="Keep these files for the next run."),
         click.Option(
             ["--seeds"],
             type=int,
-            help="Random beginnings, of benchmarks that average over them; "
-            f"default {SEEDS} or as they say.",
+            help="Number of random seeds, for benchmarks that average over them. "
+            f"Default: {SEEDS}, or the default of the benchmark.",
         ),
         click.Option(
             ["--sets"],
             callback=lambda ctx, option, text: tuple(text.split(",")) if text else (),
             metavar="NAME,...",
-            help="Only these sets, of benchmarks that have several.",
+            help="Only these data sets, for benchmarks that have several.",
         ),
     ]
 
@@ -133,7 +137,7 @@ def section_command(name: str) -> click.Command:
 def write_sections(
     names: list[str], *, output: Path | None, seeds: int | None, **asked: Any
 ) -> None:
-    """Run benchmarks; print each section, and put it into `output`."""
+    """Run benchmarks; print each section and write it into `output`."""
     settings = Settings(images=None if output is None else output.parent / "images", **asked)
     for name in names:
         benchmark = importlib.import_module((BENCHMARKS | REPRODUCTIONS)[name])
@@ -142,8 +146,9 @@ def write_sections(
         say(f"{name}: takes {benchmark.TAKES}")
         where, begin = machine(), time.perf_counter()
         parts = benchmark.run(settings)
-        took = f"Made by `{command(name, settings)}` in {time.perf_counter() - begin:.0f} s."
-        lines = [f"## {name}", "", took, "", *(f"- {line}" for line in where), ""]
+        took = f"Command: `{command(name, settings)}` ({time.perf_counter() - begin:.0f} s)."
+        about = sentence(benchmark.ABOUT)
+        lines = [f"## {name}", "", about, "", took, "", *(f"- {line}" for line in where), ""]
         text = "\n".join(lines) + "\n" + "\n".join(part.markdown() for part in parts)
         sys.stdout.write(text)
         if output is not None:
@@ -151,7 +156,7 @@ def write_sections(
 
 
 def command(name: str, settings: Settings) -> str:
-    """Return the command that repeats this run; paths of this machine are left out."""
+    """Return the command that repeats this run, without paths of this machine."""
     words = ["python -m tests.benchmarks", name]
     words += ["--quick"] if settings.quick else []
     words += ["--data DIR"] if settings.data is not None else []

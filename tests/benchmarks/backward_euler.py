@@ -15,6 +15,10 @@ from tests.benchmarks.harness.parts import Figure, Note, Table
 from tests.benchmarks.harness.race import say
 from tests.benchmarks.harness.settings import Settings
 
+ABOUT = (
+    "objectives of stochastic backward Euler, Lloyd's algorithm and mini-batches from the "
+    "same kind of random starts"
+)
 TAKES = (
     "about half an hour on 2 cores with 100 starts, 2 GB of memory (--quick: a minute); finished starts "
     "stay in --scratch DIR, and an interrupted run continues with them; --seeds 0 shows what is there"

@@ -1,4 +1,4 @@
-"""What settings of the C library's allocator cost and bring: passes that read chunks, and memory kept."""
+"""Settings of the memory allocator: speed of passes that read chunks, and peak memory."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.benchmarks.harness.parts import Table
 from tests.benchmarks.harness.race import say
 from tests.benchmarks.harness.settings import Settings
 
+ABOUT = "settings of the memory allocator: ours against the defaults of Dask and of the C library"
 TAKES = "about three minutes (--quick: half a minute)"
 
 WORKERS = """
@@ -110,11 +111,11 @@ def run(options: Settings) -> list[Table]:
     generate(url, n_rows=n_rows, n_features=64, n_clusters=8, overwrite=True)
     shown = []
     for title, code, other in (
-        ("Two workers that read 512 MB in each pass", WORKERS, "Dask's"),
-        ("Two threads with a limit of 500 MiB that do", THREADS, "the C library's"),
+        ("Two workers, 512 MB read in each pass", WORKERS, "Dask's defaults"),
+        ("Two threads, the same rows, memory limit 500 MiB", THREADS, "defaults of the C library"),
     ):
-        table = Table(title, ["settings", "seconds a pass", "MB/s decoded",
-                              f"peak after {passes // 10}", f"and {passes} passes, MiB"])  # fmt: skip
+        table = Table(title, ["settings", "seconds per pass", "MB/s decoded",
+                              *(f"peak after {n} passes, MiB" for n in (passes // 10, passes))])  # fmt: skip
         for settings, name in (("ours", "daskcluster's"), ("theirs", other)):
             say(f"  {title}: {name}")
             found = measure(code, settings, url, passes)

@@ -1,4 +1,4 @@
-"""What bounds save out of core: bytes that are not read, for rows in two orders."""
+"""Out-of-core k-means with bounds: bytes that need not be read, for rows in two orders."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ from tests.benchmarks.harness.race import say, turns
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.ooc_rows import Layout, prepare
 
+ABOUT = (
+    "out-of-core k-means with bounds against plain Lloyd: bytes read, time and memory, for "
+    "rows in two orders"
+)
 TAKES = (
     "about a quarter of an hour on 2 cores, and 2.6 GB of disk in --scratch DIR, removed afterwards "
     "unless --keep (--quick: 3 minutes and 0.1 GB)"
@@ -38,10 +42,10 @@ def run(settings: Settings) -> list[Table | Figure | Note]:
     layout, k = QUICK if settings.quick else LAYOUT, CLUSTERS
     table = Table(
         f"Out of core on {settings.threads} threads: {layout.n_rows:,} x {layout.n_features} float32, "
-        f"k = {k}, at most {ITERATIONS} iterations from the same centres, seconds and memory as medians of "
+        f"k = {k}, at most {ITERATIONS} iterations from the same centres, medians of "
         f"{_repeats(settings)}",
-        ["rows", "algorithm", "iterations", "rows looked at", "GB read", "of lloyd's", "target",
-         "seconds", "of lloyd's", "target", "peak MB above baseline"],
+        ["order of rows", "algorithm", "iterations", "rows checked", "GB read", "GB / lloyd", "target",
+         "seconds", "seconds / lloyd", "target", "peak MB above baseline"],
         notes=_notes(layout),
     )  # fmt: skip
     panels = []
@@ -65,7 +69,7 @@ def _repeats(settings: Settings) -> int:
 
 
 def _compete(path: Path, k: int, settings: Settings) -> dict[str, list[dict[str, Any]]]:
-    """Return what each algorithm took in every round, all from the same centres."""
+    """Return the figures of each algorithm in every round, all from the same centres."""
     from daskcluster import LocalEngine, kmeans_parallel
 
     say(f"  seeding by k-means|| on {path.name}")
@@ -82,7 +86,7 @@ def _compete(path: Path, k: int, settings: Settings) -> dict[str, list[dict[str,
 
 
 def check(order: str, found: dict[str, list[dict[str, Any]]], layout: Layout) -> None:
-    """Refuse figures of fits that differ, or of rows that stayed in memory.
+    """Check that all fits have the same result, and that no rows stayed in memory.
 
     Raises
     ------
@@ -96,12 +100,12 @@ def check(order: str, found: dict[str, list[dict[str, Any]]], layout: Layout) ->
                 raise RuntimeError(
                     f"rows in {order} order: {name} ended after {one['n_iter']} iterations with inertia="
                     f"{one['inertia']!r}, lloyd after {plain['n_iter']} with {plain['inertia']!r}, or "
-                    "their centres differ; they should agree to the bit, so their times say nothing."
+                    "their centres differ; expected them to agree to the bit."
                 )
     if plain["bytes_read"] < plain["passes"] * layout.n_bytes:
         raise RuntimeError(
             f"lloyd read {plain['bytes_read']:,} bytes in {plain['passes']} passes over "
-            f"{layout.n_bytes:,}; rows stayed in memory, so the bytes of others say nothing."
+            f"{layout.n_bytes:,}; expected every row to be read in every pass, but rows stayed in memory."
         )
 
 
@@ -112,12 +116,12 @@ def _rows(
     plain = found["lloyd"][0]["bytes_read"]
     for name, runs in found.items():
         one, bounded = runs[0], name != "lloyd"
-        looked_at = sum(one["touched_by_iteration"]) / (layout.n_rows * one["n_iter"])
+        checked = sum(one["touched_by_iteration"]) / (layout.n_rows * one["n_iter"])
         yield [
             ORDERS[order],
             name,
             one["n_iter"],
-            f"{looked_at:.0%}",
+            f"{checked:.0%}",
             f"{one['bytes_read'] / 1e9:.3g}",
             f"{one['bytes_read'] / plain:.2f}" if bounded else None,
             f"< {BYTES_TARGET:g}" if bounded and order == "arrival" else None,
@@ -130,16 +134,18 @@ def _rows(
 
 def _notes(layout: Layout) -> list[str]:
     return [
-        f"{layout.n_sources} Gaussians in a sharded Zarr array, inner chunks of {layout.chunk_rows:,} rows "
-        f"({layout.chunk_rows * layout.n_features * 4 / 1024:,.0f} kB), which are what is read or left.",
-        "No partition stays in memory between passes; bounds do, and what goes with them, up to "
-        f"{BOUNDS_BYTES} bytes a row.",
-        "Seeding (k-means||) is done once for all and not counted; the final pass for the inertia is, in "
-        "the bytes and in the seconds.",
-        "Bytes are decoded ones, read from the system's file cache where that holds them.",
-        "Every fit runs in a process of its own. The baseline is its resident size before the fit, with "
-        "kernels loaded; the figure holds the bounds, the read-ahead and the partitions in work.",
-        "All gave the same centres, inertia and number of iterations, to the bit.",
+        f"The rows come from {layout.n_sources} Gaussians. They are in a sharded Zarr array with "
+        "inner chunks "
+        f"of {layout.chunk_rows:,} rows ({layout.chunk_rows * layout.n_features * 4 / 1024:,.0f} kB); each "
+        "inner chunk is read or skipped as a whole.",
+        "Between passes, bounds and related state stay in memory (up to "
+        f"{BOUNDS_BYTES} bytes per row), but no partition.",
+        "Bytes and seconds include the final pass for the inertia, but not the seeding (k-means||), which "
+        "is the same for all.",
+        "Bytes are decoded bytes. They may come from the file cache of the system.",
+        "Every fit runs in a separate process. The baseline is its resident size before the fit, with "
+        "kernels loaded. The peak includes bounds, read-ahead and the partitions being processed.",
+        "All algorithms give the same centres, inertia and number of iterations, to the bit.",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Mini-batch kernel k-means by the number of rows: a step in memory, and a store of many rows labelled."""
+"""Mini-batch kernel k-means by number of rows: the time of a step in memory, and whole stores."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from tests.benchmarks.harness.race import say
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.harness.watched import EVERY, Log, watch
 
+ABOUT = (
+    "mini-batch kernel k-means by number of rows: the time of a step in memory, and whole stores"
+)
 TAKES = (
     "about 10 minutes on 2 cores, 2 GB of memory and 1 GB of disk in --scratch DIR, removed afterwards "
-    "unless --keep (--quick: one minute); --sets steps or --sets stores for half of it"
+    "unless --keep (--quick: one minute); --sets steps or --sets stores runs one half"
 )
 PARTS = ("steps", "stores")
 ROWS, QUICK_ROWS = (10_000, 100_000, 1_000_000, 10_000_000), (10_000, 100_000)
@@ -31,7 +34,7 @@ MIB = 2**20
 
 
 def run(settings: Settings) -> list[Table | Figure | Note]:
-    """Return a step's time by the number of rows, its plot, and what labelling whole stores takes."""
+    """Return the table and plot of the time of a step by number of rows, and the table of stores."""
     numbers = QUICK_ROWS if settings.quick else ROWS
     wanted = settings.sets or PARTS
     found: list[Table | Figure | Note] = []
@@ -48,10 +51,10 @@ def _steps(numbers: tuple[int, ...], threads: int) -> tuple[Table, list[list[dic
     import daskcluster as dc
 
     table = Table(
-        f"A step of truncated mini-batches by the number of rows: b={BATCH}, tau={TAU}, k={K}, d={D}, "
+        f"A step of truncated mini-batches by number of rows: b={BATCH}, tau={TAU}, k={K}, d={D}, "
         f"rbf, {threads} threads",
-        ["rows", "Gram values a step", "ms a step", "of it Gram values", "labels of all rows, s"],
-        notes=[f"Medians of the last {LATE} of {STEPS} steps, when windows are full; rows in memory."],
+        ["rows", "kernel values per step", "ms per step", "for kernel values", "labels of all rows, s"],
+        notes=[f"Rows in memory. Medians of the last {LATE} of {STEPS} steps, when windows are full."],
     )  # fmt: skip
     mixture, found = Mixture(D, K, spread=SPREAD), []
     rows = mixture.rows(0, numbers[-1])
@@ -59,7 +62,7 @@ def _steps(numbers: tuple[int, ...], threads: int) -> tuple[Table, list[list[dic
         K, gamma=GAMMA, batch_size=BATCH, truncation=TAU, max_iter=STEPS, random_state=0,
         engine=dc.LocalEngine(threads),
     )  # fmt: skip
-    model.fit(rows[: numbers[0]])  # compiled before the clock runs
+    model.fit(rows[: numbers[0]])  # compiles before time is measured
     for n in numbers:
         say(f"  {n:,} rows")
         began = time.perf_counter()
@@ -85,7 +88,7 @@ def _plot(
         axes = canvas.subplots(1, 1)
         for name, key, colour in (
             ("a step", "seconds", "#0072b2"),
-            ("of it Gram values", "gram_seconds", "#000000"),
+            ("for kernel values", "gram_seconds", "#000000"),
         ):
             values = [[1e3 * record[key] for record in late] for late in records]
             middle = np.median(values, axis=1)
@@ -98,7 +101,7 @@ def _plot(
         axes.grid(linewidth=0.3, color="#dddddd")
         axes.legend(frameon=False)
         canvas.tight_layout()
-        return save(canvas, folder / "kernel-rows.svg", "A step's time by the number of rows")
+        return save(canvas, folder / "kernel-rows.svg", "Time of a step by number of rows")
 
 
 # -- a store -----------------------------------------------------------------------------------------
@@ -106,15 +109,15 @@ def _plot(
 
 def _stores(numbers: tuple[int, ...], settings: Settings) -> Table:
     table = Table(
-        f"Stores of {D} float32 features clustered and labelled: one command on {settings.threads} threads",
+        f"One command clusters and labels a store of {D} float32 features, {settings.threads} threads",
         ["rows", "decoded MB", "seconds", "passes", "peak memory, MiB", "limit, MiB",
          "ARI with the true clusters"],
         notes=[
             f"`daskcluster {' '.join(_words('ROWS.zarr', settings.threads))}`.",
-            f"Memory: resident size of the process, every {EVERY:g} s, with Python, libraries and "
-            "compiled kernels, which take some 250 MiB.",
-            "One pass for gamma, one for the inertia and one for the labels, each row compared with the "
-            "supports.",
+            f"Memory: resident size of the process, measured every {EVERY:g} s. Python, libraries and "
+            "compiled kernels take some 250 MiB of it.",
+            "One pass each computes gamma, the inertia and the labels; the last two compare each row with "
+            "the support rows.",
         ],
     )  # fmt: skip
     folder = settings.folder("daskcluster-kernel-rows")
@@ -123,7 +126,7 @@ def _stores(numbers: tuple[int, ...], settings: Settings) -> Table:
         for n in numbers:
             name = f"{n}.zarr"
             if not (folder / name).exists():
-                say(f"  {name} is being written")
+                say(f"  writing {name}")
                 generate(
                     str(folder / name), n_rows=n, n_features=D, n_clusters=K, spread=SPREAD,
                     n_threads=settings.threads, overwrite=True,

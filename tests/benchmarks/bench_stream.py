@@ -1,6 +1,6 @@
-"""Streams: time and memory of a row, throughput, quality, and many small objects.
+"""Streams: time and memory per row, throughput, quality, and many small objects.
 
-What is finished is kept in --scratch until all of it is, so a run that was interrupted continues.
+Finished parts are saved in --scratch, so an interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from tests.benchmarks.harness.race import race
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.stream_growth import CLUSTERS, FEATURES, Growth, clouds, growth, middles
 
+ABOUT = "`StreamingKMeans`: time and memory per row, throughput, quality, and many small objects"
 TAKES = (
-    "about 5 minutes on 2 cores, 1.5 GB of disk and 1 GB of memory (--quick: a minute); what is finished "
-    "is kept in --scratch DIR, where an interrupted run continues, and removed at the end unless --keep"
+    "about 5 minutes on 2 cores, 1.5 GB of disk and 1 GB of memory (--quick: a minute); finished "
+    "parts are saved in --scratch DIR, so an interrupted run resumes, and removed at the end unless --keep"
 )
 
 SEEDS = 6
 THROUGHPUT_ROWS = 8 * 10**6, 10**6
 OBJECTS, OBJECT_ROWS = (1000, 50), 10_000
-"""Of a whole run, and of a quick one."""
+"""Objects of a full run and of a quick one; rows of an object."""
 QUALITY_ROWS, QUALITY_HALF_LIFE = 200_000, 50_000
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Seconds, or ratios, by what they are of."""
+    """Seconds or ratios by name."""
 
     values: dict[str, float]
 
@@ -71,9 +72,9 @@ def _throughput(settings: Settings, folder: Path, files: RunFiles[Figures]) -> T
     n = THROUGHPUT_ROWS[settings.quick]
     found = files.get(f"throughput of {n} rows", partial(_raced, settings, folder, n)).values
     table = Table(
-        f"{n:,} x {FEATURES} from Zarr on disk, {settings.threads} threads: seconds, medians of "
-        f"{settings.repeats}",
-        ["read once with both sums of a coreset", "stream, with centres", "throughput", "target"],
+        f"Throughput: {n:,} x {FEATURES} from Zarr on disk, {settings.threads} threads, seconds, medians "
+        f"of {settings.repeats}",
+        ["read once, with both sums of a coreset", "stream, with centres", "throughput", "target"],
     )
     share = found["sums"] / found["stream"]
     table.rows.append([found["sums"], found["stream"], f"{share:.0%}", ">= 50 %"])
@@ -125,14 +126,14 @@ def read_with_sums(path: Path, threads: int) -> None:
 def _quality(settings: Settings, files: RunFiles[Figures]) -> Table:
     seeds = 2 if settings.quick else settings.seeds
     table = Table(
-        "Mean squared distance of the rows still remembered, each with the weight it has left, over that "
-        f"of a full fit of them (the best of 3 starts); {QUALITY_ROWS:,} x {FEATURES}",
+        "Quality: cost of the remembered rows by their remaining weights, over the cost of a full fit of "
+        f"them (best of 3 starts), {QUALITY_ROWS:,} x {FEATURES}",
         [
             "clusters",
             "half-life",
             f"stream, seeds 0 to {seeds - 1}",
             "target",
-            "Lloyd from the truth",
+            "Lloyd from the true centres",
         ],
     )
     for k in (10,) if settings.quick else (10, 50, 200):
@@ -168,11 +169,12 @@ def _small_objects(settings: Settings, folder: Path, files: RunFiles[Figures]) -
     count = OBJECTS[settings.quick]
     found = files.get(f"{count} objects", partial(_looped, settings, folder, count)).values
     table = Table(
-        f"{count:,} objects of {OBJECT_ROWS:,} x {FEATURES} rows on disk, {settings.threads} threads",
-        ["", "seconds", "rows a second"],
+        f"Small objects: {count:,} of {OBJECT_ROWS:,} x {FEATURES} rows on disk, {settings.threads} "
+        "threads",
+        ["work", "seconds", "rows per second"],
     )
     for name, seconds in found.items():
-        rate = f"{count * OBJECT_ROWS / seconds:,.0f}" if name.startswith("folded") else ""
+        rate = f"{count * OBJECT_ROWS / seconds:,.0f}" if name.startswith("update") else ""
         table.rows.append([name, seconds, rate])
     return table
 
@@ -201,9 +203,9 @@ def _looped(settings: Settings, folder: Path, count: int) -> Figures:
 
     for state in ("state", "labelled", "labels"):
         shutil.rmtree(folder / state, ignore_errors=True)
-    timed("folded", "state")
-    timed("folded and labelled", "labelled", labels=str(folder / "labels"))
-    timed("a cycle that finds nothing new", "state")
+    timed("update the model", "state")
+    timed("update the model and label the rows", "labelled", labels=str(folder / "labels"))
+    timed("a cycle without new objects", "state")
     return Figures(found)
 
 
@@ -211,13 +213,13 @@ def _looped(settings: Settings, folder: Path, count: int) -> Figures:
 
 
 def walking(step: int, rows: int = 1_000) -> np.ndarray:
-    """Return rows of three clouds on their way round a circle."""
+    """Return rows of three clusters that move on a circle."""
     rng = np.random.default_rng(step)
     return corners(step)[rng.integers(0, 3, rows)] + rng.normal(size=(rows, 2))
 
 
 def corners(step: int) -> np.ndarray:
-    """Return where the three clouds are."""
+    """Return the centres of the three clusters."""
     angles = 2 * np.pi * (np.arange(3) / 3 + step / 80)
     return 20 * np.column_stack([np.cos(angles), np.sin(angles)])
 
@@ -241,4 +243,4 @@ def _walk(settings: Settings) -> list[Any]:
             axes.plot(path[:, 0], path[:, 1], "o-", color=colour, markersize=3, linewidth=1)
         axes.set_aspect("equal")
         canvas.savefig(settings.images / "stream.svg", format="svg")
-    return [Note("The walk of three centres is drawn in images/stream.svg.")]
+    return [Note("The paths of three centres are drawn in images/stream.svg.")]

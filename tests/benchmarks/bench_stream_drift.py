@@ -1,4 +1,4 @@
-"""A mixture that drifts, followed by the loop of streams with each of its algorithms."""
+"""A drifting mixture, followed by the streaming job with each of its algorithms."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from tests.benchmarks.harness.plots import canvas_of, save, why_not
 from tests.benchmarks.harness.race import say
 from tests.benchmarks.harness.settings import Settings
 
+ABOUT = "streams on a mixture that drifts and jumps: three algorithms, and one that forgets nothing"
 TAKES = "about a minute on 2 cores (--quick: a quarter of it)"
 
 CLOUDS, FEATURES, OBJECT_ROWS = 5, 2, 2_000
 OBJECTS, QUICK_OBJECTS = 120, 40
 HALF_LIFE = 2_000
 JUMP_AT = 0.7
-"""Where in the stream the last cloud is gone and another one has come up elsewhere."""
+"""Share of the stream after which the last cluster vanishes and another one appears elsewhere."""
 
 FOLLOWERS: Mapping[str, dict[str, Any]] = {
     "streaming, half-life": {"algorithm": "streaming", "half_life": HALF_LIFE, "coreset_size": 200},
@@ -50,7 +51,7 @@ def run(settings: Settings) -> list[Any]:
 
 
 def middles(at: float) -> np.ndarray:
-    """Return where the clouds are when the share `at` of the stream has gone by, (k, d)."""
+    """Return the cluster centres after the share `at` of the stream, (k, d)."""
     angles = 2 * np.pi * (np.arange(CLOUDS - 1) / (CLOUDS - 1) + 0.4 * at)
     ring = 20 * np.column_stack([np.cos(angles), np.sin(angles)])
     return np.vstack([ring, [[0.0, 0.0]] if at < JUMP_AT else [[40.0, 0.0]]])
@@ -67,10 +68,10 @@ def rows_at(number: int, n_objects: int) -> np.ndarray:
 def follow(
     folder: Path, n_objects: int, parameters: Mapping[str, Any], stop: int | None = None
 ) -> dict[str, Any]:
-    """Make a cycle after each arrival, or the first `stop`; return centres, excess errors and drifts.
+    """Run a cycle after each object, or after the first `stop`; return centres, excess errors and drifts.
 
-    The excess error of an arrival is the mean squared distance of its rows to the centres that were there
-    when it had come, over that to the true middles, less one.
+    The excess error of an object is the cost of its rows to the centres after its cycle, over the cost to
+    the true centres, minus 1.
     """
     import zarr
 
@@ -100,17 +101,22 @@ def follow(
 def _table(found: Mapping[str, dict[str, Any]], n_objects: int) -> Table:
     jump = round(JUMP_AT * n_objects)
     table = Table(
-        f"{n_objects} objects of {OBJECT_ROWS:,} x {FEATURES} rows from {CLOUDS} clouds, four of which go "
-        f"0.4 of the way round a circle while the fifth jumps at object {jump}; a cycle after each: mean "
-        f"squared distance of an object's rows to the centres that have just seen it, over that to the "
-        f"true middles, less one; half-life {HALF_LIFE:,} rows",
-        ["", "before the jump", "over the last eighth", "drift reported at object"],
+        f"Excess error: {n_objects} objects of {OBJECT_ROWS:,} x {FEATURES} rows from {CLOUDS} clusters, "
+        f"half-life {HALF_LIFE:,} rows",
+        ["algorithm", "before the jump", "over the last eighth", "drift reported at object"],
     )
     for name, each in found.items():
         excess = each["excess"]
         before, after = np.mean(excess[jump // 2 : jump]), np.mean(excess[-n_objects // 8 :])
         message = ", ".join(map(str, each["drifts"])) or "-"
         table.rows.append([name, f"{before:.0%}", f"{after:.0%}", message])
+    table.notes += [
+        f"Four clusters move 0.4 of the way around a circle; the fifth jumps at object {jump}. A "
+        "cycle runs "
+        "after each object.",
+        "Excess error: mean squared distance of the rows of an object to the centres after its cycle, "
+        "relative to that to the true centres, minus 1.",
+    ]
     return table
 
 
@@ -130,9 +136,9 @@ def _plot(found: Mapping[str, dict[str, Any]], n_objects: int, settings: Setting
                 np.maximum(each["excess"], 1e-3), color=COLOURS[name], linewidth=1, label=name
             )
         plane.set_aspect("equal")
-        plane.set_title("centres and the ways of the clouds", fontsize=8)
+        plane.set_title("centres and true paths", fontsize=8)
         curve.set(yscale="log", xlabel="object")
         curve.set_title("excess error of the object just seen", fontsize=8)
         curve.legend(fontsize=6, frameon=False)
-        text = "Centres of a stream that follow five clouds, and their errors by algorithm"
+        text = "Centres of a stream that follow five clusters, and their errors by algorithm"
         return save(canvas, settings.images / "stream-drift.svg", text)

@@ -21,6 +21,10 @@ from tests.benchmarks.harness.race import say
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.minibatch_sets import DENSE, SPARSE, chosen, finished
 
+ABOUT = (
+    "Figure 2: energy on validation rows over time, for Lloyd, yinyang, mini-batches and "
+    "nested mini-batches"
+)
 TAKES = (
     "about two and a half hours on 2 cores, 8 GB of memory and 0.4 GB of disk in --scratch DIR, removed "
     "afterwards unless --keep (--quick: 3 minutes); finished fits stay there, and an interrupted run goes "

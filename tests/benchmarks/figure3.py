@@ -18,6 +18,7 @@ from tests.benchmarks.harness.race import say
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.minibatch_sets import DENSE, chosen, finished
 
+ABOUT = "Figure 3: nested mini-batches with five thresholds rho, with and without bounds"
 TAKES = (
     "about two hours on 2 cores, 6 GB of memory and 0.4 GB of disk in --scratch DIR, removed afterwards "
     "unless --keep (--quick: 3 minutes); finished fits stay there and are reused"

@@ -1,4 +1,4 @@
-"""A hundred thousand clusters in two levels, in memory and from Zarr, next to k-means of as many passes."""
+"""A hundred thousand clusters in two levels, in memory and from Zarr, against k-means."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from tests.benchmarks.harness.rows import mixture
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.hierarchical_fit import FitFigures
 
+ABOUT = "100,000 clusters: `HierarchicalKMeans` against k-means with two iterations"
 TAKES = (
     "about 20 minutes on 2 cores, and 0.5 GB of disk in --scratch DIR, removed afterwards unless --keep "
-    "(--quick: a minute); --sets memory,zarr,unrefined,random,afk-mc2 takes some of its runs; finished "
-    "ones stay there, and an interrupted benchmark continues with them"
+    "(--quick: a minute); --sets memory,zarr,unrefined,random,afk-mc2 selects runs; finished runs are "
+    "saved, and an interrupted benchmark resumes"
 )
 
 SHAPE, QUICK = (2_000_000, 32, 100_000), (40_000, 32, 2_000)
@@ -38,7 +39,7 @@ RUNS = {
 
 
 def run(options: Settings) -> list[Table]:
-    """Return times, memory, inertia and balance of all runs."""
+    """Return the tables of time, memory and inertia, and of cluster sizes."""
     n, d, k = QUICK if options.quick else SHAPE
     folder = options.folder("daskcluster-hierarchical")
     path = folder / f"rows-{n}-{d}-{k}.zarr"
@@ -56,7 +57,7 @@ def run(options: Settings) -> list[Table]:
 
 
 def _runs(path: Path, shape: tuple[int, int, int], options: Settings) -> dict[str, FitFigures]:
-    """Return what every run took; those of an interrupted benchmark are not made again."""
+    """Return the figures of every run; saved ones are not measured again."""
     settings = {"shape": list(shape), "threads": options.threads}
     files = RunFiles(path.with_suffix(".runs"), settings, FitFigures)
     return {
@@ -68,8 +69,8 @@ def _runs(path: Path, shape: tuple[int, int, int], options: Settings) -> dict[st
 def _times(where: str, runs: Mapping[str, FitFigures], threads: int) -> Table:
     table = Table(
         f"Seconds and memory: {where}",
-        ["run", "seconds", f"of all {threads} threads / {threads}", "cells or seeding", "iterations",
-         "labels", "GB at peak", "passes", "inertia / n"],
+        ["run", "seconds", f"CPU seconds / {threads}", "cells or seeding, s", "iterations, s",
+         "labels, s", "peak GB", "passes", "inertia / n"],
     )  # fmt: skip
     for name, found in runs.items():
         steps = " + ".join(f"{seconds:.0f}" for seconds in found.iteration_seconds)
@@ -87,17 +88,17 @@ def _times(where: str, runs: Mapping[str, FitFigures], threads: int) -> Table:
             ]
         )
     table.notes.append(
-        "Each run is a process of its own; memory is its peak less what it had once the libraries were "
-        "imported and compiled, so that rows in memory count, too. The seconds of all threads, divided by "
-        "their number, are what the clock would show if nothing else ran on the machine."
+        "Each run is a separate process. Memory is its peak above the size after imports and compilation, "
+        "so rows in memory count, too. CPU seconds divided by the number of threads estimate the time on "
+        "an idle machine."
     )
     return table
 
 
 def _balance(where: str, runs: Mapping[str, FitFigures]) -> Table:
-    """Return the balance report of every run."""
+    """Return the statistics of cluster sizes of every run."""
     names = ("empty", "smallest", "median", "mean", "largest", "variation", "gini")
-    table = Table(f"Rows of a cluster: {where}", ["run", *names])
+    table = Table(f"Rows per cluster: {where}", ["run", *names])
     for name, found in runs.items():
         table.rows.append([RUNS[name], *(found.balance[one] for one in names)])
     return table

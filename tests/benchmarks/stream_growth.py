@@ -1,4 +1,4 @@
-"""What a row of a stream costs when many came before it: time and memory, in a process of its own."""
+"""Time and memory per row of a stream, by the number of rows before it, in a separate process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.benchmarks.harness.settings import Settings
 FEATURES, CLUSTERS = 16, 50
 PORTION = 100_000
 STOPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
-"""Portions after which a figure is taken: 10^5 to 5 x 10^7 rows."""
+"""Numbers of portions after which figures are taken: 10^5 to 5 x 10^7 rows."""
 QUICK_STOPS = STOPS[:3]
 HALF_LIFE = 1_000_000
 COLOURS = {"remembers all": "#0072b2", "half-life of 1,000,000 rows": "#e69f00"}
@@ -28,16 +28,16 @@ COLOURS = {"remembers all": "#0072b2", "half-life of 1,000,000 rows": "#e69f00"}
 
 @dataclass(frozen=True)
 class Growth:
-    """One stream, at several moments.
+    """Figures of one stream at several times.
 
     Attributes
     ----------
     rows : list of int
-        That came until then.
+        Rows so far.
     micro : list of float
-        Microseconds a row, of the rows since the moment before.
+        Microseconds per row since the previous time.
     megabytes : list of float
-        The most memory until then, above that of the first portion.
+        Peak memory so far, above the peak of the first portion.
     summary : list of int
         Rows of the summary.
     """
@@ -58,15 +58,15 @@ def growth(settings: Settings, files: RunFiles[Growth]) -> list[Any]:
         )
     )
     table = Table(
-        f"A stream of {FEATURES} features and {CLUSTERS} clusters in portions of {PORTION:,} rows, "
-        f"{settings.threads} threads: microseconds a row since the line above, and peak memory above that "
-        "of the first portion",
+        f"Time and memory: {FEATURES} features, {CLUSTERS} clusters, portions of {PORTION:,} rows, "
+        f"{settings.threads} threads; time per row since the line above, peak memory above the first "
+        "portion",
         [
             "rows",
             *(
                 f"{what}, {name}"
                 for name in COLOURS
-                for what in ("us a row", "MB more", "rows of the summary")
+                for what in ("us per row", "MB more", "rows of the summary")
             ),
         ],
     )

@@ -17,6 +17,7 @@ from tests.benchmarks.harness.race import Outcome, rest, say, turns
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.minibatch_sets import chosen, finished
 
+ABOUT = "Table 1: one pass of mini-batches, ours against scikit-learn"
 TAKES = (
     "about ten minutes on 2 cores, 6 GB of memory and 0.4 GB of disk in --scratch DIR, removed afterwards "
     "unless --keep (--quick: half a minute)"

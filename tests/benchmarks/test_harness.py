@@ -60,7 +60,7 @@ def test_mixture_is_seeded() -> None:
 
 def test_machine_names_cpu_and_versions() -> None:
     text = "\n".join(machine())
-    assert "CPU: " in text
+    assert "Machine: " in text
     assert "daskcluster " in text
 
 

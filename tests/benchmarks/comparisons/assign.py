@@ -1,4 +1,4 @@
-"""Nearest centres: the fused tile against Faiss's flat search, and against the FMA peak."""
+"""Nearest centres: our kernel against Faiss's flat search and the FMA peak."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ SCRATCH: tuple[str, ...] = ()
 FEATURES = (4, 16, 64, 128, 784)
 CENTRES = (10, 50, 256, 1000, 4096)
 WORK = 4e9
-"""FLOP of one call: a few dozen milliseconds, so that starting threads does not count."""
+"""FLOP of one call: tens of milliseconds, so that the start of threads does not matter."""
 
 LEAST_ROWS = 8_000
-"""Fewer rows would measure how centres are packed or added to an index."""
+"""With fewer rows, packing or indexing the centres would dominate."""
 
 REST = 0.03
-"""Seconds between runs, in which the threads of the run before stop spinning."""
+"""Seconds between runs, in which the threads of the previous run stop spinning."""
 
 PEAK_FROM = (64, 256)
 """From this many features and centres on, the share of the peak has a target."""
 
 SHARE_TARGET, MEDIAN_TARGET, LEAST_TARGET = 0.75, 1.5, 1.0
 SAME_LABELS = 0.999
-"""Share of rows from which on both answer the same question; the others are as near up to rounding."""
+"""Least share of equal labels for a comparison; the other rows are ties up to rounding."""
 
 
 def cells(settings: Settings) -> Iterator[Cell]:
@@ -45,7 +45,7 @@ def cells(settings: Settings) -> Iterator[Cell]:
 
 
 def n_rows(d: int, k: int, *, quick: bool) -> int:
-    """Return how many rows make a call of `WORK`, within what memory and overheads allow."""
+    """Return the number of rows for a call of `WORK`, within limits of memory and overhead."""
     rows = min(max(WORK / (2 * d * k), LEAST_ROWS), 48e6 / d, 2e6)
     return int(rows / 16 if quick else rows)
 
@@ -53,7 +53,7 @@ def n_rows(d: int, k: int, *, quick: bool) -> int:
 def ours(
     rows: np.ndarray, centres: np.ndarray, pool: ThreadPoolExecutor, threads: int
 ) -> Callable[[], np.ndarray]:
-    """Return our search: packing centres, and the kernel on equal parts of the rows."""
+    """Return our search: pack the centres, then run the kernel on equal parts of the rows."""
     from daskcluster.kernels.tile import nearest, pack
 
     labels = np.empty(len(rows), np.int32)
@@ -83,7 +83,7 @@ def faiss_search(rows: np.ndarray, centres: np.ndarray, threads: int) -> Callabl
 
 
 def measure(d: int, k: int, settings: Settings) -> Figures:
-    """Time both on one shape; a row is counted as agreeing if both give it the same centre."""
+    """Time both programs on one shape, and compare their labels."""
     rng = np.random.default_rng(d * k)
     rows = rng.standard_normal((n_rows(d, k, quick=settings.quick), d), dtype=np.float32)
     centres = rng.standard_normal((k, d), dtype=np.float32)
@@ -91,7 +91,7 @@ def measure(d: int, k: int, settings: Settings) -> Figures:
         programs = {"ours": ours(rows, centres, pool, settings.threads)}
         if version_of("faiss-cpu") is not None:
             programs["faiss"] = faiss_search(rows, centres, settings.threads)
-        # Before and after: for as long as a burst takes, a core may be somebody else's.
+        # Measured before and after: other processes may take a core during one burst.
         peak = fma_peak(np.float32, settings.threads)
         found = race(programs, settings.repeats, pause=REST)
     figures: Figures = {"d": d, "k": k, "n": len(rows), "ours": found["ours"].median}
@@ -104,14 +104,14 @@ def measure(d: int, k: int, settings: Settings) -> Figures:
 
 
 def ratio_of(one: Figures) -> float | None:
-    """Return the seconds of Faiss over ours, None where it is missing or found other centres."""
+    """Return the seconds of Faiss over ours, None if it is missing or found other centres."""
     if "faiss" not in one or one["agree"] < SAME_LABELS:
         return None
     return float(one["faiss"] / one["ours"])
 
 
 def show(records: Records, settings: Settings) -> list[Part]:
-    """Return a row for each shape, with the summary below, and the plot."""
+    """Return the table with a summary, and the plot."""
     table = Table(
         f"Nearest centre of float32 rows, {settings.threads} threads",
         ["d", "k", "n", "ms", "GFLOP/s", "of FMA peak", "Faiss flat / ours", "same label"],
@@ -125,17 +125,17 @@ def show(records: Records, settings: Settings) -> list[Part]:
         ])  # fmt: skip
     peaks = [one["peak"] / 1e9 for one in records.values()]
     table.notes.append(
-        f"FMA peak, measured in the same run: {min(peaks):.0f} to {max(peaks):.0f} GFLOP/s"
+        f"FMA peak measured in the same run: {min(peaks):.0f} to {max(peaks):.0f} GFLOP/s."
     )
     if shares := _shares(records):
         table.notes.append(
-            f"Share of it for d >= {PEAK_FROM[0]} and k >= {PEAK_FROM[1]}: "
-            f"{min(shares):.0%} to {max(shares):.0%} (target {SHARE_TARGET:.0%})"
+            f"For d >= {PEAK_FROM[0]} and k >= {PEAK_FROM[1]}, our kernel reaches "
+            f"{min(shares):.0%} to {max(shares):.0%} of the peak (target {SHARE_TARGET:.0%})."
         )
     if ratios := _ratios(records):
         table.notes.append(
-            f"Faiss / ours: median {statistics.median(ratios):.2f}, least {min(ratios):.2f} "
-            f"(targets {MEDIAN_TARGET:g} and {LEAST_TARGET:g})"
+            f"Time of Faiss / ours: median {statistics.median(ratios):.2f}, least {min(ratios):.2f} "
+            f"(targets {MEDIAN_TARGET:g} and {LEAST_TARGET:g})."
         )
     return [table, _plot(records, settings)]
 
@@ -151,7 +151,7 @@ def _plot(records: Records, settings: Settings) -> Part:
         Lines("speed", "k", "GFLOP/s", by_d),
         Lines("against Faiss", "k", "time of Faiss / ours", against),
     ]
-    text = "Nearest centres by the numbers of centres and features"
+    text = "Speed of the search for nearest centres by number of centres and features"
     return draw_lines("bench-assign.svg", text, panels, settings.images)
 
 
@@ -189,14 +189,14 @@ def _read_faiss(records: Records) -> Reading | None:
 TARGETS: tuple[Target, ...] = (
     Target(
         "assign-peak",
-        "fused assignment, share of the machine's measured FMA peak, d >= 64, k >= 256",
+        "Nearest centres, d >= 64 and k >= 256: share of the FMA peak measured in the same run",
         f">= {SHARE_TARGET:.0%}",
         _read_share,
     ),
     Target(
         "assign-faiss",
-        "fused assignment vs Faiss flat k=1 search, over all d and k",
-        f">= {MEDIAN_TARGET:g}x median, never below {LEAST_TARGET:g}x",
+        "Nearest centres, all d and k: speed-up over Faiss's flat search",
+        f">= {MEDIAN_TARGET:g} in the median, never below {LEAST_TARGET:g}",
         _read_faiss,
     ),
 )

@@ -1,4 +1,4 @@
-"""Exact accelerations of k-means: whole fits to the fixed point, against plain Lloyd and scikit-learn."""
+"""Exact k-means to the fixed point: algorithms with bounds against plain Lloyd and scikit-learn."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCRATCH: tuple[str, ...] = ()
 BOUNDED = ("hamerly", "yinyang", "elkan")
 OTHERS = ("scikit-learn lloyd", "scikit-learn elkan")
 MOST_CENTRES_OF_ELKAN = 256
-"""Beyond it the n x k bounds of Elkan take longer to keep than they save."""
+"""With more centres, updating the n x k bounds of Elkan takes longer than they save."""
 WARM_UP_ITERATIONS = 4
 SAME_QUALITY = 1e-4
 """Relative difference of inertia up to which another library's time is compared."""
@@ -42,7 +42,7 @@ LEAST_SHARE = 1e-4
 
 @dataclass(frozen=True)
 class Fitted:
-    """What is kept of a fit of ours: figures, and the bits of its result as a digest."""
+    """Figures of one of our fits, and a digest of its result."""
 
     centres: np.ndarray
     inertia: float
@@ -74,7 +74,7 @@ def cells(settings: Settings) -> Iterator[Cell]:
 
 
 def measure(make: Callable[[], Problem], settings: Settings) -> Figures:
-    """Return the seconds of all programs on a problem, whose results are as good, and the shares."""
+    """Return the seconds of all programs on a problem, the comparable ones, and the shares of work."""
     problem = make()
     outcomes = compete(problem, settings)
     check_bits(problem.name, outcomes)
@@ -123,12 +123,12 @@ def compete(problem: Problem, settings: Settings) -> dict[str, Outcome]:
 
 
 def check_bits(where: str, outcomes: dict[str, Outcome]) -> None:
-    """Refuse to compare times of fits that differ in a bit.
+    """Check that all our fits have the same result, to the bit.
 
     Raises
     ------
     RuntimeError
-        An acceleration did not give what plain Lloyd gives.
+        An algorithm has another result than plain Lloyd.
     """
     ours = {name: found.value for name, found in outcomes.items() if _is_ours(name)}
     plain = ours["lloyd"]
@@ -137,7 +137,7 @@ def check_bits(where: str, outcomes: dict[str, Outcome]) -> None:
             raise RuntimeError(
                 f"{where}: {name} ended after {fitted.n_iter} iterations with inertia="
                 f"{fitted.inertia!r}, lloyd after {plain.n_iter} with {plain.inertia!r}, or their centres "
-                "or labels differ; they should agree to the bit, so their times say nothing."
+                "or labels differ; expected them to agree to the bit, so the times cannot be compared."
             )
 
 
@@ -148,7 +148,7 @@ def _is_ours(name: str) -> bool:
 def compare_quality(
     problem: Problem, outcomes: dict[str, Outcome]
 ) -> tuple[dict[str, bool], list[str]]:
-    """Return which other programs reached our inertia, and remarks on those that did not."""
+    """Return whether each other program reached our inertia, and remarks on differences."""
     from daskcluster import quantization_error
 
     mine, same, remarks = outcomes["auto"].value, {}, []
@@ -159,33 +159,33 @@ def compare_quality(
         same[name] = abs(difference) <= SAME_QUALITY
         if not same[name]:
             remarks.append(
-                f"{problem.name} ({problem.shape}): {name} ended elsewhere after {n_iter} iterations, "
-                f"inertia {difference:+.1e} of ours, so its time is not compared."
+                f"{problem.name} ({problem.shape}): {name} ended elsewhere after {n_iter} iterations "
+                f"(relative difference of inertia: {difference:+.1e}), so its time is not compared."
             )
         elif n_iter != mine.n_iter:
             remarks.append(
                 f"{problem.name} ({problem.shape}): {name} took {n_iter} iterations, ours "
-                f"{mine.n_iter}; inertia {difference:+.1e} of ours."
+                f"{mine.n_iter} (relative difference of inertia: {difference:+.1e})."
             )
     return same, remarks
 
 
 def show(records: Records, settings: Settings) -> list[Part]:
-    """Return the seconds, the ratios that have a target, and the plot."""
+    """Return the table of seconds, the table of ratios, and the plot."""
     seconds = Table(
-        f"Whole fits on {settings.threads} threads, float32, from the same centres, tol=0: seconds",
+        f"Seconds of whole fits, {settings.threads} threads, float32, same first centres, tol=0",
         ["data", "n, d, k", "iterations", "lloyd", *BOUNDED, "auto", *OTHERS],
         [_seconds(one) for one in records.values()],
         [
             *missing(records),
-            f"Medians of {min(settings.repeats, MOST_REPEATS)} fits, of mixtures of "
-            f"{min(settings.repeats, FEW_REPEATS)}; elkan runs up to k = {MOST_CENTRES_OF_ELKAN}.",
-            "lloyd, hamerly, yinyang, elkan and auto gave the same centres, labels, inertia and number "
+            f"Medians of {min(settings.repeats, MOST_REPEATS)} fits (mixtures: "
+            f"{min(settings.repeats, FEW_REPEATS)}). elkan is run for k up to {MOST_CENTRES_OF_ELKAN}.",
+            "lloyd, hamerly, yinyang, elkan and auto give the same centres, labels, inertia and number "
             "of iterations, to the bit.",
         ],
     )
     ratios = Table(
-        "The same as ratios",
+        "Ratios of these times",
         ["data", "n, d, k", "lloyd / auto", "auto / best fixed", "target", "scikit-learn lloyd / auto",
          "target", "auto / lloyd on noise", "target"],
         [_ratios(one) for one in records.values()],
@@ -193,11 +193,11 @@ def show(records: Records, settings: Settings) -> list[Part]:
     )  # fmt: skip
     found = [_against_best(one)[0] for one in records.values()]
     ratios.notes.append(
-        f"auto / best fixed choice: median {statistics.median(found):.2f}, worst {max(found):.2f}."
+        f"auto / best fixed algorithm: median {statistics.median(found):.2f}, worst {max(found):.2f}."
     )
     text = (
-        "Share of the rows that are looked at, and of the n k distances, in each iteration; shares "
-        f"below {LEAST_SHARE:g} are drawn there"
+        "Share of the rows that are checked, and of the n k distances, in each iteration; smaller "
+        f"shares are drawn at {LEAST_SHARE:g}"
     )
     panels = [panel for one in records.values() if one["shares"] for panel in _panels(one)]
     plot = draw("bounds_touched.svg", text, panels, settings.images, logarithmic=True)
@@ -247,7 +247,7 @@ def _panels(one: Figures) -> Sequence[Panel]:
                 for name, shares in one["shares"].items()
             ],
         )
-        for what, field in (("rows looked at / n", "touched"), ("distances / (n k)", "distances"))
+        for what, field in (("rows checked / n", "touched"), ("distances / (n k)", "distances"))
     ]
 
 
@@ -262,8 +262,9 @@ def _read_mnist(records: Records) -> Reading | None:
 TARGETS: tuple[Target, ...] = (
     Target(
         "exact-mnist",
-        "exact convergence, MNIST k=50, vs scikit-learn lloyd in the same run (eakmeans' best: 1.7x)",
-        f">= {MNIST_TARGET:g}x",
+        "Exact k-means to convergence, MNIST, k = 50: speed-up over scikit-learn's lloyd (eakmeans: "
+        "at best 1.7)",
+        f">= {MNIST_TARGET:g}",
         _read_mnist,
     ),
 )

@@ -1,4 +1,4 @@
-"""The data on which bounds are compared: with structure, mixtures, and without any."""
+"""The data sets for the comparison of bounds: clustered, mixtures, and noise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIXTURES = ((100_000, 128, 1000), (400_000, 32, 100), (1_000_000, 16, 50))
 SEPARATED = (500_000, 16, 100)
 NOISES = ((500_000, 8, 50), (100_000, 64, 100))
 MOST_REPEATS, FEW_REPEATS = 5, 3
-"""Runs of a problem at most; fewer of mixtures, which take long."""
+"""Most runs of a problem; mixtures take long and get fewer."""
 NAMED_SETS = ("birch2", "worms_2")
 NAMED_SETS_CLUSTERS = 100
 
@@ -59,7 +59,7 @@ class Problem:
 
 
 def problems(settings: Settings) -> Iterator[tuple[str, Callable[[], Problem]]]:
-    """Yield the name of every problem and what makes it, so that only one is in memory."""
+    """Yield the name of every problem and a function that creates it, so that only one is in memory."""
     shrink, most = (10, QUICK_ITERATIONS) if settings.quick else (1, TO_THE_END)
     yield "MNIST", partial(_mnist, settings, shrink, most)
     for name in NAMED_SETS:
@@ -75,7 +75,7 @@ def problems(settings: Settings) -> Iterator[tuple[str, Callable[[], Problem]]]:
 
 
 def missing(present: Collection[str]) -> list[str]:
-    """Return remarks on the sets that are left out, given the names of the others."""
+    """Return remarks on missing data sets, given the names of the others."""
     return [
         f"{name} is left out: it needs {name}.npz in the folder of --data."
         for name in NAMED_SETS

@@ -30,7 +30,7 @@ CACHES, MEMORY = ("warm", "cold"), "in memory"
 
 
 def cells(settings: Settings) -> Iterator[Cell]:
-    """Yield for each number of features a cell of rows on disk, warm and cold, and one in memory."""
+    """Yield three cells for each number of features: warm cache, cold cache, and rows in memory."""
     for d in FEATURES:
         n = (QUICK_BYTES if settings.quick else BYTES) // (4 * d)
         for cache in CACHES:
@@ -39,7 +39,7 @@ def cells(settings: Settings) -> Iterator[Cell]:
 
 
 def measure(n: int, d: int, cache: str, settings: Settings) -> Figures:
-    """Return seconds and CPU seconds of reading twice and of a coreset."""
+    """Return seconds and CPU seconds of reading the rows twice, and of a coreset."""
     path = _store(n, d, settings)
     found = _race(_programs(path, settings.threads), settings, path, cache)
     return {"rows": f"{n:,} x {d}", "cache": cache, **found}
@@ -54,7 +54,7 @@ def measure_in_memory(n: int, d: int, settings: Settings) -> Figures:
 
 
 def _store(n: int, d: int, settings: Settings) -> Path:
-    """Return where the rows are, written by the first cell that needs them."""
+    """Return the path of the rows; the first cell that needs them writes them."""
     path = settings.folder(SCRATCH[0]) / f"{n}x{d}.zarr"
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
@@ -73,7 +73,7 @@ def _programs(path: Path, threads: int) -> dict[str, Callable[[], Any]]:
     def coreset() -> None:
         found = LightweightCoreset(SIZE, random_state=0, engine=engine).fit(str(path))
         if found.bytes_read_ != 2 * found.n_rows_ * 4 * found.n_features_in_:
-            raise RuntimeError(f"{found.bytes_read_:,} bytes were read, not all rows twice.")
+            raise RuntimeError(f"{found.bytes_read_:,} bytes were read; expected two full passes.")
 
     return {"read": partial(read, path, threads, 2), "coreset": coreset}
 
@@ -89,7 +89,7 @@ def _programs_in_memory(path: Path, threads: int) -> dict[str, Callable[[], Any]
 
 
 def numpy_coreset(rows: np.ndarray, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw a lightweight coreset in the lines of the paper's algorithm 1, by numpy."""
+    """Draw a lightweight coreset with numpy, by algorithm 1 of the paper."""
     gaps = rows - rows.mean(axis=0, dtype=np.float64).astype(rows.dtype)
     sqdist = np.einsum("ij,ij->i", gaps, gaps).astype(np.float64)
     q = 0.5 / len(rows) + 0.5 * sqdist / sqdist.sum()
@@ -100,9 +100,9 @@ def numpy_coreset(rows: np.ndarray, size: int, seed: int) -> tuple[np.ndarray, n
 def _race(
     programs: dict[str, Callable[[], Any]], settings: Settings, path: Path, cache: str
 ) -> Figures:
-    """Run every program in turns, after a first round that does not count; return medians.
+    """Run the programs in turns, after a round to warm up; return medians.
 
-    Not `race`: files leave the cache before each run, and CPU seconds are taken, too.
+    Unlike `race`, it can drop files from the cache before each run, and measures CPU seconds, too.
     """
     took: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
     for program in programs.values():
@@ -124,7 +124,7 @@ def _race(
 
 
 def _forget(path: Path) -> None:
-    """Let the system drop the files from its cache, as far as it heeds that."""
+    """Ask the system to drop the files from its cache."""
     os.sync()
     for file in path.rglob("*"):
         if file.is_file():
@@ -132,7 +132,7 @@ def _forget(path: Path) -> None:
 
 
 def show(records: Records, settings: Settings) -> list[Part]:
-    """Return the tables of ratios on disk and in memory."""
+    """Return the tables of rows on disk and in memory."""
     on_disk = [one for one in records.values() if one["cache"] != MEMORY]
     in_memory = [one for one in records.values() if one["cache"] == MEMORY]
     return [
@@ -143,20 +143,21 @@ def show(records: Records, settings: Settings) -> list[Part]:
 
 def _disk_table(found: list[Figures], settings: Settings) -> Table:
     return Table(
-        f"A coreset of {SIZE:,} rows from Zarr on disk, {settings.threads} threads, float32: seconds, "
+        f"Seconds for a coreset of {SIZE:,} rows from Zarr on disk, {settings.threads} threads, float32, "
         f"medians of {settings.repeats}",
         ["rows", "file cache", "read and decode twice", "coreset", "ratio", "target",
-         "the same in CPU seconds", "coreset", "ratio"],
+         "read and decode twice, CPU s", "coreset, CPU s", "ratio of CPU s"],
         [_disk_row(one) for one in found],
         [
-            "Chunks of 8 MB, blosc-zstd with bit shuffle: what `generate` and `convert` write. Noise "
-            "hardly compresses, to nine tenths.",
-            "Reading: zarr alone, whole chunks, as many threads. No partition stays in memory, so both "
-            "read every chunk twice.",
-            "Cold: the files are dropped from the file cache before each run (posix_fadvise); the "
-            "second of the two passes finds them there again.",
-            "CPU seconds are of all threads, and say what is computed in addition to decoding; on a "
-            "machine that is not idle they are the steadier figure.",
+            "Chunks of 8 MB, blosc-zstd with bit shuffle, as written by `generate` and `convert`. "
+            "The noise "
+            "only compresses to nine tenths.",
+            "Read and decode: zarr alone, whole chunks, the same number of threads. No partition stays in "
+            "memory, so both programs read every chunk twice.",
+            "Cold: the files are dropped from the file cache before each run (posix_fadvise). The second "
+            "of the two passes finds them in the cache again.",
+            "CPU seconds are summed over threads. They show the work in addition to decoding, and vary "
+            "less on a machine that is not idle.",
         ],
     )  # fmt: skip
 
@@ -175,15 +176,16 @@ def _slower(one: Figures) -> float:
 
 def _memory_table(found: list[Figures], settings: Settings) -> Table:
     return Table(
-        f"The same from rows in memory: seconds, medians of {settings.repeats}",
+        f"Seconds for the same coreset of rows in memory, medians of {settings.repeats}",
         ["rows", "numpy", "coreset", "numpy / coreset"],
         [
             [one["rows"], one["numpy"], one["coreset"], ratio(one["numpy"], one["coreset"], 1)]
             for one in found
         ],
         [
-            "numpy: mean, squared distances and choice over whole arrays, one thread (its sums and einsum "
-            "have no more), with a copy of the rows and three more values a row.",
+            "numpy: mean, squared distances and choice on whole arrays. It uses one thread (sums "
+            "and einsum "
+            "are not parallel), a copy of the rows, and three more values per row.",
         ],
     )
 
@@ -198,8 +200,8 @@ def _read(records: Records) -> Reading | None:
 TARGETS: tuple[Target, ...] = (
     Target(
         "coreset",
-        "lightweight coreset from Zarr on disk vs only reading and decoding the same chunks twice",
-        f"<= {TARGET:g}x that time",
+        "Lightweight coreset of a Zarr store: time relative to reading and decoding it twice",
+        f"<= {TARGET:g}",
         _read,
     ),
 )

@@ -1,4 +1,4 @@
-"""How the time of a Lloyd iteration grows: with n, d, k, the size of chunks, threads and workers."""
+"""Time of a Lloyd iteration by n, d, k, chunk size, threads and workers."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ SIZES = {
 }
 CHUNK_ROWS = (1_000, 4_000, 16_000, 64_000, 200_000)
 QUICK = 20
-"""By how much `--quick` divides the rows; it takes two sizes of each."""
+"""`--quick` divides the rows by this, and takes two sizes of each kind."""
 MOST_REPEATS = 3
 LEFT_OUT = ("dask-ml",)
-"""Several times slower than the slowest here; `lloyd` and `lloyd-dask` have it."""
+"""Several times slower than the others; compared in `lloyd` and `lloyd-dask`."""
 
 
 def cells(settings: Settings) -> Iterator[Cell]:
@@ -70,7 +70,7 @@ def _shape(settings: Settings, **sizes: int) -> tuple[int, int, int]:
 
 
 def measure(kind: str, size: int, settings: Settings) -> Figures:
-    """Return the seconds of an iteration of the programs that came as far, rows in memory."""
+    """Return the seconds per iteration of the comparable programs on rows in memory."""
     from daskcluster import quantization_error
 
     n, d, k = _shape(settings, **{kind: size})
@@ -97,19 +97,19 @@ def measure(kind: str, size: int, settings: Settings) -> Figures:
 
 
 def measure_chunks(chunk_rows: int, settings: Settings) -> Figures:
-    """Return the seconds of an iteration over a store in chunks of so many rows."""
+    """Return the seconds per iteration over a store with `chunk_rows` rows per chunk."""
     return _stored("chunk rows", chunk_rows, chunk_rows, UnkeptRows(settings.threads), settings)
 
 
 def measure_threads(threads: int, settings: Settings) -> Figures:
-    """Return the seconds of an iteration on so many threads of this process."""
+    """Return the seconds per iteration on `threads` threads of this process."""
     from daskcluster import LocalEngine
 
     return _stored("threads", threads, 4_000, LocalEngine(threads), settings, k=1000)
 
 
 def measure_workers(workers: int, settings: Settings) -> Figures:
-    """Return the seconds of an iteration on so many worker processes of one thread each."""
+    """Return the seconds per iteration on `workers` processes of one thread each."""
     from daskcluster.engine.connect import local_cluster
 
     with local_cluster(workers) as client:
@@ -132,7 +132,7 @@ KINDS = {
     "n": "rows",
     "d": "features",
     "k": "clusters",
-    "chunk rows": "rows of a chunk, from Zarr, nothing kept",
+    "chunk rows": "rows per chunk, from Zarr, nothing cached",
     "threads": "threads, from Zarr",
     "workers": "worker processes of one thread, from Zarr",
 }
@@ -142,11 +142,12 @@ def show(records: Records, settings: Settings) -> list[Part]:
     """Return the table and the plot."""
     peers = list(dict.fromkeys(name for one in records.values() for name in one["seconds"]))
     table = Table(
-        f"Seconds of a Lloyd iteration by size, {settings.threads} threads where not said otherwise",
-        ["what grows", "to", "n, d, k", *peers],
+        f"Seconds per Lloyd iteration by size, {settings.threads} threads unless stated otherwise",
+        ["varied", "value", "n, d, k", *peers],
         notes=[
-            f"Rows in memory: fits of {ITERATIONS} iterations from the same centres over their number. "
-            f"From Zarr: (fit of {ITERATIONS + 2} - fit of 2) / {ITERATIONS}.",
+            f"n, d and k: rows in memory; time of a fit divided by its {ITERATIONS} iterations, all "
+            "from the "
+            f"same centres. Others: rows in Zarr; (fit of {ITERATIONS + 2} - fit of 2) / {ITERATIONS}.",
             *dict.fromkeys(note for one in records.values() for note in one["notes"]),
         ],
     )
@@ -161,11 +162,11 @@ def show(records: Records, settings: Settings) -> list[Part]:
             sizes.append(one["size"])
             values.append(max(value, 1e-6))
     panels = [
-        Lines(kind, KINDS[kind].partition(",")[0], "seconds an iteration", curves[kind])
+        Lines(kind, KINDS[kind].partition(",")[0], "seconds per iteration", curves[kind])
         for kind in KINDS
         if kind in curves
     ]
-    text = "Seconds of a Lloyd iteration by n, d, k, size of chunks, threads and workers"
+    text = "Seconds per Lloyd iteration by n, d, k, chunk size, threads and workers"
     return [table, draw_lines("bench-growth.svg", text, panels, settings.images)]
 
 

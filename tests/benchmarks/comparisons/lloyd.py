@@ -1,4 +1,4 @@
-"""Whole fits of ten Lloyd iterations on arrays in memory, against every peer, in one run."""
+"""Fits of ten Lloyd iterations on arrays in memory, ours and those of every peer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def name_of(shape: tuple[int, int, int]) -> str:
 
 
 def measure(shape: tuple[int, int, int], settings: Settings) -> Figures:
-    """Return the seconds an iteration of every program, and whose results are as good."""
+    """Return the seconds per iteration of every program, and the programs with comparable results."""
     from daskcluster import quantization_error
 
     n, d, k = shape
@@ -82,7 +82,7 @@ def _rows(shape: tuple[int, int, int], settings: Settings) -> tuple[np.ndarray, 
 
 
 def best_ratio(figures: Figures) -> float | None:
-    """Return the seconds of the fastest peer that came as far, over ours."""
+    """Return the seconds of the fastest peer with a comparable result, over ours."""
     seconds = figures["seconds"]
     peers = [seconds[name] for name in figures["comparable"]]
     return min(peers) / seconds[OURS] if peers else None
@@ -95,7 +95,7 @@ def show(records: Records, settings: Settings) -> list[Part]:
         name for name in known if name not in PEERS
     ]
     table = Table(
-        f"Lloyd iteration on {settings.threads} threads, float32: seconds (median of "
+        f"Seconds per Lloyd iteration, {settings.threads} threads, float32 (median of "
         f"{settings.repeats} fits of {ITERATIONS} iterations from the same centres, tol=0)",
         ["n, d, k", "data", OURS, *peers, "best peer / ours", "target", "GFLOP/s", "of peak"],
     )
@@ -111,11 +111,11 @@ def show(records: Records, settings: Settings) -> list[Part]:
     peaks = [one["peak"] / 1e9 for one in records.values()]
     table.notes += [
         f"FMA peak measured in this run: {min(peaks):.0f} to {max(peaks):.0f} GFLOP/s.",
-        "Largest relative difference of a peer's inertia from ours after the same number of updates: "
-        f"{max(one['largest_gap'] for one in records.values()):.1e}.",
+        "After the same number of updates, the inertia of a peer differs from ours by a relative "
+        f"{max(one['largest_gap'] for one in records.values()):.1e} at most.",
     ]
     bars = Bars("time of a peer / ours", {name: _bars(one) for name, one in records.items()})
-    text = "Time of a Lloyd iteration of each peer in ours; the line is the target"
+    text = "Time of a Lloyd iteration of each peer, relative to ours; the line is the target"
     return [table, draw_bars("bench-lloyd.svg", text, bars, settings.images, line=TARGET)]
 
 
@@ -135,7 +135,7 @@ def _read(shape: tuple[int, int, int], records: Records) -> Reading | None:
 TARGETS: tuple[Target, ...] = tuple(
     Target(
         f"lloyd-{n}-{d}-{k}",
-        f"Lloyd iteration vs the best of the peers, n, d, k = {name_of((n, d, k))}",
+        f"Lloyd iteration, n, d, k = {name_of((n, d, k))}: speed-up over the fastest peer",
         f">= {TARGET:g}",
         partial(_read, (n, d, k)),
     )

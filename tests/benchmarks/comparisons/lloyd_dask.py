@@ -1,4 +1,4 @@
-"""Lloyd on a Dask cluster: against dask-ml, against the local engine, and 1 worker against 2."""
+"""Lloyd on a Dask cluster: against dask-ml, against the local engine, and two workers against one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ADDED, WORKERS = "what Dask adds", "one worker and two"
 
 
 def cells(settings: Settings) -> Iterator[Cell]:
-    """Yield the cells against dask-ml, then that of the overhead and that of the workers."""
+    """Yield the cells against dask-ml, then those of the overhead and of the workers."""
     for n, d, k in QUICK if settings.quick else SHAPES:
         yield Cell(f"{n:,}, {d}, {k}", partial(measure_peer, n, d, k, settings))
     yield Cell(ADDED, partial(measure_added, settings))
@@ -45,7 +45,7 @@ def cells(settings: Settings) -> Iterator[Cell]:
 
 
 def measure_peer(n: int, d: int, k: int, settings: Settings) -> Figures:
-    """Return the seconds an iteration of both programs on one cluster, and whether both came as far."""
+    """Return the seconds per iteration of both programs on one cluster, and whether they are comparable."""
     from daskcluster import quantization_error
     from daskcluster.engine.connect import local_cluster
 
@@ -87,7 +87,7 @@ def _dask_ml(blocks: Any, centres: np.ndarray) -> Any:
 
 
 def measure_added(settings: Settings) -> Figures:
-    """Return the seconds of an iteration with statistics of a megabyte, locally and on two workers."""
+    """Return the seconds per iteration with a megabyte of statistics, locally and on two workers."""
     from daskcluster import LocalEngine, open_dataset
     from daskcluster.engine.connect import local_cluster
 
@@ -103,9 +103,9 @@ def measure_added(settings: Settings) -> Figures:
 
 
 def measure_workers(settings: Settings) -> Figures:
-    """Return the seconds of an iteration on one worker and on two, in turns of a cluster of their own.
+    """Return the seconds per iteration on one worker and on two, on clusters that take turns.
 
-    A cluster that only waits would still take time from the one that works: it answers its scheduler.
+    An idle cluster would slow the other one down: its workers still answer their scheduler.
     """
     from daskcluster.engine.connect import local_cluster
 
@@ -123,7 +123,7 @@ def measure_workers(settings: Settings) -> Figures:
 
 
 def show(records: Records, settings: Settings) -> list[Part]:
-    """Return a table for each kind of cell that is there."""
+    """Return a table for each kind of cell."""
     against = {name: one for name, one in records.items() if name not in (ADDED, WORKERS)}
     parts: list[Part] = [_against(against)] if against else []
     if (one := records.get(ADDED)) is not None:
@@ -135,7 +135,7 @@ def show(records: Records, settings: Settings) -> list[Part]:
 
 def _against(records: Records) -> Table:
     table = Table(
-        "Lloyd iteration on the same Dask cluster (2 workers x 1 thread), seconds",
+        "Seconds per Lloyd iteration on the same Dask cluster (2 workers x 1 thread)",
         ["n, d, k", "daskcluster", "dask-ml", "dask-ml / ours", "target"],
         [
             [name, one.get("ours"), one.get("theirs"), ratio(_against_ours(one), 1.0, 1),
@@ -143,8 +143,9 @@ def _against(records: Records) -> Table:
             for name, one in records.items()
         ],
         [
-            f"Whole fits of {ITERATIONS} iterations divided by their number; ours reads the Zarr "
-            "array from disk in every fit, dask-ml finds it persisted in the workers' memory."
+            f"Time of a fit divided by its {ITERATIONS} iterations. Our fits read the Zarr array "
+            "from disk; "
+            "for dask-ml it is persisted in the memory of the workers."
         ],
     )  # fmt: skip
     table.notes += dict.fromkeys(note for one in records.values() for note in one["notes"])
@@ -157,13 +158,13 @@ def _against_ours(one: Figures) -> float | None:
 
 def _added(one: Figures) -> Table:
     return Table(
-        "What Dask adds to an iteration, milliseconds",
+        "Milliseconds that Dask adds to an iteration",
         ["partitions", "statistics", "local, 2 threads", "2 workers", "added", "target"],
         [[
             one["partitions"], f"{one['megabytes']:.1f} MB", 1e3 * one["local"], 1e3 * one["cluster"],
             f"{_added_ms(one):.1f}", f"<= {ADDED_TARGET:g}",
         ]],
-        [f"(fit of {ITERATIONS + 2} iterations - fit of 2 iterations) / {ITERATIONS}, medians."],
+        [f"Medians of (fit of {ITERATIONS + 2} iterations - fit of 2 iterations) / {ITERATIONS}."],
     )  # fmt: skip
 
 
@@ -173,10 +174,10 @@ def _added_ms(one: Figures) -> float:
 
 def _workers(one: Figures) -> Table:
     return Table(
-        "From one worker to two (one thread each), seconds an iteration",
+        "Seconds per iteration on one worker and on two (one thread each)",
         ["n, d, k", "1 worker", "2 workers", "speed-up", "target"],
         [[one["shape"], one["1"], one["2"], ratio(one["1"], one["2"]), f">= {SPEED_UP_TARGET:g}"]],
-        ["Medians of clusters that take turns: only one is up at a time."],
+        ["Medians. The clusters take turns: only one runs at a time."],
     )
 
 
@@ -202,15 +203,20 @@ def _read_workers(records: Records) -> Reading | None:
 TARGETS: tuple[Target, ...] = (
     Target(
         "lloyd-dask-ml",
-        "Lloyd iteration vs dask-ml on the same Dask cluster (2 workers)",
-        f">= {PEER_TARGET:g}x",
+        "Lloyd iteration on a Dask cluster of 2 workers: speed-up over dask-ml",
+        f">= {PEER_TARGET:g}",
         _read_peer,
     ),
     Target(
         "dask-overhead",
-        "Dask overhead per iteration, 2 workers, 64 partitions, statistics 1 MB",
-        f"<= {ADDED_TARGET:g} ms over the local engine",
+        "Time that a Dask cluster adds to an iteration: 2 workers, 64 partitions, 1 MB of statistics",
+        f"<= {ADDED_TARGET:g} ms",
         _read_added,
     ),
-    Target("two-workers", "1 -> 2 workers", f">= {SPEED_UP_TARGET:g}x", _read_workers),
+    Target(
+        "two-workers",
+        "Lloyd iteration on a Dask cluster: speed-up of 2 workers over 1",
+        f">= {SPEED_UP_TARGET:g}",
+        _read_workers,
+    ),
 )

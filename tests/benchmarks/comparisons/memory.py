@@ -1,4 +1,4 @@
-"""Peak memory of fits out of core, in processes of their own, against what is promised of them."""
+"""Peak memory of out-of-core fits, each in a separate process, against the promised maximum."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROW_BYTES = {
     SEEDING: 4,
     MIXTURE: 4 * TRUNCATION,
 }
-"""State that is kept for every row."""
+"""Bytes of state per row."""
 
 
 def cells(settings: Settings) -> Iterator[Cell]:
@@ -38,7 +38,7 @@ def cells(settings: Settings) -> Iterator[Cell]:
 
 
 def measure(name: str, settings: Settings) -> Figures:
-    """Return the peak of a fit above the process with its libraries and kernels, and the promise."""
+    """Return the peak memory of a fit above libraries and kernels, and the parts of the maximum."""
     from daskcluster import open_dataset
 
     n = QUICK_N if settings.quick else N
@@ -67,7 +67,7 @@ def measure(name: str, settings: Settings) -> Figures:
 
 
 def promised(one: Figures) -> int:
-    """Return the bytes that the fit should stay below."""
+    """Return the most bytes that the fit may use."""
     return int(one["window"] + one["partitions"] + one["statistics"] + one["state"])
 
 
@@ -75,14 +75,15 @@ def show(records: Records, settings: Settings) -> list[Part]:
     """Return the table."""
     n = max(one["n"] for one in records.values())
     table = Table(
-        f"Peak memory out of core, {n:,} x {D} float32 in Zarr, k = {K}, {settings.threads} threads: MB "
-        "above the process with libraries and kernels",
-        ["algorithm", "passes", "GB read", "bytes a row", "state", "window, partitions, statistics",
-         "allowed", "peak", "peak / allowed"],
+        f"MB of memory above libraries and kernels, {n:,} x {D} float32 in Zarr, k = {K}, "
+        f"{settings.threads} threads",
+        ["algorithm", "passes", "GB read", "state, bytes per row", "state",
+         "window, partitions, statistics", "allowed", "peak", "peak / allowed"],
         notes=[
-            "Allowed: the read-ahead window once, two partitions a thread, statistics and model, and the "
-            "state of all rows. A memory limit leaves no partition in memory between passes.",
-            "Peak: VmHWM of a process of its own, less its VmRSS before the fit.",
+            "Allowed: one read-ahead window, two partitions per thread, statistics and model, and "
+            "the state "
+            "of all rows. The memory limit leaves no partition in memory between passes.",
+            "Peak: VmHWM of a separate process, less its VmRSS before the fit.",
         ],
     )  # fmt: skip
     for name, one in records.items():
@@ -100,15 +101,15 @@ def _read(records: Records) -> Reading | None:
         return None
     shares = {name: one["peak"] / promised(one) for name, one in records.items()}
     worst = max(shares, key=shares.__getitem__)
-    text = f"{min(shares.values()):.2f} to {shares[worst]:.2f} of it ({worst})"
+    text = f"{min(shares.values()):.2f} to {shares[worst]:.2f} ({worst})"
     return Reading(text, shares[worst] <= 1)
 
 
 TARGETS: tuple[Target, ...] = (
     Target(
         "memory",
-        "out-of-core memory: peak RSS above the imported-library baseline",
-        "<= read-ahead window + 2 partitions per thread + statistics + model + per-row state",
+        "Out-of-core fits: peak memory above the loaded libraries, relative to the promised maximum",
+        "<= 1 (read-ahead window + 2 partitions per thread + statistics + model + state of all rows)",
         _read,
     ),
 )

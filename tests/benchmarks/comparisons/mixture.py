@@ -1,4 +1,4 @@
-"""Truncated EM: its step and its fit against Faiss, its cost as components grow, and its searches."""
+"""Truncated EM: a step and a fit against Faiss, the cost by number of components, and the searches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCRATCH: tuple[str, ...] = ()
 FAISS_ITERATIONS = 20
 STEP_TARGET, FIT_TARGET = 0.33, 2.5
 CPP_STEP, CPP_FIT = 3.3, 12.4
-"""Of the C++ program of the paper's authors, in the same units."""
+"""Ratios of the C++ program of the paper's authors."""
 SAME_ERROR = 1e-3
 GROWTH_STEPS = 6
 MEGABYTE = 1e6
@@ -32,7 +32,7 @@ MEGABYTE = 1e6
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows of a generated mixture of 2 k Gaussians, and how many components are learnt."""
+    """`n` x `d` rows of a generated mixture of 2 k Gaussians, and `k` components to fit."""
 
     n: int
     d: int
@@ -83,7 +83,7 @@ def show(records: Records, settings: Settings) -> list[Part]:
 
 @dataclass(frozen=True)
 class Fitted:
-    """One program's seconds for one iteration and for a fit, and the result."""
+    """Seconds of one iteration and of a fit, and the result."""
 
     step: float
     fit: float
@@ -112,7 +112,7 @@ def ours(
 
 
 def faiss(rows: np.ndarray, k: int, seed: int, threads: int, *, short: bool = False) -> Fitted:
-    """Fit Faiss k-means; its step is what more iterations add, so seeding is not in it."""
+    """Fit Faiss k-means; its step is the time that more iterations add, without seeding."""
     import faiss as library
 
     library.omp_set_num_threads(threads)
@@ -130,7 +130,7 @@ def faiss(rows: np.ndarray, k: int, seed: int, threads: int, *, short: bool = Fa
 
 
 def measure_against(shape: Shape, settings: Settings) -> Figures:
-    """Return the fits of both programs, taking turns; without Faiss ours alone."""
+    """Return the figures of both programs, which take turns; without Faiss only ours."""
     import daskcluster as dc
 
     programs: dict[str, Callable[..., Fitted]] = {"ours": ours}
@@ -174,16 +174,16 @@ def _as_good(one: Figures) -> bool:
 def _step_table(one: Figures, settings: Settings) -> Table:
     other = one["faiss"]["step"] * 1e3 if "faiss" in one else None
     return Table(
-        f"One EM iteration in Faiss Kmeans iterations of the same shape, {settings.threads} threads, "
+        f"Time of an EM iteration and of a Faiss k-means iteration, {settings.threads} threads, "
         f"medians of {settings.repeats}",
         ["n, d, C", "ms", "Faiss, ms", "ours / Faiss", "target", "C++ of the paper / Faiss",
-         "distances a row", "of C"],
+         "distances per row", "share of C"],
         [[one["shape"], one["ours"]["step"] * 1e3, other, _over_faiss(one, "step"),
           f"<= {STEP_TARGET}", CPP_STEP, one["distances"], f"{one['distances'] / one['k']:.1%}"]],
         [
-            "C' = G = 5, isotropic; E- and M-step and the new neighbourhoods. Faiss: (20 iterations - 2) "
+            "EM: C' = G = 5, isotropic; E-step, M-step and new neighbourhoods. Faiss: (20 iterations - 2) "
             "/ 18, all rows.",
-            "The C++ was measured elsewhere (200,000, 32, 500); it is not run here.",
+            "The C++ program was measured on another machine (200,000, 32, 500); it is not run here.",
         ],
     )  # fmt: skip
 
@@ -191,18 +191,16 @@ def _step_table(one: Figures, settings: Settings) -> Table:
 def _fit_table(one: Figures, settings: Settings) -> Table:
     theirs = one.get("faiss", {})
     table = Table(
-        f"Whole fits, seeding included, {settings.threads} threads, medians of {settings.repeats} seeds",
+        f"Time of whole fits with seeding, {settings.threads} threads, medians of {settings.repeats} seeds",
         ["n, d, C", "seconds", f"Faiss, {FAISS_ITERATIONS} iterations", "ours / Faiss", "target",
          "C++ of the paper / Faiss", "EM iterations", "QE", "QE of Faiss"],
         [[one["shape"], one["ours"]["fit"], theirs.get("fit"), _over_faiss(one, "fit"),
           f"<= {FIT_TARGET}", CPP_FIT, one["n_iter"], f"{one['ours']['error']:.2f}",
           f"{theirs['error']:.2f}" if theirs else None]],
-        ["QE: mean squared distance of the rows to the nearest mean, by full search. tol = 1e-4."],
+        ["QE: mean squared distance of the rows to their nearest means, by full search. tol = 1e-4."],
     )  # fmt: skip
     if theirs and not _as_good(one):
-        table.notes.append(
-            "Ours ended with a larger error, so the times do not say which is better."
-        )
+        table.notes.append("Our fit has the larger error, so the times cannot be compared.")
     return table
 
 
@@ -230,14 +228,14 @@ def growth(found: list[Figures], settings: Settings) -> list[Part]:
     table = Table(
         f"One EM iteration on {found[0]['n']:,} rows of {found[0]['d']} features, "
         f"{settings.threads} threads",
-        ["C", "ms", "ms a thousand components", "distances a row", "means, MB"],
+        ["C", "ms", "ms per thousand components", "distances per row", "means, MB"],
         [
             [k, step * 1e3, step * 1e6 / k, one["distances"], 4 * k * one["d"] / MEGABYTE]
             for k, step, one in zip(counts, steps, found, strict=True)
         ],
         [
-            f"Median of the last {GROWTH_STEPS - GROWTH_STEPS // 2} of {GROWTH_STEPS} iterations; on "
-            f"average the time grows as C to the power of {slope:.2f}.",
+            f"Medians of the last {GROWTH_STEPS - GROWTH_STEPS // 2} of {GROWTH_STEPS} iterations. On "
+            f"average, the time grows as C to the power of {slope:.2f}.",
         ],
     )
     return [table, _plot(counts, steps, settings.images)]
@@ -253,16 +251,18 @@ def _plot(counts: list[int], steps: list[float], folder: Path | None) -> Figure 
         linear = 1e3 * steps[0] * np.divide(counts, counts[0])
         axes.loglog(counts, linear, "--", color="#999999", label="linear in C")
         axes.set_xlabel("components C")
-        axes.set_ylabel("ms an EM iteration")
+        axes.set_ylabel("ms per EM iteration")
         axes.legend(frameon=False)
-        return save(canvas, folder / "mixture_growth.svg", "Time of an EM iteration by components")
+        return save(
+            canvas, folder / "mixture_growth.svg", "Time of an EM iteration by number of components"
+        )
 
 
 # -- the searches ---------------------------------------------------------------------------------
 
 
 def measure_searches(shape: Shape, settings: Settings) -> Figures:
-    """Return what each `search` comes to from the same first means."""
+    """Return the result of each `search` from the same first means."""
     import daskcluster as dc
     from daskcluster.metrics import normalized_mutual_info
 
@@ -289,9 +289,9 @@ def measure_searches(shape: Shape, settings: Settings) -> Figures:
 def searches(found: list[Figures], settings: Settings) -> Table:
     """Return the table of the searches."""
     return Table(
-        f"Where rows look, from the same first means, {settings.threads} threads",
-        ["n, d, C", "search", "EM iterations", "ms an iteration", "distances a row",
-         "free energy a row", "QE", "NMI with k-means"],
+        f"Search for candidate clusters, from the same first means, {settings.threads} threads",
+        ["n, d, C", "search", "EM iterations", "ms per iteration", "distances per row",
+         "free energy per row", "QE", "NMI with k-means"],
         [
             [one["shape"], name, each["n_iter"], each["step"] * 1e3, each["distances"],
              f"{each['free_energy']:.3f}", f"{each['error']:.3f}", each["nmi"]]
@@ -299,9 +299,11 @@ def searches(found: list[Figures], settings: Settings) -> Table:
             for name, each in one["searches"].items()
         ],
         [
-            "row: the neighbours of all members of K(n), as in the paper. tile: K(n) and the neighbours' "
-            "neighbours of its nearest member, which rows share. alternate: in turn. One seed; tol = 1e-4.",
-            "NMI of the labels with those of exact k-means, 20 iterations from the same means.",
+            "Candidates of a row: with row, the neighbours of all members of K(n), as in the paper; "
+            "with tile, "
+            "K(n) and the neighbours of the neighbours of its nearest member, shared between rows; with "
+            "alternate, both in turn. One seed; tol = 1e-4.",
+            "NMI: agreement of the labels with those of exact k-means (20 iterations from the same means).",
         ],
     )  # fmt: skip
 
@@ -320,21 +322,21 @@ def _read_fit(records: Records) -> Reading | None:
     if (one := _of_whole(records)) is None:
         return None
     found = at_most(one["ours"]["fit"] / one["faiss"]["fit"], FIT_TARGET)
-    return found if _as_good(one) else Reading(f"{found.text}, to a larger error", met=False)
+    return found if _as_good(one) else Reading(f"{found.text}, with a larger error", met=False)
 
 
 TARGETS: tuple[Target, ...] = (
     Target(
         "em-step",
-        "truncated EM, time per E+M step, C'=G=5, N=200k, d=32, C=500, in Faiss Kmeans iterations of "
-        f"the same shape (vc-GMM C++: {CPP_STEP})",
+        "One iteration of truncated EM, n, d, C = 200,000, 32, 500, C' = G = 5: time relative to a Faiss "
+        f"k-means iteration (vc-GMM C++: {CPP_STEP})",
         f"<= {STEP_TARGET}",
         _read_step,
     ),
     Target(
         "em-fit",
-        "full fit of the same to equal quantisation error, in units of 20 Faiss iterations (vc-GMM C++: "
-        f"{CPP_FIT}; vamm: 26)",
+        "Whole fit of the same to equal quantization error: time relative to 20 Faiss iterations (vc-GMM "
+        f"C++: {CPP_FIT}; vamm: 26)",
         f"<= {FIT_TARGET}",
         _read_fit,
     ),

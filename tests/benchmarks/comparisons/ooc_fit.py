@@ -1,7 +1,7 @@
-"""One fit out of core in a process of its own, whose memory nothing else has touched.
+"""One out-of-core fit in a separate process, so that its peak memory can be measured.
 
 ``python -m tests.benchmarks.comparisons.ooc_fit URL CENTRES.npy ALGORITHM ITERATIONS THREADS [ROW_BYTES]``
-prints one JSON object; ROW_BYTES are of state that the algorithm keeps for every row.
+prints one JSON object. ROW_BYTES is the state per row of the algorithm.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tests.benchmarks.harness.peers import fit_ours, quietly
 MIXTURE, SEEDING = "var-gmm", "k-means||"
 WARM_UP_ROWS, WARM_UP_ITERATIONS = 20_000, 8
 BOUNDS_BYTES = 16
-"""Of memory for each row: 12 for one lower bound a row, the rest for what an algorithm likes to keep."""
+"""Memory per row: 12 bytes for bounds with one lower bound per row, the rest for optional state."""
 
 
 @dataclass(frozen=True)
 class BoundsOnly(MemoryPlan):
-    """A plan with room for bounds, whatever the limit; it is rows that the limit keeps out."""
+    """A plan with room for bounds whatever the limit; only rows are not kept."""
 
     room: int = 0
 
@@ -44,11 +44,11 @@ class BoundsOnly(MemoryPlan):
 
 
 class UnkeptRows(LocalEngine):
-    """Keeps bounds between passes and no partition, as if there were too many to matter.
+    """A local engine that keeps bounds between passes, but no partition.
 
-    With a common limit for rows and bounds, a fit without bounds would have their room for rows, and
-    what is read would depend on the limit more than on the bounds. Unless `limited`, freed memory is
-    dealt with as on a host whose memory is the limit.
+    With a common limit for rows and bounds, a fit without bounds would keep more rows, and the bytes read
+    would depend more on the limit than on the bounds. Unless `limited`, freed memory is treated as on a
+    host whose memory is the limit.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class UnkeptRows(LocalEngine):
         *,
         limited: bool = False,
     ) -> None:
-        # Half of it is the baseline's and the state's, so nothing is left for rows.
+        # The share for resident data covers the baseline and the state, and leaves nothing for rows.
         self._full = int((BASELINE_BYTES + state_bytes) / RESIDENT_SHARE)
         super().__init__(n_threads, memory_limit=self._full if limited else None)
         self._row_bytes = row_bytes
@@ -76,7 +76,7 @@ class UnkeptRows(LocalEngine):
 
 
 def start(words: list[str]) -> dict[str, Any]:
-    """Run this module in a process of its own; return what `measure` did.
+    """Run this module in a separate process; return the result of `measure`.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def measure(
     url: str, centres: np.ndarray, algorithm: str, iterations: int, threads: int,
     row_bytes: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Fit, and return what it took and the digest of what it found."""
+    """Fit; return time, memory, bytes read and a digest of the centres."""
     dataset = open_dataset(url)
     engine = (
         UnkeptRows(threads, limited=True)
@@ -112,7 +112,7 @@ def measure(
     first = dataset.take(np.arange(min(WARM_UP_ROWS, dataset.n_rows)))
     _fit(first, centres, WARM_UP_ITERATIONS, engine, algorithm)  # kernels are compiled or loaded
     del first
-    give_back_memory()  # or the fit could live on what the warm-up has freed
+    give_back_memory()  # otherwise the fit could reuse memory that the warm-up freed
     before = psutil.Process().memory_info().rss
     forget_peak()
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""From a store to labels in one command: coreset, seeding, EM for thousands of components, labels."""
+"""From a store to labels by one command: coreset, seeding, EM of thousands of components, labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GIB = 2**30
 MOST_BYTES = 4 * GIB
 MOST = f"{MOST_BYTES / GIB:g} GiB"
 MOST_SECONDS = 600.0
-"""What "minutes" is taken to be: ten of them."""
+"""The limit that the target calls "minutes"."""
 HELD_OUT = 1_000_000
 _BLOCK = 1 << 17
 
@@ -35,12 +35,12 @@ STAGES = {
     "ended": "EM on the coreset",
     "": "model and labels: one pass, all centres for each row",
 }
-"""By the word that the line at the end of a stage begins with."""
+"""Names of the stages, by the first word of the line that ends each."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Rows and what is learnt from them; twice as many sources as clusters."""
+    """Size of the data and of the model; the rows come from twice as many sources as clusters."""
 
     n_rows: int
     n_features: int = 16
@@ -71,7 +71,7 @@ def cells(settings: Settings) -> Iterator[Cell]:
 
 
 def measure(task: Task, settings: Settings) -> Figures:
-    """Run the command, and return its stages, what it took and what came of it."""
+    """Run the command; return its stages, resources and results."""
     folder = settings.folder(SCRATCH[0])
     source = _make(folder, task, settings)
     try:
@@ -97,7 +97,7 @@ def measure(task: Task, settings: Settings) -> Figures:
 
 
 def _make(folder: Path, task: Task, settings: Settings) -> Path:
-    """Write the rows, if they are not there; return where they are.
+    """Write the rows unless they exist; return their path.
 
     Raises
     ------
@@ -110,10 +110,10 @@ def _make(folder: Path, task: Task, settings: Settings) -> Path:
     if not path.exists():
         if needed > free:
             raise DiskSpaceError(
-                f"{folder} has {free / 1e9:.1f} GB free, and the run takes {needed / 1e9:.1f} GB; "
-                "give another folder with --scratch."
+                f"{folder} has {free / 1e9:.1f} GB free, but the run needs {needed / 1e9:.1f} GB; "
+                "choose another folder with --scratch."
             )
-        settings.tell(f"  {path.name} is being written")
+        settings.tell(f"  writing {path.name}")
         generate(
             str(path),
             n_rows=task.n_rows,
@@ -136,7 +136,7 @@ def _command(task: Task, threads: int) -> list[str]:
 
 
 def stages_of(lines: list[tuple[float, str]], end: float) -> dict[str, float]:
-    """Return the seconds of every stage, from the lines that end them.
+    """Return the seconds of every stage, from the lines that end the stages.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def stages_of(lines: list[tuple[float, str]], end: float) -> dict[str, float]:
 
 
 def _costs(task: Task, folder: Path) -> dict[str, float]:
-    """Return the mean squared distance of rows that were not learnt from, for several sets of centres."""
+    """Return the mean squared distance of held-out rows for several sets of centres."""
     import daskcluster as dc
 
     mixture = task.mixture()
@@ -167,7 +167,7 @@ def _costs(task: Task, folder: Path) -> dict[str, float]:
 
 
 def _check_labels(task: Task, folder: Path) -> None:
-    """Refuse labels that are not those of `predict`, on the first and the last rows.
+    """Compare the labels of the first and the last rows with those of `predict`.
 
     Raises
     ------
@@ -182,11 +182,11 @@ def _check_labels(task: Task, folder: Path) -> None:
     for start in (0, task.n_rows - _BLOCK):
         rows = mixture.rows(start, start + _BLOCK)
         if not np.array_equal(labels[start : start + _BLOCK], model.predict(rows)):
-            raise RuntimeError(f"labels from row {start} on differ from those of predict.")
+            raise RuntimeError(f"labels from row {start} on differ from those of `predict`.")
 
 
 def show(records: Records, settings: Settings) -> list[Part]:
-    """Return the table of stages, and that of what came of them."""
+    """Return the table of stages, and the table of resources and results."""
     return [part for one in records.values() for part in (_stages(one, settings), _results(one))]
 
 
@@ -205,9 +205,10 @@ def _stages(one: Figures, settings: Settings) -> Table:
         ],
         notes=[
             f"`{one['command']}`.",
-            f"Coreset of {one['coreset']:,} rows, {record['n_iter']} iterations, "
-            f"stopped by {record['stop_reason']}.",
-            f"Labels by full search: {flop / 1e12:.3g} TFLOP, {flop / labelling / 1e9:,.0f} GFLOP/s with "
+            f"The coreset has {one['coreset']:,} rows. EM made {record['n_iter']} iterations; stop reason: "
+            f"{record['stop_reason']}.",
+            f"Labels by full search: {flop / 1e12:.3g} TFLOP, {flop / labelling / 1e9:,.0f} GFLOP/s "
+            "including "
             "reading, decoding and writing.",
         ],
     )
@@ -216,8 +217,8 @@ def _stages(one: Figures, settings: Settings) -> Table:
 def _results(one: Figures) -> Table:
     record = one["record"]
     return Table(
-        "What it took and what came of it",
-        ["what", "figure", "target"],
+        "Resources and results",
+        ["quantity", "figure", "target"],
         [
             ["rows, decoded", f"{4 * one['n'] * one['d'] / 1e9:.3g} GB", None],
             ["rows, on disk", f"{one['stored_bytes'] / 1e9:.3g} GB", None],
@@ -229,13 +230,14 @@ def _results(one: Figures) -> Table:
               for name, cost in one["costs"].items()),
         ],
         notes=[
-            f"Mean squared distances of {min(HELD_OUT, one['n']):,} further rows of the same mixture, "
-            "to the nearest centre.",
-            "Without --memory-limit the rows would stay in memory after the first pass, as far as half of "
-            "the machine's holds them.",
-            f"Memory: resident sizes summed over the process and those below it, every {EVERY:g} s; "
-            "shared pages count in each.",
-            "The labels of the first and the last rows were compared with those of predict.",
+            f"Mean squared distances are to the nearest centre, over {min(HELD_OUT, one['n']):,} "
+            "further rows "
+            "of the same mixture.",
+            "Without --memory-limit, rows would stay in memory after the first pass, in up to half of the "
+            "machine's memory.",
+            f"Memory: sum of the resident sizes of the process and its children, every {EVERY:g} s; shared "
+            "pages count once per process.",
+            "The labels of the first and the last rows are the same as those of `predict`.",
         ],
     )  # fmt: skip
 
@@ -252,9 +254,9 @@ def _read(records: Records) -> Reading | None:
 TARGETS: tuple[Target, ...] = (
     Target(
         "pipeline",
-        "80,000,000 x 16 float32 Zarr (5 GB) on one 2-core machine: coreset + seeding + vc-GMM to C=4000 "
-        "and labels written",
-        f"minutes, peak RSS <= {MOST} per process tree",
+        "80,000,000 x 16 float32 rows in Zarr (5 GB) on 2 cores: coreset, seeding, EM of C = 4000 "
+        "components, labels written",
+        f"minutes, peak memory <= {MOST} per process tree",
         _read,
     ),
 )

@@ -1,4 +1,4 @@
-"""Labels: of rows in memory against every peer that has a search, and of a store as a stream."""
+"""Labels of rows in memory, against every peer with a search, and of rows in a store."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Search = Callable[[], np.ndarray]
 
 
 def cells(settings: Settings) -> Iterator[Cell]:
-    """Yield a cell for each shape in memory, and that of the store."""
+    """Yield a cell for each shape in memory, and the cell of the store."""
     for shape in QUICK if settings.quick else SHAPES:
         yield Cell(name_of(shape), partial(measure, shape, settings))
     yield Cell(STORE, partial(measure_store, settings))
 
 
 def measure(shape: tuple[int, int, int], settings: Settings) -> Figures:
-    """Return the seconds of every program's search, and the share of rows with the same label."""
+    """Return the seconds of every program, and its share of rows with our label."""
     n, d, k = shape
     rows = mixture(n, d, k)
     centres = rows[:k].copy()
@@ -69,7 +69,7 @@ def _scikit_learn(rows: np.ndarray, centres: np.ndarray, threads: int, package: 
     from threadpoolctl import threadpool_limits
 
     kind = import_module(f"{package}.cluster").KMeans
-    # Two of each, so that an update leaves the centres where they are; the extension takes no fewer rows.
+    # Each centre twice: an update leaves the centres in place, and the extension needs that many rows.
     twice = np.repeat(centres, 2, axis=0)
     model = quietly(kind(len(centres), init=centres, n_init=1, max_iter=1), twice)
 
@@ -88,7 +88,7 @@ _SEARCHES: dict[str, Callable[[np.ndarray, np.ndarray, int], Search]] = {
 
 
 def measure_store(settings: Settings) -> Figures:
-    """Return the seconds of reading a store, and of reading it and writing its labels."""
+    """Return the seconds of reading a store, and of labelling it."""
     from daskcluster import open_dataset
 
     n, d, k = QUICK_STORED if settings.quick else STORED
@@ -111,12 +111,12 @@ def measure_store(settings: Settings) -> Figures:
 
 
 def comparable(one: Figures) -> list[str]:
-    """Return the peers that gave the same labels, ties apart."""
+    """Return the peers with the same labels, up to ties."""
     return [name for name, share in one["agree"].items() if name != OURS and share >= SAME_LABELS]
 
 
 def show(records: Records, settings: Settings) -> list[Part]:
-    """Return the table of rows in memory with its plot, and that of the store."""
+    """Return the table and plot of rows in memory, and the table of the store."""
     in_memory = {name: one for name, one in records.items() if name != STORE}
     parts = _in_memory(in_memory, settings) if in_memory else []
     if (one := records.get(STORE)) is not None:
@@ -126,9 +126,16 @@ def show(records: Records, settings: Settings) -> list[Part]:
 
 def _in_memory(records: Records, settings: Settings) -> list[Part]:
     table = Table(
-        f"Labels of rows in memory, {settings.threads} threads, float32: seconds, medians of "
+        f"Seconds to label rows in memory, {settings.threads} threads, float32, medians of "
         f"{settings.repeats}",
-        ["n, d, k", OURS, *_SEARCHES, "best peer / ours", "GFLOP/s", "least share of same labels"],
+        [
+            "n, d, k",
+            OURS,
+            *_SEARCHES,
+            "best peer / ours",
+            "GFLOP/s",
+            "smallest share of equal labels",
+        ],
         notes=list(dict.fromkeys(note for one in records.values() for note in one["notes"])),
     )
     for name, one in records.items():
@@ -144,18 +151,19 @@ def _in_memory(records: Records, settings: Settings) -> list[Part]:
         for name, one in records.items()
     }
     bars = Bars("time of a peer / ours", groups)
-    text = "Time of labelling rows in memory of each peer in ours"
+    text = "Time of each peer to label rows in memory, relative to ours"
     return [table, draw_bars("bench-predict.svg", text, bars, settings.images, line=1.0)]
 
 
 def _store(one: Figures, settings: Settings) -> Table:
     shape = f"{one['n']:,}, {one['d']}, {one['k']}"
     return Table(
-        f"Labels of a store, {settings.threads} threads: seconds, medians of {settings.repeats}",
-        ["n, d, k", "read and decode, zarr alone", "predict and write labels", "ratio", "rows a second"],
+        f"Seconds to label a store, {settings.threads} threads, medians of {settings.repeats}",
+        ["n, d, k", "read and decode, zarr alone", "predict and write labels", "ratio", "rows per second"],
         [[shape, one["read"], one["predict"], ratio(one["predict"], one["read"]),
           f"{one['n'] / one['predict']:,.0f}"]],
-        ["Chunks of 8 MB, blosc-zstd; labels are an int32 Zarr array, whole or absent."],
+        ["Chunks of 8 MB, blosc-zstd. The labels are written to an int32 Zarr array, which appears "
+         "only when it is complete."],
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Passes over a store, by codec and size of chunks: reading alone, and an iteration of Lloyd."""
+"""Passes over a store by codec and chunk size: reading alone, and a Lloyd iteration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cells(settings: Settings) -> Iterator[Cell]:
 
 
 def measure(codec: str, megabytes: float, settings: Settings) -> Figures:
-    """Return the seconds of a pass by zarr alone, and of an iteration that reads every chunk."""
+    """Return the seconds of a pass by zarr alone, and of a Lloyd iteration that reads every chunk."""
     n = QUICK_N if settings.quick else N
     rows = mixture(n, D, K)
     path = settings.folder(SCRATCH[0]) / "rows.zarr"
@@ -59,18 +59,20 @@ def show(records: Records, settings: Settings) -> list[Part]:
     """Return the table and the plot."""
     n = max(one["bytes"] for one in records.values()) // (4 * D)
     table = Table(
-        f"A pass over {n:,} x {D} float32 in Zarr, file cache warm, {settings.threads} threads: decoded "
-        "MB a second",
-        ["codec", "chunks, MB", "on disk", "zarr alone", f"Lloyd, k = {K}", "Lloyd's time / reading's"],
+        f"Decoded MB/s of a pass over {n:,} x {D} float32 in Zarr, file cache warm, {settings.threads} "
+        "threads",
+        ["codec", "chunks, MB", "size on disk", "zarr alone", f"Lloyd, k = {K}",
+         "time of Lloyd / zarr alone"],
         [
             [one["codec"], one["megabytes"], f"{one['stored'] / one['bytes']:.0%}",
              _speed(one, "read"), _speed(one, "lloyd"), ratio(one["lloyd"], one["read"])]
             for one in records.values()
         ],
         [
-            f"Lloyd: (fit of {ITERATIONS + 2} iterations - fit of 2 iterations) / {ITERATIONS}; no "
-            "partition stays in memory, so an iteration reads and decodes every chunk.",
-            "zstd: zarr's default; blosc-zstd with bit shuffle: what `daskcluster convert` writes.",
+            f"Lloyd: (fit of {ITERATIONS + 2} iterations - fit of 2 iterations) / {ITERATIONS}. No "
+            "partition "
+            "stays in memory, so every iteration reads and decodes every chunk.",
+            "zstd is the default of zarr; `daskcluster convert` writes blosc-zstd with bit shuffle.",
         ],
     )  # fmt: skip
     curves: dict[str, dict[str, tuple[list[float], list[float]]]] = {"read": {}, "lloyd": {}}
@@ -80,10 +82,10 @@ def show(records: Records, settings: Settings) -> list[Part]:
             sizes.append(one["megabytes"])
             values.append(_speed(one, kind))
     panels = [
-        Lines(title, "MB of a chunk", "decoded MB a second", curves[kind])
+        Lines(title, "MB of a chunk", "decoded MB/s", curves[kind])
         for kind, title in (("read", "zarr alone"), ("lloyd", "Lloyd iteration"))
     ]
-    text = "Speed of a pass over a store by codec and size of chunks"
+    text = "Speed of a pass over a store by codec and chunk size"
     return [table, draw_lines("bench-reading.svg", text, panels, settings.images)]
 
 

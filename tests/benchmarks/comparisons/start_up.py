@@ -1,4 +1,4 @@
-"""What starting costs: the import, ``--help``, and compiled kernels in a second process."""
+"""Start-up time: the import, ``--help``, and the first fit in a new process."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ print(time.perf_counter() - begin)
 
 
 def cells(settings: Settings) -> Iterator[Cell]:
-    """Yield a cell for the import, and one for compiled kernels."""
+    """Yield a cell for the import, and one for the first fit."""
     yield Cell("import", partial(measure_import, settings))
     yield Cell("first fit", partial(measure_first_fit, settings))
 
 
 def measure_import(settings: Settings) -> Figures:
-    """Return the seconds of importing and of ``--help``."""
+    """Return the seconds of the import and of ``--help``."""
     repeats = 3 if settings.quick else 2 * settings.repeats + 1
     return {
         "import": inside(IMPORT, repeats),
@@ -60,7 +60,7 @@ def measure_import(settings: Settings) -> Figures:
 
 
 def measure_first_fit(settings: Settings) -> Figures:
-    """Return the seconds of a small fit with kernels to compile, and with kernels to load."""
+    """Return the seconds of a small fit that compiles kernels, and of one that loads them."""
     with tempfile.TemporaryDirectory(prefix="daskcluster-compare-") as folder:
         first = inside(FIT, 1, NUMBA_CACHE_DIR=folder)
         return {"first": first, "later": inside(FIT, settings.repeats, NUMBA_CACHE_DIR=folder)}
@@ -72,11 +72,11 @@ def show(records: Records, settings: Settings) -> list[Part]:
         "import": ("import daskcluster, after numpy", f"<= {IMPORT_TARGET:g}"),
         "help": ("daskcluster --help, whole process", f"<= {HELP_TARGET:g}"),
         "nothing": ("python -c pass, for comparison", None),
-        "first": ("first small fit of the first process: compiles", None),
-        "later": ("first small fit of a later process: loads", "no compilation"),
+        "first": ("first small fit of the first process (compiles kernels)", None),
+        "later": ("first small fit of a later process (loads kernels)", "no compilation"),
     }
     found = {key: value for one in records.values() for key, value in one.items()}
-    table = Table("Starting up, seconds", ["what", "seconds", "target"])
+    table = Table("Seconds to start", ["step", "seconds", "target"])
     for key, (what, goal) in names.items():
         if key in found:
             table.rows.append([what, f"{found[key]:.3f}", goal])
@@ -84,7 +84,7 @@ def show(records: Records, settings: Settings) -> list[Part]:
 
 
 def inside(code: str, repeats: int, **environment: str) -> float:
-    """Return the median of the seconds that `code` measures and prints, each in a new process."""
+    """Return the median of the seconds that `code` prints, each run in a new process."""
     return statistics.median(float(start(code, environment)) for _ in range(repeats))
 
 
@@ -99,7 +99,7 @@ def whole(code: str, repeats: int) -> float:
 
 
 def start(code: str, environment: dict[str, str]) -> str:
-    """Run `code` in a new Python without warnings; return what it printed."""
+    """Run `code` in a new Python process without warnings; return its output."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         check=True,
@@ -121,7 +121,7 @@ def _read(records: Records) -> Reading | None:
 TARGETS: tuple[Target, ...] = (
     Target(
         "start-up",
-        "import daskcluster over bare numpy, and daskcluster --help",
+        "`import daskcluster` after numpy, and `daskcluster --help`",
         f"<= {IMPORT_TARGET:g} s and <= {HELP_TARGET:g} s",
         _read,
     ),

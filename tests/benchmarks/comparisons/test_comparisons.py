@@ -1,4 +1,4 @@
-"""The comparisons on a few rows: figures that survive JSON, and tables, plots and targets from them."""
+"""The comparisons on a few rows: figures survive JSON, and make tables, plots and targets."""
 
 from __future__ import annotations
 
@@ -97,7 +97,10 @@ def test_a_peer_of_ones_own_takes_part(settings: Settings, tmp_path: Path, monke
     one = lloyd.measure((2000, 4, 5), mine)
     assert set(one["seconds"]) == {OURS, "mine", "lazy"}
     assert one["comparable"] == ["mine"]
-    assert any(note.startswith("lazy ended with a cost of +") for note in one["notes"])
+    assert any(
+        note.startswith("lazy ended with another cost (relative difference: +")
+        for note in one["notes"]
+    )
     table, _ = lloyd.show({"2,000, 4, 5": one}, mine)
     assert table.header[3:5] == ["mine", "lazy"]
     sys.modules.pop("my_peer")
@@ -116,7 +119,7 @@ def test_peers_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert any("Faiss is skipped" in note and "daskcluster[benchmark]" in note for note in notes)
 
 
-def test_all_that_came_as_far_is_compared() -> None:
+def test_programs_with_comparable_results_are_compared() -> None:
     names, remarks = fair(10.0, {"same": 10.0, "worse": 10.2, "better": 9.9})
     assert names == ["same"]
     assert [remark.split()[0] for remark in remarks] == ["worse", "better"]
@@ -235,7 +238,7 @@ def test_mixtures(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixture, "QUICK_SEARCHED", (small,))
     records, parts = shown(mixture, list(mixture.cells(settings)), settings)
     assert [part.title.split()[0] for part in parts if isinstance(part, Table)] == [
-        "One", "Whole", "One", "Where",
+        "Time", "Time", "One", "Search",
     ]  # fmt: skip
     assert [target.read(records) for target in mixture.TARGETS] == [None, None]
     one = {"step": 0.1, "fit": 1.0, "error": 3.0}
@@ -243,7 +246,7 @@ def test_mixtures(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     step, fit = (target.read({mixture.AGAINST: whole}) for target in mixture.TARGETS)
     assert step.met
     assert not fit.met, "a faster fit to a larger error is no success"
-    assert fit.text == "1.00, to a larger error"
+    assert fit.text == "1.00, with a larger error"
 
 
 def test_kernel_k_means(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

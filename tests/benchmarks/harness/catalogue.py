@@ -11,7 +11,7 @@ from tests.benchmarks.harness.cells import Comparison, Target
 
 @dataclass(frozen=True)
 class Entry:
-    """What a comparison is about, and what it takes; known without importing it."""
+    """What a comparison measures (a phrase that begins its section), and how long it takes."""
 
     what: str
     takes: str
@@ -19,63 +19,68 @@ class Entry:
 
 COMPARISONS = {
     "assign": Entry(
-        "nearest centres: the kernel against Faiss and the processor's peak",
+        "nearest centre of each row: our kernel against Faiss's flat search and the FMA peak of the "
+        "processor",
         "two to three minutes (--quick: 20 seconds)",
     ),
     "lloyd": Entry(
-        "Lloyd iterations in memory against every peer",
+        "ten Lloyd iterations on rows in memory: `KMeans` against scikit-learn, "
+        "scikit-learn-intelex, Faiss and dask-ml",
         "about 4 minutes on 2 cores (--quick: 20 seconds)",
     ),
     "lloyd-dask": Entry(
-        "Lloyd on a Dask cluster: dask-ml, what Dask adds, one worker and two",
+        "Lloyd iterations on a Dask cluster: against dask-ml, against the local engine, and two "
+        "workers against one",
         "about 5 minutes on 2 cores (--quick: 1 minute)",
     ),
     "bounds": Entry(
-        "exact accelerations to the fixed point",
+        "exact k-means to the fixed point: algorithms with bounds against plain Lloyd and scikit-learn",
         "about an hour on 2 cores (--quick: a minute)",
     ),
     "nested": Entry(
-        "nested mini-batches: time to an energy, and to the end",
+        "nested mini-batches against scikit-learn: time to 1 % above the best energy, and time to the end",
         "about a minute a seed on 2 cores and 2 GB of memory (--quick: a minute)",
     ),
     "coreset": Entry(
-        "lightweight coresets against only reading the rows",
+        "lightweight coresets: time relative to reading the same rows twice, and to numpy on rows "
+        "in memory",
         "about 4 minutes on 2 cores, and 3 GB of disk in --scratch DIR (--quick: half a minute and 0.2 GB)",
     ),
     "mixture": Entry(
-        "truncated EM against Faiss, and as components grow",
+        "truncated EM (`VariationalGaussianMixture`): against Faiss k-means, by number of "
+        "components, and by search",
         "four to six minutes and 0.5 GB of memory (--quick: half a minute)",
     ),
     "kernel-k-means": Entry(
-        "truncated mini-batches against all rows",
-        "about 15 minutes on 2 cores, of which the full batch takes 12 (--quick: 20 seconds)",
+        "kernel k-means: truncated mini-batches against full batches",
+        "about 15 minutes on 2 cores, 12 of them for the full batch (--quick: 20 seconds)",
     ),
     "predict": Entry(
-        "labels of rows in memory and of a store",
+        "labels of new rows: rows in memory against every peer, and rows in a Zarr store",
         "about 2 minutes on 2 cores, and 0.3 GB of disk in --scratch DIR (--quick: 20 seconds)",
     ),
     "reading": Entry(
-        "passes over stores by codec and size of chunks",
+        "passes over a Zarr store by codec and chunk size",
         "about 3 minutes on 2 cores, and 0.3 GB of disk in --scratch DIR (--quick: 20 seconds)",
     ),
     "growth": Entry(
-        "time by n, d, k, chunk size, threads and workers",
+        "time of a Lloyd iteration by n, d, k, chunk size, threads and workers",
         "about 6 minutes on 2 cores (--quick: a minute)",
     ),
     "memory": Entry(
-        "peak memory out of core against what is promised",
+        "out-of-core fits: peak memory against the promised maximum",
         "about 4 minutes on 2 cores, and 0.7 GB of disk in --scratch DIR (--quick: a minute and 0.1 GB)",
     ),
     "import": Entry(
-        "what starting costs",
+        "start-up time: the import, the command line, and the first fit",
         "about a minute (--quick: half of it)",
     ),
     "pipeline": Entry(
-        "80 million rows from a store to labels",
+        "80 million rows from a Zarr store to 4,000 Gaussians and the label of every row, by one command",
         "about 10 minutes on 2 cores, and 6 GB of disk in --scratch DIR (--quick: 2 minutes and 0.3 GB)",
     ),
 }
-"""Each has a module of its own name in `tests.benchmarks.comparisons`, with _ for -."""
+"""Each is the module of the same name in `tests.benchmarks.comparisons`, with _ for -."""
 
 _MODULES = {"import": "start_up"}
 

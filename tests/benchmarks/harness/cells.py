@@ -1,7 +1,7 @@
-"""A comparison is made of cells, each measured by itself and kept as plain figures.
+"""Cells of a comparison: each is measured by itself and saved as plain figures.
 
-Tables, plots and targets are functions of the figures alone, so that they can be made again without
-measuring, and a comparison that was interrupted continues with the cells that are missing.
+Tables, plots and targets are functions of the figures alone. They can be made again without measuring,
+and an interrupted comparison resumes with the missing cells.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from tests.benchmarks.harness.parts import Part
 from tests.benchmarks.harness.settings import Settings
 
 Figures = dict[str, Any]
-"""What a cell measured: numbers, texts, lists and dicts of them."""
+"""Results of a cell: numbers, texts, and lists and dicts of them."""
 Records = Mapping[str, Figures]
-"""Figures of the cells of one comparison, by their names, in their order."""
+"""Figures of the cells of one comparison by name, in order."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One measurement, in turns with whatever it compares.
+    """One measurement, of one or more programs that take turns.
 
     Attributes
     ----------
     name : str
-        Of its own within the comparison; stays the same, so that its figures are found again.
+        Unique within the comparison, and permanent: saved figures are found by it.
     measure : callable
-        Returns the figures. It makes what it needs and leaves nothing in memory.
+        Returns the figures. It creates what it needs and leaves nothing in memory.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a target came to: a text with the figures, and whether they are good enough."""
+    """The measured value of a target: a text with the figures, and whether they meet it."""
 
     text: str
     met: bool
@@ -45,17 +45,17 @@ class Reading:
 
 @dataclass(frozen=True)
 class Target:
-    """A figure that was set before anything was measured.
+    """A goal that was set before anything was measured.
 
     Attributes
     ----------
     name : str
-        In files; never changes.
+        Key in the result files; permanent.
     what, goal : str
-        The line of the table.
+        Cells of its line in the summary.
     read : callable
-        Returns what the records of the comparison say, None if the cells are not among them or were
-        made of other rows.
+        Returns the reading from the records of the comparison, None if the cells are missing or were
+        measured on other rows.
     """
 
     name: str
@@ -65,23 +65,23 @@ class Target:
 
 
 class Comparison(Protocol):
-    """What a module in `tests.benchmarks.comparisons` has."""
+    """Interface of the modules in `tests.benchmarks.comparisons`."""
 
     TARGETS: Sequence[Target]
     SCRATCH: Sequence[str]
-    """Folders that its cells leave for each other; see `Settings.folder`."""
+    """Folders that its cells share; see `Settings.folder`."""
 
     def cells(self, settings: Settings) -> Iterable[Cell]:
-        """Yield the cells, cheap ones first where it does not matter."""
+        """Yield the cells, cheap ones first if the order does not matter."""
         ...
 
     def show(self, records: Records, settings: Settings) -> list[Part]:
-        """Return the section of the page from the cells that are there."""
+        """Return the parts of the section, from the cells that exist."""
         ...
 
 
 def at_least(value: float, bound: float, text: str = "{:.2f}") -> Reading:
-    """Return the reading of a figure that should be at least `bound`.
+    """Return the reading of a figure whose target is at least `bound`.
 
     Examples
     --------
@@ -92,5 +92,5 @@ def at_least(value: float, bound: float, text: str = "{:.2f}") -> Reading:
 
 
 def at_most(value: float, bound: float, text: str = "{:.2f}") -> Reading:
-    """Return the reading of a figure that should be at most `bound`."""
+    """Return the reading of a figure whose target is at most `bound`."""
     return Reading(text.format(value), value <= bound)

@@ -1,4 +1,4 @@
-"""Where and with what figures were made."""
+"""The machine and the library versions that figures were measured with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIBRARIES = (
 
 
 def facts() -> dict[str, Any]:
-    """Return what must be known of a machine to read its figures, as plain values."""
+    """Return the machine, its load and the versions of the libraries, as plain values."""
     return {
         "date": today(),
         "cpu": cpu_name(),
@@ -34,19 +34,18 @@ def facts() -> dict[str, Any]:
 
 
 def lines_of(where: dict[str, Any]) -> list[str]:
-    """Return `facts` as lines for people."""
+    """Return `facts` as lines of a section."""
     versions = ", ".join(f"{name} {version}" for name, version in where["versions"].items())
     return [
         f"Date: {where['date']}",
-        f"CPU: {where['cpu']}, {where['cores']} cores visible, {where['memory_gib']} GiB",
-        f"Load average of the last minute before the run: {where['load']:.1f}",
-        f"System: {where['system']}",
+        f"Machine: {where['cpu']}, {where['cores']} cores visible, {where['memory_gib']} GiB; "
+        f"{where['system']}; load average before the run: {where['load']:.1f}",
         f"Versions: {versions}",
     ]
 
 
 def machine() -> list[str]:
-    """Return lines that say where and with what the figures are made."""
+    """Return the date, this machine and the versions as lines of a section."""
     return lines_of(facts())
 
 
@@ -56,7 +55,7 @@ def today() -> str:
 
 
 def load() -> float:
-    """Return how many threads wanted to run in the last minute."""
+    """Return the load average of the last minute."""
     return os.getloadavg()[0]
 
 
@@ -73,7 +72,7 @@ def version_of(name: str) -> str | None:
 
 
 def cpu_name() -> str:
-    """Return the processor and the widest vectors it has."""
+    """Return the processor's name and its widest vector extension."""
     text = read("/proc/cpuinfo")
     if not text:
         return platform.processor() or "unknown"
@@ -86,5 +85,5 @@ def cpu_name() -> str:
 
 
 def memory_gib() -> float:
-    """Return the machine's memory."""
+    """Return the machine's memory in GiB."""
     return psutil.virtual_memory().total / 2**30

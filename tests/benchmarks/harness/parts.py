@@ -1,4 +1,4 @@
-"""What a section of a page is made of: tables, plots and remarks, as Markdown."""
+"""The parts of a section: tables, plots and remarks, as Markdown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot, by its path from the file that shows it, and what it shows."""
+    """A plot: its path relative to the page, and its alternative text."""
 
     path: str
     text: str
@@ -49,7 +49,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Note:
-    """A remark on its own, such as why a plot is missing."""
+    """A paragraph, such as the reason why a plot is missing."""
 
     text: str
 
@@ -60,8 +60,19 @@ class Note:
 Part = Table | Figure | Note
 
 
+def sentence(phrase: str) -> str:
+    """Return a phrase with a capital letter and a full stop.
+
+    Examples
+    --------
+    >>> sentence("labels of rows")
+    'Labels of rows.'
+    """
+    return f"{phrase[:1].upper()}{phrase[1:]}."
+
+
 def ratio(value: float | None, over: float | None, digits: int = 2) -> str | None:
-    """Return `value` / `over` as text, None where one of them is missing.
+    """Return `value` / `over` as text, None if one of them is missing.
 
     Examples
     --------

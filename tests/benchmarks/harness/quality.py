@@ -1,14 +1,14 @@
-"""Times count only where the results are as good: a program that stops early is always fast."""
+"""Which programs have comparable results: times are compared only between those."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 TOLERANCE = 1e-3
-"""By how much a sum of squared distances may be above the other one's, as a share of it.
+"""Largest relative difference between comparable sums of squared distances.
 
-Programs that round differently leave each other's path after a while: ten iterations from the same centres
-end some 1e-5 apart. One that stopped or sampled is off by a per cent and more.
+Programs that round differently diverge slowly: ten iterations from the same centres end some 1e-5 apart.
+A program that stopped early or sampled the rows is off by a per cent or more.
 """
 
 
@@ -17,8 +17,8 @@ def fair(
 ) -> tuple[list[str], list[str]]:
     """Return the programs whose times may be compared with ours, and remarks on the others.
 
-    A program is left out where its cost is above ours by more than `tolerance`, and where ours is above
-    its: then ours did less.
+    A program is left out if its cost differs from ours by more than `tolerance`, above or below: if ours
+    is higher, our program did less.
 
     Examples
     --------
@@ -26,11 +26,11 @@ def fair(
     >>> names
     ['good']
     >>> remarks[0]
-    'sloppy ended with a cost of +4.0e-02 of ours, so its time is not compared.'
+    'sloppy ended with another cost (relative difference: +4.0e-02), so its time is not compared.'
     """
     gaps = {name: cost / ours - 1 for name, cost in theirs.items()}
     remarks = [
-        f"{name} ended with a cost of {gap:+.1e} of ours, so its time is not compared."
+        f"{name} ended with another cost (relative difference: {gap:+.1e}), so its time is not compared."
         for name, gap in gaps.items()
         if abs(gap) > tolerance
     ]

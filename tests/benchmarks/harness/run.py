@@ -1,4 +1,4 @@
-"""Comparisons from cells to the page: measured where nothing is kept, kept at once, shown at the end."""
+"""A run of ``compare``: measure missing cells, save each at once, and write the page."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tests.benchmarks.harness.cells import Cell, Comparison, Figures, Records
 from tests.benchmarks.harness.machine import cpu_name, facts, lines_of
 from tests.benchmarks.harness.mask import is_masked
 from tests.benchmarks.harness.page import has_section, write_section
+from tests.benchmarks.harness.parts import sentence
 from tests.benchmarks.harness.race import say
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.harness.store import Results
@@ -25,19 +26,19 @@ from tests.benchmarks.harness.targets import note_targets, section_of_targets
 
 
 class BenchmarkError(DaskClusterError, RuntimeError):
-    """Some cells of a comparison could not be measured; the others were, and are kept."""
+    """Some cells of a comparison failed; the results of the others are saved."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Cells of one comparison: all, or those whose names contain a text."""
+    """The cells of one comparison whose names contain a text; all by default."""
 
     name: str
     text: str = ""
 
     @classmethod
     def of(cls, word: str) -> Choice:
-        """Return the choice that ``NAME`` or ``NAME/TEXT`` stands for.
+        """Parse ``NAME`` or ``NAME/TEXT``.
 
         Raises
         ------
@@ -51,13 +52,13 @@ class Choice:
         name, _, text = word.partition("/")
         if name not in COMPARISONS:
             raise InvalidParameterError(
-                f"comparison {name!r} should be one of {', '.join(COMPARISONS)}; give NAME, or NAME/TEXT "
+                f"comparison {name!r} should be one of {', '.join(COMPARISONS)}; pass NAME, or NAME/TEXT "
                 "for the cells whose names contain TEXT."
             )
         return cls(name, text)
 
     def takes(self, cell: Cell) -> bool:
-        """Return whether the cell is one of them."""
+        """Return whether the cell is chosen."""
         return self.text in cell.name
 
 
@@ -69,17 +70,17 @@ class Bench:
     ----------
     settings : Settings
     output : Path
-        Folder of the page ``benchmarks.md``, of plots and of results; with ``quick``, and without
-        AVX-512, all of them have other names, so that such figures never stand among the others.
+        Folder for the page ``benchmarks.md``, the plots and the results. With ``quick`` or without
+        AVX-512 all of them get other names, so that such figures never mix with the others.
     again : bool
-        Measure cells that are kept, too.
+        Measure all cells again, also those with a saved result.
 
     Attributes
     ----------
     measured, kept : int
-        Cells.
+        Number of cells that were measured, and that had a saved result.
     failed : list of str
-        Names of cells that raised.
+        Names of cells that raised an error.
     """
 
     settings: Settings
@@ -98,16 +99,16 @@ class Bench:
 
     @property
     def page(self) -> Path:
-        """The Markdown page."""
+        """Path of the Markdown page."""
         return self.output / f"benchmarks{self._suffix}.md"
 
     @cached_property
     def results(self) -> Results:
-        """Where figures are kept."""
+        """The saved results."""
         return Results(self.output / "results" / f"bench{self._suffix}")
 
     def check(self, choices: Sequence[Choice]) -> None:
-        """Refuse choices without any cell, before hours are spent on others.
+        """Raise for choices that match no cell, before anything is measured.
 
         Raises
         ------
@@ -117,11 +118,11 @@ class Bench:
             names = [cell.name for cell in comparison(choice.name).cells(self.settings)]
             if not any(choice.text in name for name in names):
                 raise InvalidParameterError(
-                    f"no cell of {choice.name} contains {choice.text!r}; there are: {'; '.join(names)}."
+                    f"no cell of {choice.name} contains {choice.text!r}; its cells are: {'; '.join(names)}."
                 )
 
     def run(self, choices: Sequence[Choice]) -> Iterable[str]:
-        """Measure, and yield the section of each comparison as it is done, and that of the targets.
+        """Measure, and yield the section of each comparison when it is done, then the summary.
 
         Raises
         ------
@@ -136,12 +137,12 @@ class Bench:
         yield self._show_targets()
         if self.failed:
             raise BenchmarkError(
-                f"{len(self.failed)} cells failed: {'; '.join(self.failed)}. What was measured is kept; "
-                "the same command tries these again."
+                f"{len(self.failed)} cells failed: {'; '.join(self.failed)}. All other results are saved; "
+                "run the same command to try these again."
             )
 
     def render(self, choices: Sequence[Choice]) -> Iterable[str]:
-        """Yield the sections from what is kept, without measuring."""
+        """Yield the sections made from saved results, without measuring."""
         for choice in choices:
             yield from self._show(comparison(choice.name), choice.name)
         yield self._show_targets()
@@ -154,7 +155,9 @@ class Bench:
             for cell in filter(choice.takes, module.cells(self.settings)):
                 record = kept.get(cell.name)
                 if record is not None and record["stamp"] == stamp and not self.again:
-                    self.settings.tell(f"  {cell.name}: kept, of {record['where']['date']}")
+                    self.settings.tell(
+                        f"  {cell.name}: saved on {record['where']['date']}, not measured again"
+                    )
                     self.kept += 1
                 else:
                     self._keep(choice.name, cell, stamp)
@@ -166,7 +169,7 @@ class Bench:
         try:
             figures = cell.measure()
         except Exception:
-            # Hours of other cells must not be lost for one: a peer may be broken.
+            # A broken peer must not stop the other cells.
             self.failed.append(f"{name}: {cell.name}")
             say(f"  {cell.name}: failed\n{traceback.format_exc()}")
             return
@@ -177,7 +180,7 @@ class Bench:
         self.measured += 1
 
     def _stamp(self) -> dict[str, Any]:
-        """Return what figures depend on next to their cell; others are measured again."""
+        """Return the settings that saved figures must match to be reused."""
         settings = self.settings
         data = settings.data is not None and (settings.data / "mnist.npz").exists()
         return {
@@ -196,7 +199,7 @@ class Bench:
                     shutil.rmtree(self.settings.folder(name))
 
     def command(self, name: str) -> str:
-        """Return the command that measures a comparison again; paths of this machine are left out."""
+        """Return the command that repeats a comparison, without paths of this machine."""
         settings = self.settings
         words = [
             "python -m tests.benchmarks compare",
@@ -215,7 +218,7 @@ class Bench:
     def _show(self, module: Comparison, name: str) -> Iterable[str]:
         kept = self.results.read(name)
         wanted = [cell.name for cell in module.cells(self.settings)]
-        # Cells of other settings, such as of sets that are not at hand now, stay on the page.
+        # Saved cells of data sets that are missing now stay on the page.
         names = [
             each for each in (*wanted, *(key for key in kept if key not in wanted)) if each in kept
         ]
@@ -225,22 +228,22 @@ class Bench:
         made = sorted((kept[each] for each in names), key=lambda one: str(one["where"]["date"]))
         whole = set(wanted) <= set(names) or not has_section(self.page, name)
         settings = self._settings_of(made[-1])
-        # The plots on the page belong to the section that is there.
+        # A partial run must not overwrite the plots of the section on the page.
         parts = module.show(records, settings if whole else replace(settings, images=None))
-        lines = [f"## {name}", "", *_origin(made), ""]
+        lines = [f"## {name}", "", sentence(COMPARISONS[name].what), "", *_origin(made), ""]
         text = "\n".join(lines) + "\n" + "\n".join(part.markdown() for part in parts)
         if whole:
             write_section(self.page, name, text)
         else:
             missing = "; ".join(each for each in wanted if each not in kept)
             self.settings.tell(
-                f"{name}: its section stays as it is on the page until these are measured: {missing}"
+                f"{name}: the section on the page is not replaced until these are measured: {missing}"
             )
         note_targets(self.results, name, module.TARGETS, records, made[-1])
         yield text
 
     def _settings_of(self, record: Figures) -> Settings:
-        """Return the settings that a record was made with, for the titles of its tables."""
+        """Return the settings of a record, for the titles of its tables."""
         stamp = record["stamp"]
         return replace(self.settings, threads=stamp["threads"], repeats=stamp["repeats"])
 
@@ -251,10 +254,10 @@ class Bench:
 
 
 def _origin(records: Sequence[Figures]) -> list[str]:
-    """Return lines that say by what, when and where cells were measured, given the latest last."""
+    """Return the command, date and machine of cells as lines; the latest record comes last."""
     last, dates = records[-1], list(dict.fromkeys(one["where"]["date"] for one in records))
     where = {**last["where"], "load": max(one["where"]["load"] for one in records)}
     where["date"] = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     seconds = sum(one["seconds"] for one in records)
-    made = f"Made by `{last['command']}`, {len(records)} cells in {seconds:.0f} s."
+    made = f"Command: `{last['command']}` ({len(records)} cells, {seconds:.0f} s)."
     return [made, "", *(f"- {line}" for line in lines_of(where))]

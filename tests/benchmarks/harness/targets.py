@@ -1,11 +1,12 @@
-"""The table of targets: what was wanted, what was measured, by which command and when, met or not and why.
+"""The summary of the page: targets, measured figures, machines and dates, and reasons for missed targets.
 
-Figures that a comparison measured are noted in ``targets.json`` next to its results and stay there until it
-measures them again. ``reasons.json``, written by people, says why one is missed.
+Each comparison writes its readings to ``targets.json``, where they stay until it is measured again.
+``reasons.json``, written by hand, has the reasons for missed targets.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ NOTED, REASONS = "targets", "reasons"
 def note_targets(
     results: Results, name: str, wanted: Sequence[Target], records: Records, last: Figures
 ) -> None:
-    """Note what the records of the comparison `name` say of its targets; `last` is their latest cell."""
+    """Save the readings of the targets of the comparison `name`; `last` is its latest record."""
     for target in wanted:
         if (reading := target.read(records)) is not None:
             entry = {"comparison": name, "measured": reading.text, "met": reading.met}
@@ -30,41 +31,42 @@ def note_targets(
 
 
 def section_of_targets(results: Results) -> str:
-    """Return the section with a line for every target, measured or not."""
+    """Return the summary: a line for every target, measured or not."""
     noted, reasons = results.read(NOTED), results.read(REASONS)
     table = Table(
-        "Target, measured figure, command and date",
-        ["what", "target", "measured", "met", "command", "date"],
+        "Comparisons and targets",
+        ["compared", "target", "measured", "met", "machine", "date", "section"],
         [_row(target, name, noted.get(target.name)) for name, target in targets()],
     )
     found = [noted[target.name]["met"] for _, target in targets() if target.name in noted]
     lines = [
-        "## targets",
+        "## Summary",
         "",
-        "Ratios of programs that took turns in one run on one machine. "
-        f"{sum(found)} of {len(targets())} are met, {len(found) - sum(found)} are missed, "
-        f"{len(targets()) - len(found)} are not measured. Where a comparison has several cells, the worst "
-        "one decides.",
+        f"{sum(found)} of {len(targets())} targets are met, {len(found) - sum(found)} are missed, "
+        f"{len(targets()) - len(found)} are not measured. If a comparison has several cells, the worst one "
+        "counts.",
         "",
         table.markdown(),
     ]
     missed = [target for _, target in targets() if not noted.get(target.name, {"met": True})["met"]]
     if missed:
-        lines += ["### Why targets are missed", ""]
-        lines += [f"- **{one.what}**: {reasons.get(one.name, 'not known yet.')}" for one in missed]
+        lines += ["### Missed targets", ""]
+        lines += [
+            f"- **{one.what}**: {reasons.get(one.name, 'the reason is not known yet.')}"
+            for one in missed
+        ]
     return "\n".join(lines) + "\n"
 
 
 def _row(target: Target, name: str, entry: dict[str, Any] | None) -> list[Any]:
     if entry is None:
-        return [
-            target.what,
-            target.goal,
-            None,
-            None,
-            f"`python -m tests.benchmarks compare --only {name}`",
-            None,
-        ]
-    met = "yes" if entry["met"] else "**no**"
-    command = f"`{entry['command']}`"
-    return [target.what, target.goal, entry["measured"], met, command, entry["date"]]
+        return [target.what, target.goal, None, None, None, None, f"`compare --only {name}`"]
+    met, cpu = "yes" if entry["met"] else "**no**", entry.get("cpu")
+    link = _section(name, entry["command"])
+    return [target.what, target.goal, entry["measured"], met, cpu, entry["date"], link]
+
+
+def _section(name: str, command: str) -> str:
+    """Return a link to the section that has the figure; some are on the page of reproductions."""
+    found = re.match(r"python -m tests\.benchmarks (?!compare\b)([\w-]+)", command)
+    return f"[{found[1]}](reproduction.md#{found[1]})" if found else f"[{name}](#{name})"

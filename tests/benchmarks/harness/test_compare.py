@@ -24,7 +24,7 @@ WORDS = ("compare", "--quick", "--repeats", "1", "--threads", "1", "--output", "
 def test_all_comparisons_are_listed(run: Callable[..., Result]) -> None:
     result = run("compare", "--list")
     assert result.exit_code == 0
-    assert "lloyd: Lloyd iterations in memory against every peer; about 4 minutes" in result.stdout
+    assert "lloyd: ten Lloyd iterations on rows in memory: `KMeans` against" in result.stdout
     assert "pipeline: " in result.stdout
 
 
@@ -43,7 +43,7 @@ def test_cells_are_chosen_measured_and_kept(
     assert (record["measured"], record["kept"]) == (0, 1)
     result = run(*WORDS, "--only", "predict", "--render")
     assert "## predict" in result.stdout
-    assert "## targets" in result.stdout
+    assert "## Summary" in result.stdout
     assert "measured  0 cells" in result.stdout
 
 
@@ -53,7 +53,7 @@ def test_cells_are_chosen_measured_and_kept(
         (("--only", "loyd"), "comparison 'loyd' should be one of assign, lloyd"),
         (
             ("--only", "predict/9,999"),
-            "no cell of predict contains '9,999'; there are: 100,000, 128",
+            "no cell of predict contains '9,999'; its cells are: 100,000, 128",
         ),
         (("--peer", "mine"), "peer 'mine' should be NAME=MODULE:FUNCTION"),
         (("--data", "nowhere"), "nowhere"),

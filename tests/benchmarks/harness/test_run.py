@@ -1,4 +1,4 @@
-"""A run of the command: cells are kept at once and measured once, the page comes from what is kept."""
+"""A run of ``compare``: cells are measured once and saved at once; the page comes from saved cells."""
 
 from __future__ import annotations
 
@@ -130,12 +130,12 @@ def test_the_page_keeps_what_others_wrote(fake: Fake, bench: Callable[..., Bench
     assert section.strip() in text
     assert table.strip() in text
     assert (
-        "Made by `python -m tests.benchmarks compare --only fake --threads 1 --repeats 5`, 2 cells in"
+        "Command: `python -m tests.benchmarks compare --only fake --threads 1 --repeats 5` (2 cells, "
         in text
     )
     assert "| how fast | >= 2 | 1.50 | **no** |" in text
-    assert "- **how fast**: not known yet." in text
-    assert "0 of 2 are met, 1 are missed, 1 are not measured" in text
+    assert "- **how fast**: the reason is not known yet." in text
+    assert "0 of 2 targets are met, 1 are missed, 1 are not measured" in text
 
 
 def test_a_part_does_not_replace_the_whole(fake: Fake, bench: Callable[..., Bench], capsys) -> None:
@@ -145,7 +145,7 @@ def test_a_part_does_not_replace_the_whole(fake: Fake, bench: Callable[..., Benc
     list(bench().run([Choice("fake", "small")]))
     assert "\nwhole\n" in page.read_text()
     assert not (page.parent / "images" / "fake.svg").exists()
-    assert "stays as it is on the page until these are measured: large" in capsys.readouterr().err
+    assert "on the page is not replaced until these are measured: large" in capsys.readouterr().err
     list(bench().run([Choice("fake", "large")]))
     assert "whole" not in page.read_text()
     assert (page.parent / "images" / "fake.svg").read_text() == "small large"
@@ -167,11 +167,17 @@ def test_targets_stay_until_they_are_measured_again(
     fake: Fake, bench: Callable[..., Bench]
 ) -> None:
     results = bench().results
-    entry = {"measured": "7", "met": True, "command": "earlier", "date": "2026-01-01"}
+    entry = {
+        "measured": "7",
+        "met": True,
+        "command": "earlier",
+        "date": "2026-01-01",
+        "cpu": "a cpu",
+    }
     results.put("targets", "never", entry)
     results.put("reasons", "fast", "The clock is slow.")
     *_, table = bench().run([Choice("fake")])
-    assert "| what nobody measured | >= 1 | 7 | yes | `earlier` | 2026-01-01 |" in table
+    assert "| what nobody measured | >= 1 | 7 | yes | a cpu | 2026-01-01 | [fake](#fake) |" in table
     assert "- **how fast**: The clock is slow." in table
     assert results.read("targets")["fast"]["measured"] == "1.50"
 
@@ -221,7 +227,7 @@ def test_what_cells_leave_is_removed(
 
 def test_a_choice_without_cells_is_refused(fake: Fake, bench: Callable[..., Bench]) -> None:
     bench().check([Choice("fake", "large")])
-    with pytest.raises(InvalidParameterError, match="contains 'huge'; there are: small; large"):
+    with pytest.raises(InvalidParameterError, match="contains 'huge'; its cells are: small; large"):
         bench().check([Choice("fake"), Choice("fake", "huge")])
 
 

@@ -24,6 +24,7 @@ from tests.benchmarks.kernel_kmeans.programs import (
 
 __all__ = ["SEEDS", "TAKES", "run"]
 
+ABOUT = "agreement with true labels and time per step of full-batch, mini-batch and plain k-means"
 TAKES = (
     "about five hours on 2 cores and 4 GB of memory: pendigits half an hour a kernel, mnist10k an hour, "
     "mnist half an hour, rings and moons minutes (--quick: two minutes). --sets "

@@ -1,7 +1,7 @@
-"""The model of scaling: rates of this machine, passes that it predicts, and what it says of large fits.
+"""The scaling model: rates of this machine, predicted against measured passes, and projections.
 
-Parts are kept in --scratch, so that they can be made one at a time (``--sets rates``, ``workers``,
-``lines``); tables and plots are made from all that are kept.
+Parts are saved in --scratch, so that they can be measured one at a time (``--sets rates``, ``workers``,
+``lines``). Tables and plots use all saved parts.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.scaling import lines, plots, projections, tables, workers
 from tests.benchmarks.scaling.parts import PARTS, Parts
 
+ABOUT = (
+    "the scaling model: rates measured on one machine, predicted against measured passes, and "
+    "projections for large data"
+)
 TAKES = (
     "about 4 minutes on 2 cores (--quick: 2); parts stay in --scratch with --keep, "
-    "--sets rates,workers,lines makes only these; lines needs root and iproute2"
+    "--sets rates,workers,lines selects parts; lines needs root and iproute2"
 )
 
 
 def run(settings: Settings) -> list[Table | Figure | Note]:
-    """Make the parts that were asked for, and return tables of all that are kept."""
+    """Measure the selected parts; return the tables of all saved parts."""
     parts = Parts(settings.folder("daskcluster-scaling"))
     asked = settings.sets or PARTS
     if "rates" in asked:

@@ -1,4 +1,4 @@
-"""What was measured, kept in a file, so that tables can be made of parts of several runs."""
+"""Measured parts, saved in a file, so that tables can combine parts of several runs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PARTS = ("rates", "workers", "lines")
 
 
 class Parts:
-    """The parts in a folder.
+    """Saved parts in a folder.
 
     Attributes
     ----------
     kept : dict
-        By name; plain values.
+        Plain values by name.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -41,12 +41,12 @@ class Parts:
         return self.folder / "rates.json"
 
     def put(self, name: str, value: Any) -> None:
-        """Keep a part in place of an older one."""
+        """Save a part; it replaces an older one."""
         self.kept[name] = value
         self._file.write_text(json.dumps(self.kept, indent=1))
 
     def measure_rates(self) -> None:
-        """Measure this machine."""
+        """Measure and save the rates of this machine."""
         found = calibrate(lambda text: say(f"  {text}"))
         save_rates(found.rates, self._rates_file)
         self.put(
@@ -60,5 +60,5 @@ class Parts:
         )
 
     def rates(self) -> Rates:
-        """Return what was measured, or the built-in rates."""
+        """Return the measured rates, or the built-in ones."""
         return load_rates(self._rates_file) if self._rates_file.exists() else REFERENCE

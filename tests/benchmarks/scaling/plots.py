@@ -1,4 +1,4 @@
-"""Seconds of a pass by the number of workers, one panel for each of the large sets."""
+"""Seconds per pass by number of workers, one panel for each large data set."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def draw(records: Sequence[Mapping[str, Any]], folder: Path | None) -> Figure | 
             _fill(axes, own)
             axes.set_title(f"{n:,} x {d:,}", fontsize=8)
             axes.set_xlabel("workers")
-        grid[0, 0].set_ylabel("seconds of a pass")
+        grid[0, 0].set_ylabel("seconds per pass")
         legend(canvas, grid)
-        return save(canvas, folder / NAME, "Projected seconds of a pass by the number of workers")
+        return save(canvas, folder / NAME, "Projected seconds per pass by number of workers")
 
 
 def _fill(axes: Any, records: Sequence[Mapping[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""What the model says of fits that are too large to try: 80M x 3072 and 10^9 x 128."""
+"""Projections of fits that are too large to run here: 80M x 3072 and 10^9 x 128."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHAPES = ((80_000_000, 3072), (1_000_000_000, 128))
 N_CLUSTERS = 1000
 WORKERS = (10, 30, 100, 300, 1000)
 TOUCHED = 0.33
-"""Of MNIST's rows, that bounds leave to be looked at."""
+"""Share of the rows that are checked with bounds, as on MNIST."""
 CORESET = 100_000
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "lloyd": ("lloyd", {"max_iter": 20, "init": "random", "n_init": 1}),

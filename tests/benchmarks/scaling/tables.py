@@ -1,4 +1,4 @@
-"""The tables of the model."""
+"""The tables of the section ``scaling``."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ Records = Sequence[Mapping[str, Any]]
 
 
 def rates_table(kept: Mapping[str, Any]) -> Table | Note:
-    """Return what single steps take."""
+    """Return the measured rates of single steps."""
     if "rates" not in kept:
-        return Note("Rates of this machine were not measured; the built-in ones are used.")
+        return Note("The rates of this machine were not measured; the built-in rates are used.")
     rates, errors = kept["rates"]["rates"], kept["rates"]["errors"]
     table = Table(
-        "What single steps take of one core",
-        ["step", "costs", "largest error over shapes"],
+        "Rates of single steps on one core",
+        ["step", "cost", "largest error over shapes"],
         notes=[
-            "As `python -m tests.benchmarks calibrate` has them; kernels by the clock, others in "
-            "processor time."
+            "Measured as by `python -m tests.benchmarks calibrate`: elapsed time for kernels, CPU time for "
+            "the other steps."
         ],
     )
-    units = (("product", "ps a product"), ("value", "ps a value"), ("row", "ns a row"))
+    units = (("product", "ps per product"), ("value", "ps per value"), ("row", "ns per row"))
     for kernel, title in (
-        ("nearest", "rows meet all centres"),
+        ("nearest", "nearest of all centres"),
         ("truncated", "truncated EM"),
-        ("scan", "a coreset's pass"),
+        ("scan", "pass of a coreset"),
     ):
         found = rates[kernel]
         scale = {"product": 1e12, "value": 1e12, "row": 1e9}
@@ -38,30 +38,30 @@ def rates_table(kept: Mapping[str, Any]) -> Table | Note:
             f"{scale[key] * found[key]:.3g} {unit}" for key, unit in units if found[key]
         )
         table.rows.append([title, costs, f"{100 * errors[kernel]:.0f} %"])
-    table.rows.append(["reading and decoding", f"{1e9 * rates['decode']:.3g} ns a byte", None])
+    table.rows.append(["reading and decoding", f"{1e9 * rates['decode']:.3g} ns per byte", None])
     for role in ("client", "scheduler", "worker"):
         table.rows.append([role, _role(rates[role]), None])
-    table.rows.append(["a core where all are busy", f"{rates['together']:.2f} times as long", None])
-    table.rows.append(["waiting, in a pass", f"{1e3 * rates['round_trip']:.3g} ms", None])
+    table.rows.append(["slow-down of a core when all are busy", f"{rates['together']:.2f}", None])
+    table.rows.append(["waiting in a pass", f"{1e3 * rates['round_trip']:.3g} ms", None])
     return table
 
 
 def _role(found: Mapping[str, float]) -> str:
     parts = (
-        ("a_pass", 1e3, "ms a pass"), ("a_task", 1e3, "ms a task"),
-        ("a_handle", 1e6, "us a partition held"), ("a_worker", 1e6, "us a worker"),
-        ("a_byte", 1e9, "ns a byte"),
+        ("a_pass", 1e3, "ms per pass"), ("a_task", 1e3, "ms per task"),
+        ("a_handle", 1e6, "us per cached partition"), ("a_worker", 1e6, "us per worker"),
+        ("a_byte", 1e9, "ns per byte"),
     )  # fmt: skip
     return ", ".join(f"{scale * found[key]:.3g} {unit}" for key, scale, unit in parts if found[key])
 
 
 def workers_table(records: Records) -> Table | Note:
-    """Return passes on 1 to 8 workers."""
+    """Return the passes on 1 to 8 workers."""
     if not records:
         return Note("Passes on several workers were not measured.")
     return Table(
-        "A pass of Lloyd's on workers of one thread, measured and predicted, seconds",
-        ["pass", "n, d, k", "workers", "measured", "predicted", "predicted / measured", "held up by"],
+        "Measured and predicted seconds of a Lloyd pass on workers of one thread",
+        ["pass", "n, d, k", "workers", "measured", "predicted", "predicted / measured", "bottleneck"],
         [
             [
                 record["problem"], record["shape"], record["workers"], record["measured"],
@@ -70,22 +70,22 @@ def workers_table(records: Records) -> Table | Note:
             for record in records
         ],
         notes=[
-            "Medians of the iterations of one fit from the third on. `reading` keeps no row in memory.",
-            "Client, scheduler and all workers share the machine's cores; the model knows how many.",
+            "Medians over the iterations of one fit, from the third on. `reading` caches no rows.",
+            "Client, scheduler and all workers share the cores of the machine; the model includes this.",
             _errors(records),
         ],
     )  # fmt: skip
 
 
 def lines_table(records: Records) -> Table | Note:
-    """Return passes over limited lines."""
+    """Return the passes with limited bandwidth."""
     if not records:
         return Note(
-            "Passes over lines of limited bandwidth were not measured: that needs root and iproute2."
+            "Passes over limited bandwidth were not measured: that needs root and iproute2."
         )
     return Table(
-        "A pass of Lloyd's on 4 workers behind lines of limited bandwidth, seconds",
-        ["pass", "n, d, k", "Mbit/s", "measured", "predicted", "predicted / measured", "held up by"],
+        "Measured and predicted seconds of a Lloyd pass on 4 workers with limited bandwidth",
+        ["pass", "n, d, k", "Mbit/s", "measured", "predicted", "predicted / measured", "bottleneck"],
         [
             [
                 record["problem"], record["shape"], f"{8e-6 * record['bandwidth']:.0f}", record["measured"],
@@ -94,9 +94,12 @@ def lines_table(records: Records) -> Table | Note:
             for record in records
         ],
         notes=[
-            "Scheduler, store and each worker in a network namespace, token buckets on both ends of lines.",
-            "`totals` sends 2 MB of centres and gets 4 MB of each worker; `bucket` reads all rows from a "
-            "server of S3 in every pass.",
+            "Scheduler, store and each worker run in network namespaces, with token buckets at both "
+            "ends of "
+            "each connection.",
+            "`totals` sends 2 MB of centres to each worker and receives 4 MB from it; `bucket` "
+            "reads all rows "
+            "from an S3 server in every pass.",
             _errors(records),
         ],
     )  # fmt: skip
@@ -120,8 +123,8 @@ def projection_tables(records: Records) -> Iterator[Table]:
         table = Table(
             f"Projected: {n:,} x {d:,} float32, {N_CLUSTERS:,} clusters",
             [
-                "fit", "workers", "a pass", "held up by", "the fit", "held up by", "labels of all rows",
-                "held up by",
+                "fit", "workers", "pass", "bottleneck", "whole fit", "bottleneck", "labels of all rows",
+                "bottleneck",
             ],
             notes=_assumptions(),
         )  # fmt: skip
@@ -144,9 +147,9 @@ def _projected(record: Mapping[str, Any]) -> list[Any]:
 
 def _assumptions() -> list[str]:
     return [
-        "Workers of one thread and 8 GiB, lines of 10 Gbit/s, 0.2 ms between machines, a store that gives "
-        "20 GB/s to all together, rows stored as large as decoded.",
-        f"lloyd and bounds: 20 iterations. bounds: {100 * TOUCHED:.0f} % of the rows are looked at, on "
-        f"average (MNIST's share). coreset + EM: {CORESET:,} rows, 50 iterations on 8 threads of the "
-        "driver.",
+        "Workers with one thread and 8 GiB, a network of 10 Gbit/s with 0.2 ms latency, a store that "
+        "delivers 20 GB/s in total, rows as large on disk as decoded.",
+        f"lloyd and bounds: 20 iterations; bounds checks {100 * TOUCHED:.0f} % of the rows on "
+        "average (as on "
+        f"MNIST). coreset + EM: {CORESET:,} rows, 50 iterations on 8 threads of the driver.",
     ]

@@ -19,6 +19,7 @@ from tests.benchmarks.vrkm.programs import PROGRAMS, Outcome, program, variance_
 from tests.benchmarks.vrkm.sweeps import LARGE, figures, partitions
 from tests.benchmarks.vrkm.tables import table3, table4
 
+ABOUT = "Tables 3 and 4, Figures 3, 6 and 7, and one partition against many"
 TAKES = (
     "about an hour and a half on 2 cores and 4 GB of memory (--quick: 2 minutes; --sets mnist and "
     "cifar10_test10k: half an hour each, sift_like, one seed: 25 minutes); finished fits stay in "
