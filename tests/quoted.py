@@ -124,8 +124,8 @@ def kernel() -> tuple[str, ...]:
         r"tau = 200 took (\d+) ms .*? iteration of the full batch more than (\d+) s",
     )
     return (
-        digits.cell("full batch", "ms a step"),
-        span(digits.numbers("ms a step", having="tau=200, b=1024")),
+        digits.cell("full batch", "ms per step"),
+        span(digits.numbers("ms per step", having="tau=200, b=1024")),
         digits.cell("full batch", "ARI"),
         digits.cell("tau=200, b=1024, sqrt", "ARI"),
         full,

@@ -12,7 +12,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SUFFIXES = {".py", ".md", ".ipynb", ".html", ".yaml", ".yml", ".toml", ".sh", ".txt"}
-MADE_BY_PROGRAMS = {"docs/benchmarks.md", "docs/benchmarks-avx2.md", "docs/reproduction.md"}
 
 # Words that once had a private meaning here, and the field's word for it. Identifiers count as well:
 # `_` separates words.
@@ -136,8 +135,6 @@ def test_a_hard_wrap_is_found(text: str, found: list[int]) -> None:
 
 
 def test_paragraphs_are_one_line() -> None:
-    pages = [
-        name for name in prose_files() if name.endswith(".md") and name not in MADE_BY_PROGRAMS
-    ]
+    pages = [name for name in prose_files() if name.endswith(".md")]
     found = [f"{name}:{line}" for name in pages for line in hard_wrapped(text_of(name))]
     assert not found, "hard line breaks within paragraphs:\n" + "\n".join(found)

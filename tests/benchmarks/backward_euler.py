@@ -1,4 +1,4 @@
-"""Tables, histograms and jumps of stochastic backward Euler (Yin, Pham, Oberman and Osher, 2018)."""
+"""Tables and plots of stochastic backward Euler (Yin, Pham, Oberman and Osher, 2018)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ ABOUT = (
 )
 TAKES = (
     "about half an hour on 2 cores with 100 starts, 2 GB of memory (--quick: a minute); finished starts "
-    "stay in --scratch DIR, and an interrupted run continues with them; --seeds 0 shows what is there"
+    "are saved in --scratch DIR, and an interrupted run resumes; --seeds 0 only shows them"
 )
 
 SEEDS = 100
 SETS = ("mnist", "digits", "features", "iris")
 BLOCK = 10
-"""Starts that are kept together."""
+"""Starts that are saved in one file."""
 BEST = 1.005
-"""Times the lowest objective of a set and k up to which a start is said to have got there."""
+"""A start counts as at the best up to this multiple of the lowest objective of its set and k."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ CELLS: dict[str, list[Cell]] = {
         Cell(3, "SBE", 60, 60, 5, "0.264, always"),
     ],
 }  # fmt: skip
-"""Section 3 of the paper; exponents of some variances are lost in the text there is."""
+"""Section 3 of the paper; the exponents of some variances are missing in the available text."""
 
 
 def _readings(k: int, batch: int, outer: int, inner: int) -> list[Cell]:
@@ -107,7 +107,7 @@ def _readings(k: int, batch: int, outer: int, inner: int) -> list[Cell]:
 
 
 EXAMINED = {"mnist": _readings(10, 500, 100, 5), "digits": _readings(8, 1000, 150, 10)}
-"""What may differ from the paper where its results are others; few starts each."""
+"""Settings that may explain differences from the paper; few starts each."""
 
 
 def run(options: Settings) -> list[Table | Figure | Note]:
@@ -131,7 +131,7 @@ def run(options: Settings) -> list[Table | Figure | Note]:
 
 
 def table_of(data: EulerSet, options: Settings) -> Table:
-    """Return the lines of one set next to the paper's."""
+    """Return the table of one set, with the figures of the paper."""
     table = Table(
         f"phi on {data.name}: {data.source}, {data.n:,} x {data.rows.shape[1]}, {options.seeds} starts",
         ["k", "method", "M", "iterations", "min", "max", "mean", "variance", "starts at the best",
@@ -147,7 +147,7 @@ def table_of(data: EulerSet, options: Settings) -> Table:
 
 
 def examination(data: EulerSet, options: Settings) -> Table:
-    """Return what other readings of the paper give."""
+    """Return the results of other readings of the paper."""
     few = min(options.seeds, BLOCK)
     table = Table(
         f"phi on {data.name} under other readings of the paper, the same {few} starts",
@@ -172,7 +172,7 @@ def _figures(cell: Cell, values: np.ndarray, best: float) -> list[Any]:
 
 
 def _of_first_k(data: EulerSet, options: Settings) -> dict[str, np.ndarray]:
-    """Return the objectives of the programs of the set's first k, by name."""
+    """Return the objectives of the programs for the first k of the set, by name."""
     cells = [_shortened(cell, options) for cell in CELLS[data.name]]
     return {
         f"{cell.program} {cell.batch or ''} {cell.iterations}": objectives(data, cell, options)
@@ -191,14 +191,14 @@ def _shortened(cell: Cell, options: Settings) -> Cell:
 
 
 def objectives(data: EulerSet, cell: Cell, options: Settings) -> np.ndarray:
-    """Return phi of every start, from files where it was found before."""
+    """Return phi of every start; saved starts are read from their files."""
     n_blocks = -(-options.seeds // BLOCK)
     found = [_block(data, cell, block, options) for block in range(n_blocks)]
     return np.concatenate(found)[: options.seeds]
 
 
 def _kept(data: EulerSet, options: Settings) -> int:
-    """Return how many starts of every cell are there already."""
+    """Return the number of starts that are saved for every cell."""
     folder = folder_of(options) / "starts" / data.name
     cells = [_shortened(cell, options) for cell in CELLS[data.name]]
     return BLOCK * min(len(list(folder.glob(f"{cell.name}-[0-9]*.json"))) for cell in cells)
@@ -218,7 +218,7 @@ def _block(data: EulerSet, cell: Cell, block: int, options: Settings) -> np.ndar
 
 
 def euler(rows: np.ndarray, cell: Cell, block: int, options: Settings) -> np.ndarray:
-    """Return the inertia of a block of starts, which run at a time."""
+    """Return the inertia of a block of starts, which run as one fit."""
     from daskcluster import BackwardEulerKMeans, LocalEngine
 
     model = BackwardEulerKMeans(
@@ -275,19 +275,22 @@ PROGRAMS: dict[str, Callable[[np.ndarray, Cell, int, Settings], np.ndarray]] = {
 def _notes(name: str) -> list[str]:
     notes = {
         "mnist": [
-            "phi is the sum of squared distances over 2 n, on all rows, after the last iteration; pixels "
-            "in [0, 1]. EM: Lloyd's algorithm; mb-EM: mini-batches with the running mean as learning rate; "
-            "SBE: BackwardEulerKMeans with gamma = 1.2 k, alpha = 0.75, beta = 1 / 1.01. Each start has "
-            "k random rows of its own. At the best: within 0.5 % of the lowest phi for that k."
+            "phi is the sum of squared distances of all rows over 2 n, after the last iteration; "
+            "pixels are in "
+            "[0, 1]. EM: Lloyd's algorithm; mb-EM: mini-batches with the running mean as learning "
+            "rate; SBE: "
+            "BackwardEulerKMeans with gamma = 1.2 k, alpha = 0.75, beta = 1 / 1.01. Each start has "
+            "its own k "
+            "random rows. At the best: within 0.5 % of the lowest phi for that k."
         ],
         "digits": [
-            "The paper's eight digits are unknown; 784 * 0.2^2 / 2 = 15.68 is the noise alone, whichever "
-            "they are."
+            "The paper's eight digits are unknown. The noise alone gives 784 * 0.2^2 / 2 = 15.68 for any "
+            "digits."
         ],
         "features": [
-            "The paper has the features of LeNet-5; another network has another scale, so only the "
-            "relations between the programs compare."
+            "The paper uses features of LeNet-5. Another network has another scale, so only compare the "
+            "programs with each other."
         ],
-        "iris": ["The paper's M and numbers of iterations are lost in the text there is."],
+        "iris": ["The paper's M and numbers of iterations are missing in the available text."],
     }
     return notes[name]

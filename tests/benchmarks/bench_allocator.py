@@ -115,7 +115,8 @@ def run(options: Settings) -> list[Table]:
         ("Two threads, the same rows, memory limit 500 MiB", THREADS, "defaults of the C library"),
     ):
         table = Table(title, ["settings", "seconds per pass", "MB/s decoded",
-                              *(f"peak after {n} passes, MiB" for n in (passes // 10, passes))])  # fmt: skip
+                              *(f"peak after {n} passes, MiB"
+                                for n in (passes // 10, passes))])  # fmt: skip
         for settings, name in (("ours", "daskcluster's"), ("theirs", other)):
             say(f"  {title}: {name}")
             found = measure(code, settings, url, passes)

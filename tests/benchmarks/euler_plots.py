@@ -1,4 +1,4 @@
-"""Plots of stochastic backward Euler: histograms of starts, the objective's jumps, four clouds."""
+"""Plots of stochastic backward Euler: histograms of starts, the objective over steps, four clouds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PROGRAM_COLOURS = {"EM": "#999999", "mb-EM": "#e69f00", "SBE": "#0072b2"}
 INCHES = (2.3, 1.8)
 BINS = 30
 JUMPING = 4
-"""Starts whose objective is followed."""
+"""Starts whose objective is drawn."""
 DRAWN = 300
-"""Points of the clouds that are drawn."""
+"""Drawn points of the clouds."""
 
 MEANS = ((-5.0, -3.0), (5.0, -3.0), (0.0, 5.0), (2.5, 4.0))
 COVARIANCES = (
@@ -31,12 +31,12 @@ COVARIANCES = (
     ((1.5, 0.05), (0.05, 0.6)),
 )
 STUCK = ((-5.0, -3.0), (4.0, -3.6), (6.0, -2.4), (1.2, 4.5))
-"""First centres from which Lloyd's algorithm ends with two of them in one cloud."""
+"""First centres from which Lloyd's algorithm ends with two centres in one cloud."""
 PER_CLOUD, SEEDS = 1000, 20
 
 
 def histograms(name: str, found: Mapping[str, np.ndarray], settings: Settings) -> Figure | Note:
-    """Draw how often each program ended at which objective, on one axis."""
+    """Draw histograms of the final objectives of each program, on one axis."""
     if (missing := why_not(settings.images)) is not None:
         return missing
     assert settings.images is not None
@@ -57,7 +57,7 @@ def histograms(name: str, found: Mapping[str, np.ndarray], settings: Settings) -
 
 
 def jumps(data: EulerSet, cell: Cell, settings: Settings) -> Figure | Note:
-    """Draw the objective on all rows after each outer step, of a few starts."""
+    """Draw the objective on all rows after each outer step of a few starts."""
     if (missing := why_not(settings.images)) is not None:
         return missing
     assert settings.images is not None
@@ -100,7 +100,7 @@ def _followed(data: EulerSet, cell: Cell, outer: int, number: int) -> np.ndarray
 
 
 def two_dimensions(settings: Settings) -> list[Table | Figure | Note]:
-    """Return what becomes of centres that Lloyd's algorithm leaves in the wrong clouds."""
+    """Return the fits on four clouds, from a bad minimum of Lloyd's algorithm."""
     import daskcluster as dc
 
     random = np.random.default_rng(0)
@@ -114,17 +114,20 @@ def two_dimensions(settings: Settings) -> list[Table | Figure | Note]:
     ).fit(rows)
     phi = euler.start_inertias_ / (2 * len(rows))
     table = Table(
-        f"Four clouds of {PER_CLOUD:,} points, from where Lloyd's algorithm is stuck",
+        f"Four clouds of {PER_CLOUD:,} points, from a bad minimum of Lloyd's algorithm",
         ["method", "M", "iterations", "phi", "starts at the best"],
         rows=[
             ["EM from the clouds' means", None, best.n_iter_, f"{best.inertia_ / 8000:.4f}", "-"],
             ["EM from two centres in one cloud", None, stuck.n_iter_, f"{stuck.inertia_ / 8000:.4f}", "no"],
-            ["SBE from there", 500, "(100, 5)", f"{phi.min():.4f} to {phi.max():.4f}",
+            ["SBE from this minimum", 500, "(100, 5)", f"{phi.min():.4f} to {phi.max():.4f}",
              f"{int((euler.start_inertias_ <= 1.01 * best.inertia_).sum())} of {SEEDS}"],
         ],
         notes=[
-            "Means, covariances and first centres of the paper's section 3.1 are lost in the text there "
-            "is; these are ours. SBE: gamma = 1.2 k, the same first centres for each start, other batches."
+            "The means, covariances and first centres of section 3.1 are missing in the available "
+            "text of the "
+            "paper; these are ours. SBE: gamma = 1.2 k; all starts have the same first centres, and "
+            "different "
+            "batches."
         ],
     )  # fmt: skip
     return [table, _clouds(rows, stuck.cluster_centers_, euler.cluster_centers_, settings)]
@@ -148,5 +151,5 @@ def _clouds(
             axes.scatter(*centres.T, s=30, marker="x", color="#d55e00", label="centres")
             axes.set_title(title, fontsize=8)
         legend(canvas, grid)
-        text = "Where Lloyd's algorithm is stuck, and where implicit steps go from there."
+        text = "The bad minimum of Lloyd's algorithm, and the centres that backward Euler reaches from it."
         return save(canvas, settings.images / file, text)

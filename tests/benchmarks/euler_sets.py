@@ -1,4 +1,4 @@
-"""The sets of the paper on stochastic backward Euler, or what stands for them."""
+"""The data sets of the paper on stochastic backward Euler, or stand-ins for them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.benchmarks.harness.settings import Settings
 PER_DIGIT, NOISE = 7_500, 0.2
 FEATURES = 64
 QUICK = 25
-"""By how much `--quick` divides the rows."""
+"""`--quick` divides the numbers of rows by this."""
 EPOCHS = 12
 
 
 @dataclass(frozen=True)
 class EulerSet:
-    """Rows and where they come from."""
+    """Rows and their source."""
 
     name: str
     source: str
@@ -31,19 +31,19 @@ class EulerSet:
 
 
 def load(name: str, settings: Settings) -> EulerSet:
-    """Return the set of a name."""
+    """Return a data set by name."""
     makers = {"mnist": raw, "digits": noisy_digits, "features": features, "iris": iris}
     return makers[name](settings)
 
 
 def raw(settings: Settings) -> EulerSet:
-    """Return the training pictures of MNIST, values in [0, 1]."""
+    """Return the training digits of MNIST, with values in [0, 1]."""
     rows, _, source = _pictures(settings)
     return EulerSet("mnist", source, rows)
 
 
 def noisy_digits(settings: Settings) -> EulerSet:
-    """Return eight pictures of digits, each many times, with Gaussian noise."""
+    """Return eight digits, each repeated many times with Gaussian noise."""
     rows, labels, source = _pictures(settings)
     kinds = np.unique(labels)[:8]
     chosen = rows[[int(np.flatnonzero(labels == kind)[0]) for kind in kinds]]
@@ -54,7 +54,7 @@ def noisy_digits(settings: Settings) -> EulerSet:
 
 
 def features(settings: Settings) -> EulerSet:
-    """Return the activations of 64 hidden units of a network that tells the digits apart."""
+    """Return the activations of 64 hidden units of a network that classifies the digits."""
     from sklearn.neural_network import MLPClassifier
 
     path = folder_of(settings) / "features.npy"
@@ -73,19 +73,19 @@ def features(settings: Settings) -> EulerSet:
 
 
 def iris(settings: Settings) -> EulerSet:
-    """Return the 150 flowers."""
+    """Return the Iris data set."""
     from sklearn.datasets import load_iris
 
     return EulerSet("iris", "Iris", np.ascontiguousarray(load_iris().data))
 
 
 def folder_of(settings: Settings) -> Path:
-    """Return where pieces are kept."""
+    """Return the folder of saved starts."""
     return settings.folder(f"daskcluster-euler{'-quick' if settings.quick else ''}")
 
 
 def _pictures(settings: Settings) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return 60,000 pictures in an order of no meaning, their digits, and where they come from."""
+    """Return 60,000 pictures in random order, their digits, and their source."""
     n = 60_000 // (QUICK if settings.quick else 1)
     path = None if settings.data is None else settings.data / "mnist.npz"
     if path is None or not path.exists():

@@ -1,4 +1,4 @@
-"""Figure 2 of Newling and Fleuret: energy against time and against distances computed.
+"""Figure 2 of Newling and Fleuret: energy by time and by number of distances.
 
 "Nested mini-batch k-means", NIPS 2016.
 """
@@ -27,29 +27,28 @@ ABOUT = (
 )
 TAKES = (
     "about two and a half hours on 2 cores, 8 GB of memory and 0.4 GB of disk in --scratch DIR, removed "
-    "afterwards unless --keep (--quick: 3 minutes); finished fits stay there, and an interrupted run goes "
-    "on with them"
+    "afterwards unless --keep (--quick: 3 minutes); finished fits are saved there, and an interrupted "
+    "run resumes"
 )
 
 SETS = (*DENSE, *SPARSE)
 MOST_SEEDS = {"words": 5}
-"""Of sets whose fits take minutes."""
+"""Most seeds of sets whose fits take minutes."""
 MOST_ITERATIONS = {"words": 200}
 STEPS, QUICK_STEPS = 1000, 60
-"""Of mini-batches, which have no end of their own."""
+"""Steps of mini-batches, which do not end by themselves."""
 WITHIN = 0.02
-"""Where the paper reads off that nested mini-batches are 10 to 100 times earlier."""
+"""Excess energy at which the paper compares times: nested mini-batches are 10 to 100 times earlier."""
 POINTS = 40
 LEAST_TOP = 0.02
-"""Of the axis of energies, so that tiny differences do not look large."""
+"""Least top of the energy axis, so that tiny differences do not look large."""
 
 
 def run(settings: Settings) -> list[Table | Figure | Note]:
-    """Return the plot and, as a table, what it shows."""
+    """Return the plot, and its figures as a table."""
     table = Table(
-        f"Seconds until the mean squared distance of validation rows is {WITHIN:.0%} above the lowest, E*, "
-        f"and the last one's mean excess over E* (k-means from random rows, {settings.threads} threads, "
-        "medians over seeds)",
+        f"Seconds until the energy E is within {WITHIN:.0%} of the lowest, E*, and mean excess over E* at "
+        f"the end (random first rows, {settings.threads} threads, medians over seeds)",
         ["data", "rows + validation, d, k", "seeds", "E*", *_heads("lloyd"), *_heads("yinyang"),
          *_heads("mbatch"), *_heads("nmbatch"), "mbatch / nmbatch, seconds"],
         notes=_notes(),
@@ -106,7 +105,7 @@ def _line(rows: Rows, runs: dict[str, list[Run]]) -> list[Any]:
 
 
 def _reached(runs: Sequence[Run], best: float) -> str:
-    """Return the median time to near E*; a run that never got there counts as longer than it took."""
+    """Return the median time to near E*; a run that never reached it counts as longer than its time."""
     found = [run.time_to((1 + WITHIN) * best) for run in runs]
     if sum(seconds is not None for seconds in found) * 2 <= len(found):
         return f"> {statistics.median(run.seconds[-1] for run in runs):.3g}"
@@ -116,7 +115,7 @@ def _reached(runs: Sequence[Run], best: float) -> str:
 
 
 def _ratio(runs: dict[str, list[Run]], best: float) -> str | None:
-    """Return the median over seeds of how much earlier nested mini-batches came near E*."""
+    """Return the median over seeds of how many times earlier nested mini-batches come near E*."""
     ratios, bounded = [], False
     for mine, other in zip(runs["nmbatch"], runs["mbatch"], strict=True):
         ours, theirs = (run.time_to((1 + WITHIN) * best) for run in (mine, other))
@@ -141,9 +140,9 @@ def _panel(rows: Rows, runs: dict[str, list[Run]], axis: str) -> EnergyPanel:
 
 
 def _band(name: str, runs: Sequence[Run], best: float, axis: str) -> Band:
-    """Return a program's curve from the first moment of all its runs to the last of any.
+    """Return the mean curve of a program, from the first time in all runs to the last in any.
 
-    A run that has ended keeps its energy.
+    A run that has ended keeps its last energy.
     """
     spent = [getattr(run, axis) for run in runs]
     budget = np.geomspace(max(one[1] for one in spent), max(one[-1] for one in spent), POINTS)
@@ -175,10 +174,12 @@ def _notes() -> list[str]:
         f"lloyd and yinyang run to the fixed point (words: at most {MOST_ITERATIONS['words']} iterations), "
         f"nmbatch (rho = 100) to its end, mbatch for {STEPS:,} steps (--quick: {QUICK_STEPS}). Batches and "
         "the first nested batch have 5,000 rows (newspaper: 300; --quick: a 25th, of rows too).",
-        "Times begin with the call of fit and do not contain evaluation, which a second fit to the same "
-        "end does. lloyd and yinyang are evaluated after ever fewer iterations, so they may be up to 15 % "
-        "earlier than it says; mbatch 10 %.",
-        "Sparse rows have no bounds: yinyang is left out, and nmbatch looks at every row of a batch.",
+        "E is the mean squared distance of the validation rows. Times start at the call of fit and exclude "
+        "evaluation, which happens in a second fit with the same result. lloyd and yinyang are "
+        "evaluated at "
+        "growing intervals, so they may be up to 15 % earlier than shown; mbatch up to 10 %.",
+        "For sparse rows there are no bounds: yinyang is left out, and nmbatch checks every row of "
+        "a batch.",
         "The sets stand for those of the paper: digits for INFMNIST, patches for STL10P, connections for "
         "KDDC98, words and newspaper for RCV1.",
     ]

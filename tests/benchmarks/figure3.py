@@ -1,4 +1,4 @@
-"""Figure 3 of Newling and Fleuret: the doubling threshold rho, with bounds and without, at two times."""
+"""Figure 3 of Newling and Fleuret: energy at two times by threshold rho, with and without bounds."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from tests.benchmarks.minibatch_sets import DENSE, chosen, finished
 ABOUT = "Figure 3: nested mini-batches with five thresholds rho, with and without bounds"
 TAKES = (
     "about two hours on 2 cores, 6 GB of memory and 0.4 GB of disk in --scratch DIR, removed afterwards "
-    "unless --keep (--quick: 3 minutes); finished fits stay there and are reused"
+    "unless --keep (--quick: 3 minutes); finished fits are saved there and reused"
 )
 
 RHOS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 BOUNDS = {"with bounds": "auto", "without bounds": False}
 STANDARD = ("with bounds", 100.0)
-"""The fit that runs to its end, whose time decides when the others are looked at."""
+"""The fit that runs to its end; its time defines the times of the comparison."""
 EARLY, LATE = 0.1, 0.5
-"""Parts of that time; the paper looked after 2 and after 10 seconds."""
+"""Shares of that time; the paper compares after 2 and after 10 seconds."""
 
 Runs = dict[tuple[str, float], list[Run]]
 
 
 def run(settings: Settings) -> list[Table | Figure | Note]:
-    """Return the plot and, as a table, what it shows."""
+    """Return the plot, and its figures as a table."""
     table = Table(
         f"Mean excess over E* after two times, {settings.threads} threads, {settings.seeds} seeds",
         ["data", "after", "bounds", *(f"rho = {rho:g}" for rho in RHOS)],
@@ -56,7 +56,7 @@ def run(settings: Settings) -> list[Table | Figure | Note]:
 
 
 def compete(rows: Rows, settings: Settings) -> tuple[float, Runs]:
-    """Return the later time, and all runs, of which only the standard ones go on beyond it."""
+    """Return the later time and all runs; only the standard ones run longer than that."""
     say(
         f"  {rows.name}: {rows.shape}; {len(RHOS)} x {len(BOUNDS)} fits from {settings.seeds} seeds"
     )
@@ -130,8 +130,8 @@ def _result(rows: Rows, late: float, runs: Runs, panel: EnergyPanel) -> dict[str
 
 def _notes() -> list[str]:
     return [
-        f"The times are {EARLY:g} and {LATE:g} of the median time that rho = 100 with bounds takes to its "
-        "own end. Other fits stop at the later one.",
-        "E is the mean squared distance of validation rows, E* the lowest of any round of any fit. "
-        "Evaluation is not in the times.",
+        f"The times are {EARLY:g} and {LATE:g} times the median time of a whole fit with rho = 100 and "
+        "bounds. The other fits stop at the later time.",
+        "E is the mean squared distance of the validation rows, E* the lowest of any round of any fit. "
+        "Times exclude evaluation.",
     ]

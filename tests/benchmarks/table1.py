@@ -1,4 +1,4 @@
-"""Table 1 of Newling and Fleuret: one pass of standard mini-batches, against scikit-learn's."""
+"""Table 1 of Newling and Fleuret: one pass of standard mini-batches, ours against scikit-learn."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ TAKES = (
 SETS = ("digits", "words", "newspaper")
 TARGET = {"words": 2.0, "newspaper": 2.0}
 SAME_QUALITY = 0.01
-"""Relative difference of energies up to which times are compared: batches are drawn differently."""
+"""Largest relative difference of comparable energies: batches are drawn differently."""
 
 
 def run(settings: Settings) -> list[Table]:
-    """Return the seconds of a pass, on one thread as in the paper, and on all."""
+    """Return the seconds of a pass, on one thread as in the paper, and on all threads."""
     table = Table(
-        f"One pass of mini-batches: seconds, medians of {settings.repeats}",
+        f"Seconds for one pass of mini-batches, medians of {settings.repeats}",
         ["data", "rows + validation, d, k", "threads", "steps", "scikit-learn", "scikit-learn / ours",
          "target", "fit with labels", "scikit-learn", "scikit-learn / ours", "E", "E of scikit-learn"],
         notes=_notes(),
@@ -51,7 +51,7 @@ def run(settings: Settings) -> list[Table]:
 
 
 def compete(rows: Rows, threads: int, repeats: int) -> dict[str, Outcome]:
-    """Return seconds of every pass, and the centres of the last; of ours once without the labels."""
+    """Return the seconds of every pass and the last centres, for our fit also without labels."""
     programs = {
         "fit": partial(_ours, rows, threads),
         "scikit-learn": partial(_scikit_learn, rows, threads, labelled=False),
@@ -70,7 +70,7 @@ def compete(rows: Rows, threads: int, repeats: int) -> dict[str, Outcome]:
 
 
 def _ours(rows: Rows, threads: int) -> tuple[float, float, np.ndarray]:
-    """Return the seconds until the last step ends, those of the fit, and the centres."""
+    """Return the seconds until the last step ends, the seconds of the fit, and the centres."""
     from daskcluster import LocalEngine, MiniBatchKMeans
 
     first, clock = rows.first_centres(0), Clock()
@@ -102,8 +102,9 @@ def _line(rows: Rows, threads: int, passes: dict[str, Outcome], notes: list[str]
     ours, theirs = (energy(rows, passes[name].value) for name in ("steps", "scikit-learn"))
     if ours > (1 + SAME_QUALITY) * theirs:
         notes.append(
-            f"{rows.name} on {threads} threads: our energy is {ours / theirs - 1:+.1%} of scikit-learn's, "
-            "so the times do not say which is better."
+            f"{rows.name} on {threads} threads: our energy differs from scikit-learn's by "
+            f"{ours / theirs - 1:+.1%}, "
+            "so the times cannot be compared."
         )
     target = TARGET.get(rows.name)
     return [
@@ -127,11 +128,12 @@ def _pair(ours: Outcome, theirs: Outcome) -> list[str]:
 
 def _notes() -> list[str]:
     return [
-        "From the same centres, batches of 5,000 rows (newspaper: 300; --quick: a 25th), without "
-        "reassignment and early stop. scikit-learn does not search for NaN.",
-        "Steps: from the call of fit to the end of the last step; scikit-learn's fit with "
+        "Same first centres, batches of 5,000 rows (newspaper: 300; --quick: a 25th), without reassignment "
+        "and early stopping. scikit-learn runs without the check for NaN.",
+        "Steps: from the call of fit to the end of the last step; for scikit-learn, a fit with "
         "compute_labels=False. Fit with labels: the whole call of both.",
-        "E is the mean squared distance of validation rows after the pass.",
-        "The paper reports for 400,000 digits 12.4 s (its program) and 20.6 s (scikit-learn), for 781,265 "
-        "rows of RCV1 15.2 s, 63.6 s and 23.3 s (Sculley's program), one thread each.",
+        "E is the mean squared distance of the validation rows after the pass.",
+        "In the paper, on one thread: 12.4 s (its program) and 20.6 s (scikit-learn) for 400,000 "
+        "digits; 15.2 "
+        "s, 63.6 s and 23.3 s (Sculley's program) for 781,265 rows of RCV1.",
     ]

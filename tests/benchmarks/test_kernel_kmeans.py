@@ -66,7 +66,7 @@ def test_sets_run_and_what_is_finished_is_kept(
 
 
 def test_an_unknown_set_is_refused() -> None:
-    with pytest.raises(ValueError, match="should be of pendigits"):
+    with pytest.raises(ValueError, match="expected one of pendigits"):
         kernel_kmeans.run(Settings(sets=("letters",)))
 
 

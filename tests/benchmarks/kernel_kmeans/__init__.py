@@ -1,4 +1,4 @@
-"""Figures 1 to 13 of Jourdan and Schwartzman: kernel k-means, full, by mini-batches, truncated or not."""
+"""Figures 1 to 13 of Jourdan and Schwartzman: kernel k-means by full batch and by mini-batches."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ ABOUT = "agreement with true labels and time per step of full-batch, mini-batch 
 TAKES = (
     "about five hours on 2 cores and 4 GB of memory: pendigits half an hour a kernel, mnist10k an hour, "
     "mnist half an hour, rings and moons minutes (--quick: two minutes). --sets "
-    f"{','.join(SETS)} for some of it; --seeds 0 only shows what is kept in --scratch"
+    f"{','.join(SETS)} selects sets; --seeds 0 only shows what is saved in --scratch"
 )
 SEEDS = 10
 LARGE_SEEDS = 2
-"""Of sets with more than 20,000 rows."""
+"""Most seeds of sets with more than 20,000 rows."""
 
 
 def run(options: Settings) -> list[Table | Figure | Note]:
-    """Return a table for each set, that of the kernels' norms, and the plots."""
+    """Return the table of the kernels, a table for each set, and the plots."""
     wanted = options.sets or (("pendigits", "rings") if options.quick else tuple(SETS))
     compared, kernels = [], []
     for name in wanted:
@@ -60,13 +60,13 @@ def _files(one: Problem, options: Settings, kind: type[Kept]) -> RunFiles[Kept]:
 
 
 def _norm(one: Problem, options: Settings, files: RunFiles[Norm]) -> Norm | None:
-    """Return the norm of a kernel; None where only what is kept counts, and it is not."""
+    """Return the norm of a kernel; with ``--seeds 0`` None if it is not saved."""
     name = f"{one.name}, kernel"
     return files.get(name, partial(norm, one)) if options.seeds else files.kept(name)
 
 
 def _runs(one: Problem, options: Settings, files: RunFiles[Fitted]) -> dict[Program, list[Fitted]]:
-    """Return the fits of every program; the first seed of all comes before the second of any."""
+    """Return the fits of every program; all programs run with a seed before the next seed starts."""
     listed = cells(one, quick=options.quick)
     found: dict[Program, list[Fitted]] = {program: [] for program in listed}
     if options.seeds == 0:
@@ -77,7 +77,7 @@ def _runs(one: Problem, options: Settings, files: RunFiles[Fitted]) -> dict[Prog
     seeds = min(options.seeds, LARGE_SEEDS) if one.is_large else options.seeds
     ordered = sorted(((seed, program) for seed in range(seeds) for program in listed), key=_urgency)
     left = sum(files.kept(_name(one, program, seed)) is None for seed, program in ordered)
-    say(f"    {left} of {len(ordered)} fits are to be made")
+    say(f"    {left} of {len(ordered)} fits are missing")
     warm_up(one, listed, options.threads)
     for seed, program in ordered:
         make = partial(fitted, one, program, seed, options.threads)
@@ -86,7 +86,7 @@ def _runs(one: Problem, options: Settings, files: RunFiles[Fitted]) -> dict[Prog
 
 
 def _urgency(one: tuple[int, Program]) -> tuple[bool, int, bool]:
-    """Return what orders fits: an interrupted run has the full batch's spread, then Figure 1."""
+    """Return the sort key of a fit: first the full batch, then Figure 1, then the rest."""
     seed, program = one
     return program.kind != FULL, seed, not program.is_of_figure1
 

@@ -1,4 +1,4 @@
-"""Figure 1, bars of all sets at one batch size, and what Figures 2 to 13 hold: sweeps of a set."""
+"""Plots: Figure 1 (bars of all sets at one batch size) and Figures 2 to 13 (sweeps of a set)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.benchmarks.kernel_kmeans.tables import Runs
 COLOURS = {FULL: "#000000", UNTRUNCATED: "#d55e00", PLAIN: "#999999"}
 TAU_COLOURS = {50: "#56b4e9", 100: "#009e73", 200: "#0072b2", 300: "#cc79a7"}
 """Distinguishable by everyone (Okabe and Ito)."""
-MEASURES = ("ARI", "NMI", "ms a step")
+MEASURES = ("ARI", "NMI", "ms per step")
 PANEL_INCHES = (2.4, 2.0)
 BARS = (
     (FULL, ""),
@@ -39,14 +39,14 @@ def measured(fits: Sequence[Fitted], measure: str) -> tuple[float, float]:
     get = {
         "ARI": lambda fit: fit.ari,
         "NMI": lambda fit: fit.nmi,
-        "ms a step": lambda fit: 1e3 * fit.loop / max(1, fit.steps),
+        "ms per step": lambda fit: 1e3 * fit.loop / max(1, fit.steps),
     }[measure]
     values = [get(fit) for fit in fits]
     return float(np.mean(values)), float(np.std(values))
 
 
 def label_of(program: Program) -> str:
-    """Return the name of the curve that a program is on."""
+    """Return the name of the curve of a program."""
     if program.kind == FULL:
         return FULL
     kind = f"tau={program.tau}" if program.tau else program.kind
@@ -66,7 +66,7 @@ def sweep(one: Problem, runs: Runs, folder: Path | None) -> Figure | Note | None
         for axes, measure in zip(grid[0], MEASURES, strict=True):
             _curves(axes, runs, measure)
         legend(canvas, grid, 5)
-        text = f"{one.name}: agreement with true labels, and the time of a step, by batch size"
+        text = f"{one.name}: agreement with true labels and time per step, by batch size"
         return save(canvas, folder / file, text)
 
 

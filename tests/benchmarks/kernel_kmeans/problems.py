@@ -1,4 +1,4 @@
-"""Rows with true labels, and the kernels that they are compared by."""
+"""Data sets with true labels, and their kernels."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ SETS = {
     "moons-heat": {"n_neighbors": 10, "heat_time": 4096.0},
     "mnist": {"gamma": 2.0},
 }
-"""What a kernel is made with; gamma as a multiple of that of the rule."""
+"""Parameters of the kernels; gamma is a multiple of ``"auto"``."""
 
 SHAPES = {"pendigits": (10_992, 16), "mnist10k": (10_000, 784), "mnist": (70_000, 784)}
 QUICK_ROWS = 2000
 _BLOCK = 1024
 _NOTHING = 1e-100
-"""Numbers below the smallest normal ones are a hundred times as slow."""
+"""Smaller values are set to 0: subnormal numbers are a hundred times as slow."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Problem:
     X : ndarray of shape (n, d), float32
     y : ndarray of shape (n,)
     settings : dict
-        Of the kernel, as in `SETS`.
+        Parameters of the kernel, as in `SETS`.
     """
 
     name: str
@@ -74,13 +74,13 @@ class Problem:
 
     @cached_property
     def gamma(self) -> float:
-        """Of the rbf kernel."""
+        """gamma of the rbf kernel."""
         rule = 1.0 / (4.0 * self.X.var(axis=0, dtype=np.float64).sum())
         return float(self.settings["gamma"] * rule)
 
     @cached_property
     def matrix(self) -> np.ndarray:
-        """K of a graph, exactly, float32 (n, n); it took `matrix_seconds`."""
+        """Exact kernel matrix of a graph, float32 (n, n), computed in `matrix_seconds`."""
         began = time.perf_counter()
         found = graph_matrix(
             self.X, int(self.settings["n_neighbors"]), self.settings.get("heat_time")
@@ -90,12 +90,12 @@ class Problem:
 
     @property
     def rows(self) -> np.ndarray:
-        """What kernel k-means is given: rows, or the matrix of a graph."""
+        """Input of kernel k-means: rows, or the kernel matrix of a graph."""
         return self.X if self.kernel == "rbf" else self.matrix
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Of the estimators."""
+        """Kernel parameters of the estimators."""
         if self.kernel == "rbf":
             return {"kernel": "rbf", "gamma": self.gamma}
         return {"kernel": "precomputed"}
@@ -104,7 +104,7 @@ class Problem:
 def graph_matrix(X: np.ndarray, n_neighbors: int, heat_time: float | None) -> np.ndarray:
     """Return the k-nn or the heat kernel of all rows, float32 (n, n).
 
-    Heat of a long time is that of half the time, applied twice: one product of dense matrices.
+    The heat kernel of a time is the square of that of half the time: one product of dense matrices.
     """
     import daskcluster as dc
     from daskcluster.methods.kernel.graph import GraphGram, neighbour_graph
@@ -133,7 +133,7 @@ def problem(name: str, options: Settings) -> Problem:
         There is none.
     """
     if name not in SETS:
-        raise ValueError(f"--sets {name}: should be of {', '.join(SETS)}.")
+        raise ValueError(f"--sets {name}: expected one of {', '.join(SETS)}.")
     rows = name.partition("-")[0]
     known = {"rings": _rings, "moons": _moons}
     X, y, title = known[rows]() if rows in known else _stored(rows, options)
@@ -158,7 +158,7 @@ def _moons(n: int = 4000) -> tuple[np.ndarray, np.ndarray, str]:
 
 
 def _stored(name: str, options: Settings) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return a set of `--data`, or Gaussians of its shape where the file is missing."""
+    """Return a set from `--data`, or Gaussians of its shape if the file is missing."""
     file = {"mnist10k": "mnist"}.get(name, name)
     path = None if options.data is None else options.data / f"{file}.npz"
     n, d = SHAPES[name]

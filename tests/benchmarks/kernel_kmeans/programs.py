@@ -1,4 +1,4 @@
-"""What is compared: full batch, mini-batches, truncated or not, plain k-means; both learning rates."""
+"""The compared programs: full batch, mini-batches (truncated or not), plain k-means; two learning rates."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.benchmarks.kernel_kmeans.problems import Problem
 
 BATCHES, TAUS, RATES = (256, 512, 1024, 2048), (50, 100, 200, 300), ("sqrt", "count")
 BATCH, TAU = 1024, 200
-"""Those of Figure 1, and the only ones of large sets."""
+"""Batch size and truncation of Figure 1, the only ones for large sets."""
 STEPS, QUICK_STEPS = 200, 20
 FULL, UNTRUNCATED, TRUNCATED, PLAIN = "full batch", "untruncated", "truncated", "plain k-means"
 LARGE_ITERATIONS = 10
-"""Of the full batch on large sets: its time is what counts there."""
+"""Full-batch iterations on large sets, where only the time is compared."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Program:
     kind : str
         `FULL`, `UNTRUNCATED`, `TRUNCATED` or `PLAIN`.
     batch, tau : int
-        0 where there is none.
+        0 if there is none.
     rate : str
         ``"sqrt"`` is the paper's, beta, ``"count"`` scikit-learn's; empty for the full batch.
     steps : int
@@ -51,13 +51,13 @@ class Program:
 
     @property
     def is_of_figure1(self) -> bool:
-        """One batch size, one truncation, and those that have neither."""
+        """Whether Figure 1 shows the program."""
         return self.kind == FULL or (self.batch == BATCH and self.tau in (0, TAU))
 
 
 @dataclass
 class Fitted:
-    """One fit: agreement with the true labels, seconds, and those of Gram values alone."""
+    """One fit: agreement with the true labels, steps, and seconds (`gram`: of kernel values alone)."""
 
     ari: float
     nmi: float
@@ -69,21 +69,21 @@ class Fitted:
 
 @dataclass
 class Norm:
-    """The largest sqrt K(x, x) of a kernel, and the seconds that its matrix took; 0 where none is made."""
+    """The largest sqrt K(x, x) of a kernel, and the seconds to compute its matrix (0 if there is none)."""
 
     largest: float
     seconds: float
 
 
 def norm(one: Problem) -> Norm:
-    """Make the kernel of a set, as far as there is something to make, and measure it."""
+    """Compute the kernel matrix of a set, if it has one, and measure it."""
     if one.kernel == "rbf":
         return Norm(1.0, 0.0)
     return Norm(math.sqrt(float(one.matrix.diagonal().max())), one.matrix_seconds)
 
 
 def cells(one: Problem, *, quick: bool = False) -> list[Program]:
-    """Return what is compared on a set."""
+    """Return the programs to compare on a set."""
     few = one.is_large or one.is_shape or quick
     steps = QUICK_STEPS if quick else STEPS
     found = [Program(FULL, steps=LARGE_ITERATIONS if one.is_large or quick else 300)]
@@ -116,7 +116,7 @@ def estimator(one: Problem, program: Program, seed: int, threads: int) -> Any:
 
 
 def warm_up(one: Problem, listed: Sequence[Program], threads: int) -> None:
-    """Compile what programs need, before the clock runs."""
+    """Compile the kernels of the programs before time is measured."""
     few = min(1100, len(one.X))
     for kind in dict.fromkeys(program.kind for program in listed):
         program = next(each for each in listed if each.kind == kind)
@@ -128,7 +128,7 @@ def warm_up(one: Problem, listed: Sequence[Program], threads: int) -> None:
 
 
 def fitted(one: Problem, program: Program, seed: int, threads: int) -> Fitted:
-    """Fit, and compare the labels with the true ones."""
+    """Fit, and compare the labels with the true labels."""
     from daskcluster.metrics import adjusted_rand_index, normalized_mutual_info
 
     model = estimator(one, program, seed, threads)

@@ -1,4 +1,4 @@
-"""Tables: agreement with true labels and times by set, and the norms of kernels."""
+"""Tables: agreement with true labels and times by set, and the norms of the kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Runs = Mapping[Program, Sequence[Fitted]]
 def kernel_text(one: Problem) -> str:
     """Return the kernel of a set and its parameters."""
     if one.kernel == "rbf":
-        return f"rbf, gamma={one.gamma:.3g} ({one.settings['gamma']:g} times the rule's)"
+        return f"rbf, gamma={one.gamma:.3g} ({one.settings['gamma']:g} times auto)"
     text = f"{one.kernel}, n_neighbors={one.settings['n_neighbors']:g}"
     return text + (f", t={one.settings['heat_time']:g}" if one.kernel == "heat" else "")
 
@@ -26,10 +26,13 @@ def norms(kernels: Sequence[tuple[Problem, Norm]]) -> Table:
     """Return the paper's gamma of every kernel, the largest sqrt K(x, x)."""
     table = Table(
         "Kernels",
-        ["set", "rows, d, k", "kernel", "gamma = max sqrt K(x, x)", "s to make the matrix"],
+        ["set", "rows, d, k", "kernel", "max sqrt K(x, x)", "s to compute the matrix"],
         notes=[
-            "Matrices of graphs are exact and made once, not in the times below; values of rbf are "
-            "computed where they are needed, and their time is part of a step."
+            "max sqrt K(x, x) is gamma in the paper. Matrices of graphs are exact and computed "
+            "once; the times "
+            "below exclude this. Values of rbf are computed when they are needed, and count in a "
+            "step. auto "
+            'is the value of `gamma="auto"`.'
         ],
     )
     for one, norm in kernels:
@@ -40,12 +43,12 @@ def norms(kernels: Sequence[tuple[Problem, Norm]]) -> Table:
 
 
 def agreement(one: Problem, runs: Runs) -> Table:
-    """Return what every program found on a set, and how long a step took."""
+    """Return the agreement and the time per step of every program on a set."""
     table = Table(
         f"{one.name}: {kernel_text(one)}",
-        ["program", "seeds", "ARI", "+-", "NMI", "+-", "steps", "ms a step", "of it Gram values",
-         "full batch's / it", "fit, s"],
-        notes=["Means over seeds, with standard deviations; times of steps are medians."],
+        ["program", "seeds", "ARI", "+-", "NMI", "+-", "steps", "ms per step",
+         "for kernel values", "full batch / this", "fit, s"],
+        notes=["Means and standard deviations over seeds. ms per step: medians."],
     )  # fmt: skip
     slowest = [step_ms(fits)[0] for program, fits in runs.items() if program.kind == FULL]
     for program, fits in runs.items():

@@ -1,7 +1,7 @@
 """The experiments on vc-GMM: Hirschberger, Forster and Luecke, arXiv 1810.00803.
 
-Fits are kept in --scratch, one file each; tables and plots are made from all that are kept, whichever
-sets were asked for, so that a part of the fits gives a part of the tables. ``--seeds 0`` makes none.
+Fits are saved in --scratch, one file each. Tables and plots use all saved fits of all sets, so a part of
+the fits gives a part of the tables. ``--seeds 0`` runs no fit.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ ABOUT = (
 TAKES = (
     "on 2 cores for each seed about 2 minutes for cod_rna, mnist and kdd-like, 4 for kddcup99_10pct and "
     "song-like, 8 for susy-like, altogether three and a half hours with its 10 seeds, about an hour with "
-    "--seeds 3, 6 GB of memory (--quick: 2 minutes); finished fits stay in --scratch DIR, and an "
-    "interrupted run continues with them"
+    "--seeds 3, 6 GB of memory (--quick: 2 minutes); finished fits are saved in --scratch DIR, and an "
+    "interrupted run resumes"
 )
 SEEDS, QUICK_SEEDS = 10, 2
-"""The paper does not print how many runs its means are of."""
+"""The paper does not say how many runs its means have."""
 FIGURES = ("error", "distances", "processor", "seconds", "n_iter", "nmi")
-"""Of an outcome that are written next to the plots, one number for each run."""
+"""Fields of an outcome that are written to the JSON of the plots, one number for each run."""
 ONE_RUN = ("tiny-like",)
-"""As in the paper."""
+"""Sets with one run, as in the paper."""
 
 
 def run(options: Settings) -> list[Table | Figure | Note]:
-    """Make the fits that are missing, Table 1's first; return the sections of all that are kept."""
+    """Run the missing fits, those of Table 1 first; return the tables of all saved fits."""
     problems = list(chosen(PROBLEMS, options))
     for wanted in (sweeps.most_wanted, sweeps.all_sweeps):
         for problem in problems:
@@ -63,19 +63,23 @@ def run(options: Settings) -> list[Table | Figure | Note]:
 def _settings(sets: list[Compared]) -> Table:
     table = Table(
         "Sets and settings",
-        ["set", "stands for", "rows x features", "paper's rows over these", "rows are", "C", "N'",
+        ["set", "stands for", "rows x features", "paper's rows / these", "source", "C", "N'",
          "m", "C' = G"],
         notes=[
-            "C, N' and m are not in the paper's text, but follow from its speed-ups.",
-            "kddcup99_10pct: log(1 + x) of 38 numeric columns; as they are, a column of bytes decides all. "
-            "Less than a third of the rows are distinct. The paper's KDD is another set, of proteins; "
-            "kdd-like has its shape.",
-            "mnist: uniform noise of [0, 1] on levels of 0 to 255. Generated rows: 2 C Gaussians of "
-            "variance one about standard normal centres; where features fall, as spectra of real data "
-            "do, feature j is then divided by j. kdd-unlike shows what becomes of the search without "
-            "that: in 74 dimensions all centres are as far from each other, no cluster has neighbours.",
-            "Speed-ups by coresets are in proportion to the rows: times the fourth column they compare "
-            "with the paper's.",
+            "C, N' and m are not in the text of the paper; they follow from its speed-ups.",
+            "kddcup99_10pct: log(1 + x) of 38 numeric columns; without the logarithm, a column of "
+            "byte counts "
+            "dominates. Less than a third of the rows are distinct. The paper's KDD is another set, of "
+            "proteins; kdd-like has its shape.",
+            "mnist: uniform noise from [0, 1] is added to levels from 0 to 255. Generated rows: 2 C "
+            "Gaussians "
+            "of variance one around standard normal centres; where the source says so, feature j is then "
+            "divided by j, like the spectra of real data. kdd-unlike shows the search without that: "
+            "in 74 dimensions all "
+            "centres are equally far from each other, and no cluster has neighbours.",
+            "Speed-ups by coresets are proportional to the number of rows: multiply them by the "
+            "fourth column "
+            "to compare with the paper.",
         ],
     )  # fmt: skip
     for one in sets:

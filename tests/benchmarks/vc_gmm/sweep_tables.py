@@ -1,4 +1,4 @@
-"""Tables of what was varied: chains, coresets, sets of the truncated posteriors, stopping, warm-up."""
+"""Tables of the sweeps: chain length, coreset size, truncation, tolerance, first searches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.benchmarks.vc_gmm.tables import Compared, mean, not_run, times
 
 def chains_table(sets: Sequence[Compared]) -> Table:
     table = Table(
-        "Figure 1, AFK-MC2 alone: relative error of the seeding by length m of the chains",
+        "Figure 1, AFK-MC2 alone: relative error of the seeding by chain length m",
         ["set", *(f"m = {m}" for m in sweeps.CHAINS)],
     )
     wanted = [one for one in sets if sweeps.chains(one.problem)]
@@ -27,15 +27,15 @@ def chains_table(sets: Sequence[Compared]) -> Table:
 
 
 def coresets_table(sets: Sequence[Compared]) -> Table:
-    """Return Figure 1 and S.3 as numbers: errors, speed-ups and mutual information by N'."""
+    """Return Figures 1 and S.3 as numbers: errors, speed-ups and NMI by coreset size N'."""
     head = ("relative error", "distances", "time", "NMI")
     table = Table(
-        "Figures 1 and S.3, size N' of the coreset: relative error, speed-ups, and mutual information with "
-        "the partition by k-means++",
+        "Figures 1 and S.3: relative error, speed-ups and NMI with the partition of k-means++ by "
+        "coreset size N'",
         ["set", "N'", *(f"LWCS, {word}" for word in head), *(f"vc-GMM, {word}" for word in head),
          "k-means++ twice, NMI"],
-        notes=["NMI: normalised mutual information with the partition by k-means++ of the same seed; the "
-               "last column compares k-means++ of two seeds."],
+        notes=["NMI: normalised mutual information with the partition of k-means++ from the same seed; the "
+               "last column compares k-means++ from two seeds."],
     )  # fmt: skip
     wanted = [one for one in sets if sweeps.coresets(one.problem, "LWCS")]
     for compared in wanted:
@@ -64,7 +64,7 @@ def _information(outcomes: Iterable[Outcome]) -> str | None:
 
 def truncations_table(sets: Sequence[Compared]) -> Table:
     table = Table(
-        "Sizes C' = G of the sets, with and without one random cluster (+1): relative error, iterations",
+        "Relative error and iterations by truncation C' = G, without and with one random cluster (+1)",
         ["set", "program", *(f"{q}{'+1' * r}" for q in sweeps.TRUNCATIONS for r in (0, 1))],
     )
     wanted = [one for one in sets if sweeps.truncations(one.problem, "vc-GMM", 0)]
@@ -83,10 +83,10 @@ def truncations_table(sets: Sequence[Compared]) -> Table:
 
 def tolerances_table(sets: Sequence[Compared]) -> Table:
     table = Table(
-        "Appendix F, relative change of the free energy at which to stop: relative error, iterations",
+        "Appendix F: relative error and iterations by tolerance on the relative change of the free energy",
         ["set", "program", *(f"{tol:.0e}" for tol in sweeps.TOLERANCES)],
-        notes=["Errors are relative to k-means++ with 1e-4. The paper took 1e-4, as smaller thresholds "
-               "gave marginal gains for many more iterations."],
+        notes=["Errors are relative to k-means++ with 1e-4. The paper uses 1e-4, because smaller "
+               "tolerances gain little for many more iterations."],
     )  # fmt: skip
     wanted = [one for one in sets if sweeps.tolerances(one.problem, "vc-GMM")]
     for compared in wanted:
@@ -100,9 +100,9 @@ def tolerances_table(sets: Sequence[Compared]) -> Table:
 
 def warm_ups_table(sets: Sequence[Compared]) -> Table:
     table = Table(
-        "Appendix F, searches before the first M-step: relative error, iterations",
+        "Appendix F: relative error and iterations by number of searches before the first M-step",
         ["set", "program", "C' = G", *(f"{steps} searches" for steps in sweeps.WARM_UPS)],
-        notes=["The paper saw them help on RNA only, 2 or 4 of them after the size of the sets."],
+        notes=["In the paper they help on RNA only: 2 or 4 of them, depending on the truncation."],
     )
     wanted = [one for one in sets if sweeps.warm_ups(one.problem, *sweeps.WARMED_UP[0])]
     for compared in wanted:

@@ -1,4 +1,4 @@
-"""Tables 1, S.1 and 2 from kept cells, next to the paper's; what was not run is left out and named."""
+"""Tables 1, S.1 and 2 from saved fits, with the figures of the paper; sets without fits are named."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Get = Callable[[Outcome], float]
 
 
 class Compared:
-    """Cells of one set, compared with k-means++ on it."""
+    """Fits on one set, compared with k-means++ on the same set."""
 
     def __init__(self, cells: Cells) -> None:
         self.cells, self.problem = cells, cells.problem
@@ -26,7 +26,7 @@ class Compared:
         return self.cells.outcomes(setting)
 
     def errors(self, outcomes: Iterable[Outcome]) -> list[float]:
-        """Return by how much each is worse than k-means++ on average, in percent."""
+        """Return the errors relative to the mean of k-means++, in percent."""
         reference = mean(self.reference, lambda one: one.error)
         return [100.0 * relative_error(one.error, reference) for one in outcomes]
 
@@ -37,7 +37,7 @@ class Compared:
         return spread(self.errors(outcomes)) + " %"
 
     def speed_up(self, outcomes: Sequence[Outcome], get: Get) -> float | None:
-        """Return the mean of k-means++ over the mean of these."""
+        """Return the mean of k-means++ divided by the mean of `outcomes`."""
         if not outcomes or not self.reference:
             return None
         return mean(self.reference, get) / mean(outcomes, get)
@@ -53,14 +53,14 @@ def spread(values: Sequence[float]) -> str:
 
 
 def times(value: float | None) -> str | None:
-    """Return a speed-up as people write it."""
+    """Return a speed-up as text."""
     if value is None:
         return None
     return f"{value:,.0f}x" if value >= 100 else f"{value:.1f}x"
 
 
 def not_run(table: Table, sets: Iterable[Compared], shown: Iterable[str]) -> Table:
-    """Say which sets a table lacks."""
+    """Add a note that names the sets without fits."""
     present = set(shown)
     lacking = [one.problem.name for one in sets if one.problem.name not in present]
     if lacking:
@@ -73,7 +73,7 @@ def not_run(table: Table, sets: Iterable[Compared], shown: Iterable[str]) -> Tab
 
 def table_1(sets: Sequence[Compared]) -> Table:
     table = Table(
-        "Table 1: relative error and speed-ups over k-means++; the paper's figures in brackets",
+        "Table 1: relative error and speed-ups over k-means++, with the paper's figures in brackets",
         ["set (the paper's)", "program", "runs", "relative error", "speed-up, distances",
          "speed-up, time", "iterations", "coreset + seeding"],
         notes=_notes_of_table_1(),
@@ -115,21 +115,25 @@ def _compared(
 
 def _notes_of_table_1() -> list[str]:
     return [
-        "Relative error: that of the sum of squared distances over the mean of k-means++, all rows "
-        "(mnist: the 10,000 test digits), mean ± standard deviation over seeds. Speed-ups: quotients of "
-        "means.",
-        "All stop when the free energy changes by less than 1e-4 of itself: k-means through F = -log C "
-        "- D/2 log(2 pi e sigma^2). Times end with the last update, before labels and evaluating; the rule "
-        "costs k-means nothing here, as an iteration's inertia comes out of its sums.",
-        "Time is that of all processors together, as the paper's programs are sequential; shares are of "
-        "it. A lower speed-up in time than in distances comes of a fast k-means: its distances are dense "
-        "tiles. What else runs on the machine, and fits are kept from run to run, shows least in it.",
+        "Relative error: relative difference of the sum of squared distances to the mean of "
+        "k-means++, over "
+        "all rows (mnist: the 10,000 test digits), mean ± standard deviation over seeds. Speed-ups: ratios "
+        "of means.",
+        "All programs stop when the free energy changes by less than 1e-4 of itself; for k-means, F "
+        "= -log C "
+        "- D/2 log(2 pi e sigma^2). Times end with the last update, before labels and evaluation. The rule "
+        "costs k-means nothing here, because its sums give the inertia of an iteration.",
+        "Time is CPU time of all threads, because the paper's programs are sequential, and because "
+        "it depends "
+        "least on other load; shares are shares of it. The speed-up in time is lower than in distances "
+        "because k-means computes its distances in dense tiles, which is fast.",
         "k-means is plain Lloyd, as in the paper (bounds would skip most of its distances). k-means++ "
-        "draws one candidate a step as in the paper; greedy is the library's default, 2 + log C. Search by "
-        'rows is the paper\'s to the letter, `search="row"`; both in turn is `search="alternate"`.',
-        "Distances are those that iterations say they computed (the first one's with the search before "
-        "it), and for seeding: C N (greedy: (candidates + 1) C N), AFK-MC2 m C^2 / 2 and one for each of "
-        "its rows; a coreset: N.",
+        "draws one candidate per step, as in the paper; greedy is the library's default, 2 + log C. Search "
+        'by rows is exactly the paper\'s, `search="row"`; both searches in turn is `search="alternate"`.',
+        "Distances: for iterations, as counted (the first includes the search before it). For seeding, C N "
+        "(greedy: (candidates + 1) C N); for AFK-MC2, m C^2 / 2 and one for each of its rows; for a "
+        "coreset, "
+        "N.",
     ]
 
 
@@ -137,16 +141,16 @@ def _notes_of_table_1() -> list[str]:
 
 
 def costs_table(sets: Sequence[Compared]) -> Table:
-    """Return Table S.1, with the distances a row and iteration that were counted."""
+    """Return Table S.1, with the counted distances per row and iteration."""
     wanted = [one for one in sets if sweeps.table_1(one.problem)]
     shown = [one for one in wanted if one.reference]
     table = Table(
-        "Table S.1: cost in distances, and distances a row and iteration as counted",
-        ["program", "coreset", "seeding", "an iteration", "memory",
+        "Table S.1: cost in distances, and counted distances per row and iteration",
+        ["program", "coreset", "seeding", "iteration", "memory",
          *(one.problem.name for one in shown)],
-        notes=["A row looks at no more than C' + G^2 (+1) clusters in an iteration of var-GMM-S and "
-               "vc-GMM, in the paper at C' G (+1). The columns of sets are means over all iterations, the "
-               "search before the first among them, of N rows or of the N' of the coreset."],
+        notes=["In an iteration of var-GMM-S and vc-GMM, a row is compared with at most C' + G^2 (+1) "
+               "clusters, in the paper with C' G (+1). The columns of sets are means over all iterations, "
+               "including the search before the first, per row (vc-GMM and LWCS: per coreset row)."],
     )  # fmt: skip
     formulas = {
         "k-means++": ("-", "N C", "N C", "N D + C D"),
@@ -171,10 +175,10 @@ def _a_row(compared: Compared, setting: Setting) -> float | None:
 
 def table_2(sets: Sequence[Compared]) -> Table:
     table = Table(
-        "Table 2: vc-GMM of one coreset with more and more clusters; seeding and EM apart",
-        ["set", "N'", "C", "error a held-out row", "seeding, s", "EM, s", "iterations",
+        "Table 2: vc-GMM on one coreset by number of clusters, seconds of seeding and EM",
+        ["set", "N'", "C", "error per held-out row", "seeding, s", "EM, s", "iterations",
          "paper (80M, 3,072 features): C", "error", "seeding", "EM"],
-        notes=["Times without the coreset. The paper's are of 20 cores."],
+        notes=["Times exclude the coreset. The paper used 20 cores."],
     )  # fmt: skip
     wanted = [one for one in sets if sweeps.clusters(one.problem)]
     for compared in wanted:

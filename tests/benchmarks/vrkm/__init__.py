@@ -1,4 +1,4 @@
-"""Tables 3 and 4 and Figures 3, 6 and 7 of Zhao et al., and one partition next to many.
+"""Tables 3 and 4 and Figures 3, 6 and 7 of Zhao et al., and one partition against many.
 
 "Large-scale k-means clustering via variance reduction", Neurocomputing 2018.
 """
@@ -22,16 +22,16 @@ from tests.benchmarks.vrkm.tables import table3, table4
 ABOUT = "Tables 3 and 4, Figures 3, 6 and 7, and one partition against many"
 TAKES = (
     "about an hour and a half on 2 cores and 4 GB of memory (--quick: 2 minutes; --sets mnist and "
-    "cifar10_test10k: half an hour each, sift_like, one seed: 25 minutes); finished fits stay in "
-    "--scratch, and an interrupted run continues with them"
+    "cifar10_test10k: half an hour each, sift_like, one seed: 25 minutes); finished fits are saved "
+    "in --scratch, and an interrupted run resumes"
 )
 SEEDS = 10
 BUDGET = 1.5
-"""Time of the other programs, in that of batch k-means."""
+"""Time limit of the other programs, relative to the time of batch k-means."""
 
 
 def run(options: Settings) -> list[Table | Figure | Note]:
-    """Return all tables and plots, of the sets that were asked for."""
+    """Return all tables and plots of the chosen sets."""
     found: dict[str, dict[str, list[Outcome]]] = {}
     sets: list[Problem] = []
     parts: list[Table | Figure | Note] = []
@@ -58,7 +58,7 @@ def run(options: Settings) -> list[Table | Figure | Note]:
 def _compete(
     problem: Problem, files: RunFiles[Outcome], options: Settings
 ) -> dict[str, list[Outcome]]:
-    """Return the runs of all programs, from the same rows for each seed."""
+    """Return the runs of all programs; for each seed, all start from the same rows."""
     runs: dict[str, list[Outcome]] = {name: [] for name in PROGRAMS}
     for seed in range(2 if options.quick else min(options.seeds, problem.most_seeds)):
         budget: float | None = None
@@ -96,7 +96,7 @@ def _files(problem: Problem, options: Settings) -> RunFiles[Outcome]:
 
 
 def _without_rows(problem: Problem) -> Problem:
-    """Return the problem with a view of no memory in place of its rows: only their shape is wanted."""
+    """Return the problem with rows that take no memory: only their shape is needed."""
     rows = np.broadcast_to(np.float32(0), problem.rows.shape)
     return Problem(
         problem.name, problem.source, rows, problem.classes, problem.k, problem.most_iterations

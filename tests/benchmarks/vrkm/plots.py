@@ -1,4 +1,4 @@
-"""Figures 3, 6 and 7 as plots: the loss above the best one, by epochs or seconds."""
+"""Figures 3, 6 and 7 as plots: loss above the best loss by epochs or seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.benchmarks.vrkm.programs import Outcome
 
 PANEL_INCHES = (2.5, 2.1)
 TOP = 1.0
-"""Of the axis: what has diverged leaves the panel."""
+"""Top of the axis; diverged fits leave the panel."""
 BOTTOM = 1e-4
 
 
@@ -28,7 +28,7 @@ class Sweep:
     ----------
     title : str
     outcomes : mapping
-        By the setting's value, in the order of their colours.
+        By value of the setting, in the order of the colours.
     against : {"epochs", "seconds"}
     """
 

@@ -1,4 +1,4 @@
-"""Figures 3, 6 and 7: without position correction, by epoch size, by learning rate; and by partitions."""
+"""Figures 3, 6 and 7: position correction, epoch size and learning rate; and number of partitions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SIZES = (0.25, 0.5, 1.0, 2.0, "doubling")
 MULTIPLES = (1, 2, 5, 10, 20, 50, 100, 200)
 PARTS = (1, 4, 16, 64)
 EPOCHS, QUICK_EPOCHS, LARGE_EPOCHS = 20, 6, 8
-"""Of each fit; large where an epoch takes seconds."""
+"""Epochs of each fit; `LARGE_EPOCHS` for sets on which an epoch takes seconds."""
 LARGE = 1_000_000
-"""Rows of a set of which there are no sweeps, as an epoch takes seconds."""
+"""Sets with so many rows have no sweeps: an epoch takes seconds."""
 
 
 def _epochs(problem: Problem, settings: Settings) -> int:
@@ -45,7 +45,7 @@ def _base(problem: Problem) -> float:
 def figures(
     problem: Problem, files: RunFiles[Outcome], settings: Settings
 ) -> list[Table | Figure | Note]:
-    """Return the tables of Figures 3 (of the pictures of CIFAR-10), 6 and 7, and the plot of them."""
+    """Return the tables of Figures 3 (CIFAR-10 only), 6 and 7, and their plot."""
     by_size = _by_size(problem, files, settings)
     by_rate, guarded = (
         _by_rate(problem, files, settings),
@@ -56,7 +56,7 @@ def figures(
         Sweep("Figure 6: epoch size T", by_size),
         Sweep("Figure 6: epoch size T", by_size, against="seconds"),
         Sweep("Figure 7: eta / (K / n), no guard", by_rate),
-        Sweep("the same, with the guard", guarded),
+        Sweep("Figure 7, with the guard", guarded),
     ]
     if problem.name == "cifar10_test10k":
         corrections = _by_correction(problem, files, settings, by_size["1.0 n"])
@@ -101,7 +101,7 @@ def _by_guarded_rate(
 
 
 def _by_rate(problem: Problem, files: RunFiles[Outcome], settings: Settings) -> dict[str, Outcome]:
-    """Return fits whose rate stays what it is, whatever the steps do."""
+    """Return fits with a constant learning rate, without the guard against divergence."""
     epochs = _epochs(problem, settings)
 
     def run(rate: float) -> Outcome:
@@ -118,11 +118,12 @@ def _figure3(problem: Problem, found: dict[str, Outcome], settings: Settings) ->
     epochs = min(_epochs(problem, settings), 8)
     start = next(iter(found.values())).losses[0]
     table = Table(
-        f"Figure 3: loss over that of the start, {problem.name}, eta = K / n, T = n",
+        f"Figure 3: loss relative to the start, {problem.name}, eta = K / n, T = n",
         ["epochs", *range(epochs + 1)],
         notes=[
-            "SVRG without position correction is written out for this table; the estimator has no such "
-            "mode. It ends with nearly all rows at few centres."
+            "SVRG without position correction was written for this table; the estimator does not "
+            "offer it. It "
+            "ends with nearly all rows in a few clusters."
         ],
     )  # fmt: skip
     for name, outcome in found.items():
@@ -146,25 +147,24 @@ def _figure6(problem: Problem, found: dict[str, Outcome], settings: Settings) ->
 def _figure7(
     problem: Problem, free: dict[str, Outcome], guarded: dict[str, Outcome], settings: Settings
 ) -> Table:
-    """Return the loss by learning rate, from the paper's to one at which steps do harm."""
+    """Return the loss by learning rate, from the paper's up to rates that diverge."""
     table = _table(problem, settings, "Figure 7: learning rate, in multiples of K / n")
-    table.header = [*table.header, "last loss without the guard", "the best without it"]
+    table.header = [*table.header, "last loss without the guard", "best loss without it"]
     for name, outcome in guarded.items():
         bare = free[name]
         table.rows.append([name, *_cells(outcome), f"{bare.loss:.6g}", f"{min(bare.losses):.6g}"])
     table.notes.append(
-        "Epochs that went back: the inertia had risen, or steps had diverged; the rate was halved then. "
-        "Without the guard the rate stays, as in the paper: it has diverged where the last loss is above "
-        "the best one."
+        "Undone epochs: the inertia had risen or steps had diverged, so the epoch was undone and the rate "
+        "halved. Without this guard the rate stays, as in the paper; the fit has diverged if its "
+        "last loss is "
+        "above its best."
     )
     return table
 
 
 def partitions(problem: Problem, files: RunFiles[Outcome], settings: Settings) -> Table:
-    """Return the loss by the number of partitions that step side by side, at a low and a high rate."""
-    table = _table(
-        problem, settings, "One partition or many: partitions, eta in multiples of K / n"
-    )
+    """Return the loss by number of parallel partitions, at a low and a high rate."""
+    table = _table(problem, settings, "Number of partitions, and eta in multiples of K / n")
     for multiple in (1, 10):
         for parts in PARTS:
             rate = min(1.0, multiple * _base(problem))
@@ -178,7 +178,7 @@ def _table(problem: Problem, settings: Settings, what: str) -> Table:
     epochs = _epochs(problem, settings)
     return Table(
         f"{what}: {problem.name}, {problem.shape}, VRKM++, {epochs} epochs from one seed",
-        ["", "loss after 3 epochs", "after half", "last", "seconds", "epochs that went back"],
+        ["value", "loss after 3 epochs", "after half", "last", "seconds", "undone epochs"],
     )
 
 
