@@ -21,22 +21,22 @@ from tests.benchmarks.harness.race import say
 SIDE = 28
 PIXELS = SIDE * SIDE
 TRAINING_DIGITS = 60_000
-"""Of MNIST's 70,000. Rows come from these, validation rows from the rest, its test digits."""
+"""Training digits of MNIST: sources of the rows. Validation rows come from the test digits."""
 
 BLOCK = 1024
-"""Digits that share a stream of random numbers; fixed, so that no thread or chunk changes a digit."""
+"""Digits per random stream; fixed, so that digits do not depend on threads or chunks."""
 CHUNK_ROWS = 8 * BLOCK
 KNOTS = 6
-"""Random displacements along each side, between which the field is smooth."""
+"""Random displacements per side; the field is smooth between them."""
 DEFORMATION = 1.2
 """Standard deviation of a knot's displacement, in pixels."""
 SHIFT = 1.0
-"""Standard deviation of the whole digit's."""
+"""Standard deviation of the displacement of the whole digit."""
 
 
 @dataclass(frozen=True)
 class Strokes:
-    """Digits to start from where MNIST is missing: ten curves, each drawn with some freedom."""
+    """Source digits if MNIST is missing: ten curves with random variations."""
 
     n_digits: int
     seed: int = 0
@@ -112,7 +112,7 @@ def _smoothing() -> np.ndarray:
 
 
 def _warped(images: np.ndarray, down: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return what bilinear interpolation finds at displaced pixels; beyond the border is paper."""
+    """Return bilinear interpolations at displaced pixels; the background continues beyond the border."""
     framed = np.zeros((len(images), SIDE + 2, SIDE + 2), np.float32)
     framed[:, 1:-1, 1:-1] = images.reshape(-1, SIDE, SIDE)
     grid = np.arange(1, SIDE + 1, dtype=np.float32)
@@ -130,7 +130,7 @@ def _warped(images: np.ndarray, down: np.ndarray, right: np.ndarray) -> np.ndarr
 
 
 def source_digits(folder: Path | None, n_generated: int = 4096) -> tuple[np.ndarray, str]:
-    """Return MNIST's digits, uint8, shape (m, 784), or strokes like them, and which of the two."""
+    """Return the digits of MNIST or generated ones, uint8, shape (m, 784), and their source."""
     path = None if folder is None else folder / "mnist.npz"
     if path is None or not path.exists():
         return Strokes(n_generated).images(), "generated"
@@ -142,12 +142,12 @@ def source_digits(folder: Path | None, n_generated: int = 4096) -> tuple[np.ndar
 
 
 def split_of(sources: np.ndarray) -> int:
-    """Return how many of the source digits are for rows; the others are for validation rows."""
+    """Return the number of source digits for rows; the others are for validation rows."""
     return min(TRAINING_DIGITS, len(sources) * 6 // 7)
 
 
 def prepare(scratch: Path, data: Path | None, n_rows: int, n_validation: int, threads: int) -> Path:
-    """Write deformed digits once, and return the Zarr group: ``rows`` and ``validation``, uint8.
+    """Write deformed digits unless they exist; return the Zarr group (``rows``, ``validation``, uint8).
 
     Raises
     ------

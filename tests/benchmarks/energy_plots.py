@@ -1,4 +1,4 @@
-"""Plots of the energy above the best one: means and deviations over seeds."""
+"""Plots of the energy above the best energy: means and standard deviations over seeds."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class EnergyPanel:
 def draw_energies(
     name: str, text: str, rows_of_panels: Sequence[Sequence[EnergyPanel]], folder: Path | None
 ) -> Figure | Note:
-    """Write a grid of panels to `folder`; return the reference to it, or a remark why there is none."""
+    """Write a grid of panels to `folder`; return the reference to it, or the reason why there is none."""
     if (missing := why_not(folder)) is not None:
         return missing
     assert folder is not None

@@ -1,4 +1,4 @@
-"""Runs that are kept in files, one each, so that a benchmark of hours resumes interrupted."""
+"""Runs saved in files, one each, so that an interrupted benchmark resumes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.minibatch_sets import folder_of
 
 Kept = TypeVar("Kept")
-"""What is kept of a run: a data class of plain values."""
+"""A saved run: a data class of plain values."""
 
 
 @dataclass(frozen=True)
 class RunFiles(Generic[Kept]):
-    """Keeps the runs of one benchmark.
+    """The saved runs of one benchmark.
 
     Parameters
     ----------
     folder : Path
     settings : mapping
-        What the runs depend on next to their names. Files made with others are made again, as
-        are those of another processor: only times of one machine compare.
+        Settings that saved runs must match. Runs with other settings, or of another processor, are
+        made again.
     kind : data class
-        Of the runs.
+        Class of the runs.
     """
 
     folder: Path
@@ -47,7 +47,7 @@ class RunFiles(Generic[Kept]):
         *,
         enough: Callable[[Kept], bool] = lambda run: True,
     ) -> Kept:
-        """Return the run of that name: the one that is kept if it is `enough`, else a new one."""
+        """Return the saved run of that name if it is `enough`, otherwise make and save a new one."""
         path = self._path(name)
         kept = self.kept(name)
         if kept is not None and enough(kept):
@@ -59,7 +59,7 @@ class RunFiles(Generic[Kept]):
         return run
 
     def kept(self, name: str) -> Kept | None:
-        """Return the run of that name if there is one."""
+        """Return the saved run of that name, None if there is none."""
         path = self._path(name)
         if not path.exists():
             return None
@@ -85,7 +85,7 @@ class RunFiles(Generic[Kept]):
 
 
 def open_files(benchmark: str, rows: Rows, options: Settings) -> RunFiles[Run]:
-    """Return the runs of a benchmark on one set."""
+    """Return the saved runs of a benchmark on one set."""
     settings = {
         "source": rows.source,
         "shape": rows.shape,
@@ -96,7 +96,7 @@ def open_files(benchmark: str, rows: Rows, options: Settings) -> RunFiles[Run]:
 
 
 def write_results(options: Settings, name: str, results: Any) -> None:
-    """Write what tables and plots were made from to results/ next to the file that gets the section."""
+    """Write the data of tables and plots to results/ next to the page."""
     if options.images is None:
         return
     folder = options.images.parent / "results"
@@ -106,7 +106,7 @@ def write_results(options: Settings, name: str, results: Any) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """Return the value with every number to five digits."""
+    """Return the value with all numbers rounded to five digits."""
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, Mapping):
@@ -117,6 +117,6 @@ def _rounded(value: Any) -> Any:
 def mean_and_deviation(
     runs: Sequence[Run], best: float, budget: np.ndarray, axis: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation over runs of (energy - best) / best as `budget` is spent."""
+    """Return mean and standard deviation over runs of (energy - best) / best by spent `budget`."""
     excess = np.array([run.energy_at(budget, axis) / best - 1.0 for run in runs])
     return excess.mean(axis=0), excess.std(axis=0, ddof=1 if len(runs) > 1 else 0)

@@ -1,4 +1,4 @@
-"""One fit of very many clusters in a process of its own, whose memory nothing else has touched.
+"""One fit of very many clusters in a separate process, so that its peak memory can be measured.
 
 ``python -m tests.benchmarks.hierarchical_fit RUN ROWS.zarr K THREADS`` prints one JSON object.
 """
@@ -24,7 +24,7 @@ from tests.benchmarks.harness.peers import quietly
 
 @dataclass(frozen=True)
 class FitFigures:
-    """What one fit took and gave.
+    """Figures of one fit.
 
     Attributes
     ----------
@@ -54,14 +54,14 @@ class FitFigures:
 
 
 def estimator(run: str, k: int, **settings: Any) -> Any:
-    """Return what a run fits."""
+    """Return the estimator of a run."""
     if run in ("random", "afk-mc2"):
         return KMeans(k, init=run, n_init=1, max_iter=2, tol=0, **settings)
     return HierarchicalKMeans(k, refine=run != "unrefined", **settings)
 
 
 def measure(run: str, path: Path, k: int, threads: int) -> FitFigures:
-    """Fit, and return what each stage took."""
+    """Fit; return the figures of each stage."""
     engine = LocalEngine(threads)
     warm = np.random.default_rng(0).normal(size=(4000, 32)).astype(np.float32)
     quietly(estimator(run, 300, random_state=0, engine=engine), warm)

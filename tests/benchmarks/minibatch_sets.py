@@ -1,4 +1,4 @@
-"""The sets on which mini-batches are compared: rows to learn from, and others to evaluate the centres by.
+"""The data sets for mini-batches: training rows and validation rows.
 
 Stand-ins for the four of the paper on nested mini-batches (Newling and Fleuret, NIPS 2016), which are not
 shipped, each of its shape or near: deformed digits (INFMNIST), patches of photographs (STL10P), network
@@ -23,22 +23,22 @@ from tests.benchmarks.harness.settings import Settings
 PATCH = 6
 PATCHES_OF_A_PICTURE = 100
 COLUMNS, TOPICS, WORDS = 47_000, 100, 76
-"""Of the synthetic bags of words."""
+"""Constants of the synthetic bags of words."""
 
 
 def folder_of(settings: Settings) -> Path:
-    """Return where sets and runs are kept."""
+    """Return the folder of data sets and saved runs."""
     return settings.folder(f"daskcluster-minibatch{'-quick' if settings.quick else ''}")
 
 
 def finished(settings: Settings) -> None:
-    """Remove sets and runs, unless they are wanted again."""
+    """Remove data sets and runs, unless ``--keep``."""
     if not settings.keep:
         shutil.rmtree(folder_of(settings), ignore_errors=True)
 
 
 def chosen(names: Sequence[str], settings: Settings) -> Iterator[Rows]:
-    """Yield the sets of a benchmark, or those of them that were asked for, one in memory at a time.
+    """Yield the data sets of a benchmark, or those of ``--sets``, with one in memory at a time.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def chosen(names: Sequence[str], settings: Settings) -> Iterator[Rows]:
 
 
 def deformed_digits(settings: Settings) -> Rows:
-    """Return 400,000 + 40,000 deformed digits, written to disk by the first run."""
+    """Return 400,000 + 40,000 deformed digits; the first run writes them to disk."""
     import zarr
 
     shrink = QUICK if settings.quick else 1
@@ -67,7 +67,7 @@ def deformed_digits(settings: Settings) -> Rows:
 
 
 def patches(settings: Settings) -> Rows:
-    """Return 6 x 6 x 3 patches, 100 of each picture; pictures of validation patches are other ones."""
+    """Return 6 x 6 x 3 patches, 100 per picture; validation patches come from other pictures."""
     path = _file(settings, "cifar10_test10k")
     shrink = QUICK if settings.quick else 1
     if path is None:
@@ -119,7 +119,7 @@ def words(settings: Settings) -> Rows:
 
 
 def newspaper(settings: Settings) -> Rows:
-    """Return articles of the Los Angeles Times: word counts as tf-idf, of length one; a small set."""
+    """Return articles of the Los Angeles Times as tf-idf rows of length one; a small set."""
     from scipy.sparse import csr_array, load_npz
 
     path = _file(settings, "text_la1")
@@ -163,7 +163,7 @@ def _file(settings: Settings, name: str) -> Path | None:
 
 
 def _grey(levels: np.ndarray) -> np.ndarray:
-    """Return levels of 0 to 255 as float32 of 0 to 1."""
+    """Return levels from 0 to 255 as float32 from 0 to 1."""
     found = levels.astype(np.float32, order="C")
     found /= 255
     return found
@@ -183,7 +183,7 @@ def _patches(pictures: np.ndarray, generator: np.random.Generator) -> np.ndarray
 
 
 def _pictures(n_pictures: int) -> np.ndarray:
-    """Return smooth colour pictures for want of photographs, uint8, shape (m, 32, 32, 3)."""
+    """Return smooth colour pictures in place of photographs, uint8, shape (m, 32, 32, 3)."""
     generator = np.random.default_rng(0)
     waves = np.cumsum(generator.normal(0, 12, (2, n_pictures, 32, 1, 3)), axis=2)
     pictures = 128 + waves[0] + waves[1].transpose(0, 2, 1, 3)

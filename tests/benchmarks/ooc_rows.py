@@ -1,4 +1,4 @@
-"""Rows on disk for fits out of core: a mixture of Gaussians, cluster after cluster or in random order."""
+"""Rows on disk for out-of-core fits: a mixture of Gaussians, cluster after cluster or in random order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.benchmarks.harness.race import say
 
 @dataclass(frozen=True)
 class ArrivingMixture(Mixture):
-    """The rows of a mixture as they arrive where one source follows the other."""
+    """The rows of a mixture, one cluster after the other."""
 
     n_rows: int = 1
 
@@ -27,7 +27,7 @@ class ArrivingMixture(Mixture):
 
 @dataclass(frozen=True)
 class Layout:
-    """How many rows there are and how they are stored.
+    """Number of rows and their storage layout.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Layout:
 
 
 def prepare(folder: Path, layout: Layout, orders: Sequence[str], threads: int) -> list[Path]:
-    """Write what is not there yet, and return where the rows of each order are.
+    """Write missing rows; return the path of each order.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def prepare(folder: Path, layout: Layout, orders: Sequence[str], threads: int) -
 
 
 def _write(path: Path, layout: Layout, mixture: Mixture, threads: int) -> None:
-    """Write under another name first: a folder of the right name is whole."""
+    """Write under a temporary name first, so that an existing folder is complete."""
     import zarr
     from zarr.codecs import BloscCodec
 

@@ -1,4 +1,4 @@
-"""``python -m tests.digests``: run small fits of every family, compare their bits with those committed."""
+"""``python -m tests.digests``: run small fits of every family, and compare their bits with digests.json."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _DISABLED = "NPY_DISABLE_CPU_FEATURES"
 
 def main(arguments: list[str] | None = None) -> int:
     words = argparse.ArgumentParser(prog="python -m tests.digests", description=__doc__)
-    words.add_argument("--write", action="store_true", help="commit what is found")
-    words.add_argument("--only", metavar="NAME", help="fits whose name has this in it")
+    words.add_argument("--write", action="store_true", help="write the new digests to digests.json")
+    words.add_argument("--only", metavar="NAME", help="run only fits whose names contain NAME")
     words.add_argument(
         "--plain",
         action="store_true",
-        help="with none of what NumPy, BLAS and libm have for the newer CPUs, in a process of its own",
+        help="run in a new process without the code paths of NumPy, BLAS and libm for newer CPUs",
     )
     wanted = words.parse_args(arguments)
     if wanted.plain:
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.execve(sys.executable, command, {**os.environ, **plain_environment()})
     names = [name for name in FITS if wanted.only is None or wanted.only in name]
     if not names:
-        words.error(f"no fit has {wanted.only!r} in its name; there are: {', '.join(FITS)}")
+        words.error(f"no name of a fit contains {wanted.only!r}; the fits are: {', '.join(FITS)}")
     begin = time.perf_counter()
     found = {}
     for name in names:
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def plain_environment() -> dict[str, str]:
-    """Return what takes from NumPy, BLAS and libm the code that not every CPU of this kind can run."""
+    """Return variables that restrict NumPy, BLAS and libm to code that every CPU of this kind can run."""
     there = numpy_core.__cpu_features__
     left = [name for name in numpy_core.__cpu_dispatch__ if there.get(name)]
     names = " ".join([*os.environ.get(_DISABLED, "").split(), *left])
@@ -63,7 +63,7 @@ def _compare(found: Digests, expected: str) -> int:
     if unlike:
         sys.stdout.write(message(unlike, len(found), tile_name()) + "\n")
         return 1
-    sys.stdout.write(f"{expected}: the committed bits\n")
+    sys.stdout.write(f"{expected}: same bits as committed\n")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Digests of results, array by array, and the file of those that were committed."""
+"""Digests of results, array by array, and the file of committed digests."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 
 Digests = dict[str, dict[str, str]]
-"""By fit, then by array."""
+"""Digests by fit and array."""
 
 COMMITTED = Path(__file__).with_name("digests.json")
 REWRITE = "python -m tests.digests --write"
 
 
 def digest_of(value: Any) -> str:
-    """Return a digest of all bits of an array, of its dtype and its shape; of a text alike."""
+    """Return a digest of the bits, dtype and shape of an array, or of a text."""
     array = np.asarray(value)
     if array.dtype == object:
-        raise TypeError(f"{type(value).__name__} is no array of numbers")
+        raise TypeError(f"{type(value).__name__} is not an array of numbers")
     found = hashlib.sha256(f"{array.dtype.str} {array.shape} ".encode())
     found.update(np.ascontiguousarray(array).tobytes())
     return found.hexdigest()[:16]
@@ -33,18 +33,18 @@ def digests_of(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def committed() -> Digests:
-    """Return what was committed."""
+    """Return the committed digests."""
     return json.loads(COMMITTED.read_text()) if COMMITTED.exists() else {}
 
 
 def write(digests: Digests) -> None:
-    """Commit digests: a line for each fit, so that a difference shows which ones changed."""
+    """Write digests, one line for each fit, so that a diff shows which fits changed."""
     lines = [f"{json.dumps(name)}: {json.dumps(digests[name])}" for name in sorted(digests)]
     COMMITTED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def differences(found: Digests, expected: Digests) -> dict[str, list[str]]:
-    """Return the results that differ or are on one side only, by fit, for the fits that were found."""
+    """Return the results that differ or are missing on one side, for each fit in `found`."""
     unlike = {}
     for name, digests in found.items():
         known = expected.get(name, {})
@@ -55,15 +55,15 @@ def differences(found: Digests, expected: Digests) -> dict[str, list[str]]:
 
 
 def message(unlike: Mapping[str, list[str]], n_fits: int, tile: str) -> str:
-    """Return what is said of fits that differ: which, in what, and what to do."""
+    """Return the message on fits that differ: which fits, which results, what to do."""
     lines = [f"  {name}: {', '.join(results)}" for name, results in unlike.items()]
     return "\n".join(
         [
             f"{len(unlike)} of {n_fits} fits on the {tile} tile have other bits than "
             f"tests/digests/{COMMITTED.name}:",
             *lines,
-            "Results should have the same bits on every machine. If all tiles agree on the new ones, and "
-            f"they are meant, say so in the changelog and run `{REWRITE}`; else find what rounds "
+            "Results must have the same bits on every machine. If all tiles agree on the new bits and the "
+            f"change is intended, note it in the changelog and run `{REWRITE}`; otherwise find what rounds "
             "differently.",
         ]
     )

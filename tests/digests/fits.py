@@ -21,14 +21,14 @@ _ATTRIBUTES = (
     "cluster_costs_ cluster_births_ start_inertias_ gamma_ support_ support_clusters_ "
     "support_coefficients_ indices_ mean_ total_weight_ spread_ remembered_"
 ).split()
-"""What estimators have learnt. What they have read to learn it depends on the tile."""
+"""Compared attributes of estimators; counts of bytes and distances depend on the tile."""
 
 FITS: dict[str, Callable[[], Results]] = {}
-"""Each returns its results by name."""
+"""Functions that return their results by name."""
 
 
 def learnt(model: Any) -> Results:
-    """Return what an estimator has learnt."""
+    """Return the fitted attributes of an estimator."""
     found = {name: getattr(model, name) for name in _ATTRIBUTES if hasattr(model, name)}
     coreset = getattr(model, "coreset_", None)
     if coreset is not None:
@@ -38,7 +38,7 @@ def learnt(model: Any) -> Results:
 
 
 def _fit(name: str, model: Callable[[], Any], X: Callable[[], Any], weighted: bool = False) -> None:
-    """Enter a fit; everything about it is made when it runs."""
+    """Register a fit; its data are created when it runs."""
 
     def run() -> Results:
         source = X()

@@ -1,4 +1,4 @@
-"""``python -m tests.faults trials``: kill workers, schedulers and clients of real work, and count."""
+"""``python -m tests.faults trials``: kill workers, schedulers and clients of commands, and count."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.faults.works import WORKS
 
 QUICK = 6
 SECONDS_A_TRIAL, SECONDS_A_FIT = 7, 6
-"""On two cores, a new cluster after a lost scheduler included; before the first trial of an algorithm."""
+"""On two cores: a trial, including a new cluster after a lost scheduler; the fit before the first trial."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
         type=lambda text: tuple(text.split(",")),
         default=WORKS,
         metavar="NAME,...",
-        help="algorithms of the command line, and 'coreset command', 'predict command'; default: all",
+        help="algorithms of the command line, 'coreset command' and 'predict command'; default: all",
     )
     found.add_argument(
         "--kinds", type=lambda text: tuple(text.split(",")), default=KINDS, metavar="KIND,..."
@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=2,
         metavar="N",
-        help="so many processes share the algorithms, each with a cluster of its own; much of a trial "
+        help="number of processes that share the algorithms, each with its own cluster; much of a trial "
         "is waiting",
     )
     found.add_argument(
@@ -55,13 +55,13 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=NOTICE_SECONDS,
         metavar="SECONDS",
-        help="after which a command notices that its scheduler is lost",
+        help="time after which a command notices that its scheduler is lost",
     )
     found.add_argument(
         "--number",
         type=int,
         metavar="N",
-        help="run this trial alone (they count from 0), --times over",
+        help="run only this trial (counted from 0), --times times",
     )
     found.add_argument("--times", type=int, default=1, metavar="N")
     found.add_argument("--share", type=int, metavar="I", help=argparse.SUPPRESS)
@@ -70,21 +70,24 @@ def parser() -> argparse.ArgumentParser:
         "--resume-log",
         type=Path,
         metavar="FILE",
-        help="keep every finished trial here, and go on after those that are there",
+        help="save every finished trial in this file, and skip trials that are in it",
     )
-    found.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    found.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     found.add_argument(
-        "--output", type=Path, metavar="FILE.md", help="replace the table's section in this file"
+        "--output", type=Path, metavar="FILE.md", help="replace the section in this file"
     )
     found.add_argument(
-        "--note", default="", metavar="TEXT", help="say so under the command: of the machine, say"
+        "--note",
+        default="",
+        metavar="TEXT",
+        help="add this note below the command, such as on the machine",
     )
     found.add_argument("--scratch", type=Path, metavar="DIR")
     return found
 
 
 def finished(log: Path | None) -> dict[int, Outcome]:
-    """Return the trials that a log holds, by number; a line that was cut short is no trial."""
+    """Return the trials in a log by number; incomplete lines are ignored."""
     if log is None or not log.exists():
         return {}
     found = {}
@@ -106,7 +109,7 @@ def _verdict(outcome: Outcome) -> str:
 
 
 def run(todo: Sequence[Plan], options: argparse.Namespace, log: Path) -> None:
-    """Run trials in this process, and add what comes of each to the log."""
+    """Run trials in this process, and append each outcome to the log."""
     preload("tests.faults.preload_fits")
     with (
         tempfile.TemporaryDirectory(dir=options.scratch, prefix="faults-") as folder,
@@ -121,12 +124,12 @@ def run(todo: Sequence[Plan], options: argparse.Namespace, log: Path) -> None:
             sys.stderr.write(
                 f"{plan.number + 1}/{options.trials} {plan.kind} {plan.algorithm} at "
                 f"{outcome.plan.moment:.2f}: {_verdict(outcome)} {outcome.recovery:.1f} s, "
-                f"{seconds:.1f} s in all {outcome.trouble}\n"
+                f"{seconds:.1f} s in total {outcome.trouble}\n"
             )
 
 
 def run_shares(arguments: Sequence[str], count: int, log: Path) -> bool:
-    """Run trials in so many processes of this command; return True if all came to their end."""
+    """Run trials in `count` processes of this command; return True if all of them succeed."""
     command = [sys.executable, "-m", "tests.faults", *arguments, "--resume-log", str(log)]
     shares = [subprocess.Popen([*command, "--share", str(share)]) for share in range(count)]
     try:
@@ -142,7 +145,7 @@ def planned(options: argparse.Namespace, count: int) -> Iterator[Plan]:
 
 
 def unfinished(options: argparse.Namespace, log: Path) -> list[Plan]:
-    """Return the trials that are not in the log, of this process's share of the algorithms."""
+    """Return the trials of this process's share of the algorithms that are not in the log."""
     wanted = planned(options, options.trials)
     mine = options.estimators
     if options.share is not None:
@@ -157,8 +160,8 @@ def unfinished(options: argparse.Namespace, log: Path) -> list[Plan]:
 
 
 def publish(options: argparse.Namespace, section: str, words: str, tables: str) -> None:
-    """Print a section of the page, and write it if there is a page."""
-    made = f"Made by `python -m tests.faults {words}`. {options.note}".strip()
+    """Print a section, and write it to the page if there is one."""
+    made = f"Command: `python -m tests.faults {words}`. {options.note}".strip()
     text = "\n".join([made, "", *(f"- {line}" for line in machine()), "", tables])
     sys.stdout.write(text + "\n")
     if options.output is not None:
@@ -166,7 +169,7 @@ def publish(options: argparse.Namespace, section: str, words: str, tables: str) 
 
 
 def report(options: argparse.Namespace, log: Path, seconds: float) -> int:
-    """Write what the trials of the log came to; return the exit code."""
+    """Report the trials in the log; return the exit code."""
     done = finished(log)
     found = summary([done[number] for number in sorted(done) if number < options.trials])
     words = f"trials --trials {options.trials} --seed {options.seed}"
@@ -182,7 +185,7 @@ def report(options: argparse.Namespace, log: Path, seconds: float) -> int:
 
 
 def repeat(options: argparse.Namespace, log: Path) -> int:
-    """Run one trial again and again, and print what came of it; return the exit code."""
+    """Run one trial several times and print the outcomes; return the exit code."""
     (plan,) = itertools.islice(planned(options, options.number + 1), options.number, None)
     run([plan] * options.times, options, log)
     outcomes = [Outcome.of(json.loads(line)) for line in log.read_text().splitlines()]

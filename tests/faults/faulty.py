@@ -1,7 +1,7 @@
-"""A remote store that fails when it is reported to: ``faulty://`` paths, kept in a local folder.
+"""A remote store that fails on demand: ``faulty://`` paths, stored in a local folder.
 
-Faults are reported to the class, in this process: a name, how often, and on which objects. What the
-clients of the clouds raise for a fault is raised here, or the bytes they would hand over are.
+Faults are set on the class, in this process: a name, how often, and on which objects. The store then raises
+the exceptions of the cloud clients, or returns damaged bytes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fsspec.implementations.local import LocalFileSystem
 
 
 class ServerError(OSError):
-    """5xx, as s3fs translates it."""
+    """A 5xx response, as translated by s3fs."""
 
 
 class ClientPayloadError(Exception):
-    """A body that ended too soon: aiohttp's error is no OSError."""
+    """A response body that ended early; like the error of aiohttp, not an OSError."""
 
 
 FAULTS: dict[str, Callable[[], Exception]] = {
@@ -40,14 +40,14 @@ FAULTS: dict[str, Callable[[], Exception]] = {
 
 @dataclass
 class Fault:
-    """What goes wrong.
+    """A fault of the store.
 
     Attributes
     ----------
     name : str
-        A key of `FAULTS`; or "truncated": half of the bytes come, and nothing says so.
+        A key of `FAULTS`; or "truncated": half of the bytes arrive, without an error.
     times : int
-        How often, then it is over.
+        How often it happens.
     on : callable (path) -> bool
     verbs : tuple of str
         Of "read", "write", "remove", "list".
@@ -69,7 +69,7 @@ class Fault:
 
 
 class FaultyFileSystem(LocalFileSystem):
-    """The local folder ``FAULTY_ROOT`` behind an unreliable line."""
+    """The local folder ``FAULTY_ROOT`` as an unreliable remote store."""
 
     protocol = "faulty"
     local_file = False
@@ -91,7 +91,7 @@ class FaultyFileSystem(LocalFileSystem):
         return f"faulty://{os.path.relpath(path, os.environ['FAULTY_ROOT'])}"
 
     def _meet(self, verb: str, path: str) -> bool:
-        """Raise what is due; True if the bytes are to be cut short."""
+        """Raise the error of a matching fault; return True if the bytes must be truncated."""
         with self._lock:
             due = next((fault for fault in self.faults if fault.strikes(verb, path)), None)
         if due is None:
@@ -131,7 +131,7 @@ class FaultyFileSystem(LocalFileSystem):
 
 @contextmanager
 def failing(*faults: Fault) -> Iterator[None]:
-    """Let the store fail within the block."""
+    """Set the faults of the store within the block."""
     FaultyFileSystem.faults[:] = faults
     try:
         yield

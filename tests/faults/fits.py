@@ -1,4 +1,4 @@
-"""What is run while processes are killed: one command for each algorithm, and what it leaves behind."""
+"""The fits of the trials: one command for each algorithm, and its outputs."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ FITS = {
     "vc-gmm": "--coreset-size 2000 --max-iter 6",
     "streaming": "--coreset-size 500 --max-iter 20",
 }
-"""Parameters with which a fit takes a second or two, by algorithm."""
+"""Parameters for fits of a second or two, by algorithm."""
 
 _FEW_ROWS = ("kernel",)
 """Algorithms whose cost is quadratic in the rows."""
 
 TIMEOUT = 30.0
-"""Seconds that a command waits for an answer of its scheduler: a busy machine is no fault."""
+"""Seconds that a command waits for its scheduler; long, because a busy machine is not a fault."""
 
 N_ROWS, N_FEATURES, CHUNK = 48_000, 64, 4_000
 N_CLUSTERS = 12
 
 
 def write_rows(folder: Path, n_rows: int = N_ROWS) -> None:
-    """Write the rows of all fits: heavy tails, in chunks (and so partitions) of a megabyte."""
+    """Write the rows of all fits: heavy-tailed, in chunks (and so partitions) of a megabyte."""
     rng = np.random.default_rng(8)
     rows = rng.lognormal(size=(n_rows, N_FEATURES)).astype(np.float32)
     for name, count in (("rows", n_rows), ("few", 4_000)):
@@ -59,12 +59,12 @@ def write_rows(folder: Path, n_rows: int = N_ROWS) -> None:
 
 
 def place_words(scheduler: str, timeout: float) -> list[str]:
-    """Return the flags that say where a command runs, and how long it waits for its scheduler."""
+    """Return the flags for the scheduler and its timeout."""
     return ["--scheduler", scheduler, "--timeout", f"{timeout:g}", "--overwrite"]
 
 
 def digest_of(arrays: Mapping[str, np.ndarray], facts: str = "") -> str:
-    """Return a digest of all bits of arrays, and of what is reported next to them."""
+    """Return a digest of all bits of arrays, and of a text."""
     found = hashlib.sha256(facts.encode())
     for name, array in arrays.items():
         found.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
@@ -72,22 +72,22 @@ def digest_of(arrays: Mapping[str, np.ndarray], facts: str = "") -> str:
 
 
 def is_whole(array: zarr.Array) -> bool:
-    """Return False for an array that can be opened though chunks of it are missing."""
+    """Return whether no chunk of an array is missing."""
     return bool(array.nchunks_initialized == array.nchunks)
 
 
 @dataclass(frozen=True)
 class Work(ABC):
-    """One command that is killed, with a folder for its outputs.
+    """A command to kill.
 
     Attributes
     ----------
     algorithm : str
-        Or the name of another command.
+        Algorithm, or name of another command.
     data : Path
-        Where `write_rows` wrote.
+        Folder of the rows of `write_rows`.
     folder : Path
-        Its own.
+        Folder for its outputs.
     """
 
     algorithm: str
@@ -100,24 +100,24 @@ class Work(ABC):
 
     @property
     def kept_at(self) -> str:
-        """What an error has to name once something is committed."""
+        """The path that an error must name once something is committed."""
         return str(self.checkpoint)
 
     def has_committed(self) -> bool:
-        """Return True if there is something to resume from."""
+        """Return whether there is a commit to resume from."""
         return any(self.checkpoint.glob("*/*/zarr.json"))
 
     @abstractmethod
     def arguments(self, scheduler: str, *, resume: bool = False, timeout: float) -> list[str]:
-        """Return the arguments of the command; `timeout` is for answers of the scheduler, in seconds."""
+        """Return the arguments of the command; `timeout` is that of the scheduler in seconds."""
 
     @abstractmethod
     def digest(self) -> str:
-        """Return a digest of all bits of the outputs, and of how the work ended."""
+        """Return a digest of all bits of the outputs, and of the stop reason."""
 
     @abstractmethod
     def half_written(self) -> str:
-        """Return which output can be opened though it is not whole; empty if there is none."""
+        """Return the name of an output that can be opened but is incomplete; empty if there is none."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Fit(Work):
 
     @property
     def resumes(self) -> bool:
-        """The algorithm keeps checkpoints."""
+        """Whether the algorithm has checkpoints."""
         return "checkpoint" in ALGORITHMS.find(self.algorithm).parameters
 
     def arguments(

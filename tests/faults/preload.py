@@ -1,7 +1,6 @@
-"""What the server of processes imports once: those forked from it begin to work at once.
+"""Imports of the fork server, so that processes forked from it start at once.
 
-A scheduler, a worker or a command that starts from nothing imports libraries for seconds; twenty
-trials could not afford it.
+Otherwise each scheduler, worker and command would import libraries for seconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What the server of processes does once where all algorithms are run: a tiny fit of each.
+"""Tiny fits of all algorithms in the fork server, so that forked processes have all kernels loaded.
 
-A kernel comes from the cache in hundredths of a second, but an algorithm has dozens, and every new cluster
-has four processes. Those that are forked from here have them all. Nothing here starts a thread: none would
-be left after the fork.
+Loading a kernel takes hundredths of a second, but an algorithm has dozens of kernels, and every new cluster
+has four processes. Nothing here may start a thread, because threads do not survive the fork.
 """
 
 from __future__ import annotations

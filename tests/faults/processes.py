@@ -1,4 +1,4 @@
-"""Real processes that may be killed: a scheduler, workers, and commands."""
+"""Processes to kill: a scheduler, workers, and commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _preloaded = ["tests.faults.preload"]
 
 @contextmanager
 def _path_of_this_checkout() -> Any:
-    """Let the server, which is started by the first process that is asked of it, find the tests."""
+    """Put this checkout on the path of the fork server, which starts with the first process."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([before] if before else [])])
     try:
@@ -33,7 +33,7 @@ def _path_of_this_checkout() -> Any:
 
 
 def start(target: Any, *arguments: Any, daemon: bool = True) -> Any:
-    """Start a process that calls `target`, and goes when this one does if it is a `daemon`."""
+    """Start a process that calls `target`; a `daemon` ends with this process."""
     _server.set_forkserver_preload(_preloaded)
     process = _server.Process(target=target, args=arguments, daemon=daemon)
     with _path_of_this_checkout():
@@ -42,25 +42,25 @@ def start(target: Any, *arguments: Any, daemon: bool = True) -> Any:
 
 
 def preload(module: str) -> None:
-    """Let the server import `module`, too, before it forks the first process."""
+    """Let the fork server import `module`, too, before it forks the first process."""
     _preloaded.append(module)
 
 
 def kill(process: Any) -> None:
-    """End a process as a power cut does, and wait until it has gone."""
+    """Kill a process with SIGKILL, and wait until it has ended."""
     if process.is_alive():
         os.kill(process.pid, signal.SIGKILL)
     process.join(30)
 
 
 class Command:
-    """The command ``daskcluster`` as a process of its own.
+    """The command ``daskcluster`` in a separate process.
 
     Parameters
     ----------
     arguments : list of str
     folder : Path
-        Where its output goes.
+        Folder for its output.
     name : str
         Of the files there.
     environment : mapping, optional
@@ -78,23 +78,23 @@ class Command:
         for file in self._files:
             file.touch()
         self.began = time.monotonic()
-        # A daemon may not start processes of its own.
+        # A daemon may not start processes.
         alone = "--workers" not in arguments
         own = None if environment is None else dict(environment)
         self.process = start(_run_command, arguments, *map(str, self._files), own, daemon=alone)
 
     def running_after(self, seconds: float) -> bool:
-        """Let it work until `seconds` after it began; False if it has ended before."""
+        """Wait until `seconds` after its start; return False if it ended before."""
         self.process.join(max(0.0, self.began + seconds - time.monotonic()))
         return bool(self.process.is_alive())
 
     def end(self, timeout: float) -> tuple[int, float]:
-        """Return its exit code and how many seconds it took in all.
+        """Return its exit code and its total seconds.
 
         Raises
         ------
         TimeoutError
-            It hangs; it is killed.
+            It did not end in time, and was killed.
         """
         self.process.join(timeout)
         if self.process.is_alive():
@@ -132,7 +132,7 @@ def _run_command(
 
 
 class Cluster:
-    """A scheduler and workers, each a process; nothing but this class starts lost workers again.
+    """A scheduler and workers, each a process; only this class replaces lost workers.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class Cluster:
             kill(self.workers[place])
 
     def replace_lost_workers(self) -> None:
-        """Do what a supervisor does: start a worker for each that has gone."""
+        """Start a worker for each lost one, as a supervisor does."""
         for place, worker in enumerate(self.workers):
             if not worker.is_alive():
                 self.workers[place] = self._start_worker(place)
@@ -181,7 +181,9 @@ class Cluster:
                 if {info["name"] for info in known} == set(self._names.values()):
                     return
                 time.sleep(0.02)
-        raise TimeoutError(f"of the workers {sorted(self._names.values())} not all have come")
+        raise TimeoutError(
+            f"expected the workers {sorted(self._names.values())}; not all of them registered"
+        )
 
     def close(self) -> None:
         for process in (*self.workers, self.scheduler):

@@ -1,4 +1,4 @@
-"""A worker that has a fraction of the speed of the others: how much of its work moves to them."""
+"""A slow worker: how much of its work moves to the other one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CYCLE_SECONDS = 0.04
 
 @contextmanager
 def slowed(pid: int, speed: float) -> Iterator[None]:
-    """Let a process run for a part of the time only."""
+    """Let a process run only the share `speed` of the time."""
     over = threading.Event()
 
     def breathe() -> None:
@@ -56,7 +56,7 @@ def fit(cluster: Cluster, folder: Path) -> Any:
 
 
 def measure(folder: Path, speed: float = 0.25) -> dict[str, float]:
-    """Return seconds of an iteration with two equal workers, and with one of them slowed.
+    """Return the seconds per iteration with two equal workers, and with one slow worker.
 
     With equal shares an iteration would take 1 / speed times as long, with perfect ones
     2 / (1 + speed) times.
@@ -88,7 +88,7 @@ def markdown(found: dict[str, float]) -> str:
     """Return the table of ``docs/explanation/reliability.md``."""
     equal, perfect = found["equal shares"], found["perfect shares"]
     lines = [
-        "| two workers | an iteration, s | ratio |",
+        "| two workers | seconds per iteration | ratio |",
         "|---|---|---|",
         f"| of equal speed | {found['even']:.3f} | 1 |",
         f"| one of them running {found['speed']:.0%} of the time | {found['uneven']:.3f} | "

@@ -1,4 +1,4 @@
-"""What trials came to: counts, times, and the table of ``docs/explanation/reliability.md``."""
+"""Summary of trials: counts, times, and the tables of ``docs/explanation/reliability.md``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.faults.trials import KINDS, NOTICE_SECONDS, Outcome
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Return the figures of all trials, and by kind and by algorithm."""
+    """Return the figures of all trials, by kind, and by algorithm."""
     hits = [outcome for outcome in outcomes if outcome.landed]
     algorithms = sorted({outcome.plan.algorithm for outcome in hits})
     return {
@@ -47,7 +47,7 @@ _COLUMNS = (
 
 
 def markdown(found: dict[str, Any], timeout: float = NOTICE_SECONDS) -> str:
-    """Return the tables of a page: by what was killed, and by algorithm."""
+    """Return the tables of the section: by kind of kill, and by algorithm."""
     names = {
         "worker": "workers (one, or all but one)",
         "client": "the client; the command is run again",

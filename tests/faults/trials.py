@@ -1,7 +1,7 @@
-"""Trials: a fit whose worker, scheduler or client is killed at a random moment, and what comes of it.
+"""Trials: kill a worker, the scheduler or the client of a fit at a random moment, and check its result.
 
-A supervisor stands behind the cluster in half of the trials, and starts lost workers again while the
-fit continues; in the others the fit has to do with those that are left, at least one.
+In half of the trials a supervisor replaces lost workers while the fit continues; in the others the fit
+continues with the remaining workers, at least one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.faults.works import work
 
 KINDS = ("worker", "client", "scheduler")
 EARLIEST, LATEST = 0.02, 0.98
-"""Between which parts of the time of an undisturbed fit the kill comes."""
+"""Range of the moment of the kill, as shares of the time of an undisturbed fit."""
 _SOONER = 0.6
 _TRIES = 4
 _PATIENCE = 300.0
@@ -28,20 +28,20 @@ NOTICE_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Plan:
-    """One trial, as a seed decides it.
+    """One trial, drawn from a seed.
 
     Attributes
     ----------
     number : int
     kind : {"worker", "client", "scheduler"}
     algorithm : str
-        Of a fit, or the name of another command.
+        Algorithm of a fit, or name of another command.
     moment : float
-        Part of the time of an undisturbed fit after which the kill comes.
+        Time of the kill, as a share of the time of an undisturbed fit.
     victims : tuple of int
-        Places of the workers that are killed.
+        Indices of the killed workers.
     supervised : bool
-        Lost workers are replaced at once.
+        Whether lost workers are replaced at once.
     """
 
     number: int
@@ -54,24 +54,24 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial.
+    """Outcome of a trial.
 
     Attributes
     ----------
     plan : Plan
     landed : bool
-        The fit was still running when it was hit; the others prove nothing and are not counted.
+        The fit was still running at the kill; other trials are not counted.
     recovered : bool
-        A result was there in the end; of a lost scheduler, also the error that was due.
+        The fit gave a result in the end; after the loss of a scheduler, also the expected error.
     right : bool
-        With the bits of a fit that nobody disturbed.
+        The result has the same bits as that of an undisturbed fit.
     resumed : bool
-        From a checkpoint; the others began again, or just went on.
+        The fit resumed from a checkpoint; otherwise it started again, or just continued.
     undisturbed, recovery, noticed : float
-        Seconds: of a whole fit without a kill; from the kill to the result; from the kill of a scheduler
-        to the error.
+        Seconds of an undisturbed fit; from the kill to the result; from the kill of a scheduler to the
+        error.
     trouble : str
-        What was wrong.
+        Description of the problem.
     """
 
     plan: Plan
@@ -97,7 +97,7 @@ class Outcome:
 def plans(
     count: int, seed: int, algorithms: Sequence[str], kinds: Sequence[str], n_workers: int
 ) -> Iterator[Plan]:
-    """Yield `count` trials, the same for the same seed, each independent of those before it."""
+    """Yield `count` trials; trial i depends only on the seed and i."""
     for number in range(count):
         rng = random.Random(f"{seed}-{number}")
         kind = kinds[number % len(kinds)]
@@ -110,7 +110,7 @@ def plans(
 
 @dataclass
 class Undisturbed:
-    """A fit that nobody disturbed: what the others are compared with."""
+    """Reference result of an undisturbed fit."""
 
     digest: str
     seconds: float
@@ -118,14 +118,14 @@ class Undisturbed:
 
 @dataclass
 class Arena:
-    """Where trials are run: data, a cluster that is made anew when its scheduler was killed.
+    """Data and a cluster for trials; the cluster is restarted after its scheduler was killed.
 
     Parameters
     ----------
     folder : Path
     n_workers : int
     notice : float
-        ``--timeout`` of commands that will lose their scheduler, at whose end they have to end.
+        ``--timeout`` of commands that will lose their scheduler; they must end after it.
     """
 
     folder: Path
@@ -162,11 +162,11 @@ class Arena:
         return self._cluster
 
     def undisturbed(self, algorithm: str) -> Undisturbed:
-        """Return digest and seconds of a fit without a kill; two of them have to agree."""
+        """Return digest and seconds of an undisturbed fit; two such fits must agree."""
         if algorithm not in self._known:
             found = [self._whole(algorithm) for _ in range(2)]
             if found[0].digest != found[1].digest:
-                raise AssertionError(f"two undisturbed fits of {algorithm} differ")
+                raise AssertionError(f"two undisturbed fits of {algorithm} have different results")
             self._known[algorithm] = found[1]
         return self._known[algorithm]
 
@@ -175,18 +175,18 @@ class Arena:
         command = Command(fit.arguments(self.cluster.address, timeout=TIMEOUT), fit.folder, "whole")
         code, seconds = command.end(_PATIENCE)
         if code:
-            raise AssertionError(f"an undisturbed fit of {algorithm} ended with {command.stderr}")
+            raise AssertionError(f"an undisturbed fit of {algorithm} failed: {command.stderr}")
         return Undisturbed(fit.digest(), seconds)
 
     def fit(self, algorithm: str) -> Work:
-        """Return a fit, or another command, in a folder of its own."""
+        """Return a fit, or another command, with its own folder."""
         self._count += 1
         folder = self.folder / f"fit-{self._count}"
         folder.mkdir()
         return work(algorithm, self.folder, folder)
 
     def run(self, plan: Plan) -> Outcome:
-        """Run a trial; one whose fit ended before the kill is tried again with an earlier one."""
+        """Run a trial; if the fit ends before the kill, try again with an earlier kill."""
         undisturbed = self.undisturbed(plan.algorithm)
         outcome = Outcome(plan, landed=False)
         for _ in range(_TRIES):
@@ -238,7 +238,7 @@ class Arena:
         killed = time.monotonic()
         kill(cluster.scheduler)
         code, _ = command.end(_PATIENCE)
-        if code == 0:  # all that the fit still needed was on its way
+        if code == 0:  # the fit already had everything it needed
             return replace(outcome, landed=False)
         outcome = replace(outcome, noticed=time.monotonic() - killed)
         trouble = unclean(code, command.stderr, fit)
@@ -247,7 +247,7 @@ class Arena:
         return self._again(outcome, fit, self.cluster, time.monotonic())
 
     def _again(self, outcome: Outcome, fit: Work, cluster: Cluster, since: float) -> Outcome:
-        """Run the command again, as a person or a supervisor would."""
+        """Run the command again, as a user or a supervisor would."""
         half = fit.half_written()
         if half:
             return replace(outcome, trouble=f"half-written {half}")
@@ -264,11 +264,11 @@ class Arena:
 
 
 def unclean(code: int, text: str, fit: Work) -> str:
-    """Return what is wrong with how a fit ended that lost its scheduler; empty if nothing is."""
-    # What Dask logs of lost connections may stand before.
+    """Check the end of a fit that lost its scheduler; return the problem, or an empty text."""
+    # Log lines of Dask about lost connections may come first.
     message = any(line.startswith("Error: ") for line in text.splitlines())
     if code != 1 or "Traceback" in text or not message:
-        return f"no clean end, but exit code {code}: {text}"
+        return f"expected exit code 1 and an error message, found exit code {code}: {text}"
     if fit.has_committed() and fit.kept_at not in text:
         return f"the error does not name the checkpoint: {text}"
     return fit.half_written() and f"half-written {fit.half_written()}"

@@ -1,4 +1,4 @@
-"""What trials kill besides fits: the commands that draw a coreset and that label rows."""
+"""The other commands of the trials: drawing a coreset and labelling rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MANY_CLUSTERS = 400
 
 
 def _many(data: Path) -> str:
-    """Return rows of which a single pass takes long enough to be hit."""
+    """Return the path of rows on which a single pass is long enough to be hit."""
     folder = data / "many"
     if not folder.exists():
         folder.mkdir()
@@ -52,7 +52,7 @@ class Draw(Work):
 
 @dataclass(frozen=True)
 class Labelling(Work):
-    """``daskcluster predict``: chunks of labels that are finished are all that it resumes from."""
+    """``daskcluster predict``: it resumes after the finished chunks of labels."""
 
     def arguments(self, scheduler: str, *, resume: bool = False, timeout: float) -> list[str]:
         words = ["predict", self._model(), _many(self.data), "--output", str(self._output)]
@@ -60,7 +60,7 @@ class Labelling(Work):
             *words,
             *place_words(scheduler, timeout),
             "--resume",
-        ]  # which also keeps what is done
+        ]  # on a first run, it keeps the finished chunks
 
     @property
     def _output(self) -> Path:
@@ -77,7 +77,7 @@ class Labelling(Work):
 
     @property
     def kept_at(self) -> str:
-        """What an error has to name once something is kept."""
+        """The path that an error must name once something is committed."""
         return str(self._output)
 
     def has_committed(self) -> bool:
@@ -101,5 +101,5 @@ WORKS = (*FITS, *COMMANDS)
 
 
 def work(name: str, data: Path, folder: Path) -> Work:
-    """Return the command of that name, or the fit of the algorithm, with a folder of its own."""
+    """Return the command of that name, or the fit of the algorithm, with its folder."""
     return COMMANDS.get(name, Fit)(name, data, folder)

@@ -1,4 +1,4 @@
-"""Plots of comparisons: bars next to each other, and lines over a size."""
+"""Plots of comparisons: groups of bars, and lines over a size."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#0
 
 @dataclass(frozen=True)
 class Bars:
-    """Groups of bars, one bar for each program that is in the group.
+    """Groups of bars, one bar for each program of a group.
 
     Attributes
     ----------
     what : str
-        The axis.
+        Label of the axis.
     groups : mapping of str to mapping of str to float
     """
 
@@ -44,7 +44,7 @@ class Lines:
 def draw_bars(
     name: str, text: str, bars: Bars, folder: Path | None, *, line: float | None = None
 ) -> Figure | Note:
-    """Write a plot of bars, with a dashed line where the target is, and return the reference to it."""
+    """Write a plot of bars with a dashed line at the target; return the reference to it."""
     if (missing := why_not(folder)) is not None:
         return missing
     assert folder is not None
@@ -68,7 +68,7 @@ def draw_bars(
 
 
 def draw_lines(name: str, text: str, panels: Sequence[Lines], folder: Path | None) -> Figure | Note:
-    """Write panels of curves next to each other, on logarithmic axes, and return the reference to them."""
+    """Write panels of curves on logarithmic axes; return the reference to the plot."""
     if (missing := why_not(folder)) is not None:
         return missing
     assert folder is not None

@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks compare``: other libraries on this machine."""
+"""``python -m tests.benchmarks compare``: compare with other libraries on this machine."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MEASURED = "What is measured"
     section=MEASURED,
     multiple=True,
     metavar="NAME[/TEXT]",
-    help="This comparison, or its cells whose names contain TEXT; repeatable. Default: all.",
+    help="Run this comparison, or its cells whose names contain TEXT; repeatable. Default: all.",
 )
 @option(
-    "--list", "listed", section=SHOWN, is_flag=True, help="Name the comparisons and what they take."
+    "--list", "listed", section=SHOWN, is_flag=True, help="List the comparisons and their times."
 )
-@option("--quick", section=MEASURED, is_flag=True, help="Small shapes, to see that it runs.")
+@option("--quick", section=MEASURED, is_flag=True, help="Use small shapes, to check that it runs.")
 @option(
     "--peer",
     "peers",
@@ -43,8 +43,8 @@ MEASURED = "What is measured"
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     envvar="DASKCLUSTER_DATA",
     metavar="DIR",
-    help="Folder with mnist.npz, birch2.npz, worms_2.npz. Default: $DASKCLUSTER_DATA; what is missing "
-    "is generated or left out, and said.",
+    help="Folder with mnist.npz, birch2.npz, worms_2.npz. Default: $DASKCLUSTER_DATA. Missing sets are "
+    "generated or left out, with a note.",
 )
 @option(
     "--threads",
@@ -52,7 +52,7 @@ MEASURED = "What is measured"
     type=click.IntRange(min=1),
     default=min(2, os.cpu_count() or 1),
     show_default=True,
-    help="Of every program.",
+    help="Threads of every program.",
 )
 @option(
     "--repeats",
@@ -60,13 +60,13 @@ MEASURED = "What is measured"
     type=click.IntRange(min=1),
     default=5,
     show_default=True,
-    help="Runs of which the median counts.",
+    help="Number of runs; medians are compared.",
 )
 @option(
     "--without-avx512",
     section=MEASURED,
     is_flag=True,
-    help="Let no program use more than AVX2, as on a CPU that has no more; writes benchmarks-avx2.md.",
+    help="Restrict all programs to AVX2, as on a CPU without AVX-512; writes benchmarks-avx2.md.",
 )
 @option(
     "--seeds",
@@ -74,7 +74,7 @@ MEASURED = "What is measured"
     type=click.IntRange(min=1),
     default=5,
     show_default=True,
-    help="Random beginnings of nested mini-batches.",
+    help="Number of random seeds for nested mini-batches.",
 )
 @option(
     "--output",
@@ -83,18 +83,23 @@ MEASURED = "What is measured"
     show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Gets benchmarks.md, images/ and results/, which hold every cell as soon as it is measured.",
+    help="Folder for benchmarks.md, images/ and results/, where each cell is saved at once.",
 )
-@option("--again", section=OUTPUT, is_flag=True, help="Measure cells that are kept there, too.")
-@option("--render", section=OUTPUT, is_flag=True, help="Only write the page from what is kept.")
+@option("--again", section=OUTPUT, is_flag=True, help="Measure all cells again, also saved ones.")
+@option(
+    "--render",
+    section=OUTPUT,
+    is_flag=True,
+    help="Write the page from saved cells, without measuring.",
+)
 @option(
     "--scratch",
     section=OUTPUT,
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="For stores that are written to be read. Default: the system's temporary folder.",
+    help="Folder for temporary stores. Default: the system's temporary folder.",
 )
-@option("--keep", section=OUTPUT, is_flag=True, help="Leave those for the next run.")
+@option("--keep", section=OUTPUT, is_flag=True, help="Keep these stores for the next run.")
 @output_options
 def command(
     only: tuple[str, ...],
@@ -109,7 +114,7 @@ def command(
 ) -> None:
     """Compare with scikit-learn, its extension for Intel, Faiss and dask-ml on this machine.
 
-    Programs take turns; medians and ratios count, and only where results are as good. Those that are not
+    Programs take turns, and medians are compared if the results are equally good. Libraries that are not
     installed are left out: pip install "daskcluster[benchmark]". An interrupted run resumes.
     """
     from tests.benchmarks.harness import mask
@@ -123,7 +128,7 @@ def command(
             click.echo(f"{name}: {entry.what}; {entry.takes}")
         return
     if without_avx512 and not mask.is_masked():
-        # Libraries look when they are loaded, so this process begins anew.
+        # Libraries read these variables when they are loaded, so start the process again.
         words = [sys.executable, "-m", "tests.benchmarks", *sys.argv[sys.argv.index("compare") :]]
         os.execve(sys.executable, words, mask.without_avx512(os.environ))
     if progress is False:

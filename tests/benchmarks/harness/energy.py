@@ -47,17 +47,17 @@ class Rows:
         return f"{n:,} + {self.validation.shape[0]:,}, {d:,}, {self.k}"
 
     def first_centres(self, seed: int) -> np.ndarray:
-        """Return `k` rows drawn at random, no two the same, as dense float32."""
+        """Return `k` distinct random rows as dense float32."""
         order = np.random.default_rng(seed).permutation(self.n)[: 20 * self.k]
         drawn = self.rows[order]
         dense = drawn if isinstance(drawn, np.ndarray) else drawn.toarray()
-        # Copies of a row would be clusters that stay empty, in each program by its own rule.
+        # Equal centres would leave clusters empty, which each program treats differently.
         first: dict[bytes, int] = {}
         for i, row in enumerate(dense):
             first.setdefault(row.tobytes(), i)
         if len(first) < self.k:
             raise ValueError(
-                f"{self.name} has {len(first)} distinct rows among {len(dense)}, k={self.k} are needed."
+                f"expected k={self.k} distinct rows in {self.name}, found {len(first)} among {len(dense)}."
             )
         chosen = list(first.values())[: self.k]
         return np.ascontiguousarray(dense[chosen], dtype=np.float32)
@@ -65,20 +65,20 @@ class Rows:
 
 @dataclass(frozen=True)
 class Run:
-    """One fit, by its moments; the first one is the start, at no cost.
+    """A fit at several times; the first is the start, with no cost.
 
     Attributes
     ----------
     seconds, distances, energies : list of float
-        Of each moment: time and distances spent until then, and the energy on validation rows.
+        At each time: seconds and distances so far, and the energy of the validation rows.
     iterations : list of int
-        Centre updates until then.
+        Centre updates so far.
     fit_seconds : float
-        The whole call, with what follows the last update.
+        Seconds of the whole call, including the work after the last update.
     ended : bool
         The program stopped by its own rule, not by a limit.
     digest : str
-        Of the last centres' bits; empty where another program made them.
+        Digest of the last centres; empty for other programs than ours.
     """
 
     seconds: list[float]
@@ -100,13 +100,13 @@ class Run:
         return next((seconds for seconds, found in pairs if found <= energy), None)
 
     def energy_at(self, budget: np.ndarray, axis: str = "seconds") -> np.ndarray:
-        """Return the energy when `budget` is spent: that of the last moment within it."""
+        """Return the energy at the last time within `budget`."""
         spent = np.asarray(getattr(self, axis))
         return np.asarray(self.energies)[np.searchsorted(spent, budget, side="right") - 1]
 
 
 def moments(last: int, growth: float = 1.15) -> list[int]:
-    """Return iterations at which to look: each of the first ones, then ever fewer, and the last.
+    """Return the iterations to evaluate, at growing distances, and the last one.
 
     Examples
     --------
@@ -120,5 +120,5 @@ def moments(last: int, growth: float = 1.15) -> list[int]:
 
 
 def lowest(runs: Mapping[str, Sequence[Run]]) -> float:
-    """Return the lowest energy of any moment of any run."""
+    """Return the lowest energy of any run at any time."""
     return min(min(run.energies) for found in runs.values() for run in found)

@@ -1,8 +1,8 @@
-"""The programs whose energy is followed: ours, and scikit-learn's under the same terms.
+"""The programs whose energy is measured over time: ours, and scikit-learn's under the same conditions.
 
-All start from the same centres, go on until they end or meet a limit, and are evaluated by the same rows.
-Times never contain the evaluating: our fits run twice, once by the clock alone and once with validation,
-and must come to the same end; scikit-learn's are stepped, and only the steps are timed.
+All start from the same centres, run to their end or to a limit, and are evaluated on the same rows. Times
+exclude evaluation: our fits run twice, once timed and once with validation, and must give the same result;
+scikit-learn runs step by step, and only the steps are timed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.benchmarks.harness.peers import quietly
 
 MOST_ITERATIONS = 1000
 SAME_ENERGY = 1e-4
-"""Relative difference up to which two fits came to the same end."""
+"""Largest relative difference of the energies of two equal fits."""
 STEP_GROWTH = 1.03
-"""How much later scikit-learn's mini-batches are evaluated again; so much too long its times may be."""
+"""Growth of the number of steps between evaluations of scikit-learn; bounds the error of its times."""
 
 
 class Clock:
-    """Notes when each iteration ends, from the beginning of the fit."""
+    """Records when each iteration ends, from the start of the fit."""
 
     def __init__(self) -> None:
         self.stamps: list[float] = []
@@ -45,13 +45,13 @@ def exact(
     rows: Rows, seed: int, threads: int, *, algorithm: str = "lloyd", like: Run | None = None,
     max_iter: int = MOST_ITERATIONS,
 ) -> Run:  # fmt: skip
-    """Return k-means to the fixed point.
+    """Run k-means to the fixed point.
 
     Parameters
     ----------
     like : Run, optional
-        A run of another exact algorithm from the same centres, whose energies are these too. Without it
-        they are those of a second fit, in parts that each go on from the centres of the part before.
+        A run of another exact algorithm from the same centres, which has the same energies. Without it, a
+        second fit measures the energies, in parts that each start from the centres of the previous part.
     """
     from daskcluster import KMeans, LocalEngine
 
@@ -86,7 +86,7 @@ def nested(
     rows: Rows, seed: int, threads: int, *, rho: float = 100.0, bounds: Any = "auto",
     max_time: float | None = None,
 ) -> Run:  # fmt: skip
-    """Return nested mini-batches to their end, or for `max_time` seconds."""
+    """Run nested mini-batches to their end, or for `max_time` seconds."""
     from daskcluster import LocalEngine, NestedMiniBatchKMeans
 
     first = rows.first_centres(seed)
@@ -107,7 +107,7 @@ def nested(
 
 
 def mini_batches(rows: Rows, seed: int, threads: int, *, passes: int) -> Run:
-    """Return as many passes of our mini-batches, without early stop or reassignment."""
+    """Run `passes` passes of our mini-batches, without early stopping or reassignment."""
     from daskcluster import LocalEngine, MiniBatchKMeans
 
     first = rows.first_centres(seed)
@@ -130,10 +130,10 @@ def mini_batches(rows: Rows, seed: int, threads: int, *, passes: int) -> Run:
 def sklearn_mini_batches(
     rows: Rows, seed: int, threads: int, *, steps: int, target: float = 0.0
 ) -> Run:
-    """Return scikit-learn's mini-batches until the energy is at most `target`, or for `steps` steps.
+    """Run scikit-learn's mini-batches until the energy is at most `target`, or for `steps` steps.
 
-    A step draws and gathers its batch as `MiniBatchKMeans.fit` does, and is `partial_fit` without labels
-    and without reassignment: what its `fit` does in a step, and no more.
+    A step draws its batch as `MiniBatchKMeans.fit` does, and calls `partial_fit` without labels and
+    reassignment. This is the work of a step of its `fit`, and no more.
     """
     from sklearn.cluster import MiniBatchKMeans
 
@@ -160,7 +160,7 @@ def sklearn_mini_batches(
 
 
 def sklearn_lloyd(rows: Rows, seed: int, threads: int, *, max_iter: int = MOST_ITERATIONS) -> Run:
-    """Return scikit-learn's Lloyd to convergence, the whole fit as one moment."""
+    """Run scikit-learn's Lloyd to convergence; only the start and the end are recorded."""
     from sklearn.cluster import KMeans
 
     first = rows.first_centres(seed)
@@ -181,7 +181,7 @@ def sklearn_lloyd(rows: Rows, seed: int, threads: int, *, max_iter: int = MOST_I
 
 
 def warm_up(rows: Rows, threads: int, programs: Iterable[Callable[..., Run]]) -> None:
-    """Let programs compile and load what they need, on a few rows of the same kind."""
+    """Run programs on a few rows, so that they compile and load their kernels."""
     few = replace(
         rows,
         rows=rows.rows[: 40 * rows.k],
@@ -194,7 +194,7 @@ def warm_up(rows: Rows, threads: int, programs: Iterable[Callable[..., Run]]) ->
 
 @contextmanager
 def as_scikit_learn_likes(threads: int) -> Any:
-    """Run with that many threads, and without the search for NaN that would only slow it down."""
+    """Limit scikit-learn to `threads` threads, and disable its check for NaN, which takes time."""
     from sklearn import config_context
     from threadpoolctl import threadpool_limits
 
@@ -211,14 +211,14 @@ def energy(rows: Rows, centres: np.ndarray) -> float:
 
 
 def digest(centres: np.ndarray) -> str:
-    """Return what tells these bits from any others."""
+    """Return a digest of the bits of the centres."""
     return hashlib.sha256(np.ascontiguousarray(centres).tobytes()).hexdigest()
 
 
 def _evaluated(
     rows: Rows, first: np.ndarray, model: Any, evaluated: Any, stamps: list[float], seconds: float
 ) -> Run:
-    """Return the run whose times are those of `model` and whose energies are those of `evaluated`."""
+    """Return the run with the times of `model` and the energies of `evaluated`."""
     same = digest(model.cluster_centers_) == digest(evaluated.cluster_centers_)
     _check(rows, type(model).__name__, same)
     energies = [energy(rows, first), *(record["validation"] for record in evaluated.history_)]
@@ -228,7 +228,7 @@ def _evaluated(
 def _run(
     model: Any, stamps: list[float], looked: Sequence[int], energies: list[float], seconds: float
 ) -> Run:
-    """Return the run that was evaluated after the records `looked`, counted from 1."""
+    """Return the run, evaluated after the records `looked`, counted from 1."""
     records = model.history_
     spent = np.cumsum([record["n_distances"] for record in records], dtype=float)
     return Run(
@@ -245,6 +245,6 @@ def _run(
 def _check(rows: Rows, name: str, same: bool) -> None:
     if not same:
         raise RuntimeError(
-            f"{rows.name}: two fits of {name} ended at different centres; they should agree, so the "
-            "energies of the one say nothing of the times of the other."
+            f"{rows.name}: two fits of {name} ended at different centres; expected the same centres, "
+            "because the energies of one are combined with the times of the other."
         )

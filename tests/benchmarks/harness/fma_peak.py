@@ -16,8 +16,8 @@ from daskcluster.kernels import emit
 from daskcluster.kernels.jit import kernel, tile_name
 
 CHAINS = 16
-"""More than latency times throughput of any FMA unit so far, and few enough for any register file
-of 32; half as many are used where there are 16."""
+"""Independent chains: more than latency times throughput of known FMA units, and few enough for 32
+registers. With 16 registers, half as many are used."""
 
 _BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "portable": 16}
 

@@ -1,4 +1,4 @@
-"""What an iteration over a store takes."""
+"""Time of a Lloyd iteration over a store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ITERATIONS = 10
 
 
 def fit_store(url: str, centres: np.ndarray, iterations: int, engine: Any) -> Any:
-    """Return k-means of a store by plain Lloyd; opened anew, as by a first fit."""
+    """Fit plain Lloyd on a store, which is opened again for each fit."""
     from daskcluster import open_dataset
 
     return fit_ours(open_dataset(url), centres, iterations, engine)
@@ -28,9 +28,9 @@ def per_iteration(
     repeats: int,
     iterations: int = ITERATIONS,
 ) -> dict[str, float]:
-    """Return seconds of one iteration for each engine: a long fit less a short one.
+    """Return the seconds per iteration for each engine, from a long fit minus a short one.
 
-    The difference leaves out what a fit does once: opening, validation, reading into memory.
+    The difference excludes the work done once per fit: opening, validation, reading into memory.
     """
     short, long = 2, 2 + iterations
     programs: dict[str, Callable[[], Any]] = {}

@@ -1,4 +1,4 @@
-"""A processor with AVX-512 made to stand for one that has AVX2 only: ours and the peers are reported so."""
+"""Restrict our kernels and the peers to AVX2 on a processor with AVX-512."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 MARK = "DASKCLUSTER_BENCH_CPU"
-"""Environment variable of a process that runs so."""
+"""Environment variable of a restricted process."""
 
 AVX2 = "avx2"
 _PEERS = {
@@ -15,19 +15,19 @@ _PEERS = {
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
     "FAISS_SIMD_LEVEL": "AVX2",
 }
-"""What NumPy, OpenBLAS (of NumPy, SciPy and Faiss), MKL (of oneDAL) and Faiss read when they are loaded."""
+"""Variables that NumPy, OpenBLAS (NumPy, SciPy, Faiss), MKL (oneDAL) and Faiss read on loading."""
 
 _TUNED_FOR = "znver3"
 _WIDE = ("avx512", "avx10", "amx")
 
 
 def is_masked() -> bool:
-    """Return whether this process stands for a processor without AVX-512."""
+    """Return whether this process is restricted to AVX2."""
     return os.environ.get(MARK) == AVX2
 
 
 def without_avx512(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a process in which nobody uses more than AVX2."""
+    """Return the environment of a process in which all libraries are restricted to AVX2."""
     return {**environment, **_PEERS, **_numba(), MARK: AVX2}
 
 

@@ -1,4 +1,4 @@
-"""The most memory that a process had, and files out of the system's cache."""
+"""Peak memory of this process, and the file cache of the system."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process had at once since `forget_peak`, or since it began."""
+    """Return the peak memory of this process in bytes since `forget_peak`, or since its start."""
     for line in read("/proc/self/status").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    # Elsewhere on Linux: of a process that was forked, it begins with what its parent had.
+    # A fallback: the value of a forked process starts with the peak of its parent.
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if platform.system() == "Darwin" else most * 1024
 
 
 def forget_peak() -> None:
-    """Let the peak begin anew, where the system allows it."""
+    """Reset the peak, if the system allows it."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -27,7 +27,7 @@ def forget_peak() -> None:
 
 
 def drop_from_cache(file: Path) -> None:
-    """Let the system drop a file from its cache, as far as it has one and heeds that."""
+    """Ask the system to drop a file from its cache."""
     advise = getattr(os, "posix_fadvise", None)
     if advise is not None:
         with file.open("rb") as opened:
@@ -35,7 +35,7 @@ def drop_from_cache(file: Path) -> None:
 
 
 def read(path: str) -> str:
-    """Return what Linux says in a file; empty elsewhere."""
+    """Return the content of a file of /proc; empty on other systems."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError:

@@ -1,4 +1,4 @@
-"""Sections of a Markdown page that programs write, between comments, among text that people write."""
+"""Generated sections of a Markdown page, between comments, among text written by hand."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 def has_section(path: Path, name: str) -> bool:
-    """Return whether the page has something in a section of that name."""
+    """Return whether the page has a section of that name that is not empty."""
     found = path.exists() and _pattern(name).search(path.read_text(encoding="utf-8"))
     return bool(found and found[1].strip())
 
 
 def write_section(path: Path, name: str, text: str) -> None:
-    """Put a section into a Markdown file, in place of the one of the same name.
+    """Write a section into a Markdown file; it replaces the section of the same name.
 
-    All else stays as it is; a section that is new comes last.
+    The rest of the file does not change. A new section is added at the end.
     """
     section = f"{_begin(name)}\n{text.strip()}\n{_end(name)}"
     old = path.read_text(encoding="utf-8") if path.exists() else "# Benchmarks\n"

@@ -1,8 +1,8 @@
-"""Lloyd iterations of other libraries, each called as its own documentation says.
+"""Lloyd iterations of other libraries, called as in their documentation.
 
 A peer takes (rows, first centres, iterations, threads) and returns (centres, iterations): `rows` a
-C-contiguous float32 array (n, d), `centres` float32 (k, d), which it must not change. It makes as many
-updates as `iterations` says, without stopping early. Further ones come as ``NAME=MODULE:FUNCTION``.
+C-contiguous float32 array (n, d), `centres` float32 (k, d), which it must not change. It makes exactly
+`iterations` updates, without stopping early. Further peers are given as ``NAME=MODULE:FUNCTION``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Contestant = Callable[[np.ndarray, np.ndarray, int, int], Fit]
 
 
 def ours(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) -> Fit:
-    """Fit our k-means by plain Lloyd."""
+    """Fit our k-means with plain Lloyd."""
     model = fit_ours(rows, centres, iterations, threads)
     return model.cluster_centers_, int(model.n_iter_)
 
@@ -61,7 +61,7 @@ def scikit_learn(
 
 
 def intelex(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) -> Fit:
-    """Fit k-means of scikit-learn's extension for Intel's processors."""
+    """Fit k-means of scikit-learn-intelex."""
     # The class itself, not `patch_sklearn`: the process also runs scikit-learn's own.
     from sklearnex.cluster import KMeans
 
@@ -85,7 +85,7 @@ def faiss(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) 
 
 
 def dask_ml(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) -> Fit:
-    """Fit dask-ml's k-means on as many blocks and threads."""
+    """Fit dask-ml's k-means on `threads` blocks and threads."""
     import dask
     import dask.array
     from dask_ml.cluster import KMeans
@@ -111,7 +111,7 @@ def _limited(model: Any, rows: Any, threads: int) -> Fit:
 
 
 def quietly(model: Any, rows: Any) -> Any:
-    """Fit without "did not converge": that is what was asked for."""
+    """Fit without warnings: a fixed number of iterations does not converge."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return model.fit(rows)
@@ -127,7 +127,7 @@ OURS = "daskcluster"
 
 
 def present(others: Sequence[str] = ()) -> tuple[dict[str, Contestant], list[str]]:
-    """Return the peers that can be imported and those of `others`, and notes on the missing.
+    """Return the installed peers and those of `others`, and notes on missing ones.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def adapter(text: str) -> tuple[str, Contestant]:
     match = re.fullmatch(r"([^=]+)=([\w.]+):(\w+)", text)
     if match is None:
         raise InvalidParameterError(
-            f"peer {text!r} should be NAME=MODULE:FUNCTION, such as mine=my_library_bench:fit."
+            f"peer {text!r} should be NAME=MODULE:FUNCTION, for example mine=my_library_bench:fit."
         )
     name, module, function = match.groups()
     if os.getcwd() not in sys.path:
@@ -164,6 +164,6 @@ def adapter(text: str) -> tuple[str, Contestant]:
         return name, getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise InvalidParameterError(
-            f"peer {text!r} cannot be loaded ({error}); give a module that can be imported from here and "
-            "a function (rows, centres, iterations, threads) -> (centres, iterations) of it."
+            f"peer {text!r} cannot be loaded ({error}); expected a module that can be imported from here "
+            "with a function (rows, centres, iterations, threads) -> (centres, iterations)."
         ) from error

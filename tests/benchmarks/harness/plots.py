@@ -1,4 +1,4 @@
-"""Small plots next to the tables, one curve for each program."""
+"""Small plots with one curve for each program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLOURS = {
 
 PANEL_INCHES = (2.15, 1.75)
 MOST_POINTS = 80
-"""Of a curve that are drawn; the eye cannot tell more of them apart in a panel of this size."""
+"""Most points drawn for a curve; a panel of this size cannot show more."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Panel:
 def draw(
     name: str, text: str, panels: Sequence[Panel], folder: Path | None, *, logarithmic: bool = False
 ) -> Figure | Note:
-    """Write a plot to `folder` and return the reference to it, or a remark why there is none."""
+    """Write a plot to `folder`; return the reference to it, or the reason why there is none."""
     if (missing := why_not(folder)) is not None:
         return missing
     assert folder is not None
@@ -66,7 +66,7 @@ def draw(
 
 
 def why_not(folder: Path | None) -> Note | None:
-    """Return a remark why nothing can be drawn, None if it can."""
+    """Return the reason why plots cannot be drawn, None if they can."""
     if folder is None:
         return Note("The plot is drawn with --output.")
     return None if drawing.can_draw() else Note(f"The plot is left out: {drawing.MISSING}.")
@@ -74,7 +74,7 @@ def why_not(folder: Path | None) -> Note | None:
 
 @contextmanager
 def canvas_of(name: str, inches: tuple[float, float]) -> Iterator[Any]:
-    """Give an empty drawing, under settings for which the same run gives the same bytes."""
+    """Yield an empty drawing with settings under which the same run gives the same bytes."""
     with drawing.style(name, font_size=7):
         yield drawing.blank(inches)
 
@@ -107,7 +107,7 @@ def _drawn(n_values: int, *, logarithmic: bool) -> np.ndarray:
 
 
 def save(canvas: Any, path: Path, text: str) -> Figure:
-    """Write the plot with coordinates to a hundredth of a point, a third of the size."""
+    """Write the plot with coordinates rounded to hundredths, which makes the file a third as large."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = io.StringIO()
     canvas.savefig(written, format="svg", metadata={"Date": None}, facecolor="white")
@@ -126,7 +126,7 @@ def _label(canvas: Any, grid: np.ndarray, titles: Sequence[str], whats: Sequence
 
 
 def legend(canvas: Any, grid: np.ndarray, columns: int | None = None) -> None:
-    """Name every curve once, below all panels, in one row or in so many columns."""
+    """Add one legend for all panels below them, in one row or in `columns` columns."""
     handles = {
         label: handle
         for axes in grid.flat

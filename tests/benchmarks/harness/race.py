@@ -1,7 +1,7 @@
-"""Programs that take turns.
+"""Timing of programs that take turns.
 
-Times of a shared machine drift by a third; ratios within one run hold. So every comparison runs all
-programs in the same process tree, in rotated order, and quotes the median of the repeats.
+Times on a shared machine drift by a third, but ratios within one run are stable. So a comparison runs all
+programs in the same process tree, in rotated order, and compares medians.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 REST = 0.25
-"""Seconds before each run, in which threads of the run before stop spinning (OpenMP's up to 0.2)."""
+"""Seconds before each run, in which threads of the previous run stop spinning (OpenMP: up to 0.2)."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Seconds of every repeat of one program, and what its last run returned."""
+    """Seconds of every repeat of one program, and the value of its last run."""
 
     seconds: tuple[float, ...]
     value: Any
@@ -36,10 +36,10 @@ def race(
     *,
     pause: float | None = None,
 ) -> dict[str, Outcome]:
-    """Run every program `repeats` times, each round starting with another one.
+    """Run every program `repeats` times; each round starts with another program.
 
-    A first, unmeasured round lets compilers compile and pools start. Programs that run long have
-    shorter ones of the same kind in `warm_up`. `pause` is the rest before each run, default `REST`.
+    A first round without measurement compiles kernels and starts pools. For long programs, `warm_up` has
+    shorter programs of the same kind. `pause` is the rest before each run, default `REST`.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def race(
 
 
 def turns(names: Sequence[str], repeats: int) -> Iterator[str]:
-    """Yield every name once a round, each round starting with another one.
+    """Yield every name once per round; each round starts with another name.
 
     Examples
     --------
@@ -71,11 +71,11 @@ def turns(names: Sequence[str], repeats: int) -> Iterator[str]:
 
 
 def rest() -> None:
-    """Wait until the threads of the run before have stopped spinning."""
+    """Wait until the threads of the previous run have stopped spinning."""
     time.sleep(REST)
 
 
 def say(text: str) -> None:
-    """Tell the person at the terminal what is continuing; results go to stdout."""
+    """Write a line of progress to stderr; results go to stdout."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Rows to compare on: generated mixtures, and MNIST where its file is."""
+"""Data for comparisons: generated mixtures, and MNIST if its file exists."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def mixture(n: int, d: int, k: int, seed: int = 0, *, spread: float = 1.0) -> np
 
 
 def mnist(folder: Path | None, n_rows: int = 60_000) -> tuple[np.ndarray, str]:
-    """Return the first `n_rows` x 784 of MNIST in random order, and where they come from; see `pixels`."""
+    """Return the first `n_rows` x 784 rows of MNIST in random order, and their source; see `pixels`."""
     rows, source = pixels(folder)
     rows = rows[:n_rows]
     return np.ascontiguousarray(rows[np.random.default_rng(0).permutation(len(rows))]), source
 
 
 def pixels(folder: Path | None) -> tuple[np.ndarray, str]:
-    """Return 70,000 x 784 float32 rows of 0 to 1, the last 10,000 MNIST's test digits, and their source.
+    """Return 70,000 x 784 float32 rows in [0, 1], the last 10,000 the test digits, and their source.
 
     ``mnist.npz`` in `folder` has them as X. Without it rows are generated.
     """

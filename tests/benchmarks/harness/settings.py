@@ -1,4 +1,4 @@
-"""What was asked of a benchmark."""
+"""Settings of a benchmark."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ class Settings:
     Attributes
     ----------
     quick : bool
-        Small shapes, to see that it runs; the figures say nothing.
+        Use small shapes, to check that it runs; the figures mean nothing.
     data, scratch : Path or None
         Folder of data sets; folder for large files that a benchmark writes.
     threads, repeats : int
-        Of every program; runs of which the median counts.
+        Threads of every program; runs for each median.
     images : Path or None
-        Folder for plots, next to the page that gets the section; None where only text is wanted.
+        Folder for plots, next to the page; None for text only.
     keep : bool
-        Leave what was written to `scratch` for the next run.
+        Keep the files in `scratch` for the next run.
     seeds : int
-        Random beginnings, of benchmarks that average over them.
+        Number of random seeds, for benchmarks that average over them.
     sets : tuple of str
-        Only these sets, of benchmarks that have several; empty for all.
+        Only these data sets; empty for all.
     peers : tuple of str
         Further libraries as ``NAME=MODULE:FUNCTION``; see `tests.benchmarks.harness.peers`.
     tell : callable
-        Takes a line about what is continuing.
+        Called with a line of progress.
     """
 
     quick: bool = False

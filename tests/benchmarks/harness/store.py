@@ -1,4 +1,4 @@
-"""Figures in files, one for each comparison, written whole after every cell."""
+"""Result files, one for each comparison, rewritten after every cell."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Results:
     folder: Path
 
     def read(self, name: str) -> dict[str, Any]:
-        """Return what is in a file, empty if there is none.
+        """Return the content of a file, empty if it does not exist.
 
         Raises
         ------
         InvalidDataError
-            It is no JSON object.
+            The file is not a JSON object.
         """
         path = self.folder / f"{name}.json"
         if not path.exists():
@@ -42,18 +42,18 @@ class Results:
             found = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise InvalidDataError(
-                f"{path} is no JSON ({error}); results are one object each; restore the file or remove it."
+                f"{path} is not JSON ({error}); expected a JSON object; restore the file or remove it."
             ) from error
         if not isinstance(found, dict):
-            raise InvalidDataError(f"{path} is no JSON object; restore the file or remove it.")
+            raise InvalidDataError(f"{path} is not a JSON object; restore the file or remove it.")
         return found
 
     def put(self, name: str, key: str, value: Mapping[str, Any]) -> None:
-        """Add to a file, in place of what is there under that key."""
+        """Add an entry to a file; it replaces an entry with the same key."""
         self.write(name, {**self.read(name), key: value})
 
     def write(self, name: str, value: Mapping[str, Any]) -> None:
-        """Write a file as a whole, so that it is there or the one before is."""
+        """Replace a file atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{name}.json"
         unfinished = path.with_suffix(".unfinished")
@@ -62,7 +62,7 @@ class Results:
 
 
 def _text(value: Any, margin: str = "") -> str:
-    """Return JSON with a line for each member and lists on one line: people read and compare it, too."""
+    """Return JSON with one line per member and lists on one line, so that diffs are readable."""
     if not isinstance(value, dict) or not value:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     inner = f"{margin} "
@@ -74,7 +74,7 @@ def _text(value: Any, margin: str = "") -> str:
 
 
 def _rounded(value: Any) -> Any:
-    """Return plain values with six digits: the rest is noise of the clock."""
+    """Return plain values rounded to six digits; more digits are noise."""
     if isinstance(value, Mapping):
         return {str(key): _rounded(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):

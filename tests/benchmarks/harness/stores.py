@@ -1,4 +1,4 @@
-"""Stores on disk to compare on, and what only reading them takes."""
+"""Stores on disk for comparisons, and reading them with zarr alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def write(path: Path, rows: np.ndarray, chunk_rows: int, codec: str = "zstd") -> str:
-    """Write rows as a Zarr array in chunks of so many, by one of `CODECS`; return where."""
+    """Write rows as a Zarr array with `chunk_rows` rows per chunk and one of `CODECS`; return its path."""
     import zarr
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def write(path: Path, rows: np.ndarray, chunk_rows: int, codec: str = "zstd") ->
 
 
 CODECS = ("none", "zstd", "blosc-zstd")
-"""Bytes as they are; zarr's default; what `daskcluster convert` writes."""
+"""No compression; the default of zarr; the codec of `daskcluster convert`."""
 
 
 def _compressors(codec: str) -> Mapping[str, Any]:
@@ -44,7 +44,7 @@ def _compressors(codec: str) -> Mapping[str, Any]:
 
 
 def read(path: Path | str, threads: int, passes: int = 1) -> int:
-    """Read and decode every chunk so many times with zarr alone, on as many threads; return the rows."""
+    """Read and decode every chunk `passes` times with zarr alone; return the number of rows read."""
     import zarr
 
     array = zarr.open_array(str(path), mode="r")
@@ -61,5 +61,5 @@ def read(path: Path | str, threads: int, passes: int = 1) -> int:
 
 
 def bytes_of(path: Path | str) -> int:
-    """Return the size of the files below a folder."""
+    """Return the total size of the files in a folder."""
     return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())

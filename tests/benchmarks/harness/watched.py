@@ -1,4 +1,4 @@
-"""A command in a process of its own: its lines, its record, its seconds and its memory."""
+"""Run a command in a separate process; record its lines, JSON record, seconds and memory."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ import psutil
 from tests.benchmarks.harness.race import say
 
 EVERY = 0.2
-"""Seconds between two looks at the memory."""
+"""Seconds between two measurements of the memory."""
 _ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass
 class Log:
-    """What a run took.
+    """Figures of a run.
 
     Attributes
     ----------
     seconds : float
-        From its start to its end.
+        From start to end.
     peak_bytes : int
         Largest sum of the resident sizes of all processes of the run.
     record : dict
-        The command's own.
+        JSON record of the command.
     lines : list of (seconds, text)
-        What it wrote to stderr, and when.
+        Lines on stderr with their times.
     """
 
     seconds: float = 0.0
@@ -45,12 +45,12 @@ class Log:
 
 
 def watch(words: list[str], folder: Path, tell: Callable[[str], None] = say) -> Log:
-    """Run ``daskcluster`` with `words`, ``--json`` among them, in `folder`; `tell` gets its lines.
+    """Run ``daskcluster`` with `words`, including ``--json``, in `folder`; `tell` is called with its lines.
 
     Raises
     ------
     RuntimeError
-        It failed.
+        The command failed.
     """
     log, began = Log(), time.perf_counter()
     places = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
@@ -71,7 +71,9 @@ def watch(words: list[str], folder: Path, tell: Callable[[str], None] = say) -> 
         tell(f"    {log.lines[-1][0]:7.1f} s  {log.lines[-1][1]}")
     out = process.stdout.read()
     if process.wait():
-        raise RuntimeError(f"daskcluster {' '.join(words)} ended with {process.returncode}: {out}")
+        raise RuntimeError(
+            f"daskcluster {' '.join(words)} ended with exit code {process.returncode}: {out}"
+        )
     log.seconds = time.perf_counter() - began
     sampler.join()
     log.record = json.loads(out.splitlines()[-1])
@@ -79,7 +81,7 @@ def watch(words: list[str], folder: Path, tell: Callable[[str], None] = say) -> 
 
 
 def _sample(pid: int, log: Log) -> None:
-    """Note the largest resident size of a process and those below it, until it ends."""
+    """Record the largest total resident size of a process and its children, until it ends."""
     while True:
         try:
             process = psutil.Process(pid)

@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks calibrate``."""
+"""``python -m tests.benchmarks calibrate``: measure the rates of this machine."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from daskcluster.cli.output import Console
     section=OUTPUT,
     metavar="FILE.json",
     required=True,
-    help="Where to write the rates, for `python -m tests.benchmarks size --rates`.",
+    help="File for the rates, for `python -m tests.benchmarks size --rates`.",
 )
 @overwrite_option
 @takes_console
 def command(output: str, overwrite: bool, console: Console) -> None:
-    """Measure what passes, reading and Dask cost on this machine; takes about a minute.
+    """Measure the cost of passes, reading and Dask on this machine, in about a minute.
 
-    Nothing else should run meanwhile.
+    Run nothing else meanwhile.
     """
     if os.path.exists(output) and not overwrite:
-        raise click.UsageError(f"{output} exists; give --overwrite, or another --output.")
+        raise click.UsageError(f"{output} exists; pass --overwrite, or another --output.")
     from tests.benchmarks.scaling.model.calibrate import calibrate
     from tests.benchmarks.scaling.model.rates import save_rates
 
@@ -52,16 +52,18 @@ def _lines(record: dict[str, Any]) -> list[tuple[str, str]]:
     rates, errors = record["rates"], record["errors"]
     lines = [("output", record["output"]), ("machine", rates["machine"])]
     for name, error in errors.items():
-        costs = ", ".join(f"{value:.3g} s a {what}" for what, value in rates[name].items() if value)
-        lines.append((name, f"{costs}; shapes differ by up to {100 * error:.0f} %"))
-    lines.append(("decode", f"{1e-6 / rates['decode']:,.0f} MB a second"))
+        costs = ", ".join(
+            f"{value:.3g} s per {what}" for what, value in rates[name].items() if value
+        )
+        lines.append((name, f"{costs}; largest error over shapes {100 * error:.0f} %"))
+    lines.append(("decode", f"{1e-6 / rates['decode']:,.0f} MB/s"))
     for role in ("client", "scheduler", "worker"):
         found = rates[role]
         lines.append(
             (
                 role,
-                f"{1e3 * found['a_task']:.3g} ms a task, {1e6 * found['a_handle']:.3g} us a handle, "
-                f"{1e9 * found['a_byte']:.3g} ns a byte",
+                f"{1e3 * found['a_task']:.3g} ms per task, {1e6 * found['a_handle']:.3g} us per handle, "
+                f"{1e9 * found['a_byte']:.3g} ns per byte",
             )
         )
     return lines

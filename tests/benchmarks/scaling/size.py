@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks size``."""
+"""``python -m tests.benchmarks size``: project the time of a fit by number of workers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Counts(click.ParamType):
     type=click.Choice(("float16", "float32", "float64")),
     default="float32",
     show_default=True,
-    help="Of rows that are given by their shape.",
+    help="Dtype of rows that are given by their shape.",
 )
 @option(
     "--stored",
@@ -59,7 +59,7 @@ class Counts(click.ParamType):
     type=click.FloatRange(min=0, max=1),
     default=1.0,
     show_default=True,
-    help="Share of the rows that bounds leave to be looked at in a pass, on average.",
+    help="Average share of the rows that a pass with bounds checks.",
 )
 @parameter_options(required=("n_clusters",))
 @option(
@@ -69,7 +69,7 @@ class Counts(click.ParamType):
     default="1,10,100,1000",
     show_default=True,
     metavar="N,...",
-    help="Numbers of workers to look at.",
+    help="Numbers of workers.",
 )
 @option(
     "--threads",
@@ -77,7 +77,7 @@ class Counts(click.ParamType):
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Of each worker, with a core for each.",
+    help="Threads of each worker, one core each.",
 )
 @option(
     "--worker-memory",
@@ -85,7 +85,7 @@ class Counts(click.ParamType):
     type=Size(),
     default="8GiB",
     show_default=True,
-    help="Of each worker.",
+    help="Memory of each worker.",
 )
 @option(
     "--bandwidth",
@@ -93,13 +93,13 @@ class Counts(click.ParamType):
     type=Size(),
     default="1.25GB",
     show_default=True,
-    help="Bytes a second between machines, and from the store to each worker.",
+    help="Bytes per second between machines, and from the store to each worker.",
 )
 @option(
     "--store-bandwidth",
     section=WHERE,
     type=Size(),
-    help="Bytes a second from the store to all workers together. Default: without limit.",
+    help="Bytes per second from the store to all workers together. Default: no limit.",
 )
 @option(
     "--latency",
@@ -113,7 +113,7 @@ class Counts(click.ParamType):
     "--rates",
     section=WHERE,
     metavar="FILE",
-    help="What `calibrate` measured on such a machine. Default: built-in figures.",
+    help="Rates measured by `calibrate` on such a machine. Default: built-in rates.",
 )
 @takes_console  # metadata only: there is no progress to show
 def command(
@@ -133,9 +133,9 @@ def command(
     console: Console,
     **flags: Any,
 ) -> None:
-    """Say how long a fit takes on how many workers, and what holds it up.
+    """Project the time of a fit by number of workers, and name its bottleneck.
 
-    The rows need not exist: 80000000x3072 stands for as many of so many features.
+    The rows need not exist: pass 80000000x3072 for 80000000 rows of 3072 features.
     """
     from daskcluster.methods.catalogue import plan_of
     from tests.benchmarks.scaling.model.cluster import Cluster
@@ -146,7 +146,9 @@ def command(
     dataset = _dataset(source, opening, dtype)
     plan = plan_of(dataset, algorithm, given)
     if plan is None:
-        raise click.UsageError(f"--algorithm {algorithm} cannot say beforehand what it will do.")
+        raise click.UsageError(
+            f"--algorithm {algorithm} has no plan of its passes, so its time cannot be projected."
+        )
     clusters = [
         Cluster(
             count,

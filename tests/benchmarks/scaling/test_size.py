@@ -76,7 +76,7 @@ def test_what_does_not_fit(here: Path, run: Run) -> None:
             "should be a file of `calibrate`",
         ),
         ((*LARGE, "--rates", "absent.json"), 1, "absent.json"),
-        (("calibrate", "--output", "rows.npy"), 2, "rows.npy exists; give --overwrite"),
+        (("calibrate", "--output", "rows.npy"), 2, "rows.npy exists; pass --overwrite"),
     ],
 )
 def test_bad_usage(

@@ -1,4 +1,4 @@
-"""Makes what is missing, one fit at a time, and finds what is kept: a cell is a setting and a seed."""
+"""Saved fits of a set: a cell is one setting and one seed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.benchmarks.vc_gmm.outcomes import Outcome, Setting
 from tests.benchmarks.vc_gmm.problems import Problem
 
 Baseline = Callable[[int], np.ndarray | None]
-"""Seed -> labels by k-means++."""
+"""Labels of k-means++ by seed."""
 
 
 class Cells:
-    """The kept cells of one set.
+    """The saved cells of one set.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Cells:
         self._files = RunFiles(self._folder, settings, Outcome)
 
     def outcomes(self, setting: Setting) -> list[Outcome]:
-        """Return what is kept of a setting, one outcome a seed."""
+        """Return the saved outcomes of a setting, one per seed."""
         found = []
         for path in sorted(self._folder.glob(f"{setting.name}-*.json")):
             kept = self._files.kept(path.stem)
@@ -50,7 +50,7 @@ class Cells:
         return found
 
     def make(self, settings: Sequence[Setting], seeds: int) -> None:
-        """Make the cells that are missing; the rows are loaded only if there are some."""
+        """Run the missing cells; load the rows only if there are any."""
         missing = [
             (setting, seed)
             for seed in range(seeds)
@@ -92,7 +92,7 @@ class Cells:
         )
 
     def _baseline(self, evaluated: np.ndarray, seed: int) -> np.ndarray | None:
-        """Return the partition by k-means++ of that seed, if it was made."""
+        """Return the partition of k-means++ from that seed, None if it is not saved."""
         path = self._baseline_path(seed)
         if not path.exists():
             return None
@@ -108,12 +108,12 @@ def _name(setting: Setting, seed: int) -> str:
 
 
 def folder_of(options: Settings) -> Path:
-    """Return where cells are kept."""
+    """Return the folder of saved cells."""
     return options.folder(f"daskcluster-vc-gmm{'-quick' if options.quick else ''}")
 
 
 def chosen(problems: dict[str, Problem], options: Settings) -> Iterator[Problem]:
-    """Yield the sets that were asked for, as they are solved.
+    """Yield the chosen sets, scaled for ``--quick``.
 
     Raises
     ------
@@ -128,6 +128,6 @@ def chosen(problems: dict[str, Problem], options: Settings) -> Iterator[Problem]
 
 
 def finished(options: Settings) -> None:
-    """Remove the cells, unless they are wanted again."""
+    """Remove the cells, unless ``--keep``."""
     if not options.keep:
         shutil.rmtree(folder_of(options), ignore_errors=True)

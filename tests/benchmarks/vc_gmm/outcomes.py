@@ -1,4 +1,4 @@
-"""What one fit took and how good it is, and the settings that it was made with."""
+"""Settings, cost and quality of one fit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 PROGRAMS = ("k-means++", "greedy k-means++", "AFK-MC2", "var-GMM-S", "LWCS", "vc-GMM")
 TOLERANCE = 1e-4
 SEARCHES = {"tile": "", "row": ", search by rows", "alternate": ", both searches"}
-"""How a label of Table 1 ends."""
+"""Suffixes of the labels in Table 1."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Name of its files, without the seed."""
+        """Name of the files, without the seed."""
         parts = {
             "C": self.k,
             "m": self.chain,
@@ -57,13 +57,13 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """What it is called in Table 1."""
+        """Label in Table 1."""
         return f"{self.program}{SEARCHES[self.search]}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One fit. Three numbers are those of coreset, seeding and EM.
+    """One fit. Triples are for coreset, seeding and EM.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Outcome:
 
     @property
     def share(self) -> float:
-        """Part of the processors' time that coreset and seeding took."""
+        """Share of the CPU time for coreset and seeding."""
         return 1.0 - self.stage_processor[2] / self.processor
 
 
@@ -119,7 +119,7 @@ def kmeans_free_energy(inertia: float, weight: float, k: int, d: int) -> float:
 
 
 class FreeEnergyRule:
-    """A callback that ends k-means and mixtures by the rule of the paper: |F - F'| / |F| is below `tol`.
+    """A callback that stops k-means and mixtures by the rule of the paper: |F - F'| / |F| < `tol`.
 
     The inertia of an iteration of k-means comes out of its sums, so the rule costs nothing. Of mixtures it
     takes the place of their own ``tol``, which does not depend on the units of the features.
@@ -152,5 +152,5 @@ def chains_distances(n_rows: int, k: int, chain: int) -> float:
 
 
 def greedy_candidates(k: int) -> int:
-    """Return how many candidates a step of greedy k-means++ has."""
+    """Return the number of candidates per step of greedy k-means++."""
     return 2 + int(math.log(k))

@@ -1,4 +1,4 @@
-"""Figure 1 and S.3: error against distances and seconds, mutual information against the coreset's size."""
+"""Figures 1 and S.3: error by distances and seconds, mutual information by coreset size."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AXES: dict[str, Callable[[Outcome], float]] = {
 
 
 def lines(problem: Problem) -> dict[str, list[Setting]]:
-    """Return the settings that each curve of Figure 1 joins."""
+    """Return the settings of each curve of Figure 1."""
     truncated = sweeps.truncations(problem, "var-GMM-S", problem.n_random)
     return {
         "k-means++": [sweeps.base(problem, "k-means++")],
@@ -43,7 +43,7 @@ def lines(problem: Problem) -> dict[str, list[Setting]]:
 
 
 def draw(sets: Sequence[Compared], folder: Path | None) -> Figure | Note:
-    """Write the plot, a column for each set; return the reference to it, or why there is none."""
+    """Write the plot, one column per set; return the reference to it, or the reason why there is none."""
     if (missing := why_not(folder)) is not None:
         return missing
     assert folder is not None

@@ -1,6 +1,6 @@
-"""The sets of the paper's experiments, or what stands for them, with the settings of each.
+"""The data sets of the paper, or stand-ins for them, with their settings.
 
-C, N' and m are not in the paper's text, but follow from its speed-ups.
+C, N' and m are not in the text of the paper; they follow from its speed-ups.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.benchmarks.harness.rows import mixture
 from tests.benchmarks.harness.settings import Settings
 
 QUICK_ROWS, QUICK_CLUSTERS, QUICK_CORESET = 25, 20, 16
-"""By how much `--quick` divides them."""
+"""`--quick` divides the sizes by these."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Problem:
     Attributes
     ----------
     name, stands_for : str
-        What it is called here, and the set of the paper whose figures stand next to ours.
+        Its name here, and the set of the paper with which it is compared.
     rows : int
     d, k : int
     coreset : int
@@ -35,13 +35,13 @@ class Problem:
     truncation, n_random : int
         C' = G, and the "+1".
     make : callable
-        Folder of the data -> rows to learn from, and those to evaluate by.
+        Takes the data folder; returns training rows and evaluation rows.
     file : str or None
-        Its data, which `make` replaces by generated rows if it is missing.
+        Data file; `make` generates rows if it is missing.
     kind : str
-        Of generated rows.
+        Kind of generated rows.
     sweeps : tuple of str
-        Next to Table 1: "chain", "coreset", "truncation", "tolerance", "warm-up", "greedy", "rows",
+        In addition to Table 1: "chain", "coreset", "truncation", "tolerance", "warm-up", "greedy", "rows",
         "clusters".
     """
 
@@ -60,7 +60,7 @@ class Problem:
     sweeps: tuple[str, ...] = ()
 
     def scaled(self, options: Settings) -> Problem:
-        """Return the problem as it is solved: `--quick` makes it smaller."""
+        """Return the problem, smaller with `--quick`."""
         if not options.quick:
             return self
         shrunk = {
@@ -76,7 +76,7 @@ class Problem:
         return self.file if _path(data, self.file) is not None else f"generated, no {self.file}"
 
     def load(self, data: Path | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return float32 rows to learn from and rows to evaluate by (often the same array)."""
+        """Return float32 training rows and evaluation rows (often the same array)."""
         return self.make(data, self)
 
     @property
@@ -106,7 +106,7 @@ def _file_rows(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndar
 
 
 def _connections(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Return log(1 + x) of the columns: of the raw ones, bytes sent are all that counts."""
+    """Return log(1 + x) of the columns; otherwise the numbers of bytes sent would dominate."""
     raw = _read(data, problem)
     if raw is None:
         return _mixture(data, problem)
@@ -115,7 +115,7 @@ def _connections(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.nd
 
 
 def _noisy_digits(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Return MNIST with uniform noise of [0, 1] on its 256 levels; its test digits evaluate."""
+    """Return MNIST with uniform noise from [0, 1] added to its 256 levels; test digits for evaluation."""
     raw, generator = _read(data, problem), np.random.default_rng(0)
     n_evaluated = problem.rows // 6
     if raw is None:
@@ -134,7 +134,7 @@ def _mixture(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndarra
 
 
 def _falling_mixture(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of 2 C Gaussians, feature j divided by j, as the spectra of real data fall.
+    """Return rows of 2 C Gaussians with feature j divided by j, like the spectra of real data.
 
     Without that, centres in many dimensions are all as far from each other, and there is no
     neighbourhood that a search could follow.
@@ -145,7 +145,7 @@ def _falling_mixture(data: Path | None, problem: Problem) -> tuple[np.ndarray, n
 
 
 def _many_more(data: Path | None, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of 2 C unit Gaussians, and a fifth as many others to evaluate by."""
+    """Return rows of 2 C unit Gaussians, and a fifth as many for evaluation."""
     rows = mixture(problem.rows + problem.rows // 5, problem.d, problem.k)
     return rows[: problem.rows], rows[problem.rows :]
 

@@ -1,4 +1,4 @@
-"""The programs of the comparison: each learns from rows and says what coreset, seeding and EM took.
+"""The compared programs: each returns its centres and the costs of coreset, seeding and EM.
 
 Times end with the last update: labels and final figures are not in them, nor is evaluating.
 """
@@ -37,7 +37,7 @@ class Fitted:
 
 
 class Stages:
-    """Notes, by the clock and by the processors', when coreset, seeding and the last update are done."""
+    """Records elapsed and CPU time at the end of coreset, seeding and the last update."""
 
     def __init__(self) -> None:
         self._marks = [_now()] * 4
@@ -51,7 +51,7 @@ class Stages:
             self.ended(2)
 
     def ended(self, stage: int) -> None:
-        """Stage 0, 1 or 2 is over; those after it have taken nothing yet."""
+        """Record the end of stage 0, 1 or 2; later stages have no cost yet."""
         self._marks[stage + 1 :] = [_now()] * (3 - stage)
 
     @property
@@ -68,12 +68,12 @@ def _now() -> tuple[float, float]:
 
 
 def fit(rows: np.ndarray, setting: Setting, seed: int, threads: int) -> Fitted:
-    """Return what a program makes of the rows."""
+    """Run a program on the rows."""
     return _PROGRAMS[setting.program](rows, setting, seed, threads)
 
 
 def kmeans_plusplus(rows: np.ndarray, setting: Setting, seed: int, threads: int) -> Fitted:
-    """Return k-means from D^2 sampling, with one candidate a step as in the paper, or greedy.
+    """Run k-means from D^2 sampling, with one candidate per step as in the paper, or greedy.
 
     A distance of every row to every new centre is what it needs; that ours computes those of the last
     centre twice is not counted, so no other program looks better for it.
@@ -91,7 +91,7 @@ def kmeans_plusplus(rows: np.ndarray, setting: Setting, seed: int, threads: int)
 
 
 def chains(rows: np.ndarray, setting: Setting, seed: int, threads: int) -> Fitted:
-    """Return AFK-MC2's centres, as they are."""
+    """Return the centres of AFK-MC2 without refinement."""
     from daskcluster import LocalEngine, afk_mc2
 
     stages = Stages()
@@ -104,7 +104,7 @@ def chains(rows: np.ndarray, setting: Setting, seed: int, threads: int) -> Fitte
 
 
 def coreset_kmeans(rows: np.ndarray, setting: Setting, seed: int, threads: int) -> Fitted:
-    """Return k-means of a lightweight coreset, from AFK-MC2's centres."""
+    """Run k-means on a lightweight coreset from AFK-MC2 centres."""
     stages = Stages()
     coreset = _coreset(rows, setting, seed, threads)
     stages.ended(0)
@@ -114,7 +114,7 @@ def coreset_kmeans(rows: np.ndarray, setting: Setting, seed: int, threads: int) 
 
 
 def gaussian_mixture(rows: np.ndarray, setting: Setting, seed: int, threads: int) -> Fitted:
-    """Return var-GMM-S, or vc-GMM where there is a size of a coreset.
+    """Run var-GMM-S, or vc-GMM if the setting has a coreset size.
 
     The coreset is drawn apart, to have its time; ``coreset_size=`` gives the same mixture.
     """
@@ -155,7 +155,7 @@ _PROGRAMS: dict[str, Callable[[np.ndarray, Setting, int, int], Fitted]] = {
 
 
 def warm_up(rows: np.ndarray, threads: int, settings: Sequence[Setting]) -> None:
-    """Let the programs compile and load what they need, on a few rows of the same kind."""
+    """Run the programs on a few rows, so that they compile and load their kernels."""
     few, seen = np.ascontiguousarray(rows[:4000]), set()
     for setting in settings:
         kind = setting.program, bool(setting.coreset), setting.search
@@ -195,7 +195,7 @@ def _lloyd(
     rows: Any, init: Any, setting: Setting, seed: int, threads: int, stages: Stages,
     spent: tuple[float, float],
 ) -> Fitted:  # fmt: skip
-    """Return plain k-means, every row against every centre, until its free energy stays.
+    """Run plain Lloyd until its free energy converges.
 
     `spent` are the distances of coreset and seeding.
     """

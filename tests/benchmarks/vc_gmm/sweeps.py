@@ -1,4 +1,4 @@
-"""Which settings each section of the reproduction shows."""
+"""The settings of each table of the reproduction."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tests.benchmarks.vc_gmm.problems import Problem
 
 CHAINS = (1, 2, 5, 10, 20, 50, 100, 200)
 CORESETS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""In units of the set's N'."""
+"""Coreset sizes in units of N' of the set."""
 TRUNCATIONS = (2, 3, 5, 8)
 TOLERANCES = (1e-3, TOLERANCE, 1e-5)
 WARM_UPS = (0, 2, 4)
 CLUSTERS = (1, 2, 4)
-"""In units of the set's C, on one coreset."""
+"""Numbers of clusters in units of C of the set, on one coreset."""
 CLUSTERING = ("k-means++", "var-GMM-S", "LWCS", "vc-GMM")
 
 
@@ -30,7 +30,7 @@ def base(problem: Problem, program: str) -> Setting:
 
 
 def table_1(problem: Problem) -> list[Setting]:
-    """Return the lines of Table 1; none of the set on which only the clusters grow."""
+    """Return the settings of Table 1; none for the set of Table 2."""
     if "clusters" in problem.sweeps:
         return []
     found = [base(problem, "k-means++")]
@@ -47,7 +47,7 @@ def table_1(problem: Problem) -> list[Setting]:
 
 
 def literal(setting: Setting) -> Setting:
-    """Return the setting with the search of the paper, to the letter."""
+    """Return the setting with exactly the search of the paper."""
     return replace(setting, search="row")
 
 
@@ -57,7 +57,7 @@ def alternating(setting: Setting) -> Setting:
 
 
 def most_wanted(problem: Problem) -> list[Setting]:
-    """Return what is made first, of all sets: Table 1 without what the paper does not have."""
+    """Return the settings to run first: Table 1 without the lines that the paper does not have."""
     return [
         setting
         for setting in table_1(problem)
@@ -115,7 +115,7 @@ WARMED_UP = (
     ("vc-GMM", 3, "row"),
     ("vc-GMM", 3, "alternate"),
 )
-"""Program, C' = G, and search of the lines of the table on warm-ups."""
+"""Program, C' = G and search of the lines in the table of first searches."""
 
 
 def all_sweeps(problem: Problem) -> list[Setting]:

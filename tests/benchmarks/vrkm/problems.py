@@ -1,4 +1,4 @@
-"""The sets on which variance reduced k-means is compared, and how clusters agree with their classes."""
+"""The data sets for variance reduced k-means, and the agreement of clusters with classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.benchmarks.harness.settings import Settings
 
 QUICK_ROWS, QUICK_CLUSTERS = 2000, 20
 DESCRIPTORS, WORDS = 128, 3000
-"""Of the synthetic descriptors: numbers of each, and prototypes of which each is a noisy copy."""
+"""Features of a synthetic descriptor, and number of prototypes; descriptors are noisy copies of them."""
 _BLOCK = 1 << 16
 
 
@@ -49,7 +49,7 @@ class Problem:
 
 
 def problems(settings: Settings) -> Iterator[Problem]:
-    """Yield the sets that were asked for, one in memory at a time.
+    """Yield the chosen sets, with one in memory at a time.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def _pictures(name: str, settings: Settings, *, n: int, d: int) -> Problem:
 
 
 def sift_like(settings: Settings) -> Problem:
-    """Return integers from 0 to 255 in the manner of SIFT descriptors: sparse, skewed, of length 512."""
+    """Return integers from 0 to 255 like SIFT descriptors: sparse, skewed, of length 512."""
     n, k = (10 * QUICK_ROWS, QUICK_CLUSTERS) if settings.quick else (2_000_000, 1000)
     rng = np.random.default_rng(0)
     words = rng.gamma(0.6, size=(WORDS, DESCRIPTORS)).astype(np.float32)

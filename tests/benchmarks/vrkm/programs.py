@@ -1,4 +1,4 @@
-"""The programs of Tables 3 and 4: six ways from the same random rows to centres, followed in time.
+"""The programs of Tables 3 and 4: six algorithms from the same random rows, with losses over time.
 
 The loss is the inertia of all rows. Batch k-means and the variance reduced ones measure it in their passes;
 for the others it is measured on the way, outside of their times.
@@ -54,7 +54,7 @@ class Outcome:
 
 
 def batch(problem: Problem, seed: int, threads: int, budget: float | None = None) -> Outcome:
-    """Return Lloyd's algorithm until nothing moves, every row and centre in each iteration."""
+    """Run plain Lloyd to the fixed point, with all distances in each iteration."""
     from daskcluster import KMeans
 
     return _fitted(
@@ -69,7 +69,7 @@ def batch(problem: Problem, seed: int, threads: int, budget: float | None = None
 def variance_reduced(
     problem: Problem, seed: int, threads: int, budget: float | None, **changes: Any
 ) -> Outcome:
-    """Return VRKM or VRKM++ for `budget` seconds, or `max_iter` epochs."""
+    """Run VRKM or VRKM++ for `budget` seconds, or `max_iter` epochs."""
     from daskcluster import VarianceReducedKMeans
 
     given = {"n_partitions": 1, "max_iter": _ENDLESS, "tol": 0, **changes}
@@ -85,7 +85,7 @@ def variance_reduced(
 def mini_batches(
     problem: Problem, seed: int, threads: int, budget: float | None, *, batch_size: int = 1000
 ) -> Outcome:
-    """Return mini-batches of the rate 1 / v for `budget` seconds; batches of one row are SGD."""
+    """Run mini-batches with rate 1 / v for `budget` seconds; batches of one row are SGD."""
     from daskcluster import MiniBatchKMeans
 
     return _fitted(
@@ -99,7 +99,7 @@ def mini_batches(
 
 
 def growbatch(problem: Problem, seed: int, threads: int, budget: float | None) -> Outcome:
-    """Return nested mini-batches without bounds to their own end; rho = 10, as their paper finds best."""
+    """Run nested mini-batches without bounds to their own end, with rho = 10, the best in the paper."""
     from daskcluster import NestedMiniBatchKMeans
 
     return _fitted(
@@ -113,7 +113,7 @@ def growbatch(problem: Problem, seed: int, threads: int, budget: float | None) -
 
 
 def program(name: str) -> Callable[..., Outcome]:
-    """Return what runs the program of that name: callable (problem, seed, threads, budget)."""
+    """Return the function of a program: callable (problem, seed, threads, budget)."""
     if name in ("vrkm", "vrkm++"):
         return lambda *given: variance_reduced(*given, variant=name)
     if name == "sgd":

@@ -10,7 +10,7 @@ SPEEDUPS = {
     "vrkm": ("2.07", "2.57", "2.04"),
     "vrkm++": ("4.14", "5.54", "4.30"),
 }
-"""Table 3: how much earlier than batch k-means its final loss is reached; Oxford, Pittsburgh, CIFAR-100."""
+"""Table 3: speed-up to the final loss of batch k-means; Oxford, Pittsburgh, CIFAR-100."""
 
 LOSSES = {
     "batch": ("6,574,972", "6,147,102"),

@@ -1,4 +1,4 @@
-"""SVRG without position correction, as Figure 3 has it: written out for this plot alone."""
+"""SVRG without position correction, for Figure 3."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.benchmarks.vrkm.problems import Problem
 
 
 def losses(problem: Problem, seed: int, epochs: int, *, rate: float) -> list[float]:
-    """Return the loss before each epoch and after the last, to the first that is not finite.
+    """Return the loss before each epoch and after the last, up to the first that is not finite.
 
     Steps start from the centres of the full pass, not from the means of their rows, and carry the full
     gradient of each cluster, as equation 6 has it.

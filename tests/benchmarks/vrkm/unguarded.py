@@ -1,4 +1,4 @@
-"""VRKM++ at a constant rate, come what may, as Figure 7 has it: the estimator would halve it."""
+"""VRKM++ with a constant rate, for Figure 7; the estimator would halve the rate."""
 
 from __future__ import annotations
 
