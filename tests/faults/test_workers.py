@@ -29,7 +29,7 @@ from daskcluster.errors import EngineError, SchedulerUnreachableError
 from tests.engine import reductions as r
 
 PATIENT = {"distributed.deploy.lost-worker-timeout": "1 hour"}
-"""By default a cluster gives a nanny up whose worker happens to be dead 15 s after it died once."""
+"""By default, a cluster drops a nanny if its worker is dead 15 s after an earlier death."""
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def soon(condition: Callable[[], bool], seconds: float = 120.0) -> bool:
 
 
 def kill_when_busy(folder: Path, pid: int) -> threading.Thread:
-    """Kill a worker as soon as it has begin_marks to work on a slow pass."""
+    """Kill a worker as soon as it has started a slow pass."""
 
     def kill() -> None:
         if soon(lambda: (folder / str(pid)).exists()):
@@ -142,7 +142,7 @@ def test_lost_state_is_rebuilt(client: Client, dataset: Any, truth: int, tmp_pat
 
 @pytest.mark.slow
 def test_a_worker_that_freezes_is_given_up(dataset: Any, truth: int, tmp_path: Path) -> None:
-    """It neither works nor ends: Dask gives it up when it has not heard of it for a while."""
+    """A worker that neither works nor ends: Dask drops it when its heartbeat is missing for a while."""
     with (
         dask.config.set({"distributed.scheduler.worker-ttl": "15s", **PATIENT}),
         LocalCluster(
@@ -171,7 +171,7 @@ def test_a_worker_that_freezes_is_given_up(dataset: Any, truth: int, tmp_path: P
 
 
 def spill(dask_worker: Any) -> int:
-    """Move all that a worker holds to its disk, as Dask does where memory is full."""
+    """Spill all data of a worker to disk, as Dask does when memory is full."""
     before = len(dask_worker.data.fast)
     while dask_worker.data.fast:
         dask_worker.data.evict()
@@ -181,7 +181,7 @@ def spill(dask_worker: Any) -> int:
 def test_what_is_spilled_is_a_miss(
     client: Client, dataset: Any, truth: int, tmp_path: Path
 ) -> None:
-    """Rows and state are left behind, not written to the disk and read again."""
+    """Rows and state are dropped instead of being spilled and read again."""
     with DaskEngine(client, timeout=60).place(dataset) as placed:
         read = []
         for calls in range(3):
@@ -272,7 +272,7 @@ def test_rows_that_end_their_worker_are_named(client: Client, dataset: Any, trut
 def test_rows_that_end_the_only_worker_are_named(
     dataset: Any, truth: int, ballast: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each time, the task is lost with all there is, and has to be sent as another one."""
+    """Each time, the task is lost with its data, and must be sent again under another key."""
     monkeypatch.setattr("daskcluster.engine.pass_run._MOST_DEATHS", 2)  # enough, and sooner
     with (
         dask.config.set(PATIENT),
@@ -291,7 +291,7 @@ def test_rows_that_end_the_only_worker_are_named(
 def test_an_outcome_that_is_lost_with_the_only_worker_before_it_is_fetched(
     dataset: Any, truth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dask would run the task again on the worker that has gone, and nowhere else."""
+    """Dask alone would run the task again only on the lost worker."""
     killed: list[int] = []
     fetch = PassRun.fetch
 
@@ -319,7 +319,7 @@ def test_an_outcome_that_is_lost_with_the_only_worker_before_it_is_fetched(
 def test_a_worker_that_is_retired_is_blamed_on_no_rows(
     dataset: Any, truth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the only one, in the middle of a task, and there is nobody for a while."""
+    """The only worker is lost in the middle of a task, and for a while there is none."""
     monkeypatch.setattr("daskcluster.engine.pass_run._MOST_DEATHS", 1)
     suspected: list[Any] = []
     monkeypatch.setattr(PassRun, "_quarantine", lambda self, *blamed: suspected.append(blamed))

@@ -1,4 +1,4 @@
-"""Workers behind lines of limited bandwidth, each in a network namespace, measured and predicted."""
+"""Measured and predicted passes with limited bandwidth; each worker has a network namespace."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STARTING_SECONDS = 60.0
 
 
 def compare(rates: Rates, *, quick: bool) -> list[dict[str, Any]]:
-    """Return a record for each bandwidth and problem; none where no network can be made."""
+    """Return a record for each bandwidth and problem; none if no network can be created."""
     if (missing := why_not()) is not None:
         say(f"  lines: {missing}")
         return []
@@ -72,7 +72,7 @@ def compare(rates: Rates, *, quick: bool) -> list[dict[str, Any]]:
 
 @contextmanager
 def _store(network: Network) -> Iterator[dict[str, Any] | None]:
-    """Serve a bucket of its own host, and yield how to reach it; None where no server is installed."""
+    """Serve a bucket on a separate host, and yield its address; None if no server is installed."""
     server = Path(sys.executable).with_name("moto_server")
     if not server.exists():
         say("  the bucket is left out: moto_server is not installed")

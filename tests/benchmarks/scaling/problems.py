@@ -1,4 +1,4 @@
-"""Fits whose passes are measured and predicted, each held up by something else."""
+"""Fits whose passes are measured and predicted, each with another bottleneck."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.benchmarks.scaling.model.rates import Rates
 from tests.benchmarks.scaling.model.work import fit_work
 
 UNKEPT_BYTES = 600 << 20
-"""Of a worker that has no room to keep rows: half of it is what the libraries take."""
+"""Memory of a worker that cannot cache rows: the libraries take half of it."""
 FIRST = 2
-"""Iterations that do not count: rows are read, and homes learn how fast they are."""
+"""Iterations that do not count: rows are read, and the speed of workers is measured."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Passes of Lloyd's over stored rows.
+    """Lloyd passes over stored rows.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Problem:
         return f"{self.n:,}, {self.d}, {self.k}"
 
     def write(self, folder: Path) -> str:
-        """Write the rows in chunks of which every worker gets several, and return where."""
+        """Write the rows, with several chunks per worker; return their path."""
         path = folder / f"{self.name}.zarr"
         if not path.exists():
             generate(
@@ -83,7 +83,7 @@ class Problem:
     def predicted(
         self, rows: Dataset, client: Any, cluster: Cluster, rates: Rates, *, stored: float = 1.0
     ) -> Forecast:
-        """Return what the model says of a later pass."""
+        """Return the prediction for a later pass."""
         limit = None if self.kept else cluster.workers * UNKEPT_BYTES
         plan = plan_of(rows, "lloyd", {**self.parameters(rows), "init": "random"})
         assert plan is not None
@@ -101,7 +101,7 @@ PROBLEMS = (
 
 
 def small(problem: Problem) -> Problem:
-    """Return the same with an eighth of the rows, to see that it runs."""
+    """Return the problem with an eighth of the rows, for ``--quick``."""
     return Problem(
         problem.name, max(2048, problem.n // 8), problem.d, min(problem.k, 200), problem.kept, 4
     )

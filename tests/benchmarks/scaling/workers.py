@@ -1,4 +1,4 @@
-"""One to eight workers of one thread on this machine, measured and predicted."""
+"""Measured and predicted passes on one to eight workers of one thread on this machine."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How long work takes on how many workers, and what holds it up: a model of measured costs."""
+"""A model of the time of a fit by number of workers, and of its bottleneck, from measured rates."""

@@ -1,4 +1,4 @@
-"""All rates of this machine, measured one after the other."""
+"""Measurement of all rates of this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.benchmarks.scaling.model.rates import Rates
 
 @dataclass(frozen=True)
 class Calibration:
-    """Rates, and how well they describe the runs that they come from.
+    """Rates, and their largest errors over the runs they come from.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The machines that work is planned for."""
+"""The cluster of a prediction."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from daskcluster.errors import InvalidParameterError
 
 @dataclass(frozen=True)
 class Cluster:
-    """Workers, and the lines between them.
+    """Workers and the network between them.
 
     Attributes
     ----------
     workers : int
         Processes; 0 for threads of this process, without Dask.
     threads : int
-        Of each of them.
+        Threads of each worker.
     cores : int or None
-        That all workers have together; None: one for each thread.
+        Cores of all workers together; None: one for each thread.
     one_host : bool
         Client, scheduler and workers share these cores.
     bandwidth : float
-        Bytes a second into and out of each machine; without limit where they are one.
+        Bytes per second into and out of each machine; no limit on one host.
     store_bandwidth : float
-        Bytes a second that the store gives to all workers together.
+        Bytes per second from the store to all workers together.
     latency : float
-        Seconds that a message is under way between two machines.
+        Seconds of a message between two machines.
     driver_threads : int
-        Of the process that runs the fit, for work on few rows.
+        Threads of the process that runs the fit, for work on few rows.
 
     Examples
     --------
@@ -61,25 +61,25 @@ class Cluster:
 
     @property
     def slots(self) -> int:
-        """Threads that compute, over all workers."""
+        """Threads of all workers."""
         return max(1, self.workers) * self.threads
 
     @property
     def busy_cores(self) -> int:
-        """Cores that they find."""
+        """Cores that the threads of the workers can use."""
         return self.slots if self.cores is None else min(self.slots, self.cores)
 
     @property
     def is_full(self) -> bool:
-        """No core is idle next to those that workers keep busy."""
+        """Whether the workers keep all cores of the host busy."""
         return self.cores is None or self.slots >= self.cores
 
     @property
     def is_crowded(self) -> bool:
-        """Client and scheduler compute on cores that workers would use."""
+        """Whether client and scheduler compete with the workers for cores."""
         return self.one_host and self.is_full
 
     @property
     def from_store(self) -> float:
-        """Bytes a second that all workers together get from the store."""
+        """Bytes per second from the store to all workers together."""
         return min(self.store_bandwidth, max(1, self.workers) * self.bandwidth)

@@ -1,4 +1,4 @@
-"""Rates of a Dask cluster: what client, scheduler and workers compute for tasks, handles and bytes."""
+"""Rates of a Dask cluster: CPU time of client, scheduler and workers for tasks, handles and bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTITIONS = (32, 256)
 MORE_WORKERS = 30
 """In a third process, next to two that have one: tasks go to 2 workers, then to 32."""
 PAYLOAD = 480 << 10
-"""Bytes that travel within a task."""
+"""Bytes sent within a task."""
 WORKER_BYTES = 4 << 30
 _LEAST_SECONDS = 0.6
 """Of each kind of pass: the system counts processor time in hundredths of a second."""
@@ -35,7 +35,7 @@ _ASKED = 40
 
 @dataclass(frozen=True)
 class EngineRates:
-    """What passes cost next to their rows; see `tests.benchmarks.scaling.model.rates.Rates`."""
+    """Costs of passes in addition to their rows; see `tests.benchmarks.scaling.model.rates.Rates`."""
 
     client: RoleRate
     scheduler: RoleRate
@@ -45,7 +45,7 @@ class EngineRates:
 
 @dataclass(frozen=True)
 class _Run:
-    """One kind of pass: what was counted, and what a pass took of each role and by the clock."""
+    """One kind of pass: its counts, the CPU seconds of each role, and the elapsed seconds."""
 
     n_tasks: int
     n_handles: int
@@ -61,7 +61,7 @@ class _Run:
 
 
 def engine_rates(*, more_workers: int = MORE_WORKERS) -> EngineRates:
-    """Start processes and measure passes that compute nothing.
+    """Start processes and measure passes without computation.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def _role(found: np.ndarray, a_worker: float) -> RoleRate:
 
 
 def _stored(folder: str, n_partitions: int) -> Dataset:
-    """Write rows that are nothing but ones, and cost next to nothing to read."""
+    """Write rows of ones, which are cheap to read."""
     path = os.path.join(folder, f"{n_partitions}.zarr")
     rows = np.ones((n_partitions * 4096, 64), np.float32)
     convert(rows, path, chunk_rows=4096)
@@ -140,7 +140,7 @@ def _measured(
 def _passes(
     processes: Processes, placement: Placement, params: ProbeParams
 ) -> tuple[float, float, float, float]:
-    """Return seconds of one pass: of the client, the scheduler, all workers, and by the clock."""
+    """Return the seconds of one pass: CPU time of client, scheduler and all workers, and elapsed time."""
     before, began, passes = processes.seconds(), time.perf_counter(), 0
     while passes < _LEAST_PASSES or time.perf_counter() - began < _LEAST_SECONDS:
         placement.reduce(PROBE, params)
@@ -153,7 +153,7 @@ def _passes(
 
 
 def _asking(processes: Processes) -> tuple[float, float]:
-    """Return what client and scheduler compute when the client asks who is there."""
+    """Return the CPU time of client and scheduler for a request of the list of workers."""
     client: Any = processes.client
     before = processes.seconds()
     for _ in range(_ASKED):

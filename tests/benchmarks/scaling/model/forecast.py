@@ -1,4 +1,4 @@
-"""Seconds of a pass on a cluster, term by term: what of it computes, reads, talks and waits.
+"""Predicted seconds of a pass on a cluster, by term: computing, reading, communication, waiting.
 
 The terms follow the engine's own rules: which parameters travel within tasks and which are broadcast,
 when totals are added up on workers, how many tasks a pass has. A pass takes
@@ -6,10 +6,9 @@ when totals are added up on workers, how many tasks a pass has. A pass takes
     max(control, compute + control / 2) + broadcast + reduction + latency
 
 where compute is the longer of the kernel's and the decoder's time on the workers' cores and of the bytes
-from the store; control is what client and scheduler compute for tasks, handles and workers, of which
-half (sending) overlaps with the work of those that have their task and half (fetching) with the work of
-those that have not finished. On one host that has no core to spare, the processor time of all together
-over its cores is a lower bound.
+from the store. control is the CPU time of client and scheduler for tasks, handles and workers; half of it
+(sending) overlaps with workers that already have a task, and half (fetching) with workers that have not
+finished. On one host without idle cores, the total CPU time divided by the cores is a lower bound.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ from tests.benchmarks.scaling.model.work import FitWork, PassWork
 
 TERMS = ("kernel", "decode", "store", "broadcast", "reduction", "client", "scheduler", "latency")
 _TASK_MESSAGES, _FETCH_MESSAGES = 2, 4
-"""From client to worker and back; to the scheduler, the worker, and back both ways."""
+"""Messages of a task (client, worker and back), and of a fetch (scheduler, worker, and back both ways)."""
 _LEAST_HOME = 4
-"""Partitions of a slot that has a tail."""
+"""Least number of partitions of a slot that has remaining tasks."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Forecast:
     ----------
     seconds : float
     terms : dict of str to float
-        Seconds by what takes them (`TERMS`); some of it overlaps, so they may add up to more.
+        Seconds of each of `TERMS`; they overlap, so they may add up to more than `seconds`.
     n_tasks : int
     """
 
@@ -86,13 +85,13 @@ class FitForecast:
 
     @property
     def bottleneck(self) -> str:
-        """What most of the time goes to: a term of the passes, or ``"driver"`` for the work on few rows."""
+        """The term with most of the time, or ``"driver"`` for the work on few rows."""
         passes = self.seconds - self.stage
         return "driver" if self.stage > passes else self.later.bottleneck
 
 
 def forecast_fit(work: FitWork, cluster: Cluster, rates: Rates) -> FitForecast:
-    """Say how long a fit takes.
+    """Predict the time of a fit.
 
     Parameters
     ----------
@@ -108,7 +107,7 @@ def forecast_fit(work: FitWork, cluster: Cluster, rates: Rates) -> FitForecast:
 
 
 def forecast(work: PassWork, cluster: Cluster, rates: Rates) -> Forecast:
-    """Say how long a pass takes.
+    """Predict the time of a pass.
 
     Parameters
     ----------
@@ -152,7 +151,7 @@ def forecast(work: PassWork, cluster: Cluster, rates: Rates) -> Forecast:
 
 
 def count_tasks(work: PassWork, cluster: Cluster, compute: float) -> int:
-    """Return how many tasks a pass has: a head for every slot, and tails that are worth a round trip."""
+    """Return the number of tasks of a pass: one per slot, and remaining tasks worth a round trip."""
     slots = min(cluster.slots, work.partitions)
     home = work.partitions // slots
     if slots == 1 or home < _LEAST_HOME:
@@ -166,14 +165,14 @@ def count_tasks(work: PassWork, cluster: Cluster, compute: float) -> int:
 
 
 def _busy_cores(work: PassWork, cluster: Cluster) -> float:
-    """Return how many cores the work keeps busy: partitions are not cut, and one is the last."""
+    """Return how many cores the work keeps busy; partitions are not divided."""
     slots = min(cluster.slots, work.partitions)
     even = work.partitions / -(-work.partitions // slots)
     return min(float(cluster.busy_cores), even)
 
 
 def _latency(cluster: Cluster, rates: Rates, n_tasks: int) -> float:
-    """Return the time in which nobody computes: the first task goes out, results come some at a time."""
+    """Return the idle time: the first task is sent, and results are fetched in groups."""
     return rates.round_trip + cluster.latency * (
         _TASK_MESSAGES + _FETCH_MESSAGES * math.ceil(n_tasks / FETCHED_TOGETHER)
     )
@@ -195,7 +194,7 @@ class _Talk:
         self.computed = 0.0
 
     def broadcast(self) -> float:
-        """Return the seconds until the parameters are everywhere."""
+        """Return the seconds to broadcast the parameters."""
         sent, line = self._travel.sent, self._cluster.bandwidth
         own = self._rates.worker.a_byte
         if is_inline(sent, self._n_tasks):
@@ -209,7 +208,7 @@ class _Talk:
         return sent * (1 / line + self._middle + rounds * (1 / line + 2 * own))
 
     def reduction(self) -> float:
-        """Return the seconds in which totals and rows that were drawn come to the client."""
+        """Return the seconds to fetch totals and drawn rows to the client."""
         line, own = self._cluster.bandwidth, self._rates.worker.a_byte
         returned, n_tasks = self._travel.returned, self._n_tasks
         came, added = returned * n_tasks, 0.0

@@ -22,7 +22,7 @@ from tests.benchmarks.scaling.model.least_squares import largest_error, solve_ra
 from tests.benchmarks.scaling.model.rates import KernelRate
 
 Shape = tuple[int, int, int]
-"""n, d, k."""
+"""Shapes as n, d, k."""
 NEAREST: tuple[Shape, ...] = (
     (400_000, 8, 16), (200_000, 16, 50), (100_000, 32, 100), (20_000, 784, 50), (20_000, 128, 1000),
     (4_000, 1536, 500),
@@ -31,13 +31,13 @@ TRUNCATED: tuple[Shape, ...] = ((60_000, 16, 500), (30_000, 64, 500), (10_000, 2
 SCAN: tuple[Shape, ...] = ((1_000_000, 8, 1), (250_000, 64, 1), (20_000, 1024, 1))
 TOGETHER: Shape = (60_000, 128, 500)
 SMALL = 20
-"""A first call of each kind, for the compiler, has so many times less rows."""
+"""The first call of each kind, which compiles, has fewer rows by this factor."""
 _ITERATIONS = 5
 _STORED_BYTES = 128 << 20
 
 
 def nearest_rate(shapes: Sequence[Shape] = NEAREST) -> tuple[KernelRate, float]:
-    """Return what a pass of Lloyd's costs, and by how much that misses the worst shape."""
+    """Return the rate of a Lloyd pass, and its largest error over shapes."""
     counts = [(float(n) * d * k, float(n) * d, float(n)) for n, d, k in shapes]
     seconds = [_lloyd_seconds(*shape) for shape in shapes]
     found = solve_rates(counts, seconds)
@@ -45,19 +45,19 @@ def nearest_rate(shapes: Sequence[Shape] = NEAREST) -> tuple[KernelRate, float]:
 
 
 def truncated_rate(shapes: Sequence[Shape] = TRUNCATED) -> tuple[KernelRate, float]:
-    """Return what a pass of truncated EM costs; the products are among what a feature of a row takes."""
+    """Return the rate of a pass of truncated EM; products count in the cost of a feature."""
     seconds = [_em_seconds(*shape) for shape in shapes]
     return _without_products(shapes, seconds)
 
 
 def scan_rate(shapes: Sequence[Shape] = SCAN) -> tuple[KernelRate, float]:
-    """Return what one of the two passes of a coreset costs, on average."""
+    """Return the mean rate of the two passes of a coreset."""
     seconds = [_coreset_seconds(n, d) / 2 for n, d, _ in shapes]
     return _without_products(shapes, seconds)
 
 
 def decode_rate(n_bytes: int = _STORED_BYTES) -> float:
-    """Return the processor seconds of a byte that is read from a file that the system has in memory."""
+    """Return the CPU seconds per byte read from a file in the file cache."""
     mixture = Mixture(n_features=64, n_clusters=16)
     with tempfile.TemporaryDirectory(prefix="daskcluster-calibrate-") as folder:
         path = os.path.join(folder, "rows.zarr")
@@ -68,7 +68,7 @@ def decode_rate(n_bytes: int = _STORED_BYTES) -> float:
 
 
 def together_rate(shape: Shape = TOGETHER) -> float:
-    """Return how many times as long a core takes where all are busy: with threads of one process."""
+    """Return the slow-down of a core when all are busy with threads of one process."""
     n, d, k = shape
     cores = default_threads()
     if cores == 1:
@@ -113,7 +113,7 @@ def _em_seconds(n: int, d: int, k: int) -> float:
 
 
 def _iteration_seconds(fit: Callable[[np.ndarray], Any], n: int, d: int, k: int) -> float:
-    """Return the seconds of the fastest iteration but the first, which also measures the rows."""
+    """Return the seconds of the fastest iteration after the first, which also computes data statistics."""
     rows = _rows(n, d)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it does not converge, and should not

@@ -1,4 +1,4 @@
-"""Rates from runs: how much each counted thing costs, none of them less than nothing."""
+"""Rates from runs: the cost of each counted quantity, by non-negative least squares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 
 
 def solve_rates(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> np.ndarray:
-    """Return seconds for each kind of thing that was counted, by relative least squares.
+    """Return the seconds for each counted quantity, by relative least squares.
 
     Parameters
     ----------
@@ -38,6 +38,6 @@ def solve_rates(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> 
 def largest_error(
     counts: Sequence[Sequence[float]], seconds: Sequence[float], rates: np.ndarray
 ) -> float:
-    """Return by how much the rates miss a run at worst, relative to what it took."""
+    """Return the largest relative error of the rates over the runs."""
     took = np.asarray(seconds, np.float64)
     return float(np.abs(np.asarray(counts, np.float64) @ rates / took - 1.0).max())

@@ -1,4 +1,4 @@
-"""Passes that compute nothing, so that all they take is what the engine takes."""
+"""Passes without computation, to measure the cost of the engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daskcluster.chunkwise.statistics import Reduction
 
 @dataclass(frozen=True)
 class ProbeParams:
-    """What travels.
+    """Parameters of a probe.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""A scheduler and workers as processes of their own, whose processor time can be read."""
+"""A scheduler and workers in separate processes, whose CPU time can be read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STEP_SECONDS = 0.05
 
 
 class Processes:
-    """A Dask cluster on this machine, for measurements: nothing of it is in this process but the client.
+    """A Dask cluster on this machine for measurements; only the client is in this process.
 
     A context manager: leaving it ends the processes.
 
@@ -83,7 +83,7 @@ class Processes:
         self._stack.close()
 
     def add(self, name: str, n_workers: int = 1, n_threads: int = 1) -> None:
-        """Start a process of one worker or more, and wait until they are there."""
+        """Start a process with one or more workers, and wait until they are connected."""
         options = {
             "nthreads": n_threads,
             "memory_limit": self._memory_limit,
@@ -99,7 +99,7 @@ class Processes:
         self.client.wait_for_workers(self.n_workers, timeout=_STARTING_SECONDS)
 
     def seconds(self) -> tuple[float, float, float]:
-        """Return the processor seconds so far of this process, of the scheduler, and of all workers."""
+        """Return the CPU seconds so far of this process, of the scheduler, and of all workers."""
         used = {name: _cpu(process.pid) for name, process in self._running.items()}
         scheduler = used.pop("scheduler")
         return _cpu(os.getpid()), scheduler, sum(used.values())
@@ -126,7 +126,8 @@ class Processes:
                 time.sleep(_STEP_SECONDS)
         log = (self._folder / "log").read_text(encoding="utf-8", errors="replace")
         raise EngineError(
-            f"no Dask scheduler could be started within {_STARTING_SECONDS:g} s; it said: {log[-500:]!r}."
+            f"the Dask scheduler did not start within {_STARTING_SECONDS:g} s; its log ends with "
+            f"{log[-500:]!r}."
         )
 
     def _end(self) -> None:

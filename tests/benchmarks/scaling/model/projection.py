@@ -1,4 +1,4 @@
-"""A fit on clusters of several sizes, from metadata alone."""
+"""Projections of a fit on clusters of several sizes, from metadata alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Projection:
     refusal: str = ""
 
     def facts(self) -> dict[str, Any]:
-        """Return plain values, for programs."""
+        """Return plain values for JSON."""
         facts: dict[str, Any] = {"workers": self.cluster.workers, "threads": self.cluster.threads}
         if self.forecast is None or self.memory is None:
             return {**facts, "refusal": self.refusal}

@@ -1,4 +1,4 @@
-"""What single steps cost on one machine, in seconds of one core; `calibrate` measures it."""
+"""Costs of single steps on one machine, in seconds of one core, as measured by `calibrate`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KernelRate:
     product : float
         Seconds for one product of a feature of a row and of a centre.
     value, row : float
-        Seconds for each feature of a row, and for each row, next to the products.
+        Seconds for each feature of a row, and for each row, in addition to the products.
 
     Examples
     --------
@@ -43,18 +43,18 @@ class KernelRate:
 
 @dataclass(frozen=True)
 class RoleRate:
-    """What one process computes for a pass next to the rows: the client, the scheduler, or a worker.
+    """CPU time of one process for a pass in addition to its rows: client, scheduler, or worker.
 
     Attributes
     ----------
     a_pass, a_task : float
         Seconds for each pass, and for each task of it.
     a_handle : float
-        Seconds for each partition that is held between passes: tasks depend on it.
+        Seconds for each partition cached between passes, on which tasks depend.
     a_worker : float
-        Seconds for each worker that is asked after before a pass.
+        Seconds for each worker, to check it before a pass.
     a_byte : float
-        Seconds for each byte that comes in or goes out.
+        Seconds for each byte received or sent.
     """
 
     a_pass: float
@@ -64,31 +64,31 @@ class RoleRate:
     a_byte: float
 
     def seconds(self, n_tasks: float, n_handles: float, n_workers: float) -> float:
-        """Return the seconds of a pass, its bytes away."""
+        """Return the seconds of a pass, without its bytes."""
         counted = self.a_task * n_tasks + self.a_handle * n_handles + self.a_worker * n_workers
         return self.a_pass + counted
 
 
 @dataclass(frozen=True)
 class Rates:
-    """All that was measured on a machine.
+    """All rates of a machine.
 
     Attributes
     ----------
     nearest, truncated, scan : KernelRate
-        Rows meet all centres, those of their neighbourhood, or one point.
+        Distances of rows to all centres, to those of their neighbourhood, or to one point.
     decode : float
         Seconds for a byte that is read from a local store and decoded (blosc-zstd, bits shuffled).
     client, scheduler, worker : RoleRate
-        Of a worker, `a_pass` and `a_worker` are zero.
+        For a worker, `a_pass` and `a_worker` are zero.
     together : float
-        How many times as long a core takes where all cores of its machine are busy, >= 1: they share
-        caches, memory and power, and some are two threads of one core.
+        Slow-down of a core when all cores of its machine are busy, >= 1: they share caches, memory and
+        power, and may be two threads of one core.
     round_trip : float
-        Seconds that a task and its result are under way between idle processes of one machine, next to what
-        the processes compute.
+        Seconds for a task and its result between idle processes of one machine, without their CPU
+        time.
     machine : str
-        Where they were measured.
+        Description of the machine.
 
     Examples
     --------
@@ -126,7 +126,7 @@ REFERENCE = Rates(
     round_trip=0.0042,
     machine="a core of an AMD EPYC with AVX-512",
 )
-"""Rounded figures of one machine, where no others are given; docs/results/scaling.json has all digits."""
+"""Default rates, rounded, from one machine; docs/results/scaling.json has all digits."""
 
 
 def save_rates(rates: Rates, path: str | Path) -> None:
@@ -136,7 +136,7 @@ def save_rates(rates: Rates, path: str | Path) -> None:
 
 
 def load_rates(path: str | Path) -> Rates:
-    """Read what `save_rates` wrote.
+    """Read a file of `save_rates`.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def load_rates(path: str | Path) -> Rates:
         return Rates(**{part.name: _value(part.name, found[part.name]) for part in fields(Rates)})
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidDataError(
-            f"{path} should be a file of `calibrate` in version {VERSION} of its format "
+            f"{path} should be a file of `calibrate` in format version {VERSION} "
             f"({type(error).__name__}: {error}); measure the rates of the machine again."
         ) from error
 

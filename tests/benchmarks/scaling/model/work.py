@@ -1,4 +1,4 @@
-"""What a pass asks for, in rows, products and bytes: from the plan of a fit."""
+"""The work of a pass in rows, products and bytes, from the plan of a fit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PassWork:
 
 @dataclass(frozen=True)
 class FitWork:
-    """A fit: its first pass, its later ones, and what comes after them.
+    """The work of a fit: its first pass, its later passes, and the work after them.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ def fit_work(
 
 
 def _saved(dataset: Dataset, n_clusters: int, touched: float) -> float:
-    """Return what a pass within bounds costs of a plain one: never more, `auto` sees to it."""
+    """Return the cost of a pass with bounds relative to a plain one; at most 1, because of `auto`."""
     size = compute_dtype(dataset.dtype).itemsize * dataset.n_features
     shape = Shape(dataset.n_features, n_clusters, size, group=1)
     within = shape.one_bound(Counts(touched, touched * (1 + n_clusters)))
