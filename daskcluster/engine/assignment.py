@@ -1,8 +1,8 @@
 """Assignment of partitions to the threads of workers.
 
 A slot is one thread of one worker. Partitions are assigned to slots in contiguous runs at first. They move
-only when workers come or go, or when the measured rates of slots differ by a fifth in two passes running;
-then as few as possible move, for a partition that moves loses what is cached of it.
+only when workers join or leave, or when the measured rates of slots differ by a fifth in two passes in a
+row. As few as possible move, since a partition that moves loses its cached rows and state.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 REMAINING_SHARE = 10
-"""A slot gets its partitions but for a tenth at once; the rest is handed out as slots finish."""
+"""A slot gets all but a tenth of its partitions at once; the rest is handed out as slots finish."""
 MIN_REMAINING_SECONDS = 0.02
-"""Work that takes less is not worth a round trip to the scheduler."""
+"""Shorter work is not worth a round trip to the scheduler."""
 TASK_SECONDS, TASK_BYTE_SECONDS = 0.0025, 4e-9
-"""What a task, and each byte that it takes along or brings back, costs the driver (client and scheduler
-together), which hands out the tasks of all slots one after the other; measured by
-`python -m tests.benchmarks calibrate`."""
+"""Time that the driver (client and scheduler) spends on a task, and on each byte sent or returned with it.
+The driver handles the tasks of all slots one after the other. Measured by `python -m tests.benchmarks
+calibrate`."""
 MAX_REMAINING_TASKS = 4
-"""The rest of a slot is handed out in about as many tasks, at most."""
+"""About the largest number of tasks in which the rest of a slot is handed out."""
 LEAST_MEASURED_SECONDS = 0.1
 _UNEVEN = 1.2
 _UNEVEN_PASSES = 2
@@ -35,7 +35,7 @@ class Slot(NamedTuple):
 
 
 class Assignment:
-    """Who works on the partitions of a placement.
+    """Assigns the partitions of a placement to slots.
 
     Parameters
     ----------
@@ -63,12 +63,12 @@ class Assignment:
         return found
 
     def seconds(self, slot: Slot, indices: Sequence[int]) -> float | None:
-        """Estimate how long a slot takes for partitions; None before it was measured."""
+        """Estimate the seconds that a slot takes for partitions; None if it was not measured yet."""
         rate = self._rates.get(slot)
         return None if not rate else self._count(indices) / rate
 
     def settle(self, threads: Mapping[str, int]) -> None:
-        """Assign every partition to a slot of the workers that are there now.
+        """Assign every partition to a slot of the current workers.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class Assignment:
         self._level(sorted(lost))
 
     def learn(self, measured: Mapping[Slot, tuple[int, float]]) -> None:
-        """Note how fast slots were in a pass; move partitions if rates stay too uneven.
+        """Record the speed of slots in a pass; move partitions if the rates stay uneven.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ class Assignment:
         return sum(self._n_rows[index] for index in indices)
 
     def _targets(self) -> dict[Slot, float]:
-        """Return the rows each slot should have: in proportion to its rate."""
+        """Return the number of rows that each slot should have, in proportion to its rate."""
         known = list(self._trusted.values())
         mean = sum(known) / len(known) if known else 1.0
         rates = {slot: self._trusted.get(slot, mean) for slot in self._lists}
@@ -122,7 +122,7 @@ class Assignment:
         return {slot: rate * share for slot, rate in rates.items()}
 
     def _level(self, pool: list[int]) -> None:
-        """Move what exceeds a slot's target, and `pool`, to the slots below theirs."""
+        """Move partitions beyond a slot's target, and those of `pool`, to slots below their target."""
         targets = self._targets()
         for slot, own in self._lists.items():
             excess = self._count(own) - targets[slot]
@@ -146,20 +146,20 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Task:
-    """The partitions that a slot is sent at a time.
+    """Partitions sent to a slot together.
 
     Attributes
     ----------
     slot : Slot
     indices : tuple of int
     is_initial : bool
-        The first task of the slot in this pass: its speed is the slot's.
+        The first task of the slot in this pass, which measures the slot's speed.
     alone : bool
-        One partition of a task that killed its workers, run while nothing else runs.
+        A single partition of a task that killed its workers, run while no other task runs.
     sends : int
-        How often it was sent before.
+        Number of earlier attempts.
     deaths : int
-        How many workers have ended without notice while they had it.
+        Number of workers that died while they had it.
     """
 
     slot: Slot
@@ -177,8 +177,8 @@ class TaskQueue:
     ----------
     initial, rest : mapping of slot to partitions
     stay : bool
-        The rest goes to slots of the same worker alone: elsewhere state would have to be made anew, there
-        in this pass and here in the next.
+        Hand the rest only to slots of the same worker. On another worker, state would have to be rebuilt in
+        this pass, and here again in the next.
     """
 
     def __init__(
@@ -201,9 +201,9 @@ class TaskQueue:
         only: Collection[int] | None = None,
         n_bytes: int = 0,
     ) -> TaskQueue:
-        """Cut an assignment into initial tasks and the rest; of some partitions `only`, if given.
+        """Split an assignment into initial tasks and the rest; `only` restricts the partitions.
 
-        `n_bytes` is what each task takes along and brings back.
+        `n_bytes` are sent and returned with each task.
         """
         lists = {
             slot: own if only is None else [index for index in own if index in only]
@@ -222,18 +222,18 @@ class TaskQueue:
 
     @property
     def n_tasks(self) -> int:
-        """About how many tasks there will be."""
+        """Approximate number of tasks."""
         left = sum(map(len, self._rest.values()))
         return len(self.initial) + min(left, MAX_REMAINING_TASKS * len(self._rest))
 
     def again(self) -> TaskQueue:
-        """Return the same tasks, none of them taken."""
+        """Return a copy in which no task is taken yet."""
         return TaskQueue(self.initial, self._rest, stay=self._stay)
 
     def take(self, slot: Slot) -> tuple[int, ...]:
-        """Return the next partitions for a slot: its own, else those of the slot with most left.
+        """Return the next partitions for a slot: its own, or those of the slot with the most left.
 
-        Half of an even share each time, so that the last tasks are small.
+        Each call takes half of an even share, so that the last tasks are small.
         """
         shared = [
             rest
@@ -248,14 +248,14 @@ class TaskQueue:
         return tuple(rest.popleft() for _ in range(count))
 
     def take_rest(self) -> dict[Slot, tuple[int, ...]]:
-        """Return all that is left, where the slots that might have taken it have gone."""
+        """Return the partitions of which no remaining slot will ask."""
         left = {slot: tuple(rest) for slot, rest in self._rest.items() if rest}
         self._rest.clear()
         return left
 
 
 def count_remaining_tasks(length: int) -> int:
-    """Return in about how many tasks the rest of a slot is handed out: half of it each time.
+    """Return about how many tasks hand out the rest of a slot, half of what is left each time.
 
     Examples
     --------
@@ -266,17 +266,17 @@ def count_remaining_tasks(length: int) -> int:
 
 
 def min_remaining_seconds(n_slots: int, length: int = 1, n_bytes: int = 0) -> float:
-    """Return how long the rest of a slot must take at least, to be handed out in tasks of its own.
+    """Return the least seconds of work for which the rest of a slot is worth separate tasks.
 
-    While slots work on these, the driver hands out those of all slots and takes what comes back.
+    In that time, the driver must be able to send the tasks of all slots and receive their results.
 
     Parameters
     ----------
     n_slots : int
     length : int
-        Partitions of the rest.
+        Number of partitions in the rest.
     n_bytes : int
-        What a task takes along and brings back.
+        Sent and returned with each task.
 
     Examples
     --------

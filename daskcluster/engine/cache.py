@@ -1,9 +1,9 @@
-"""Caches of a worker between passes: resident rows and per-row state, one handle per partition.
+"""Caches on workers between passes: resident rows and per-row state, one handle per partition.
 
 A `CachedPartition` is the result of a Dask task, so Dask knows its size, keeps it, and frees it when the
-client goes. Its copies are empty: anything Dask does with it (move, steal the task that needs it)
-costs a miss and nothing else, and one that was spilled is filled again. A version says whether the
-state inside is that of the call before.
+client leaves. Its copies are empty: if Dask moves it, or steals the task that needs it, this costs a cache
+miss and nothing else. A handle that was spilled is filled again. The version of the state in it says
+whether that is the state of the previous call.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ PREFIX = "daskcluster-held"
 _LOCK = "daskcluster-admission"
 _ADMISSION_SECONDS = 10.0
 _ATTEMPTS = 3
-"""Handles that Dask has made elsewhere, because their worker was busy, are made again this often."""
+"""Attempts to create a handle on its worker: Dask may create it elsewhere if the worker is busy."""
 
 
 class CachedPartition(CacheSlot):
-    """A place on one worker for the rows, or for the state, of one partition.
+    """Cache on one worker for the rows, or for the state, of one partition.
 
     Parameters
     ----------
     n_bytes : int
-        What it will hold when full; reported to Dask from the start.
+        Size when full; reported to Dask from the start.
     process : int, optional
-        The process it was made in, by its token. A copy in another one is of size 0 and keeps nothing.
-        In the same one it is what Dask has spilled and taken up again: empty, and ready to be filled.
+        Token of the process that created it. A copy in another process has size 0 and stores nothing. A
+        copy in the same process is one that Dask spilled and read back: it is empty and can be filled
+        again.
     """
 
     def __init__(self, n_bytes: int = 0, process: int | None = None) -> None:
@@ -54,20 +55,20 @@ class CachedPartition(CacheSlot):
 
     def keep_rows(self, chunks: Sequence[Chunk]) -> None:
         if self.keeps and self._rows is None:
-            # A view would keep the whole buffer alive that it was cut from.
+            # # Copy: a view would keep the whole buffer alive.
             self._rows = [chunk.owned() for chunk in chunks]
 
 
 def build(n_bytes: int, home: str) -> CachedPartition:
-    """Return the handle of a partition; runs on a worker.
+    """Create the handle of a partition; runs on a worker.
 
-    Away from home (whose worker has died) it keeps nothing: no room was admitted there.
+    On another worker than `home` (because that one died), the handle stores nothing: no room was reserved.
     """
     return CachedPartition(n_bytes if get_worker().address == home else 0)
 
 
 class _Handles:
-    """Handles of one kind (rows, or state), as futures, by the index of the partition.
+    """Futures of the handles of one kind (rows or state), by partition index.
 
     Parameters
     ----------
@@ -75,9 +76,9 @@ class _Handles:
     n_rows : sequence of int
         Rows of every partition.
     bytes_per_row : int
-        0 keeps nothing.
+        0 for no handles.
     sizes : sequence of int, optional
-        Bytes of every partition, where rows differ in size.
+        Bytes of every partition, if rows differ in size.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class _Handles:
         self._client = client
         self._n_rows = n_rows
         self._futures: dict[int, Future] = {}
-        # Dask frees what was dropped a little later: until then it is no longer in the way.
+        # # Keys that Dask will free soon: their bytes no longer count.
         self.leaving: set[str] = set()
 
     def __contains__(self, index: int) -> bool:
@@ -114,7 +115,7 @@ class _Handles:
     def drop_misplaced(
         self, home: Mapping[int, str], places: Mapping[str, Collection[str]]
     ) -> list[int]:
-        """Drop the handles that are elsewhere than at home, by where keys are; return their partitions."""
+        """Drop the handles that are not on their home worker; return their partitions."""
         misplaced = [
             index
             for index, future in self._futures.items()
@@ -124,13 +125,13 @@ class _Handles:
         return misplaced
 
     def size(self, indices: Iterable[int]) -> int:
-        """Return the bytes of these partitions, held or not."""
+        """Return the bytes of these partitions, whether cached or not."""
         if self._sizes is not None and self.bytes_per_row:
             return sum(self._sizes[index] for index in indices)
         return sum(self._n_rows[index] for index in indices) * self.bytes_per_row
 
     def fill(self, worker: str, indices: Sequence[int], room: int) -> list[Future]:
-        """Have handles on `worker` for those partitions that fit; return the new ones."""
+        """Create handles on `worker` for the partitions that fit; return the new ones."""
         sizes = {i: self.size([i]) for i in indices if i not in self._futures}
         admitted = admit(sizes, room)
         if not admitted:
@@ -149,7 +150,7 @@ class _Handles:
 
 
 class ResidentCache:
-    """What one placement holds on the workers.
+    """The cached rows and state of one placement on the workers.
 
     Parameters
     ----------
@@ -172,25 +173,25 @@ class ResidentCache:
         self._is_arranged = False
 
     def reserve_state(self, state_bytes: int) -> None:
-        """Make room for this much state per row; handles for less are given up."""
+        """Make room for `state_bytes` of state per row; drop smaller handles."""
         if state_bytes > self._state.bytes_per_row:
             self._state.drop(self._home)
             self._state.bytes_per_row = state_bytes
             self._is_arranged = False
 
     def drop_state(self) -> None:
-        """Give the handles of state up: Dask frees what they hold, and rows may have the room."""
+        """Drop the handles of state: Dask frees their content, and the room becomes available to rows."""
         self._state.drop(self._home)
         self._state.bytes_per_row = 0
         self._is_arranged = False
 
     def state_room(self, room: Mapping[str, int]) -> int:
-        """Return the bytes of state that fit on all workers, if the rows here give way.
+        """Return the bytes of state that fit on all workers if this placement drops its rows.
 
         Parameters
         ----------
         room : mapping of worker address to bytes
-            What all runs together may fill there.
+            Bytes that all runs together may cache there.
         """
         own = self._rows.keys() | self._state.keys()
         taken = cached_bytes(self._client, room, excluded=own)
@@ -199,13 +200,13 @@ class ResidentCache:
     def arrange(
         self, assignment: Mapping[str, Sequence[int]], room_of: Callable[[], Mapping[str, int]]
     ) -> None:
-        """Have a handle for every partition that fits on its home worker.
+        """Create a handle for every partition that fits on its home worker.
 
         Parameters
         ----------
         assignment : mapping of worker address to partitions
         room_of : callable () -> mapping of worker address to bytes
-            What all runs together may fill there; asked while no other driver admits.
+            Bytes that all runs together may cache there; called while this driver holds the admission lock.
         """
         home = {index: worker for worker, indices in assignment.items() for index in indices}
         moved = [index for index in self._home if home.get(index) != self._home[index]]
@@ -216,10 +217,10 @@ class ResidentCache:
         self._home, self._is_arranged = home, True
         if not (self._rows.bytes_per_row or self._state.bytes_per_row):
             return
-        # One driver at a time reads what is taken and takes its share of the rest.
+        # # One driver at a time checks which room is taken and reserves some of the rest.
         admission = lock(self._client, _LOCK)
         if not admission.acquire(timeout=_ADMISSION_SECONDS):
-            # Two drivers that take the same room exceed the limit: cache nothing for now.
+            # # Without the lock, two drivers could reserve the same room: cache nothing for now.
             self._is_arranged = False
             return
         try:
@@ -230,7 +231,7 @@ class ResidentCache:
                 if not self._drop_misplaced(made):
                     break
         except TimeoutError:
-            pass  # busy workers: the handles will come when a thread is free
+            pass  # workers are busy: the handles appear when a thread is free
         finally:
             admission.release()
 
@@ -245,13 +246,13 @@ class ResidentCache:
         return made
 
     def _drop_misplaced(self, made: Sequence[Future]) -> bool:
-        """Give handles up that were made away from home, where they keep nothing; say if there were any."""
+        """Drop the handles created away from home, which store nothing; return whether there were any."""
         places = self._client.who_has(made) if made else {}
         both = self._rows, self._state
         return sum(len(handles.drop_misplaced(self._home, places)) for handles in both) > 0
 
     def _fill(self, worker: str, indices: Sequence[int], room: int) -> list[Future]:
-        """Fill what one worker has room for: state first, for which rows may have to go."""
+        """Create the handles that fit on one worker: state first, for which rows may be dropped."""
         wanted = self._state.size(i for i in indices if i not in self._state)
         for index in reversed(indices):
             if room >= wanted:
@@ -266,9 +267,9 @@ class ResidentCache:
     def on(
         self, worker: str, indices: Iterable[int]
     ) -> tuple[list[Future | None], list[Future | None]]:
-        """Return the handles, of rows and of state, of partitions at home on `worker`.
+        """Return the handles of rows and of state of partitions whose home is `worker`.
 
-        None for all others: a handle that lives elsewhere would arrive empty.
+        Other partitions get None: a handle from another worker would arrive empty.
         """
         here = [index if self._home.get(index) == worker else -1 for index in indices]
         return [self._rows.get(i) for i in here], [self._state.get(i) for i in here]
@@ -283,7 +284,7 @@ class ResidentCache:
 def cached_bytes(
     client: Client, workers: Iterable[str], excluded: Collection[str] = ()
 ) -> dict[str, int]:
-    """Return the bytes that handles of all runs on the cluster may fill, by worker.
+    """Return the bytes reserved by the handles of all runs on the cluster, by worker.
 
     Parameters
     ----------
@@ -291,7 +292,7 @@ def cached_bytes(
     workers : iterable of str
         Addresses.
     excluded : collection of str
-        Keys of handles that do not count.
+        Keys of handles to leave out.
     """
     stored = stored_bytes(client, workers, PREFIX)
     return {

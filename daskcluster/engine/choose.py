@@ -30,8 +30,8 @@ def choose_engine(engine: Any, dataset: Dataset) -> Engine:
     Raises
     ------
     EngineError
-        A cluster is asked for inside a Dask task that still occupies its thread: the task would wait
-        for tasks that wait for its thread.
+        A cluster is requested inside a Dask task that has not seceded: the task would wait for tasks that
+        wait for its thread.
     SchedulerUnreachableError
         No scheduler answered at the address.
     WrongTypeError
@@ -63,7 +63,7 @@ def choose_engine(engine: Any, dataset: Dataset) -> Engine:
 
 
 def _default(dataset: Dataset) -> Engine:
-    # Who has not imported distributed has no client, and is not made to wait for the import.
+    # # If distributed was never imported, there is no client, and the slow import is saved.
     if "distributed" not in sys.modules:
         return LocalEngine()
     from daskcluster.engine.connect import current_client, in_task
@@ -74,7 +74,7 @@ def _default(dataset: Dataset) -> Engine:
     if client is None or client.asynchronous or client.status != "running":
         return LocalEngine()
     engine = _dask(client)
-    # Rows of this process stay here unless a cluster is asked for by name.
+    # # Rows that only this process can read stay local unless the caller names a cluster.
     return engine if engine.can_read(dataset) else LocalEngine()
 
 
@@ -86,7 +86,7 @@ def _dask(client: Any) -> DaskEngine:
 
 
 def _at(address: str) -> DaskEngine:
-    """Return the engine of an address; one connection a process, however many fits use it."""
+    """Return the engine for an address; all fits of this process share one connection."""
     from daskcluster.engine.dask import DaskEngine
 
     _refuse_unseceded()
@@ -101,7 +101,7 @@ def _refuse_unseceded() -> None:
 
     if in_task() and not seceded():
         raise EngineError(
-            "a Dask cluster cannot be driven from inside a task that occupies one of its threads: the "
-            "task could wait for itself; leave engine=None there (one thread of the worker), call "
-            "distributed.secede() first, or use daskcluster.jobs."
+            "a task that occupies a thread of a Dask cluster cannot run work on that cluster: it could "
+            "wait for itself. Leave engine=None (one thread of the worker), call distributed.secede() "
+            "first, or use daskcluster.jobs."
         )

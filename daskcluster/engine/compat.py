@@ -1,7 +1,7 @@
-"""Everything that this package uses of Dask beyond its documentation.
+"""All uses of undocumented parts of Dask.
 
-Each part names what it relies on. `tests/engine/test_compat.py` checks it against the Dask that is
-installed, so a release that changes something is met there by name.
+Each function names the internals that it relies on. `tests/engine/test_compat.py` checks them against the
+installed Dask, so a release that changes one fails a test that names it.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ __all__ = [
 ]
 
 SEEN_IN = "2026.3.0", "2026.8.0"
-"""First and last release of distributed in which all this was seen."""
+"""First and last release of distributed that these functions were checked against."""
 
 NANNY_ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": "65536"}
-"""What Dask sets before it starts a worker, where it is not set already, and leaves behind."""
+"""Variables that Dask sets before it starts a worker unless they exist, and does not remove."""
 
 GREETING_ERROR = AssertionError
-"""A client that connects wants the scheduler's greeting alone; a busy one sends more along with it."""
+"""Raised by a connecting client when a busy scheduler sends other messages with its greeting."""
 
 SCATTER_ERRORS = KeyError, OSError, ValueError, TimeoutError
 """Errors of ``Client.scatter`` to a worker that has just left."""
 
 
 def has_seceded() -> bool:
-    """Whether the task that runs in this thread has given it back: ``thread_state.proceed``."""
+    """Return whether the task in this thread has seceded: ``thread_state.proceed``."""
     return not getattr(thread_state, "proceed", True)
 
 
 def threads_of(dask_worker: Any) -> int:
-    """Return the task threads of the worker that runs a function of ``Client.run``: ``state.nthreads``."""
+    """Return the number of task threads of a worker, inside ``Client.run``: ``state.nthreads``."""
     return 1 if dask_worker is None else int(dask_worker.state.nthreads)
 
 
 def running_workers(client: Client) -> dict[str, Mapping[str, Any]]:
-    """Return what the scheduler says of every worker that takes tasks, by address.
+    """Return the scheduler's information on every worker that accepts tasks, by address.
 
     Relies on the fields ``status``, ``nthreads`` and ``memory_limit`` of ``Client.scheduler_info``.
     """
@@ -65,7 +65,7 @@ def running_workers(client: Client) -> dict[str, Mapping[str, Any]]:
 
 
 def processing_keys(client: Client, keys: Collection[str]) -> set[str]:
-    """Return which of some tasks a worker has been given: the scheduler's handler ``get_task_status``.
+    """Return which of `keys` are assigned to a worker: the scheduler's handler ``get_task_status``.
 
     ``Client.processing`` would list the tasks of all users of the cluster.
     """
@@ -74,10 +74,10 @@ def processing_keys(client: Client, keys: Collection[str]) -> set[str]:
 
 
 def ended_unexpectedly(client: Client, worker: str, key: str) -> bool:
-    """Whether a worker ended without notice while it had a task.
+    """Return whether a worker died while it had the task `key`.
 
-    Relies on the scheduler's events of a worker: ``remove-worker``, with ``processing-tasks`` and with
-    ``expected``, which is true of a worker that leaves because a cluster is scaled down.
+    Relies on the scheduler's ``remove-worker`` events with ``processing-tasks`` and ``expected``; the
+    latter is true if the worker was retired, as when a cluster is scaled down.
     """
     events = [event for _, event in client.get_events(worker) if isinstance(event, dict)]
     return any(
@@ -88,10 +88,10 @@ def ended_unexpectedly(client: Client, worker: str, key: str) -> bool:
 
 
 def stored_bytes(client: Client, workers: Iterable[str], prefix: str) -> dict[str, dict[str, int]]:
-    """Return the keys with a prefix that workers store, from any client, and their bytes.
+    """Return the keys with a prefix that workers store, and their bytes, by worker.
 
-    Each worker looks through its own: ``data``, and ``nbytes`` of ``state.tasks``. The scheduler could
-    only list the keys of all users of the cluster. Empty for a worker that has just left.
+    Keys of all clients count. Each worker searches its own ``data``, and ``nbytes`` of ``state.tasks``; the
+    scheduler could only list the keys of all users of the cluster. Empty for a worker that has just left.
     """
     addresses = list(workers)
     if not addresses:
@@ -110,10 +110,10 @@ def _stored_here(prefix: str, dask_worker: Any) -> dict[str, int]:
 
 
 def lock(client: Client, name: str) -> Any:
-    """Return a lock of the cluster for this client, in any thread: ``scheduler_rpc`` and ``loop``."""
+    """Return a cluster-wide lock of this client, usable in any thread: ``scheduler_rpc`` and ``loop``."""
     return Lock(name, scheduler_rpc=client.scheduler, loop=client.loop)
 
 
 def add_pages(scheduler: Scheduler, pages: Sequence[tuple[Any, ...]]) -> None:
-    """Serve pages next to Dask's dashboard, under any prefix: ``Scheduler.http_application``."""
+    """Add pages to Dask's dashboard, under any prefix: ``Scheduler.http_application``."""
     scheduler.http_application.add_handlers(".*$", list(pages))

@@ -1,4 +1,4 @@
-"""Connections to Dask: clients with a timeout, local clusters, checks of versions."""
+"""Connections to Dask: clients with a timeout, local clusters, version checks."""
 
 from __future__ import annotations
 
@@ -46,36 +46,37 @@ TIMEOUT = 10.0
 _ATTEMPTS = 3
 _EXACT = ("dask", "distributed", "daskcluster")
 _TWO_PARTS = ("python", "numpy")
-# Dask lets glibc return every freed page, which makes each read of a chunk fault its pages in
-# again: decoding is 2 to 3 times slower (measured). Buffers up to 32 MiB come from the heap instead,
-# and the heap keeps a part of the worker's limit. All threads share that heap: those that read are new
-# ones in each pass, and heaps of their own would each keep what one of them once held.
+# # Dask makes glibc return every freed page to the system, so each read of a chunk faults its pages in
+# again: decoding becomes 2 to 3 times slower (measured). These settings allocate buffers up to 32 MiB on
+# the heap, which keeps a part of the worker's limit. All threads share one heap: every pass has new reader
+# threads, and one heap per thread would keep the largest buffer of each.
 _TRIM_MOST = 256 * 1024**2
 _TRIM_SHARE = 1 / 8
-# Each process of a cluster looks every 20 ms whether its loop is late, and each worker every 10 ms where
-# its threads are: idle, a cluster of two workers takes 12 % of a core so, and 4 % without (measured).
+# # By default, each process of a cluster checks the delay of its event loop every 20 ms, and each worker
+# profiles its threads every 10 ms. An idle cluster of two workers takes 12 % of a core with these checks,
+# and 4 % without (measured).
 _QUIET = {"distributed.admin.tick.interval": "500ms", "distributed.worker.profile.enabled": False}
 
 
 def connect(address: str, timeout: float = TIMEOUT, *, security: Security | None = None) -> Client:
-    """Return a client of the scheduler at `address`.
+    """Connect a client to the scheduler at `address`.
 
     Parameters
     ----------
     address : str
-        As Dask writes it, e.g. ``"tcp://10.0.0.5:8786"``.
+        In Dask's notation, e.g. ``"tcp://10.0.0.5:8786"``.
     timeout : float
-        Seconds until the attempt is given up.
+        Seconds to wait for an answer.
     security : distributed.security.Security, optional
-        Certificates, see `daskcluster.engine.tls.client_security`. Default: those that Dask is configured
-        with. An address that would not be encrypted is refused where they are given.
+        Certificates, see `daskcluster.engine.tls.client_security`. Default: those of Dask's configuration.
+        With certificates, an address that would not be encrypted is refused.
 
     Raises
     ------
     SchedulerUnreachableError
-        No scheduler answered in time, or one that does not trust us, or that we do not trust.
+        No scheduler answered in time, or client and scheduler do not trust each other's certificates.
     InvalidParameterError
-        `address` is no address, or lacks certificates, or would not be encrypted.
+        `address` is not an address, needs certificates, or would not be encrypted.
     """
     address = address_under(security, address)
     try:
@@ -84,7 +85,7 @@ def connect(address: str, timeout: float = TIMEOUT, *, security: Security | None
         raise InvalidParameterError(
             f"scheduler={address!r} should be an address such as 'tcp://host:8786' ({error})."
         ) from error
-    except Exception as error:  # a server that is no scheduler may answer with anything
+    except Exception as error:  # a server that is not a scheduler may cause any error
         raise SchedulerUnreachableError(
             f"no Dask scheduler answered at {address} within {timeout:g} s ({type(error).__name__}: "
             f"{error}); check {_to_check(error)}."
@@ -94,14 +95,12 @@ def connect(address: str, timeout: float = TIMEOUT, *, security: Security | None
 def _to_check(error: Exception) -> str:
     reason = f"{type(error).__name__} {error} {error.__cause__}"
     if "TLS" in reason or "SSL" in reason or "certificate" in reason:
-        return (
-            "that the certificates of both sides come from the authority that the other side trusts"
-        )
+        return "that each side trusts the authority that signed the certificate of the other"
     return "the address, that the scheduler runs, and that nothing blocks the port"
 
 
 def _create_within(address: str, timeout: float, security: Security | None) -> Client:
-    # A thread, because Client waits for ever for a port that accepts and then says nothing.
+    # # In a thread, because Client waits forever on a port that accepts connections but never answers.
     answer: queue.SimpleQueue[Client | Exception] = queue.SimpleQueue()
     given_up = threading.Event()
 
@@ -121,10 +120,10 @@ def _create_within(address: str, timeout: float, security: Security | None) -> C
                 if given_up.is_set():
                     close_late_client()
                 return
-            except Exception as error:  # handed over to the caller's thread
+            except Exception as error:  # raised in the caller's thread
                 failed = error.with_traceback(None)
-            # A client that failed closes itself as it is collected. Collected while Dask starts a loop, it
-            # would wait for ever for a lock of its own thread: so it is collected now.
+            # # A failed client closes itself when it is garbage-collected. If that happened while Dask
+            # starts an event loop, it would deadlock on a lock of its own thread, so collect it now.
             gc.collect()
             if not isinstance(failed, GREETING_ERROR) or attempt == _ATTEMPTS - 1:
                 answer.put(failed)
@@ -135,8 +134,8 @@ def _create_within(address: str, timeout: float, security: Security | None) -> C
         found = answer.get(timeout=timeout)
     except queue.Empty:
         given_up.set()
-        close_late_client()  # it may have come just now
-        raise TimeoutError("the port is open but does not speak Dask") from None
+        close_late_client()  # it may have connected in the meantime
+        raise TimeoutError("the port is open but no Dask scheduler answers there") from None
     if isinstance(found, Exception):
         raise found
     return found
@@ -148,14 +147,14 @@ def local_cluster(
 ) -> Iterator[Client]:
     """Start worker processes on this machine, yield a client, and stop them again.
 
-    Scheduler, workers and their pages listen on loopback only. What takes time of the cores that workers
-    compute on is left out: Dask's profile of the workers, and most of the ticks of the loops.
+    Scheduler, workers and dashboard listen on loopback only. Dask's profiler is off and its event loop
+    checks are rare, since both take time from the computing threads.
 
     Parameters
     ----------
     n_workers, threads_per_worker : int
     memory_limit : int, optional
-        Bytes that all workers may use together. Default: the machine's memory.
+        Bytes that all workers together may use. Default: the machine's memory.
 
     Examples
     --------
@@ -186,8 +185,9 @@ def local_cluster(
 
 @contextmanager
 def _malloc_settings(limit: int | None) -> Iterator[None]:
-    # Workers inherit the environment when they are spawned; Dask lets variables that are set already
-    # win, and leaves its own behind in this process, so the environment is saved first.
+    # # Workers inherit the environment when they are spawned. Dask does not override variables that are
+    # already set, and leaves its own set in this process, so save the environment and restore it
+    # afterwards.
     trim = _TRIM_MOST if limit is None else min(_TRIM_MOST, int(limit * _TRIM_SHARE))
     wanted = {
         "MALLOC_ARENA_MAX": 1,
@@ -211,12 +211,12 @@ def _malloc_settings(limit: int | None) -> Iterator[None]:
 
 
 def check_versions(client: Client) -> None:
-    """Compare Python and the packages that matter between client, scheduler and workers.
+    """Compare the versions of Python and key packages on client, scheduler and workers.
 
     Raises
     ------
     EngineError
-        Naming every difference.
+        Versions differ; the error names every difference.
     """
     found = client.get_versions(packages=["daskcluster", "numpy"])
     here = found["client"]["packages"]
@@ -241,7 +241,7 @@ def _shown(packages: Mapping[str, str | None], name: str) -> str:
 
 
 def _differs(here: str | None, there: str | None, *, exact: bool) -> bool:
-    # A checkout on PYTHONPATH has no version; a scheduler needs neither numpy nor this package.
+    # # A checkout on PYTHONPATH has no version, and a scheduler may lack numpy and this package.
     if here is None or there is None:
         return False
     return here != there if exact else here.split(".")[:2] != there.split(".")[:2]
@@ -257,7 +257,7 @@ def in_task() -> bool:
 
 
 def seceded() -> bool:
-    """Return True if the task that runs here has given its thread back to the worker."""
+    """Return True if the task in this thread has seceded from the worker's thread pool."""
     return has_seceded()
 
 
@@ -280,9 +280,9 @@ def client_here() -> Client:
 
 
 def client_of_task() -> Client:
-    """Give the task's thread back to its worker, once, and return the worker's client.
+    """Secede from the worker's thread pool (once) and return the worker's client.
 
-    The task runs outside the worker's threads, and may wait for tasks of the same cluster.
+    After that, the task may wait for other tasks of the same cluster.
     """
     if not seceded():
         secede()
@@ -290,7 +290,7 @@ def client_of_task() -> Client:
 
 
 def key_of_task() -> str:
-    """Return the key of the task that runs here; it stays when Dask runs the task again."""
+    """Return the key of the task that runs here; it stays the same when Dask runs the task again."""
     return str(get_worker().get_current_task())
 
 

@@ -1,8 +1,8 @@
 """The Dask engine: passes over a dataset on the workers of a cluster.
 
-Each pass is one batched task per worker thread and a few small ones for balance; the totals come
-back, nothing else does. Tasks of one pass never depend on those of another, so a worker that is
-lost costs the time to redo its share of one pass.
+Each pass is one large task per worker thread, and a few small ones for load balance. Only totals are
+returned. Tasks of one pass never depend on tasks of another, so losing a worker costs no more than its
+share of one pass.
 """
 
 from __future__ import annotations
@@ -37,34 +37,36 @@ T = TypeVar("T")
 
 
 class DaskEngine(Engine):
-    """Run on the workers of a Dask cluster.
+    """Run passes on the workers of a Dask cluster.
 
-    Results are the same bits as on local threads, for any set of workers, which may come and go.
+    Results are bit-identical to those of local threads, for any set of workers. Workers may join and leave
+    during a fit.
 
     Parameters
     ----------
     client_or_address : distributed.Client or str
         A connected client, or the address of a scheduler.
     memory_limit : int, optional
-        Bytes that all workers may use together, if that is less than their own limits.
+        Bytes that all workers together may use. Default: the sum of the workers' own limits, which always
+        apply as well.
     timeout : float
-        Seconds to wait for the scheduler, and for a worker when there is none.
+        Seconds to wait for the scheduler, and for a first worker if there is none.
     security : distributed.security.Security, optional
-        Certificates for an address; see `daskcluster.engine.tls.client_security`. Default: those that Dask
-        is configured with. A client that is given has its own.
+        Certificates for an address; see `daskcluster.engine.tls.client_security`. Default: those of Dask's
+        configuration. Ignored for a connected client, which has its own.
 
     Attributes
     ----------
     client : distributed.Client
     job : str
-        Name of the job that uses the engine, for those who follow its fits; else empty.
+        Name of the job that uses the engine, shown with its fits on the dashboard; empty if there is none.
 
     Raises
     ------
     SchedulerUnreachableError
         No scheduler answered in time.
     WrongTypeError
-        Neither a synchronous client nor an address.
+        `client_or_address` is neither a synchronous client nor an address.
 
     Examples
     --------
@@ -127,12 +129,12 @@ class DaskEngine(Engine):
 
     @property
     def n_threads(self) -> int:
-        """Threads of all workers that are there now."""
+        """Number of task threads of all current workers."""
         return sum(worker.n_threads for worker in self._registry.refresh().values())
 
     @property
     def n_workers(self) -> int:
-        """Workers that are there now."""
+        """Number of current workers."""
         return len(self._registry.refresh())
 
     def plan(self, dataset: Dataset, footprint: Footprint | None = None) -> MemoryPlan:
@@ -141,7 +143,7 @@ class DaskEngine(Engine):
         Raises
         ------
         MemoryLimitError
-            The work does not fit the workers' limits, or not that of the smallest worker.
+            The work exceeds the memory limit of all workers together, or that of the smallest worker.
         """
         return _plan(dataset, footprint or Footprint(), self._registry.refresh())
 
@@ -194,7 +196,7 @@ class DaskEngine(Engine):
             self._cancel(futures)
 
     def run_ahead(self, tasks: Sequence[Callable[[], T]]) -> Generator[T]:
-        """Yield the results of picklable calls on the workers in order; errors are those of `run`."""
+        """Yield the results of picklable calls on the workers in order; raises the errors of `run`."""
         waiting = iter(tasks)
         started: deque[Future] = deque()
         try:
@@ -207,14 +209,14 @@ class DaskEngine(Engine):
                     self.client.cancel([started.popleft()], force=True)
                     started.extend(map(self._begin, islice(waiting, 1)))
                 yield result
-                del result  # not kept while the next one is awaited
+                del result  # free it before waiting for the next one
         finally:
             self._cancel(started)
 
     def _cancel(self, futures: MutableSequence[Future]) -> None:
         if self.client.status == "running":
             self.client.cancel(list(futures), force=True)
-        # An error keeps the frame of who waited alive, and with it what the futures stand for.
+        # # A traceback keeps this frame alive, and with it the futures and their results on the cluster.
         futures.clear()
 
     def _begin(self, task: Callable[[], T]) -> Future:
@@ -227,18 +229,18 @@ class DaskEngine(Engine):
             return list(self.client.gather(futures))
         except KilledWorker as error:
             raise EngineError(
-                f"one of {n_tasks} tasks ended every worker that ran it; most often the memory of a "
-                "worker is too small: give workers more memory, or use fewer threads."
+                f"one of {n_tasks} tasks killed every worker that ran it, most often because it ran out "
+                "of memory; give workers more memory, or use fewer threads."
             ) from error
 
     def can_read(self, dataset: Reachable) -> bool:
-        """Return True if all workers can open `dataset` as surely as is known without trying."""
+        """Return True if all workers are expected to reach `dataset`; nothing is opened to find out."""
         if dataset.visibility is Visibility.EVERYONE:
             return True
         return dataset.visibility is Visibility.HOST and self.is_on_this_host()
 
     def _wait(self, futures: list[Future]) -> None:
-        """Wait for all calls or the first that fails, as long as there are workers."""
+        """Wait for all calls or the first failure; raise if no workers remain."""
         while True:
             try:
                 with self.client.as_current():

@@ -147,12 +147,12 @@ class DaskPlacement(Placement):
                 value = run.run(tasks)
             finally:
                 self.traffic.bytes_read += run.bytes_read
-        if report:  # a single work item says nothing of speeds
+        if report:  # the time of a single work item says nothing about speed
             rows.assignment.learn(run.speeds)
         return value
 
     def _settle(self, rows: DistributedRows) -> dict[str, WorkerInfo]:
-        """See which workers are there, and assign partitions and handles to them."""
+        """Refresh the list of workers and assign partitions and cache handles to them."""
         workers = self._registry.refresh()
         rows.settle({address: worker.n_threads for address, worker in workers.items()})
         if rows is self._rows:
@@ -160,12 +160,12 @@ class DaskPlacement(Placement):
         return workers
 
     def _room(self, workers: Mapping[str, WorkerInfo]) -> dict[str, int]:
-        """Return what all runs together may hold on each worker: half its limit less its baseline."""
+        """Return the bytes that all runs may cache per worker: half its limit less its baseline."""
         new = [address for address in workers if address not in self._baselines]
         held = cached_bytes(self._client, new)
         for address in new:
             resident = workers[address].resident
-            # Handles that are full already are no baseline; libraries still to be imported are.
+            # # Bytes in handles are no part of the baseline; libraries that are not imported yet are.
             self._baselines[address] = max(BASELINE_BYTES, resident - held[address])
         return {
             address: int(worker.limit * RESIDENT_SHARE) - self._baselines[address]

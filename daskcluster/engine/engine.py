@@ -1,7 +1,7 @@
-"""The interface of an engine, and the placement of a dataset on it, which runs passes.
+"""Abstract base classes of the engines: `Engine`, and `Placement`, a dataset on an engine.
 
-An engine knows no algorithm. It *places* a dataset: it decides which partitions stay in memory, and who
-works on each. Then it maps reductions over the placement, and counts passes and bytes.
+An engine knows no algorithm. It *places* a dataset: it decides which partitions stay in memory and which
+thread or worker processes each one. It then maps reductions over the placement and counts passes and bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from daskcluster.typing import ChangeGuard, Dataset, Range, Reachable, Sink
 T = TypeVar("T")
 
 AHEAD = 4
-"""Calls of `Engine.run_ahead` on their way for each thread: none waits for the driver, results stay few."""
+"""Calls of `Engine.run_ahead` in flight per thread: threads never wait for the driver, few results pile
+up."""
 
 
 @dataclass
@@ -48,28 +49,29 @@ class Traffic:
 
 
 class Placement(ABC):
-    """A dataset made ready on an engine, for the length of one fit or predict.
+    """A dataset prepared on an engine for one fit or predict.
 
-    Use as a context manager: leaving it frees resident partitions and state, and raises `InvalidDataError`
-    if stored rows were changed meanwhile, since results would mix two versions of them.
+    Use it as a context manager. Leaving it frees resident partitions and state, and raises
+    `InvalidDataError` if the stored rows changed in the meantime, since results would mix two versions of
+    them.
 
-    The verbs, and what is published and counted of a pass, are the same everywhere. An engine says how a
-    pass is run (`_run`) and what becomes of state.
+    The public methods, the events and the counters are the same for all engines. A subclass implements how
+    a pass runs (`_run`) and where state is stored.
 
     Parameters
     ----------
     dataset : Dataset
     callbacks : sequence of callables
-        Hear `PassStarted`, `PassProgress` and `PassEnded`, in the driver's thread.
+        Called with `PassStarted`, `PassProgress` and `PassEnded` in the driver's thread.
     source : Dataset, optional
-        The same rows as the tasks read them, if those are elsewhere.
+        The same rows as the tasks read them, if the tasks read a copy. Default: `dataset`.
 
     Attributes
     ----------
     dataset : Dataset
     callbacks : sequence of callables
     traffic : Traffic
-        Counted over the placement's life.
+        Passes and bytes since the placement was created.
     """
 
     shares_memory: bool = False
@@ -85,7 +87,7 @@ class Placement(ABC):
         self._state_versions: dict[str, int] = {}
         self._guard: ChangeGuard | None = None
 
-    # -- the verbs -----------------------------------------------------------------------------
+    # # -- operations ---------------------------------------------------------------------------
 
     def reduce(self, reduction: Reduction, params: Any) -> Any:
         """Map `reduction` over all rows and return the combined statistics. One pass."""
@@ -97,9 +99,9 @@ class Placement(ABC):
         return self._run(Fold(reduction), params, work_items=work_items)
 
     def reduce_in_segments(self, reduction: Reduction, params: Any, segments: Segments) -> Any:
-        """Like `reduce`, in segments: `segments` hears of each and says where to resume. One pass.
+        """Like `reduce`, but report each finished segment to `segments`, which may resume a pass. One pass.
 
-        Rows in memory are one segment: there is little to lose.
+        A pass over rows in memory is a single segment: it is too short to be worth resuming.
         """
         n_work_items = len(self.work_items)
         segment = segments.begin(
@@ -117,17 +119,18 @@ class Placement(ABC):
             return segment.total
 
     def map_state(self, reduction: StatefulReduction, params: Any) -> Any:
-        """Like `reduce`, with per-row state that stays where it is between calls.
+        """Like `reduce`, with per-row state that stays in place between calls. One pass.
 
-        State belongs to the placement and to ``reduction.name``; a placement holds that of one
-        reduction at a time. Each call marks the state of every work item with the number of the call, its
-        version, as the last chunk of the work item that was wanted is done. State that does not carry the
-        version of the call before (never made, lost, or left half-way by a task that died) is made anew:
-        `fresh`, then `rebuild` from `params`, on the whole work item. The result is the same either way.
+        State belongs to the placement and to ``reduction.name``; a placement holds the state of one
+        reduction at a time. The version of a state is the number of the call that completed it. Each call
+        sets the version of a work item when its last requested chunk is done. If the version is not that of
+        the previous call (the state was never made, was lost, or its task died half-way), the state of the
+        whole work item is made again: `fresh`, then `rebuild` from `params`. The result is the same either
+        way.
 
-        Rows that are not in memory are read only where ``reduction.filter_rows`` wants them, in
-        whole storage chunks (`Dataset.read_edges`): ``traffic.bytes_read`` counts those alone, and
-        progress counts the others as done. Passes of other verbs may come in between.
+        Of rows that are not in memory, only the storage chunks with rows selected by
+        ``reduction.filter_rows`` are read (`Dataset.read_edges`). ``traffic.bytes_read`` counts these
+        chunks only; progress counts the skipped rows as done. Other passes may run between two calls.
         """
         version = self._state_versions.get(reduction.name, 0)
         self._state_versions[reduction.name] = version + 1
@@ -144,14 +147,14 @@ class Placement(ABC):
     ) -> T:
         """Return ``fn(chunk, prepared, state)`` for the work item that holds `row`.
 
-        `params` are those of a next `map_state` call: where the state is missing it is rebuilt.
+        Pass the `params` that the next `map_state` call would get: missing state is rebuilt from them.
         """
         operation = Inspect(reduction, self._state_versions.get(reduction.name, 0), fn)
         found: T = self._run(operation, params, work_items=[self.item_of(row)], report=False)[0]
         return found
 
     def drop_state(self, name: str) -> None:
-        """Free the state of the reduction of that name; a later call of it starts anew."""
+        """Free the state of reduction `name`; the next `map_state` call makes it again."""
         if self._state_versions.pop(name, None) is not None:
             self._free_state()
 
@@ -166,7 +169,7 @@ class Placement(ABC):
     ) -> None:
         """Write ``fn(chunk, prepared)`` (first axis: the chunk's rows) to `sink`. One pass.
 
-        Units whose rows the sink has already are left out.
+        Blocks that the sink already has are skipped.
         """
         blocks = self.work_items
         if sink.block_rows > 1 and any(stop % sink.block_rows for _, stop in blocks[:-1]):
@@ -185,12 +188,12 @@ class Placement(ABC):
         """Return the given rows, source dtype, shape (len(rows), d)."""
         return self.dataset.take(rows)
 
-    # -- what an engine says -------------------------------------------------------------------
+    # # -- implemented by subclasses -----------------------------------------------------------------
 
     @property
     @abstractmethod
     def work_items(self) -> Sequence[Range]:
-        """Ranges of rows in which state is kept; they cover the dataset in order."""
+        """Row ranges that cover the dataset in order; state is stored per range."""
 
     @property
     @abstractmethod
@@ -201,10 +204,10 @@ class Placement(ABC):
     def state_room(self) -> int:
         """Return how many bytes of per-row state the placement can hold.
 
-        Half of the memory limit less what the libraries take, and what other runs hold on the workers;
-        or less, if a large working set leaves no half. Resident rows give way to state. More can be
-        asked for: a cluster keeps what fits and makes the rest anew in every call, local threads keep
-        all of it.
+        This is half of the memory limit, minus the libraries and what other runs hold on the workers; it is
+        less if the working set takes more than the other half. Resident rows are dropped to make room for
+        state. State beyond this size still works: a cluster keeps what fits and rebuilds the rest in every
+        call, local threads keep all of it.
         """
 
     @abstractmethod
@@ -224,31 +227,31 @@ class Placement(ABC):
     ) -> Any:
         """Run an operation on all or some `work_items`, or on `spans`; return the combined value.
 
-        Counts bytes, and publishes progress if `report`. `on_value` takes the value of every task in place
-        of combining them; it is given only if `_tasks_can_write` said no.
+        Counts bytes, and publishes progress if `report`. `on_value` receives the value of every task
+        instead of combining them; it is passed only if `_tasks_can_write` returned False.
         """
 
     @abstractmethod
     def _reserve_state(self, row_bytes: int, *, is_new: bool) -> None:
-        """Make room for state; `is_new` if there has been none of this name."""
+        """Make room for state; `is_new` if no state of this name exists yet."""
 
     @abstractmethod
     def _free_state(self) -> None:
-        """Free all state; rows may have its room."""
+        """Free all state; its room becomes available to resident rows."""
 
     def _tasks_can_write(self, sink: Sink) -> bool:
-        """Whether tasks reach the sink; else their rows come to the driver."""
+        """Return whether tasks can write to the sink; if not, their rows are returned to the driver."""
         return True
 
     def shared_folder(self) -> str | None:
-        """Return a folder on disk where all tasks can read what others wrote, for what may be lost.
+        """Return a folder on disk that all tasks share, for a second copy of state that may be lost.
 
-        None where nothing is lost (threads of this process), or where workers share no disk that we know
-        of. Removed with the placement.
+        Return None if no state can be lost (threads of this process), or if the workers are not known to
+        share a disk. The folder is removed with the placement.
         """
         return None
 
-    # -- what all passes have in common --------------------------------------------------------
+    # # -- common to all passes ------------------------------------------------------
 
     def item_of(self, row: int) -> int:
         """Return the number of the work item that holds `row`."""
@@ -257,7 +260,7 @@ class Placement(ABC):
 
     @contextmanager
     def _counted(self, name: str, rows_done: int = 0) -> Iterator[None]:
-        """Count one pass and publish how it goes; `rows_done` need not be visited."""
+        """Count one pass and publish its progress; `rows_done` rows count as done from the start."""
         began, bytes_before = time.perf_counter(), self.traffic.bytes_read
         publish(self.callbacks, PassStarted(name, self.dataset.n_rows))
         self._report_rows(rows_done)
@@ -287,7 +290,8 @@ class Placement(ABC):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-        # Rows that changed may also be why a read failed, or why rows do not fit what was known of them.
+        # # Changed rows may also have caused this error: a failed read, or rows that contradict the
+        # statistics.
         if self._guard is not None and (kind is None or issubclass(kind, (ValueError, OSError))):
             self._guard.check()
 
@@ -321,14 +325,14 @@ class Engine(ABC):
         ----------
         dataset : Dataset
         footprint : Footprint, optional
-            What the work will need per thread and per row, for the memory projection.
+            Memory of the work per thread and per row, for the memory projection.
         callbacks : sequence of callables
-            Hear the progress of passes.
+            Called with the events of passes.
 
         Raises
         ------
         MemoryLimitError
-            Even without resident partitions the work does not fit the engine's memory limit.
+            The work exceeds the engine's memory limit even without resident partitions.
         ReachError
             The workers cannot read the dataset.
         """
@@ -337,26 +341,26 @@ class Engine(ABC):
     def run(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
         """Run independent picklable calls (restarts, sweeps) and return their results in order.
 
-        As many at a time as there are threads: a call computes on one.
+        Each call uses one thread; as many run at a time as there are threads.
         """
 
     def listeners(self) -> tuple[Callback, ...]:
-        """Return the callbacks of one fit on this engine, in addition to those that the caller names."""
+        """Return the engine's own callbacks for one fit, in addition to those of the caller."""
         return ()
 
     def named(self, name: str) -> Engine:
-        """Return this engine for a job of that name, under which its listeners know it."""
+        """Return this engine for the job `name`; its listeners report fits under that name."""
         return self
 
     @abstractmethod
     def run_ahead(self, tasks: Sequence[Callable[[], T]]) -> Generator[T]:
-        """Yield the results of calls such as `run` takes, in order, with some calls running ahead.
+        """Yield the results of `tasks` in order, while later calls already run; see `run`.
 
-        What the caller does with one result overlaps with the calls that follow, of which at most
-        `AHEAD` for each thread are started or done but not taken yet. Leaving the iterator early
-        (``close``) drops the calls that have not started.
+        The caller's work on one result overlaps with the calls that follow. At most `AHEAD` calls per
+        thread are started and not yet taken. Closing the iterator early (``close``) drops the calls that
+        have not started.
         """
 
     @abstractmethod
     def can_read(self, dataset: Reachable) -> bool:
-        """Return True if calls that `run` is given can open `dataset` (or another given object)."""
+        """Return True if calls passed to `run` can open `dataset` (or another `Reachable`)."""

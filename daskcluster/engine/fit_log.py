@@ -1,6 +1,6 @@
-"""Messages about fits to the scheduler, for the pages of `daskcluster.dashboard`.
+"""Progress messages of fits to the scheduler, for the pages of `daskcluster.dashboard`.
 
-Everything goes to the scheduler's own event log, which is bounded, under one topic.
+They go to one topic of the scheduler's event log, which is bounded.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 TOPIC = "daskcluster-fits"
 _EVERY_SECONDS = 0.5
 _MOST_ITERATIONS = 200
-"""Of one message: the last ones, should there be more in half a second."""
+"""Most iterations in one message. If there were more since the last one, the newest are sent."""
 
 
 class FitLog:
-    """A callback that tells a scheduler how one fit stands: its beginning, its end, twice a second between.
+    """A callback that reports one fit to a scheduler: at its start, at its end, twice a second in between.
 
-    A message holds plain values: what is known of the fit by now, and the iterations since the message
-    before, each ``[iteration, objective, seconds, rows passed, share of the rows visited]``.
+    A message holds plain values: the current state of the fit, and the iterations since the previous
+    message, each ``[iteration, objective, seconds, rows passed, share of the rows visited]``.
 
     Parameters
     ----------
     client : distributed.Client
     name : str
-        Of the job that the fit belongs to, if it has one.
+        Name of the job that the fit belongs to, if any.
     """
 
     def __init__(self, client: Client, name: str = "") -> None:
@@ -58,7 +58,7 @@ class FitLog:
         self._pass(event)
         self._facts |= self._learned(event)
         if "algorithm" not in self._facts:
-            return  # what comes before a fit begins is not about it
+            return  # events before `FitStarted` are not about this fit
         now = time.monotonic()
         if isinstance(event, FitStarted | FitEnded) or now - self._reported >= _EVERY_SECONDS:
             self._reported = now
@@ -67,10 +67,10 @@ class FitLog:
     def _post(self) -> None:
         del self._iterations[:-_MOST_ITERATIONS]
         if self._client.status != "running":
-            return  # a scheduler that has gone would be waited for
+            return  # the client would wait for a scheduler that is gone
         at = {"phase": self._pass.name, "share": self._pass.done}
         message = {**self._facts, **at, "iterations": self._iterations}
-        # A fit does not fail because its messages cannot be delivered.
+        # # A fit must not fail because a message cannot be delivered.
         with suppress(OSError, TimeoutError, RuntimeError):
             self._client.log_event(TOPIC, message)
             self._iterations = []

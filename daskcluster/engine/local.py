@@ -1,4 +1,4 @@
-"""The local engine: threads of this process, each folding whole work items into its own statistics."""
+"""The local engine: threads of this process, each with its own statistics of whole work items."""
 
 from __future__ import annotations
 
@@ -40,19 +40,21 @@ T = TypeVar("T")
 _POLL_SECONDS = 0.1
 _LEAST_BLOCK = 1024**2
 _BLOCK_SHARE = 1 / 512
-"""Of a limit that was asked for: no more of what is freed is kept in one place; the sum would break it."""
+"""Largest freed block that malloc may keep, as a share of an explicit limit: many such blocks would exceed
+it."""
 
 
 ITEMS_PER_THREAD, FEW_ITEMS_PER_THREAD = 8, 4
-"""In-memory rows are cut finer than threads, so that a delayed thread loses little. Each work item costs
-interpreter time, which only one thread has at a time, so there are fewer where work items are small."""
+"""Work items per thread for rows in memory. Several per thread limit the cost of a delayed thread. Each one
+costs interpreter time under the GIL, so there are fewer where they are small."""
 LARGE_ITEM = 3
-"""The first work item of each thread is as large as this many others, which balance the threads."""
+"""The first work item of each thread is this many times as large as the others, which balance the
+threads."""
 MIN_ITEM_BYTES, SMALL_ITEM_BYTES = 1 << 18, 1 << 24
 
 
 def default_threads() -> int:
-    """Return the cores that this process may use (`DASKCLUSTER_NUM_THREADS` overrides)."""
+    """Return the number of cores that this process may use; `DASKCLUSTER_NUM_THREADS` overrides it."""
     text = os.environ.get("DASKCLUSTER_NUM_THREADS", "")
     if text:
         if not text.isdigit() or int(text) < 1:
@@ -68,15 +70,15 @@ def _is_size(value: Any) -> bool:
 
 
 class LocalEngine(Engine):
-    """Run on threads of this process.
+    """Run passes on threads of this process.
 
     Parameters
     ----------
     n_threads : int, optional
-        Default: every core this process may use.
+        Default: every core that this process may use.
     memory_limit : int, optional
-        Bytes this process may use; partitions stay resident within half of it. Default: the memory
-        of the host, or of the control group that confines us.
+        Bytes that this process may use; resident partitions take at most half of it. Default: the memory of
+        the host, or of the control group (container) that confines the process.
 
     Examples
     --------
@@ -135,7 +137,7 @@ class LocalEngine(Engine):
         return list(self._run(tasks, len(tasks)))
 
     def run_ahead(self, tasks: Sequence[Callable[[], T]]) -> Generator[T]:
-        """Yield the results of calls in order; with one thread, each is made when it is asked for."""
+        """Yield the results of calls in order; with one thread, calls run as results are requested."""
         return self._run(tasks, AHEAD * self.n_threads)
 
     def _keep_no_large_blocks(self) -> None:
@@ -156,7 +158,7 @@ class LocalEngine(Engine):
                     result = started.popleft().result()
                     started.extend(map(pool.submit, islice(waiting, 1)))
                     yield result
-                    del result  # not kept while the next one is awaited
+                    del result  # free it before waiting for the next one
             finally:
                 # After an error, drop the other tasks.
                 pool.shutdown(cancel_futures=True)
@@ -166,12 +168,12 @@ class LocalEngine(Engine):
 
 
 def home_engine(engine: Engine) -> Engine:
-    """Return `engine` if it is local, else one: a cluster has nothing to do for rows of this process."""
+    """Return `engine` if it is local, else a new local engine: rows of this process need no cluster."""
     return engine if engine.name == "local" else LocalEngine()
 
 
 def local_spans(dataset: Dataset, n_threads: int) -> Sequence[Range]:
-    """Return the rows of every work item: the partitions, or cuts of rows that are in memory."""
+    """Return the row range of every work item: the partitions, or finer cuts of rows in memory."""
     if not (dataset.in_memory and dataset.divisible):
         return list(dataset.partitions)
     row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
@@ -205,7 +207,7 @@ class LocalPlacement(Placement):
         self._spans = local_spans(dataset, n_threads) if spans is None else spans
         self._n_threads = max(1, min(n_threads, len(self._spans)))
         self._announced = self._plan = plan
-        # The same partitions fit into what they take as into the room that they were admitted to.
+        # # Admission into exactly the planned bytes selects the partitions of the plan again.
         self._resident = resident_partitions(dataset, plan.resident)
         self._slots = [CacheSlot() for _ in self._spans]
         self._pool: ThreadPoolExecutor | None = None
@@ -230,17 +232,17 @@ class LocalPlacement(Placement):
     def _reserve_state(self, row_bytes: int, *, is_new: bool) -> None:
         self._make_room(row_bytes * self.dataset.n_rows)
         if is_new and not self.dataset.in_memory:
-            give_back_memory()  # what passes before have freed gives way to the state
+            give_back_memory()  # return memory freed by earlier passes to the system first
 
     def _free_state(self) -> None:
         for slot in self._slots:
             slot.drop_state()
         if not self.dataset.in_memory:
-            give_back_memory()  # partitions may become resident in its stead
+            give_back_memory()  # so that partitions may become resident
         self._make_room(0)
 
     def _make_room(self, state: int) -> None:
-        """Let resident partitions give way to this much state, or to what was announced if more."""
+        """Drop resident partitions until `state` bytes, or the announced ones if more, fit."""
         state = max(state, self._announced.state)
         if state != self._plan.state:
             self._plan = with_state(self._announced, self.dataset, state)
@@ -265,7 +267,7 @@ class LocalPlacement(Placement):
         on_value: Callable[[Any], None] | None = None,
         report: bool = True,
     ) -> Any:
-        """Let every thread take work items from one queue until it is empty; combine what they found."""
+        """Let all threads take work items from one queue until it is empty; combine their results."""
         own = self._work_items()
         if work_items is not None:
             own = [own[index] for index in work_items]
@@ -305,15 +307,15 @@ _NO_PLAN = MemoryPlan(0, 0, 0, 0, 0, 0)
 
 
 class InlinePlacement(LocalPlacement):
-    """Makes passes at once, in the calling thread.
+    """Run passes immediately in the calling thread.
 
-    For rows of which a pass takes less than its arrangement on an engine would, such as a leaf of a
-    stream; the results are those of an engine to the bit.
+    For few rows, such as a leaf of a stream, where setting up threads would take longer than the pass.
+    Results are bit-identical to those of the other engines.
 
     Parameters
     ----------
     dataset : Dataset
-        In memory.
+        Must be in memory.
 
     Examples
     --------
@@ -340,7 +342,7 @@ class InlinePlacement(LocalPlacement):
 
 
 class InlineEngine(LocalEngine):
-    """Fits few rows in memory in the calling thread: every placement is `InlinePlacement`."""
+    """Run on few in-memory rows in the calling thread: every placement is an `InlinePlacement`."""
 
     def __init__(self) -> None:
         super().__init__(1)

@@ -1,9 +1,9 @@
-"""Memory projections, and the rule of admission: work that cannot fit is refused before it starts.
+"""Memory projections: work that cannot fit is refused before it starts.
 
-A process needs: the imported libraries (`BASELINE_BYTES`), and for each thread the read-ahead
-window, two partitions, and the statistics and packed centres of the work; or, if that is more, the
-rows that mini-batches are drawn from, which are there between passes. What is left of half of the
-limit may hold resident partitions; per-row state comes first.
+A process needs the imported libraries (`BASELINE_BYTES`) and, for each thread, the read-ahead window, two
+partitions, and the statistics and packed centres of the work. Between passes, it may hold the rows that
+mini-batches are drawn from instead; the larger of the two counts. Baseline, per-row state and resident
+partitions together may take half of the limit; per-row state has priority over resident partitions.
 """
 
 from __future__ import annotations
@@ -16,31 +16,32 @@ from daskcluster.host import format_bytes
 from daskcluster.typing import Dataset, Range
 
 BASELINE_BYTES = 310 * 1024**2
-"""Resident size of a process that has imported the libraries, with pandas and pyarrow, which scikit-learn
-imports where they are installed (50 MB), and compiled nothing yet."""
+"""Resident size of a process that has imported the libraries and compiled nothing yet. Includes pandas and
+pyarrow (50 MB), which scikit-learn imports where they are installed."""
 READ_AHEAD_BYTES = 32 * 1024**2
-"""Of a thread that has latency to hide; others share the window of their process, and take less."""
+"""Read-ahead window of a thread that has latency to hide; other threads share the window of their process
+and take less."""
 RESIDENT_SHARE = 0.5
-"""Share of the limit that baseline, state and resident partitions may fill together."""
+"""Share of the limit that baseline, state and resident partitions may take together."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What an algorithm needs beyond the rows.
+    """Memory that an algorithm needs besides the rows.
 
     Attributes
     ----------
     thread_bytes : int
         Statistics, packed centres and scratch of one thread.
     row_bytes : int
-        State kept for every row.
+        Persistent state per row.
     process_bytes : int
-        Held by every process: rows that a seeding has drawn.
+        Held by every process, such as rows that a seeding has drawn.
     home_bytes : int
-        Held by the process that makes the steps of a fit, also during passes.
+        Held by the process that runs the steps of a fit, also during passes.
     ahead_bytes : int
-        Held by that process between passes, not during them: rows that batches are drawn from. Fewer are
-        read where the limit leaves less.
+        Held by that process between passes only: rows that batches are drawn from. If the limit leaves less
+        room, fewer rows are read.
     """
 
     thread_bytes: int = 0
@@ -50,19 +51,19 @@ class Footprint:
     ahead_bytes: int = 0
 
     def of_workers(self) -> Footprint:
-        """Return what the passes need where steps are made in another process."""
+        """Return the footprint of the workers, where another process runs the steps."""
         return replace(self, home_bytes=0, ahead_bytes=0)
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """A projection, all figures in bytes over all processes together.
+    """A projection of memory; all figures are bytes over all processes together.
 
     Attributes
     ----------
     baseline, working, state, resident : int
     residents : int
-        How many partitions stay in memory between passes.
+        Number of partitions that stay in memory between passes.
     limit : int
     """
 
@@ -79,7 +80,7 @@ class MemoryPlan:
 
     @property
     def state_room(self) -> int:
-        """Bytes of per-row state that fit, if resident partitions give way to them."""
+        """Bytes of per-row state that fit if all resident partitions are dropped."""
         shared = int(self.limit * RESIDENT_SHARE)
         return max(0, min(shared, self.limit - self.working) - self.baseline)
 
@@ -92,22 +93,22 @@ def project(
     n_threads: int,
     n_processes: int = 1,
 ) -> MemoryPlan:
-    """Project the memory of a fit and admit resident partitions.
+    """Project the memory of a fit and choose the resident partitions.
 
     Parameters
     ----------
     dataset : Dataset
-        Rows already in memory cost nothing more.
+        Rows that are already in memory are not counted.
     footprint : Footprint
     limit : int
-        Bytes that all processes may use together.
+        Bytes that all processes together may use.
     n_threads, n_processes : int
         Over all workers.
 
     Raises
     ------
     MemoryLimitError
-        Not even the work without resident partitions fits.
+        The work exceeds the limit even without resident partitions.
     """
     base = (BASELINE_BYTES + getattr(dataset, "reader_bytes", 0)) * n_processes
     state = footprint.row_bytes * dataset.n_rows
@@ -129,7 +130,7 @@ def project(
 
 
 def thread_rows(dataset: Dataset, spans: Iterable[Range]) -> int:
-    """Return the bytes of rows that a thread holds and reads ahead, of partitions that are `spans`."""
+    """Return the bytes of rows that a thread holds and reads ahead, for partitions `spans`."""
     largest = _largest(dataset, spans)
     return 2 * largest + max(READ_AHEAD_BYTES, 2 * largest)
 
@@ -139,7 +140,7 @@ def _largest(dataset: Dataset, spans: Iterable[Range]) -> int:
 
 
 def with_state(plan: MemoryPlan, dataset: Dataset, state: int) -> MemoryPlan:
-    """Return the plan for so many bytes of per-row state: what is left holds resident partitions."""
+    """Return the plan with `state` bytes of per-row state; resident partitions get the rest."""
     if dataset.in_memory:
         return replace(plan, state=state)
     shared = int(plan.limit * RESIDENT_SHARE)
@@ -149,15 +150,15 @@ def with_state(plan: MemoryPlan, dataset: Dataset, state: int) -> MemoryPlan:
 
 
 def resident_partitions(dataset: Dataset, room: int) -> dict[int, int]:
-    """Return the partitions that stay in memory, and their bytes, where all have so much room."""
+    """Return the partitions that stay in memory within `room` bytes, and the bytes of each."""
     sizes = map(dataset.bytes_of, dataset.partitions)
     return {} if dataset.in_memory else admit(dict(enumerate(sizes)), room)
 
 
 def admit(sizes: Mapping[int, int], room: int) -> dict[int, int]:
-    """Return the partitions (and their bytes) that fit, first come first kept.
+    """Return the partitions that fit, and their bytes; earlier ones have priority.
 
-    A fixed subset, never LRU: a cyclic scan through an LRU cache has no hit at all.
+    The subset is fixed, not LRU: a cyclic scan through an LRU cache never hits.
 
     Examples
     --------
@@ -188,6 +189,6 @@ def _at_home(n_bytes: int) -> str:
     if not n_bytes:
         return ""
     return (
-        f" {format_bytes(n_bytes)} are what this process holds during passes: rows of a single partition, "
-        "or of batches, with what belongs to them."
+        f" {format_bytes(n_bytes)} of this are rows that this process holds during passes: one "
+        "partition, or batches, with their extra data."
     )

@@ -1,4 +1,4 @@
-"""Operations: what a thread does with its work items, one picklable class for each verb of a placement."""
+"""Operations on work items: one picklable class for each pass method of a placement."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from daskcluster.typing import Dataset, Range, Sink, Visibility
 
 
 class Operation(Protocol):
-    """What is done with the work items of a thread; picklable."""
+    """Computation over the work items of a thread; picklable."""
 
     def prepare(self, params: Any) -> Any: ...
 
     def begin(self, prepared: Any) -> Any:
-        """Return the value of no work item at all."""
+        """Return the value for zero work items."""
         ...
 
     def run(self, work_items: WorkItemReader, prepared: Any) -> Any:
-        """Return the value of all work items that `work_items` hands over."""
+        """Return the combined value of all work items from `work_items`."""
         ...
 
     def combine(self, first: Any, second: Any) -> Any: ...
@@ -63,7 +63,7 @@ class Fold(Folding):
 
 @dataclass(frozen=True)
 class FoldState(Folding):
-    """The operation of `Placement.map_state`: `version` is what valid state carries."""
+    """The operation of `Placement.map_state`; state is valid if it has this `version`."""
 
     reduction: StatefulReduction
     version: int
@@ -113,7 +113,7 @@ class Inspect(_Listing):
 
 @dataclass(frozen=True)
 class WriteRows(_Listing):
-    """The operation of `Placement.map_rows`; without a sink the rows come back as (start, values)."""
+    """The operation of `Placement.map_rows`; without a sink it returns rows as (start, values)."""
 
     fn: Callable[[Chunk, Any], np.ndarray]
     prepare_params: Callable[[Any], Any] | None
@@ -132,7 +132,7 @@ class WriteRows(_Listing):
 
 
 class _Collector:
-    """A sink that keeps what is written."""
+    """A sink that collects what is written in a list."""
 
     block_rows = 1
     visibility = Visibility.PROCESS
@@ -148,26 +148,26 @@ class _Collector:
 
 
 def state_slice(state: Any, first: int, last: int) -> Any:
-    """Return rows `first` to `last` of a state: of an array, a tuple of arrays, or a `RowState`."""
+    """Return rows `first` to `last` of a state: an array, a tuple of arrays, or a `RowState`."""
     if isinstance(state, tuple):
         return tuple(part[first:last] for part in state)
     return state[first:last] if isinstance(state, np.ndarray) else state.rows(first, last)
 
 
 class StateFold:
-    """One thread's share of a pass that keeps state.
+    """One thread's share of a pass with state.
 
-    A work item is taken up before anything of it is read, or with its first chunk if it is in memory.
-    Its state is out of its slot from then until the last chunk that was wanted is done. Only then it gets
-    the version of this call.
+    The state of a work item is taken out of its slot before any of its rows are read, or with the first
+    chunk if it is in memory. It is put back, with the version of this call, when the last requested chunk
+    is done.
 
     Parameters
     ----------
     reduction : StatefulReduction
     version : int
-        What valid state carries.
+        Version of valid state.
     prepared, statistics : object
-        Of the reduction; chunks are added to `statistics`.
+        Those of the reduction; chunks are added to `statistics`.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class StateFold:
         self._open: dict[Range, tuple[Any, bool]] = {}
 
     def wanted(self, item: WorkItem, edges: np.ndarray) -> list[Range]:
-        """Take a work item up and return what has to be read of it: nothing, parts, or the whole."""
+        """Take out the state of a work item; return the ranges to read: none, parts, or all of it."""
         state, is_valid = self._take_up(item)
         if not is_valid:
             return [item.span]
@@ -191,12 +191,12 @@ class StateFold:
         return ranges
 
     def add(self, item: WorkItem, chunk: Chunk, is_last: bool) -> None:
-        """Add one chunk of a work item, bringing its state along."""
+        """Add one chunk of a work item to the statistics, with its state."""
         if item.span not in self._open:
             self._take_up(item)
         state, is_valid = self._open[item.span]
         if state is None:
-            # Not sooner: of work items that are read ahead, only the rows take memory.
+            # # Allocate state only now, so that work items that are read ahead take memory for rows only.
             state = self._reduction.fresh(item.n_rows, self._prepared)
             self._open[item.span] = state, is_valid
         origin = item.span[0]
@@ -228,7 +228,7 @@ def write_rows(
     span: Range,
     sink: Sink,
 ) -> None:
-    """Compute the rows of one output block and write it with a single call."""
+    """Compute the rows of one output block and write them with a single call."""
     first, last = span
     parts = [fn(chunk, prepared) for chunk in chunks]
     if parts:
@@ -239,9 +239,9 @@ def write_rows(
 
 
 def output_blocks(dataset: Dataset, block_rows: int) -> Sequence[Range]:
-    """Cut the dataset where both its partitions and the output's chunks allow it.
+    """Cut the dataset at partition ends, rounded up to whole output chunks.
 
-    Every cut is a multiple of `block_rows`, so that no output chunk is written by two tasks.
+    Every cut is a multiple of `block_rows`, so that no two tasks write to the same output chunk.
     """
     n_rows = dataset.n_rows
     cuts = {min(n_rows, -(-stop // block_rows) * block_rows) for _, stop in dataset.partitions}
@@ -250,7 +250,7 @@ def output_blocks(dataset: Dataset, block_rows: int) -> Sequence[Range]:
 
 
 def joined(chunks: Sequence[Chunk]) -> Chunk:
-    """Return consecutive chunks as one; a single one as it is."""
+    """Return consecutive chunks as one; a single chunk is not copied."""
     first = chunks[0]
     if len(chunks) == 1:
         return first

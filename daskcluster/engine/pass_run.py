@@ -1,7 +1,7 @@
 """One pass on a cluster: send tasks, combine results, resend what was lost.
 
-A task is a list of partitions for one slot. Every partition counts exactly once a pass, also where Dask
-runs a task twice, or where a task is sent again because something that it depends on was lost.
+A task is a list of partitions for one slot. Every partition counts exactly once per pass, even if Dask runs
+a task twice, or if a task is sent again because one of its dependencies was lost.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _RETRIES = 2
 _TREE_ATTEMPTS = 4
 _MOST_SENDS = 8
 _MOST_DEATHS = 3
-"""As many workers may end without notice while they have a task. Dask counts too, but starts again when a
-task is sent again."""
+"""Deaths of workers after which a task is quarantined. Dask counts too, but from zero when a task is sent
+again."""
 
 
 class PassRun:
-    """Runs one pass over partitions on the workers.
+    """One pass over partitions on the workers.
 
     Parameters
     ----------
@@ -62,15 +62,15 @@ class PassRun:
     payload : Payload
     n_threads : mapping of worker address to number of threads
     on_rows : callable (int) -> None
-        Hears the rows of every finished task.
+        Called with the number of rows of every finished task.
     on_value : callable (value) -> None, optional
-        Takes the value of every task, in place of combining them.
+        Called with the value of every task, instead of combining the values.
 
     Attributes
     ----------
     bytes_read : int
     speeds : dict of slot to (rows, seconds)
-        Of the first task of every slot.
+        Rows and time of the first task of every slot.
     """
 
     def __init__(
@@ -104,19 +104,19 @@ class PassRun:
 
     @cached_property
     def _returned(self) -> int:
-        """The bytes of a task's totals, where these are folded."""
+        """Size of a task's totals in bytes; 0 if the operation does not fold."""
         operation = self._payload.operation
         if not isinstance(operation, Folding):
             return 0
         return size_of(operation.begin(operation.prepare(self._payload.params)))
 
     def bytes_of_a_task(self, n_tasks: int) -> int:
-        """Return what each of some tasks takes along and brings back through the driver."""
+        """Return the bytes sent and returned through the driver with each of `n_tasks` tasks."""
         self._packed = dumps(self._payload)
         return through_driver(len(self._packed), self._returned, n_tasks)
 
     def run(self, tasks: TaskQueue) -> Any:
-        """Send the tasks out and return their combined value."""
+        """Run the tasks and return their combined value."""
         self._pack(tasks.n_tasks)
         if not is_heavy(self._returned, tasks.n_tasks):
             self.settle(tasks)
@@ -129,14 +129,14 @@ class PassRun:
             except LostError:
                 self.renew()
         raise EngineError(
-            f"the totals of a pass were lost {_TREE_ATTEMPTS} times, because workers left; start workers "
-            "that stay."
+            f"the totals of a pass were lost {_TREE_ATTEMPTS} times because workers left; use workers "
+            "that stay until the end of the work."
         )
 
     # -- until every partition is settled ----------------------------------------------------------
 
     def settle(self, tasks: TaskQueue) -> None:
-        """Return when every partition is settled."""
+        """Run tasks until every partition is settled."""
         self._tasks = tasks
         self._in_flight: dict[str, tuple[Future, Task]] = {}
         self._quarantined: deque[Task] = deque()
@@ -149,7 +149,7 @@ class PassRun:
                     self._send(Task(slot, indices, is_initial=True))
                 else:
                     self._feed(slot)
-            # A second task waits behind the one that a slot works on: no slot waits for a round trip.
+            # # Queue a second task behind the first one, so that no slot waits for a round trip.
             for slot in tasks.initial:
                 self._feed(slot)
             while self._in_flight or self._send_rest() or self._send_quarantined():
@@ -164,8 +164,8 @@ class PassRun:
     def _send(self, task: Task) -> None:
         if task.sends >= _MOST_SENDS:
             raise EngineError(
-                f"{self._named(task)} were sent to workers {task.sends} times and lost each time, "
-                "because workers left; start workers that stay."
+                f"{self._named(task)} were sent to workers {task.sends} times and lost each time because "
+                "workers left; use workers that stay until the end of the work."
             )
         task = replace(task, slot=self.locate(task.slot))
         future = self.submit(task)
@@ -190,7 +190,7 @@ class PassRun:
         return True
 
     def _next(self) -> Sequence[Future]:
-        """Return what has arrived, at least one; of several all results set out at once."""
+        """Return the futures that have arrived, at least one; fetch the results of several in parallel."""
         while True:
             try:
                 arrived = [self._arrived.get(timeout=POLL_SECONDS)]
@@ -215,7 +215,7 @@ class PassRun:
 
     @contextmanager
     def _naming_rows(self, tasks: Collection[Task]) -> Iterator[None]:
-        """Where no worker comes any more, name the rows that the last ones had."""
+        """If no workers remain, add to the error the rows that the last ones worked on."""
         try:
             yield
         except EngineError as error:
@@ -223,8 +223,8 @@ class PassRun:
             if not worst.deaths:
                 raise
             raise EngineError(
-                f"{error} Before, {worst.deaths} worker(s) ended without notice while they had "
-                f"{self._named(worst)}; if that repeats itself, give workers more memory."
+                f"{error} Before, {worst.deaths} worker(s) died while they worked on "
+                f"{self._named(worst)}; if that happens again, give workers more memory."
             ) from error
 
     def _settle(self, future: Future) -> None:
@@ -232,7 +232,7 @@ class PassRun:
             return
         status = future.status
         if status == "pending":
-            # Lost after it had finished, and running again: it will be back.
+            # # The result was lost and Dask runs the task again.
             self._fetched.pop(future.key, None)
             future.add_done_callback(self._arrived.put)
             return
@@ -258,7 +258,7 @@ class PassRun:
             self._feed(task.slot)
 
     def _recover(self, task: Task, future: Future) -> None:
-        """Wait for a task whose result was lost and that runs again, or send it if it does not."""
+        """Wait for a task whose result was lost if Dask runs it again; otherwise send it again."""
         if future.status in ("cancelled", "lost"):
             self._resend(task, future.key)
             return
@@ -266,7 +266,7 @@ class PassRun:
         future.add_done_callback(self._arrived.put)
 
     def _resend(self, task: Task, key: str) -> None:
-        """Send what was lost again, unless it is what ends the workers."""
+        """Send a lost task again, or quarantine it if it keeps killing workers."""
         with self._naming_rows([task]):
             self.renew()
         deaths = task.deaths + self.deaths(key)
@@ -282,11 +282,11 @@ class PassRun:
         self._quarantine(task, error)
 
     def _quarantine(self, task: Task, error: BaseException | None) -> None:
-        """Find out one by one which partitions end workers, while nothing else can be hit."""
+        """Run the partitions of a task one by one, with no other task running, to find the fatal ones."""
         if task.alone:
             raise EngineError(
-                f"{self._named(task)} end every worker that works on them, also alone; most often the "
-                "memory of a worker is too small for them: give workers more memory, or rewrite the "
+                f"{self._named(task)} kill every worker that reads them, even when nothing else runs, "
+                "most often because it runs out of memory; give workers more memory, or rewrite the "
                 "data with smaller chunks (`daskcluster convert`)."
             ) from error
         self.renew()
@@ -297,7 +297,7 @@ class PassRun:
         parts = [self._rows.spans[index] for index in task.indices]
         return f"rows {parts[0][0]} to {parts[-1][1] - 1}"
 
-    # -- what is asked of the cluster --------------------------------------------------------------
+    # # -- requests to the cluster -------------------------------------------------------------
 
     def submit(self, task: Task) -> Future:
         """Send one task."""
@@ -328,48 +328,48 @@ class PassRun:
             self._client.cancel(list(futures), force=True)
 
     def fetch(self, future: Future) -> TaskResult:
-        """Return what the driver needs of a finished task; see `Totals.fetch`."""
+        """Return the part of a result that the driver needs; see `Totals.fetch`."""
         return self._totals.fetch(future)
 
     def take_result(self, task: Task, result: TaskResult, future: Future) -> None:
-        """Add a result to the totals; called once for every task, in the driver's thread."""
+        """Add a result to the totals; called once per task, in the driver's thread."""
         self.bytes_read += result.bytes_read
-        # How fast rows are left out says nothing about the slot.
+        # # The time of skipped rows says nothing about the slot's speed.
         if task.is_initial and not result.skipped:
             self.speeds[task.slot] = (result.rows, result.seconds)
         self._totals.add(result, future)
         self._on_rows(result.rows)
 
     def locate(self, slot: Slot) -> Slot:
-        """Return the slot itself, or one of a worker that is there if its own has gone."""
+        """Return the slot itself, or a slot of another worker if its own has left."""
         if slot.worker in self._present or not self._present:
             return slot
         others = sorted(self._present)
         return Slot(others[hash(slot) % len(others)], slot.thread)
 
     def stranded(self, in_flight: Mapping[str, Task]) -> Collection[str]:
-        """Return the keys of tasks that wait for a worker that has gone; raise if no workers remain.
+        """Return the keys of tasks that wait for a lost worker; raise if no workers remain.
 
-        Dask sends tasks of a lost worker elsewhere, unless there is none at that moment: then it
-        waits for the lost worker itself, even if others come.
+        Dask sends the tasks of a lost worker elsewhere. If there is no other worker at that moment, it
+        waits for the lost one, even if others join later.
         """
         self._see(self._registry.present())
         lost = {key for key, task in in_flight.items() if task.slot.worker not in self._present}
         stranded: set[str] = set()
         if lost and self._present:
             lost -= processing_keys(self._client, lost)
-            # A task that was seen twice is not merely on its way from one worker to another.
+            # # A task found unassigned twice in a row is not just moving between workers.
             stranded = lost & self._unassigned
         self._unassigned = lost
         return stranded
 
     def deaths(self, key: str) -> int:
-        """Count the workers that ended while they had a task, but for those that were retired."""
+        """Count the workers that died while they had a task; retired workers do not count."""
         gone = self._met - self._present
         return sum(ended_unexpectedly(self._client, worker, key) for worker in gone)
 
     def renew(self) -> None:
-        """Provide again what tasks depend on and was perhaps lost with its workers."""
+        """Send dependencies of tasks again that were lost with their workers."""
         self._see(self._registry.refresh())
         if not isinstance(self._sent, bytes) and self._sent.status != "finished":
             self._pack(len(self._rows.spans))

@@ -1,4 +1,4 @@
-"""The workers of a cluster as the driver sees them, refreshed before every pass."""
+"""The registry of the workers of a cluster, refreshed before every pass."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _NOTICE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class WorkerReport:
-    """What a worker's process says of itself.
+    """A report of a worker's process about itself.
 
     Attributes
     ----------
     host : str
-        Name of the machine, and its boot: two containers of one name are two machines.
+        Name of the machine and id of its boot, since two containers may have the same name.
     process : int
         Its `process_token`.
     resident : int
-        Bytes of memory the process has.
+        Resident memory of the process, in bytes.
     host_bytes : int
-        Bytes of memory the process may have if Dask sets no limit.
+        Bytes that the process may use if Dask sets no limit.
     trouble : str
         Why the worker cannot take part; empty if it can.
     """
@@ -62,7 +62,7 @@ class WorkerReport:
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """A worker that can take part.
+    """A usable worker.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class WorkerInfo:
 async def report_worker(
     recipe: Recipe | None, driver: int, dask_worker: Any = None
 ) -> WorkerReport:
-    """Open the dataset, load the kernels and report; runs on a worker, in addition to its tasks."""
+    """Open the dataset, load the kernels and report; runs on a worker, outside its task threads."""
     return await asyncio.to_thread(_report_worker, recipe, driver, threads_of(dask_worker))
 
 
@@ -105,38 +105,38 @@ def _report_worker(recipe: Recipe | None, driver: int, n_threads: int) -> Worker
 
 
 def _warm_up_for(dataset: Dataset) -> None:
-    # Not at import: the driver may never need them.
+    # # Imported here, since the driver may never need them.
     from daskcluster.kernels.compiling import watched
     from daskcluster.kernels.warm_up import warm_up
 
-    # Of all rows, only sparse ones count their values.
+    # # Only sparse rows have a number of entries.
     with watched(_log_compiling):
         warm_up(dtype=compute_dtype(dataset.dtype), is_sparse=hasattr(dataset, "n_entries"))
 
 
 def _log_compiling(number: int) -> None:
     if number == 1:
-        _log.info("compiling kernels, which the first run on a machine waits for")
+        _log.info("compiling kernels; this happens once on each machine")
 
 
 def _trouble(recipe: Recipe) -> str:
     try:
         recipe.open()
-    except Exception as error:  # for any error, the driver should name the worker
+    except Exception as error:  # whatever the error, the driver should name the worker
         return f"{type(error).__name__}: {error}"
     return ""
 
 
 class WorkerRegistry:
-    """The workers that can take part; queries each new one once.
+    """Keeps track of the usable workers; queries each new one once.
 
     Parameters
     ----------
     client : Client
     timeout : float
-        Seconds to wait for a first worker, and for a lost scheduler.
+        Seconds to wait for a first worker, and for a scheduler that does not answer.
     memory_limit : int, optional
-        Bytes for all workers together, if that is less than their own limits.
+        Bytes that all workers together may use, if less than the sum of their own limits.
     """
 
     def __init__(self, client: Client, timeout: float, memory_limit: int | None = None) -> None:
@@ -147,19 +147,19 @@ class WorkerRegistry:
         self._reports: dict[str, WorkerReport] = {}
         if client.scheduler is None:
             raise SchedulerUnreachableError(
-                "the Dask client is closed, so its workers cannot be reached; read what they compute, such "
-                "as labels_, before you close it, or fit again with a new client."
+                "the Dask client is closed, so its workers cannot be reached; read results that they "
+                "compute, such as labels_, before you close it, or fit again with a new client."
             )
         self._address = client.scheduler.address
         self._alone_since: float | None = None
 
     def open(self, recipe: Recipe) -> None:
-        """Let every worker open the dataset; from now on only workers that can take part.
+        """Let every worker open the dataset; from then on, only workers that can read it are used.
 
         Raises
         ------
         ReachError
-            Naming a worker that cannot, and why.
+            A worker cannot; the error names it and says why.
         """
         self._recipe = recipe
         self._reports.clear()
@@ -172,7 +172,7 @@ class WorkerRegistry:
         Raises
         ------
         EngineError
-            No worker has come within the timeout.
+            No worker appeared within the timeout.
         SchedulerUnreachableError
             The scheduler is gone.
         """
@@ -188,17 +188,17 @@ class WorkerRegistry:
             self._refuse_trouble()
             if time.monotonic() > deadline:
                 raise EngineError(self._nobody())
-            # An adaptive cluster starts workers only for tasks that wait.
+            # # An adaptive cluster starts workers only if tasks are waiting.
             payload = payload or self._client.submit(os.getpid, pure=False)
             time.sleep(_STEP_SECONDS)
 
     def present(self) -> set[str]:
-        """Return the addresses of the workers that take tasks, at least one of them lately.
+        """Return the addresses of the workers that accept tasks; empty for at most `timeout` seconds.
 
         Raises
         ------
         EngineError
-            There has been none for the length of the timeout.
+            There has been no worker for the length of the timeout.
         """
         found = set(self._running())
         now = time.monotonic()
@@ -212,7 +212,7 @@ class WorkerRegistry:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Say that the scheduler is lost, in place of what Dask raises of what was under way.
+        """Turn the errors of tasks whose scheduler is lost into one that says so.
 
         Raises
         ------
@@ -227,26 +227,26 @@ class WorkerRegistry:
                 raise
             self._running()
             raise SchedulerUnreachableError(
-                f"the line to the scheduler {self._address} was lost for a while, and with it all that was "
-                "under way; repeat the work."
+                f"the connection to the scheduler {self._address} was lost for a while, and with it all "
+                "running tasks; repeat the call."
             ) from error
 
     def _is_lost(self, error: Exception) -> bool:
-        # Those that wait for an answer hear of the end of the line a moment before the client does.
-        patience = _NOTICE_SECONDS if isinstance(error, OSError | CancelledError) else 0.0
-        deadline = time.monotonic() + patience
+        # # Pending requests fail a moment before the client notices that the connection is closed.
+        grace = _NOTICE_SECONDS if isinstance(error, OSError | CancelledError) else 0.0
+        deadline = time.monotonic() + grace
         while self._client.status == "running" and time.monotonic() < deadline:
             time.sleep(_STEP_SECONDS)
         return bool(self._client.status != "running")
 
     def _running(self) -> dict[str, Mapping[str, Any]]:
-        """Return what the scheduler says of every worker that takes tasks."""
+        """Return the scheduler's information on every worker that accepts tasks."""
         deadline = time.monotonic() + self._timeout
         while self._client.status != "running":
             if self._client.status == "closed" or time.monotonic() > deadline:
                 raise SchedulerUnreachableError(
-                    f"the scheduler {self._address} does not answer any more (the client is "
-                    f"{self._client.status}); start it again and repeat the work."
+                    f"the scheduler {self._address} no longer answers (the client is "
+                    f"{self._client.status}); restart it and repeat the call."
                 )
             time.sleep(_STEP_SECONDS)
         return running_workers(self._client)
@@ -260,7 +260,7 @@ class WorkerRegistry:
         for address, result in found.items():
             if isinstance(result, WorkerReport):
                 self._reports[address] = result
-            elif not isinstance(result, OSError):  # which says that the worker has just left
+            elif not isinstance(result, OSError):  # an OSError means that the worker has just left
                 self._reports[address] = WorkerReport(
                     host="",
                     process=0,
@@ -303,6 +303,6 @@ class WorkerRegistry:
 
     def _nobody(self) -> str:
         return (
-            f"no Dask worker has come within {self._timeout:g} s; start workers (`dask worker ADDRESS`), "
+            f"no Dask worker appeared within {self._timeout:g} s; start workers (`dask worker ADDRESS`), "
             "scale the cluster up, or run locally with engine='local'."
         )

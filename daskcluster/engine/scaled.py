@@ -1,9 +1,9 @@
-"""A placement whose first pass also gathers data statistics, which fix the scale of exact sums.
+"""A placement that gathers data statistics in its first pass, to scale exact sums.
 
-Exact sums need a bound of the addends before a pass. The first pass uses a guess from the first
-rows, with headroom, and gathers data statistics: true bounds, moments, NaN and infinity. If
-the guess was too small (rare), the pass is repeated. Later passes use the true bounds. No pass is
-made for the data statistics alone, and nothing depends on how the rows are chunked.
+Exact sums need a bound on the addends before a pass. The first pass guesses it from the first rows, with
+headroom, and gathers data statistics: true bounds, moments, NaN and infinity. If the guess was too small
+(rare), the pass is repeated. Later passes use the true bounds. So data statistics cost no extra pass, and
+results do not depend on how the rows are chunked.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class ScaledPlacement:
     Attributes
     ----------
     scale : Scale
-        Guessed until the first pass, true afterwards.
+        A guess before the first pass, the true scale afterwards.
     used : Scale
-        That of the last pass.
+        Scale that the last pass used.
     data_statistics : DataStatistics or None
-        What the first pass learnt; None before it.
+        Data statistics of the first pass; None before it.
     segments : Segments or None
-        Passes without state are made in segments that it hears of.
+        If set, passes without state run in segments and report them here.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -55,7 +55,7 @@ class ScaledPlacement:
         self.segments: Segments | None = None
         dataset = placement.dataset
         first = [(0, min(PROBE_ROWS, dataset.n_rows))]
-        # Views if the rows are in memory: batches come and go, and are scanned each time.
+        # # These are views if the rows are in memory, so that scanning every batch of a stream is cheap.
         probe = [block for chunk in dataset.chunks(first) for block in chunk.blocks()]
         rows = join_rows([block.rows for block in probe])
         self.origin = _origin(rows)
@@ -69,22 +69,22 @@ class ScaledPlacement:
 
     @property
     def normalize(self) -> bool:
-        """Rows are scaled to length one before anything else (cosine metric)."""
+        """Whether rows are scaled to length one first (cosine metric)."""
         return self.placement.dataset.normalize
 
     def chunk(self, rows: Rows, weights: np.ndarray | None = None) -> Chunk:
-        """Return rows that were taken from the dataset as passes see them."""
+        """Return rows taken from the dataset as a chunk, in the form in which passes get them."""
         return Chunk(rows, 0, weights, self.normalize)
 
     def known(self) -> DataStatistics:
-        """Return the data statistics; makes a pass for them if no pass has gathered them yet."""
+        """Return the data statistics; runs a pass if none has gathered them yet."""
         if self.data_statistics is None:
             self._statistics_with(None, lambda scale: None)
         assert self.data_statistics is not None
         return self.data_statistics
 
     def remember(self, data_statistics: DataStatistics) -> None:
-        """Take what an earlier first pass over the same rows learnt, in place of a first pass."""
+        """Use the data statistics of an earlier first pass over the same rows."""
         self.origin = data_statistics.origin
         self.data_statistics, self.scale = data_statistics, self.scale.after(data_statistics)
         self.used = self.scale
@@ -97,7 +97,7 @@ class ScaledPlacement:
         return self._statistics_with(reduction, params)
 
     def run(self, reduction: Reduction, params: Any) -> Any:
-        """Run one pass of a reduction that needs no scale but those in `params`."""
+        """Run one pass of a reduction whose `params` already contain every scale it needs."""
         if self.segments is None:
             return self.placement.reduce(reduction, params)
         return self.placement.reduce_in_segments(reduction, params, self.segments)
@@ -158,7 +158,7 @@ class _JoinedFunction:
         one, two = getattr(self.first, self.member), getattr(self.second, self.member)
         if self.member == "chunk":
             chunk, prepared, statistics = arguments
-            for piece in chunk.pieces():  # the second finds the rows in the cache
+            for piece in chunk.pieces():  # the second reduction finds the rows in the CPU cache
                 one(piece, prepared[0], statistics[0])
                 two(piece, prepared[1], statistics[1])
             return None
@@ -179,7 +179,7 @@ def score_rows(
     *,
     labelled: bool = False,
 ) -> ScoreStatistics:
-    """Measure all rows against their nearest centres, by direct differences.
+    """Compute cluster sizes, weights and costs of all rows, by direct differences.
 
     Parameters
     ----------
@@ -187,13 +187,13 @@ def score_rows(
     centres : ndarray of shape (k, d)
         In the compute dtype of the rows.
     labels : ndarray of shape (n,), int32, optional
-        OUT. Where labels are kept, by global row index, in this process.
+        OUT. Receives labels by global row index, in this process.
     labelled : bool
-        `labels` are those of `centres` already.
+        `labels` already hold the nearest of `centres`.
 
     Notes
     -----
-    Cost: one pass; k + 1 distances a row, or one where rows are labelled already. A worker returns 5 k
+    Cost: one pass; k + 1 distances per row, or one if rows are already labelled. Each worker returns 5 k
     numbers.
     """
     found: ScoreStatistics = rows.reduce(

@@ -1,7 +1,7 @@
-"""Passes in segments: an interrupted pass resumes after its last complete segment.
+"""Segments of a pass: an interrupted pass resumes after its last complete segment.
 
-A segment is every L-th work item, so there is work for every worker. Totals are exact: segments
-add up to what the whole pass gives, to the bit.
+Of L segments, each takes every L-th work item, so every worker has work. Totals are exact: the sum over
+segments is bit-identical to the total of the whole pass.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from typing import Any
 
 MAX_SEGMENTS = 32
 ITEMS_PER_THREAD = 4
-"""Of a segment, at least: threads wait for each other at its end."""
+"""Work items per thread in a segment, at least: threads wait for each other at its end."""
 MIN_SECONDS = 4.0
-"""Segments that are shorter are made together, as long as an interrupt waits for their end
+"""Shorter segments run together, for no longer than an interrupt waits for the end of a segment
 (`daskcluster.interrupts.GRACE_SECONDS`)."""
 _MOST_GROWTH = 8
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Where a pass is.
+    """The position of a pass.
 
     Attributes
     ----------
     number : int
-        Of the pass, counted from 1.
+        Number of the pass, from 1.
     n_segments, n_work_items : int
-        Of the whole pass; work items are those of the placement.
+        Totals of the whole pass; work items are those of the placement.
     done : int
-        Segments that are done.
+        Number of complete segments.
     total : object
-        The statistics of all work items of these, combined; None if there are none.
+        Combined statistics of the complete segments; None if there are none.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class Segment:
 
     @property
     def is_last(self) -> bool:
-        """Nothing is left to do."""
+        """True if all segments are complete."""
         return self.done >= self.n_segments
 
     def work_items(self, segments: int) -> Sequence[int]:
@@ -57,20 +57,20 @@ class Segment:
         return [item for item in range(self.n_work_items) if first <= item % self.n_segments < last]
 
     def after(self, segments: int, total: Any) -> Segment:
-        """Return where the pass is `segments` segments later."""
+        """Return the position after `segments` more segments, with the new total."""
         return replace(self, done=min(self.n_segments, self.done + segments), total=total)
 
 
 class Segments:
-    """The passes of one piece of work.
+    """The passes of one fit, with a callback for their segments.
 
     Parameters
     ----------
     keep : callable (Segment) -> None
-        Hears of every segment that is done, but for the last ones of passes.
+        Called with every complete segment except the last one of each pass.
     resumed_from : Segment, optional
-        Of earlier work on the same rows, which makes the same passes in the same order: that pass resumes
-        there.
+        Position of an earlier fit of the same rows that runs the same passes in the same order. The pass of
+        the same number resumes there.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Segments:
         self._number = 0
 
     def begin(self, n_work_items: int, n_threads: int) -> Segment:
-        """Return where the next pass begins."""
+        """Return the initial position of the next pass."""
         self._number += 1
         old = self._resumed_from
         if old is not None and (old.number, old.n_work_items) == (self._number, n_work_items):
@@ -89,13 +89,13 @@ class Segments:
         return Segment(self._number, max(1, n_segments), n_work_items)
 
     def ended(self, segment: Segment) -> None:
-        """Take note of a segment that is done."""
+        """Report a complete segment to the callback."""
         if not segment.is_last:
             self._keep(segment)
 
 
 def next_segment_count(segments: int, seconds: float) -> int:
-    """Return how many segments to make next, where the last `segments` took `seconds`.
+    """Return how many segments to run next if the last `segments` took `seconds`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""TLS to a scheduler: certificates are checked before connecting, with no fallback to plain text."""
+"""TLS connections to a scheduler: certificates are checked first, with no fallback to plain text."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from distributed.security import Security
 from daskcluster.errors import InvalidParameterError
 
 ENCRYPTED = ("tls", "wss")
-"""Schemes of addresses behind which Dask encrypts."""
+"""Address schemes that Dask encrypts."""
 
 _CONFIGURED = (
-    "or tell Dask: distributed.comm.tls.ca-file, .client.cert and .client.key of its configuration"
+    "or set distributed.comm.tls.ca-file, .client.cert and .client.key in Dask's configuration"
 )
 
 
 def client_security(ca: str, cert: str, key: str | None = None) -> Security:
-    """Return what a client needs to meet a scheduler over TLS, each side knowing the other.
+    """Return the security settings of a client for mutual TLS with a scheduler.
 
     Parameters
     ----------
     ca : str
-        PEM file with the authority that signed the certificates of the cluster.
+        PEM file with the certificate of the authority that signed the cluster's certificates.
     cert : str
-        PEM file with the client's certificate, and perhaps its key.
+        PEM file with the client's certificate, and its key if `key` is not given.
     key : str, optional
         PEM file with the client's key, without a passphrase.
 
@@ -37,8 +37,8 @@ def client_security(ca: str, cert: str, key: str | None = None) -> Security:
     Raises
     ------
     InvalidParameterError
-        A file cannot be read or is no such thing, the key does not belong to the certificate or needs a
-        passphrase.
+        A file cannot be read or is not a PEM file of its kind, or the key does not match the certificate or
+        needs a passphrase.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def client_security(ca: str, cert: str, key: str | None = None) -> Security:
     for what, path in (("authority", ca), ("certificate", cert), ("key", key)):
         if path is not None:
             _check_file(what, path)
-    # Paths from here on: the name of a file may not be taken for a certificate in memory.
+    # # Absolute paths, so that Dask never takes a file name for the content of a certificate.
     files = [None if path is None else os.path.abspath(path) for path in (ca, cert, key)]
     security = Security(
         require_encryption=True,
@@ -63,8 +63,8 @@ def client_security(ca: str, cert: str, key: str | None = None) -> Security:
     except (ssl.SSLError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         raise InvalidParameterError(
-            f"TLS: authority {ca!r}, certificate {cert!r} and key {key!r} do not go together "
-            f"({reason}); give PEM files, and the key that belongs to the certificate."
+            f"TLS: authority {ca!r}, certificate {cert!r} and key {key!r} do not match ({reason}); give "
+            "PEM files, and the key of this certificate."
         ) from error
     return security
 
@@ -77,28 +77,28 @@ def _check_file(what: str, path: str) -> None:
         raise InvalidParameterError(
             f"TLS: the {what} {path!r} cannot be read ({error.strerror}); give the path of a PEM file."
         ) from error
-    # OpenSSL would ask for the passphrase on the terminal, and wait.
+    # # OpenSSL would prompt for the passphrase on the terminal and wait.
     if b"ENCRYPTED" in content:
         raise InvalidParameterError(
-            f"TLS: the {what} {path!r} needs a passphrase, which cannot be given here; keep a key "
-            "without one in a file that only you can read."
+            f"TLS: the {what} {path!r} needs a passphrase, which is not supported; give a key without "
+            "one, in a file that only you can read."
         )
 
 
 def address_under(security: Security | None, address: str) -> str:
-    """Return the address to connect to, refusing one that would not be encrypted as was asked.
+    """Return the address to connect to; refuse one that contradicts the security settings.
 
     Parameters
     ----------
     security : Security or None
-        None: what Dask's configuration says.
+        None: use Dask's configuration.
     address : str
         With certificates, ``host:port`` stands for ``tls://host:port``.
 
     Raises
     ------
     InvalidParameterError
-        Certificates were given for an address that Dask does not encrypt, or none for one that it does.
+        Certificates were given for an unencrypted address, or none for an encrypted one.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def address_under(security: Security | None, address: str) -> str:
         if not mark:
             return f"tls://{address}"
         raise InvalidParameterError(
-            f"scheduler={address!r} is not encrypted, and TLS was asked for; write "
+            f"scheduler={address!r} is not encrypted, but TLS was requested; write "
             f"{address.replace(scheme, 'tls', 1)!r} if the scheduler listens with TLS."
         )
     if encrypted and not _has_certificates(security or Security()):

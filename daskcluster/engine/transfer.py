@@ -1,4 +1,4 @@
-"""Transfer of rows and parameters to workers, and the combination of what they return."""
+"""Transfer of rows and parameters to workers, and combination of their results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PAUSE_SECONDS = 0.2
 
 
 class DistributedRows:
-    """Ranges of rows on the workers: who works on each, and the rows themselves where those travel.
+    """Row ranges assigned to workers, and the rows themselves if workers cannot read them.
 
     Parameters
     ----------
@@ -40,12 +40,12 @@ class DistributedRows:
     dataset : Dataset
     spans : sequence of (start, stop)
     travels : bool
-        Workers cannot read the rows: each is sent once, to the worker that it is assigned to.
+        Workers cannot read the rows: each range is sent once, to the worker it is assigned to.
 
     Attributes
     ----------
     name : str
-        That no other has.
+        A unique name.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class DistributedRows:
         self._rows: dict[int, Future] = {}
 
     def settle(self, threads: Mapping[str, int]) -> None:
-        """Assign every range to a worker that is there; see `Assignment.settle`."""
+        """Assign every range to a current worker; see `Assignment.settle`."""
         self.assignment.settle(threads)
         self.renew(threads)
 
     def renew(self, workers: Container[str]) -> None:
-        """Send rows that no worker has to the worker assigned, or to any if that one has gone."""
+        """Send rows that no worker has to their assigned worker, or to any if that one has left."""
         if not self._travels:
             return
         for worker, indices in self.assignment.by_worker().items():
@@ -74,7 +74,7 @@ class DistributedRows:
                 self._send(missing, [worker] if worker in workers else None)
 
     def rows(self, indices: Sequence[int]) -> list[Future] | None:
-        """Return the rows of ranges, for the arguments of a task; None where workers read them."""
+        """Return futures of the rows of ranges, as arguments of a task; None if workers read them."""
         return [self._rows[index] for index in indices] if self._travels else None
 
     def close(self) -> None:
@@ -94,44 +94,45 @@ class DistributedRows:
 
 
 def scattered(client: Client, data: Any, *, workers: list[str] | None = None) -> Any:
-    """Scatter one copy, whichever workers leave meanwhile; who needs it fetches it from who has it.
+    """Scatter one copy, even if workers leave meanwhile; other workers fetch it on demand.
 
-    Never with ``broadcast``: Dask then tries for ever to copy to a worker that has died under it.
+    ``broadcast`` is not used: Dask would retry forever to copy to a worker that died meanwhile.
     """
     for _ in range(_SCATTERS):
         try:
             return client.scatter(data, workers=workers, hash=False)
         except SCATTER_ERRORS:
-            workers = None  # where the copy is does not matter
+            workers = None  # any worker will do
             time.sleep(_PAUSE_SECONDS)
     raise EngineError(
-        "data could not be sent to the workers, because they keep leaving; start workers that stay."
+        "data could not be sent to the workers because they keep leaving; use workers that stay until "
+        "the end of the work."
     )
 
 
 SEND_BYTES = 256 * 1024**2
-"""Rows of this process up to this size are sent to workers of other hosts."""
+"""Most bytes of rows of this process that are sent to workers on other hosts."""
 
 
 @runtime_checkable
 class Portable(Protocol):
-    """A dataset that can be written where other processes of this host read it."""
+    """A dataset that can be written to a folder for other processes of this host."""
 
     def to_scratch(self, folder: str) -> Dataset: ...
 
 
 def is_visible_to(dataset: Dataset, workers: Mapping[str, WorkerInfo]) -> bool:
-    """Return True if the workers are where the dataset can be read."""
+    """Return True if workers on these hosts and in these processes may be able to read the dataset."""
     if dataset.visibility is Visibility.EVERYONE:
         return True
     if dataset.visibility is Visibility.HOST:
-        # Shared disks are mounted elsewhere too: only opening it there tells.
+        # # The disk may be shared: each worker finds out when it opens the dataset.
         return True
     return all(worker.process == process_token() for worker in workers.values())
 
 
 def held_size(dataset: Dataset, span: Range) -> int:
-    """Bytes of the rows of a range, and of their weights, in memory."""
+    """Return the bytes of the rows and weights of a range in memory."""
     weights = 8 * (span[1] - span[0]) if dataset.weights is not None else 0
     return dataset.bytes_of(span) + weights
 
@@ -139,10 +140,10 @@ def held_size(dataset: Dataset, span: Range) -> int:
 def bring_near(
     dataset: Dataset, workers: Mapping[str, WorkerInfo], cleanup: ExitStack
 ) -> tuple[Dataset, bool]:
-    """Return a dataset for the workers, and whether its rows have to travel with the tasks.
+    """Return a dataset for the workers, and whether its rows must be sent with the tasks.
 
-    Rows that only this process can read are sent if they are small, else written once to a scratch
-    folder if all workers are on this host.
+    Rows that only this process can read are sent if they are few. Otherwise, if all workers are on this
+    host, they are written once to a scratch folder.
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ def bring_near(
     Raises
     ------
     ReachError
-        Too large to send, and the workers are on other hosts.
+        The rows are too large to send, and the workers are on other hosts.
     """
     if is_visible_to(dataset, workers):
         return dataset, False
@@ -182,18 +183,17 @@ def on_this_host(workers: Iterable[WorkerInfo]) -> bool:
 
 
 INLINE_BYTES = 1 << 20
-"""A payload up to this size may travel inside every task; a larger one is broadcast once."""
+"""A payload up to this size may be part of every task; a larger one is scattered once."""
 INLINE_TOTAL_BYTES = 16 << 20
-"""All that travels inside the tasks of a pass goes through client and scheduler: more is broadcast."""
+"""Limit on the payloads inside all tasks of a pass, which pass through client and scheduler."""
 TREE_BYTES = 256 * 1024**2
-"""Totals of a pass up to this size together all come to the driver; more are combined on workers."""
+"""If all totals of a pass together are larger than this, they are combined on workers."""
 FETCHED_TOGETHER = 8
-"""Results that have arrived and are under way to the driver at the same time: the way from a worker is
-longer than what the driver does with one of them."""
+"""Results fetched in parallel: a transfer takes longer than the driver's work on a result."""
 
 
 def is_inline(size: int, n_tasks: int) -> bool:
-    """Whether a payload of `size` bytes travels inside each of `n_tasks` tasks.
+    """Return whether a payload of `size` bytes is part of each of `n_tasks` tasks.
 
     Examples
     --------
@@ -204,7 +204,7 @@ def is_inline(size: int, n_tasks: int) -> bool:
 
 
 def is_heavy(size: int, n_tasks: int) -> bool:
-    """Whether totals of `size` bytes from each of `n_tasks` tasks are combined on workers.
+    """Return whether totals of `size` bytes from each of `n_tasks` tasks are combined on workers.
 
     Examples
     --------
@@ -240,7 +240,7 @@ _FETCH_SECONDS = 5.0
 
 
 class LostError(Exception):
-    """What a finished task left behind is gone."""
+    """The result of a finished task was lost."""
 
 
 class Totals:
@@ -252,7 +252,7 @@ class Totals:
     registry : WorkerRegistry
     operation : Operation
     on_value : callable (value) -> None, optional
-        Takes the value of every task, in place of combining them.
+        Called with the value of every task, instead of combining the values.
     """
 
     def __init__(
@@ -270,23 +270,23 @@ class Totals:
         self._on_workers: list[Future] | None = None
 
     def leave_on_workers(self) -> None:
-        """Begin anew, with values that stay on the workers and are combined there."""
+        """Start again, with values that stay on the workers and are combined there."""
         self._on_workers = []
 
     def fetch(self, future: Future) -> TaskResult:
-        """Return what the driver needs of a finished task; called in several threads at a time.
+        """Return the part of a task's result that the driver needs; thread-safe.
 
         Raises
         ------
         LostError
-            It is gone.
+            The result was lost.
         """
         if self._on_workers is None:
             return self._wait(future, [future])
         return self._wait(self._client.submit(_without_value, future, pure=False), [future])
 
     def add(self, result: TaskResult, future: Future) -> None:
-        """Add what a task returned."""
+        """Add the result of a task."""
         if self._on_workers is not None:
             self._on_workers.append(future)
         elif self._on_value is not None:
@@ -302,7 +302,7 @@ class Totals:
         Raises
         ------
         LostError
-            Values on workers are gone.
+            Values on workers were lost.
         """
         if self._on_workers is None:
             return self._value
@@ -316,7 +316,7 @@ class Totals:
         return self._wait(futures[0], self._on_workers).value
 
     def _wait(self, future: Future, sources: Sequence[Future]) -> TaskResult:
-        """Return what is made of finished tasks, as long as they are still there."""
+        """Wait for a result computed from the finished tasks `sources`, while those still exist."""
         timeout = _FETCH_SECONDS
         while True:
             try:
@@ -328,7 +328,7 @@ class Totals:
                 self._registry.present()
                 if any(source.status != "finished" for source in sources):
                     raise LostError from error
-                # Each attempt starts the transfer anew: a slow line needs a longer one.
+                # # Each attempt restarts the transfer, so a slow connection needs a longer timeout.
                 timeout *= 2
 
 
@@ -337,7 +337,7 @@ def _without_value(result: TaskResult) -> TaskResult:
 
 
 def _merged(operation: Operation, results: Sequence[TaskResult]) -> TaskResult:
-    # The first is copied: `combine` may reuse it, and a merge that is repeated needs it as it was.
+    # # Copy the first: `combine` may change it, and a repeated merge needs the original.
     total = copy.deepcopy(results[0].value)
     for result in results[1:]:
         total = operation.combine(total, result.value)
@@ -345,7 +345,7 @@ def _merged(operation: Operation, results: Sequence[TaskResult]) -> TaskResult:
 
 
 def size_of(value: Any) -> int:
-    """Return the bytes of a value on the wire, without copying its arrays."""
+    """Return the pickled size of a value in bytes, without copying its arrays."""
     buffers: list[pickle.PickleBuffer] = []
     head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return len(head) + sum(buffer.raw().nbytes for buffer in buffers)

@@ -1,7 +1,7 @@
-"""Work items: ranges of rows, their cached rows and state, and how threads take and read them.
+"""Work items: row ranges with cached rows and state, and the queue and reader of the threads.
 
-The same for a local thread and for a Dask worker. A work item that is read need not be read whole: a
-pass that keeps state is asked, as the reader gets to a work item, which parts of it are wanted.
+Local threads and Dask workers use the same code. A work item need not be read whole: when the reader
+reaches it, a pass with state says which parts it needs.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from daskcluster.typing import Dataset, Range
 
 
 class CacheSlot:
-    """What stays of one work item: its rows where those are resident, and the state of one reduction.
+    """Cache of one work item: its rows, if resident, and the state of one reduction.
 
-    State carries a version, which says after which call it is valid. It is taken out while a task
-    works on it, so that a task that dies half-way leaves nothing behind.
+    The version of a state is the number of the call that completed it. State is taken out while a task
+    works on it, so that a task that dies half-way leaves no partial state behind.
 
     Examples
     --------
@@ -53,13 +53,13 @@ class CacheSlot:
         self._rows = None
 
     def pop_state(self, name: str) -> tuple[int, Any]:
-        """Take the state of a reduction out, with its version; that of another is given up."""
+        """Take out the state of reduction `name` with its version; drop the state of any other."""
         with self._lock:
             found, self._state = self._state, ("", -1, None)
         return found[1:] if found[0] == name else (-1, None)
 
     def peek_state(self, name: str) -> tuple[int, Any]:
-        """Return the state and its version, and leave it there."""
+        """Return the state and its version without taking it out."""
         found = self._state
         return found[1:] if found[0] == name else (-1, None)
 
@@ -73,15 +73,15 @@ class CacheSlot:
 
 @dataclass(frozen=True)
 class WorkItem:
-    """Rows that are worked on together.
+    """Rows that one thread processes together.
 
     Attributes
     ----------
     span : (start, stop)
     rows : CacheSlot or None
-        Where the rows are, or will be once they were read; None where they are not kept.
+        Holds the rows, now or once they are read; None if they are not cached.
     state : CacheSlot or None
-        Where state stays between calls; None where it is not kept.
+        Holds the state between calls; None if state is not cached.
     """
 
     span: Range
@@ -94,7 +94,7 @@ class WorkItem:
 
     @property
     def is_present(self) -> bool:
-        """Its rows are in memory already."""
+        """Whether its rows are in memory."""
         return self.rows is not None and self.rows.rows() is not None
 
 
@@ -103,18 +103,18 @@ Wanted = Callable[[WorkItem, np.ndarray], Sequence[Range]]
 
 
 class WorkQueue:
-    """The work items that threads share: each is handed to one of them, when it asks for more.
+    """Queue of work items shared by threads; each item is handed out once.
 
     Parameters
     ----------
     dataset : Dataset or None
-        What work items are read from that are not in memory; None if there are none.
-    work_items : sequence of Unit
+        Source of the work items that are not in memory; None if all are.
+    work_items : sequence of WorkItem
 
     Attributes
     ----------
     bytes_read : int
-        Decoded bytes of what was fetched from the store.
+        Decoded bytes fetched from the store.
     """
 
     def __init__(self, dataset: Dataset | None, work_items: Sequence[WorkItem]) -> None:
@@ -128,34 +128,34 @@ class WorkQueue:
 
     @property
     def is_single(self) -> bool:
-        """At most one work item is left: a second thread would find nothing."""
+        """Whether at most one work item is left, so that a second thread is useless."""
         return len(self._absent) + len(self._present) <= 1
 
     def absent(self) -> Iterator[WorkItem]:
-        """Yield work items to read, ahead of what is handed over."""
+        """Yield work items to read, in advance of their use."""
         return _drain(self._absent)
 
     def present(self) -> Iterator[WorkItem]:
-        """Yield all work items left that are in memory."""
+        """Yield all remaining work items that are in memory."""
         return _drain(self._present)
 
     def between_reads(self) -> Iterator[WorkItem]:
-        """Yield the work items in memory that follow one that was read, while the reader works."""
+        """Yield the in-memory work items to process after one that was read, while more is prefetched."""
         return islice(_drain(self._present), self._per_read)
 
     def stop(self) -> None:
-        """Let all threads end with the work items they have."""
+        """Empty the queue: threads stop after their current work items."""
         self._absent.clear()
         self._present.clear()
 
     def take_rows(self) -> int:
-        """Return how many rows were done since the last call."""
+        """Return the number of rows processed since the last call."""
         with self._lock:
             rows, self._rows = self._rows, 0
         return rows
 
     def add_rows(self, count: int) -> None:
-        """Count rows that are done, those that need not be read among them."""
+        """Count processed rows, including those that were skipped."""
         with self._lock:
             self._rows += count
 
@@ -165,7 +165,7 @@ class WorkQueue:
 
 
 def _drain(work_items: deque[WorkItem]) -> Iterator[WorkItem]:
-    # popleft is atomic: several threads drain one queue.
+    # # popleft is atomic, so several threads may drain one queue.
     while True:
         try:
             yield work_items.popleft()
@@ -174,7 +174,7 @@ def _drain(work_items: deque[WorkItem]) -> Iterator[WorkItem]:
 
 
 class WorkItemReader:
-    """Reads for one thread the work items that it takes from a queue.
+    """Reads the work items that one thread takes from a queue.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ class WorkItemReader:
     Attributes
     ----------
     skipped : int
-        Rows that did not have to be read.
+        Number of rows that were not read.
     """
 
     def __init__(self, queue: WorkQueue) -> None:
@@ -201,20 +201,20 @@ class WorkItemReader:
                 chunks = []
 
     def parts(self, wanted: Wanted | None = None) -> Iterator[tuple[WorkItem, Chunk, bool]]:
-        """Yield ``(item, chunk, is_last)`` for the chunks of one work item after the other.
+        """Yield ``(item, chunk, is_last)`` for the chunks of the work items, item by item.
 
         Parameters
         ----------
         wanted : callable, optional
-            Asked for every work item that has to be read and will not be resident, ahead of its chunks and
-            in the thread that takes them. A work item of which it wants nothing is not handed over.
+            Called for every work item that has to be read and will not be resident, before its chunks, in
+            the thread that takes them. If it returns no ranges, the work item is skipped.
         """
         queue = self._queue
         if queue.dataset is not None:
             for item, chunk, is_last in self._read(queue.dataset, wanted):
                 yield item, chunk, is_last
                 queue.add_rows(chunk.n_rows)
-                del chunk  # not kept while the next one is awaited
+                del chunk  # free it before waiting for the next one
                 if is_last:
                     yield from self._in_memory(queue.between_reads())
         yield from self._in_memory(queue.present())
@@ -249,7 +249,7 @@ class WorkItemReader:
     def _ranges(
         self, dataset: Dataset, wanted: Wanted | None, ahead: deque[tuple[WorkItem, int]]
     ) -> Iterator[Range]:
-        """Yield what has to be read, and note in `ahead` which work item it is of and where that ends."""
+        """Yield the ranges to read; append the work item and end of each to `ahead`."""
         for item in self._queue.absent():
             parts: Sequence[Range] = [item.span]
             if wanted is not None and item.rows is None and not dataset.in_memory:
@@ -264,7 +264,7 @@ class WorkItemReader:
 
 
 def count_rows(spans: Iterable[Range]) -> int:
-    """Return how many rows are in ranges."""
+    """Return the number of rows in ranges."""
     return sum(stop - start for start, stop in spans)
 
 

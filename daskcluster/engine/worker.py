@@ -1,4 +1,4 @@
-"""The body of a Dask task: operations over partitions in the process of a worker."""
+"""The body of a Dask task: an operation over partitions in a worker process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from daskcluster.engine.cache import CachedPartition
 
 Rows = tuple[np.ndarray, np.ndarray | None, bool]
-"""Rows and weights of one partition that were sent to the workers, and whether to normalize the rows."""
+"""Rows and weights of one partition sent to a worker, and whether to normalize the rows."""
 
 _FINAL = (
     DaskClusterError,
@@ -36,24 +36,24 @@ _FINAL = (
     TypeError,
     ValueError,
 )
-"""Errors that a second try would meet again; others (a store that hiccups) are left to Dask's retries."""
+"""Errors that a retry would raise again; others (a store that fails briefly) are left to Dask's retries."""
 
 _FITS_KEPT = 8
-"""Fits at once on a worker whose parameters stay prepared, each with those of its last pass."""
+"""Number of placements per worker whose prepared parameters (of the last pass) are cached."""
 
 
 @dataclass(frozen=True)
 class Payload:
-    """All that the tasks of one pass have in common; travels once a pass, pickled.
+    """Data common to all tasks of one pass; pickled once per pass.
 
     Attributes
     ----------
     operation : Operation
     params : object
     recipe : Recipe or None
-        None where the rows travel with the tasks.
+        None if the rows are sent with the tasks.
     driver : int
-        Its `process_token`: threads are limited in processes of workers, never in the driver's own.
+        `process_token` of the driver. BLAS threads are limited in worker processes only.
     """
 
     operation: Operation
@@ -64,7 +64,7 @@ class Payload:
 
 @dataclass
 class TaskResult:
-    """What a task says of its partitions.
+    """Result of a task over its partitions.
 
     Attributes
     ----------
@@ -72,10 +72,10 @@ class TaskResult:
         The operation's combined value.
     rows, bytes_read : int
     skipped : int
-        Those of the rows that did not have to be read.
+        Number of `rows` that were not read.
     seconds : float
     error : exception or None
-        An error that a second try would meet again.
+        An error that a retry would raise again.
     """
 
     value: Any = None
@@ -100,14 +100,14 @@ def work(
     Parameters
     ----------
     name : (str, str)
-        Of the placement and of the pass; tasks of one pass share what is prepared for it.
+        Names of the placement and of the pass; tasks of one pass share its prepared parameters.
     payload : bytes
         A pickled `Payload`.
     spans : sequence of (start, stop)
     resident, states : sequence of CachedPartition or None
-        By span: handles of rows and of state that live on this worker.
+        Handles of rows and of state on this worker, per span.
     rows : sequence of (rows, weights, normalize), or None
-        By span, where the rows travel with the task.
+        Per span, if the rows are sent with the task.
     n_threads : int
         Task threads of the worker.
     """
@@ -124,7 +124,7 @@ def work(
 
 
 class _PreparedPass:
-    """What the payload of a pass was unpacked to, once for all threads of the process."""
+    """The unpacked payload of a pass, shared by all threads of the process."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -159,13 +159,13 @@ def _unpacked(
 
 @cache
 def make_ready(driver: int, n_threads: int) -> None:
-    """Set up the process of a worker, once: one BLAS thread, zarr's threads."""
+    """Configure the threads of a worker process, once: one for BLAS, `n_threads` + 1 for zarr."""
     if process_token() == driver:
         return
     import zarr
     from threadpoolctl import threadpool_limits
 
-    # One task has one thread; zarr's pool is per process and decodes for all task threads.
+    # # A task computes on one thread; zarr's pool is per process and decodes for all tasks.
     threadpool_limits(1)
     zarr.config.set({"threading.max_workers": n_threads + 1})
 

@@ -227,7 +227,7 @@ def test_a_list_that_kills_is_taken_apart_after_all_others_and_the_rows_named() 
 
     cluster = FakeCluster(deadly)
     with pytest.raises(
-        EngineError, match=r"rows 50 to 59 end every worker .* smaller chunks"
+        EngineError, match=r"rows 50 to 59 kill every worker .* smaller chunks"
     ) as caught:
         cluster.settle(two_slots())
     assert isinstance(caught.value.__cause__, KilledWorker)
@@ -251,7 +251,9 @@ def deadly_cluster(ends: bool) -> FakeCluster:
 
 def test_what_is_lost_with_its_worker_every_time_is_taken_apart_and_the_rows_named() -> None:
     cluster = deadly_cluster(ends=True)
-    with pytest.raises(EngineError, match=r"rows 50 to 59 end every worker .* also alone"):
+    with pytest.raises(
+        EngineError, match=r"rows 50 to 59 kill every worker .* even when nothing else runs"
+    ):
         cluster.settle(two_slots())
     assert sorted(cluster.settled) == [0, 1, 2, 3, 4, 7]
     assert [task.indices for task in cluster.sent].count((4, 5, 6)) == 3
@@ -264,7 +266,7 @@ def test_if_nobody_comes_any_more_the_rows_that_were_worked_on_are_named(
     monkeypatch.setattr("daskcluster.engine.pass_run.POLL_SECONDS", 0.01)
 
     def nobody(in_flight: Mapping[str, Task]) -> list[str]:
-        raise EngineError("no Dask worker has come within 1 s.")
+        raise EngineError("no Dask worker appeared within 1 s.")
 
     def once(task: Task) -> tuple[str, Any]:
         cluster.ended["key-1"] = 1

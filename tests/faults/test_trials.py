@@ -79,7 +79,7 @@ def test_a_log_that_was_cut_short(tmp_path: Path) -> None:
 
 def test_how_a_fit_without_its_scheduler_should_end(tmp_path: Path) -> None:
     fit = Fit("auto", tmp_path, tmp_path)
-    assert unclean(1, "Error: the scheduler does not answer any more", fit) == ""
+    assert unclean(1, "Error: the scheduler no longer answers", fit) == ""
     assert "exit code 0" in unclean(0, "", fit)
     assert "exit code 1" in unclean(1, "Traceback (most recent call last):", fit)
     commit = fit.checkpoint / "0" / "1"

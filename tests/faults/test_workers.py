@@ -263,7 +263,7 @@ def test_an_adaptive_cluster_starts_from_nothing(dataset: Any, truth: int) -> No
 
 def test_rows_that_end_their_worker_are_named(client: Client, dataset: Any, truth: int) -> None:
     with DaskEngine(client, timeout=60).place(dataset) as placed:
-        with pytest.raises(EngineError, match=r"rows 48000 to 51999 end every worker that works"):
+        with pytest.raises(EngineError, match=r"rows 48000 to 51999 kill every worker that reads"):
             placed.reduce(r.DEADLY, {"factor": 1, "row": 50_000})
         assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
 
@@ -283,7 +283,7 @@ def test_rows_that_end_the_only_worker_are_named(
         Client(cluster, set_as_default=False) as client,
         DaskEngine(client, timeout=60).place(dataset) as placed,
     ):  # fmt: skip
-        with pytest.raises(EngineError, match=r"rows 48000 to 51999 end every worker that works"):
+        with pytest.raises(EngineError, match=r"rows 48000 to 51999 kill every worker that reads"):
             placed.reduce(r.DEADLY, {"factor": 1, "row": 50_000, "b": np.ones(ballast)})
         assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
 
@@ -371,11 +371,11 @@ def test_without_any_worker_a_pass_ends_within_the_timeout(dataset: Any, tmp_pat
         leaver = threading.Thread(target=leave)
         leaver.start()
         began = time.monotonic()
-        with pytest.raises(EngineError, match="no Dask worker has come within 2 s; start workers"):
+        with pytest.raises(EngineError, match="no Dask worker appeared within 2 s; start workers"):
             placed.reduce(r.SLOW, {"factor": 1, "seconds": 0.2, "folder": str(tmp_path)})
         leaver.join()
         assert time.monotonic() - began < 30
-        with pytest.raises(EngineError, match="no Dask worker has come within 2 s"):
+        with pytest.raises(EngineError, match="no Dask worker appeared within 2 s"):
             placed.reduce(r.SUM, {"factor": 1})
 
 
@@ -407,7 +407,7 @@ def test_without_its_scheduler_a_pass_ends_within_the_timeout(dataset: Any, tmp_
         killer = threading.Thread(target=kill)
         with engine.place(dataset) as placed:
             killer.start()
-            with pytest.raises(SchedulerUnreachableError, match="does not answer any more"):
+            with pytest.raises(SchedulerUnreachableError, match="no longer answers"):
                 placed.reduce(r.SLOW, {"factor": 1, "seconds": 0.2, "folder": str(tmp_path)})
             assert time.monotonic() - killed_at[0] < 10
             killer.join()

@@ -61,7 +61,7 @@ def lose_the_scheduler(kind: type[Event], after: int) -> Any:
         if isinstance(event, kind):
             heard.append(event)
             if len(heard) == after:
-                raise SchedulerUnreachableError("the scheduler does not answer any more")
+                raise SchedulerUnreachableError("the scheduler no longer answers")
 
     return callback
 

@@ -177,7 +177,7 @@ def test_files_that_do_not_go_together(files: Files, strangers: Files, tmp_path:
         (files.ca, files.cert, None),
     )
     for each in wrong:
-        with pytest.raises(InvalidParameterError, match="do not go together"):
+        with pytest.raises(InvalidParameterError, match="do not match"):
             client_security(*each)
 
 

@@ -94,7 +94,7 @@ def test_fewer_rows_are_read_ahead_where_the_limit_leaves_less(tmp_path):
     found = project(dataset, Footprint(ahead_bytes=10**10), limit=limit, n_threads=1)
     assert found.working == pass_alone + MIB
     with pytest.raises(
-        MemoryLimitError, match=r"2\.0 MiB are what this process holds during passes"
+        MemoryLimitError, match=r"2\.0 MiB of this are rows that this process holds"
     ):
         project(dataset, Footprint(home_bytes=2 * MIB), limit=limit, n_threads=1)
 
