@@ -55,7 +55,7 @@ class CachedPartition(CacheSlot):
 
     def keep_rows(self, chunks: Sequence[Chunk]) -> None:
         if self.keeps and self._rows is None:
-            # # Copy: a view would keep the whole buffer alive.
+            # Copy: a view would keep the whole buffer alive.
             self._rows = [chunk.owned() for chunk in chunks]
 
 
@@ -93,7 +93,7 @@ class _Handles:
         self._client = client
         self._n_rows = n_rows
         self._futures: dict[int, Future] = {}
-        # # Keys that Dask will free soon: their bytes no longer count.
+        # Keys that Dask will free soon: their bytes no longer count.
         self.leaving: set[str] = set()
 
     def __contains__(self, index: int) -> bool:
@@ -217,10 +217,10 @@ class ResidentCache:
         self._home, self._is_arranged = home, True
         if not (self._rows.bytes_per_row or self._state.bytes_per_row):
             return
-        # # One driver at a time checks which room is taken and reserves some of the rest.
+        # One driver at a time checks which room is taken and reserves some of the rest.
         admission = lock(self._client, _LOCK)
         if not admission.acquire(timeout=_ADMISSION_SECONDS):
-            # # Without the lock, two drivers could reserve the same room: cache nothing for now.
+            # Without the lock, two drivers could reserve the same room: cache nothing for now.
             self._is_arranged = False
             return
         try:

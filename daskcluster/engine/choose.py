@@ -63,7 +63,7 @@ def choose_engine(engine: Any, dataset: Dataset) -> Engine:
 
 
 def _default(dataset: Dataset) -> Engine:
-    # # If distributed was never imported, there is no client, and the slow import is saved.
+    # If distributed was never imported, there is no client, and the slow import is saved.
     if "distributed" not in sys.modules:
         return LocalEngine()
     from daskcluster.engine.connect import current_client, in_task
@@ -74,7 +74,7 @@ def _default(dataset: Dataset) -> Engine:
     if client is None or client.asynchronous or client.status != "running":
         return LocalEngine()
     engine = _dask(client)
-    # # Rows that only this process can read stay local unless the caller names a cluster.
+    # Rows that only this process can read stay local unless the caller names a cluster.
     return engine if engine.can_read(dataset) else LocalEngine()
 
 

@@ -46,13 +46,13 @@ TIMEOUT = 10.0
 _ATTEMPTS = 3
 _EXACT = ("dask", "distributed", "daskcluster")
 _TWO_PARTS = ("python", "numpy")
-# # Dask makes glibc return every freed page to the system, so each read of a chunk faults its pages in
+# Dask makes glibc return every freed page to the system, so each read of a chunk faults its pages in
 # again: decoding becomes 2 to 3 times slower (measured). These settings allocate buffers up to 32 MiB on
 # the heap, which keeps a part of the worker's limit. All threads share one heap: every pass has new reader
 # threads, and one heap per thread would keep the largest buffer of each.
 _TRIM_MOST = 256 * 1024**2
 _TRIM_SHARE = 1 / 8
-# # By default, each process of a cluster checks the delay of its event loop every 20 ms, and each worker
+# By default, each process of a cluster checks the delay of its event loop every 20 ms, and each worker
 # profiles its threads every 10 ms. An idle cluster of two workers takes 12 % of a core with these checks,
 # and 4 % without (measured).
 _QUIET = {"distributed.admin.tick.interval": "500ms", "distributed.worker.profile.enabled": False}
@@ -100,7 +100,7 @@ def _to_check(error: Exception) -> str:
 
 
 def _create_within(address: str, timeout: float, security: Security | None) -> Client:
-    # # In a thread, because Client waits forever on a port that accepts connections but never answers.
+    # In a thread, because Client waits forever on a port that accepts connections but never answers.
     answer: queue.SimpleQueue[Client | Exception] = queue.SimpleQueue()
     given_up = threading.Event()
 
@@ -122,7 +122,7 @@ def _create_within(address: str, timeout: float, security: Security | None) -> C
                 return
             except Exception as error:  # raised in the caller's thread
                 failed = error.with_traceback(None)
-            # # A failed client closes itself when it is garbage-collected. If that happened while Dask
+            # A failed client closes itself when it is garbage-collected. If that happened while Dask
             # starts an event loop, it would deadlock on a lock of its own thread, so collect it now.
             gc.collect()
             if not isinstance(failed, GREETING_ERROR) or attempt == _ATTEMPTS - 1:
@@ -185,7 +185,7 @@ def local_cluster(
 
 @contextmanager
 def _malloc_settings(limit: int | None) -> Iterator[None]:
-    # # Workers inherit the environment when they are spawned. Dask does not override variables that are
+    # Workers inherit the environment when they are spawned. Dask does not override variables that are
     # already set, and leaves its own set in this process, so save the environment and restore it
     # afterwards.
     trim = _TRIM_MOST if limit is None else min(_TRIM_MOST, int(limit * _TRIM_SHARE))
@@ -241,7 +241,7 @@ def _shown(packages: Mapping[str, str | None], name: str) -> str:
 
 
 def _differs(here: str | None, there: str | None, *, exact: bool) -> bool:
-    # # A checkout on PYTHONPATH has no version, and a scheduler may lack numpy and this package.
+    # A checkout on PYTHONPATH has no version, and a scheduler may lack numpy and this package.
     if here is None or there is None:
         return False
     return here != there if exact else here.split(".")[:2] != there.split(".")[:2]
@@ -271,7 +271,7 @@ def current_client() -> Client | None:
         return None
 
 
-# -- inside a task ------------------------------------------------------------------------------------
+# -- inside a task ---------------------------------------------------------------------------------
 
 
 def client_here() -> Client:

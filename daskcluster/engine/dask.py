@@ -216,7 +216,7 @@ class DaskEngine(Engine):
     def _cancel(self, futures: MutableSequence[Future]) -> None:
         if self.client.status == "running":
             self.client.cancel(list(futures), force=True)
-        # # A traceback keeps this frame alive, and with it the futures and their results on the cluster.
+        # A traceback keeps this frame alive, and with it the futures and their results on the cluster.
         futures.clear()
 
     def _begin(self, task: Callable[[], T]) -> Future:

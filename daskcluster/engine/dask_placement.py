@@ -93,7 +93,7 @@ class DaskPlacement(Placement):
     def _free_state(self) -> None:
         self._cache.drop_state()
 
-    # -- one pass ------------------------------------------------------------------------------
+    # -- one pass ----------------------------------------------------------------------------------
 
     def _run(
         self,
@@ -165,7 +165,7 @@ class DaskPlacement(Placement):
         held = cached_bytes(self._client, new)
         for address in new:
             resident = workers[address].resident
-            # # Bytes in handles are no part of the baseline; libraries that are not imported yet are.
+            # Bytes in handles are no part of the baseline; libraries that are not imported yet are.
             self._baselines[address] = max(BASELINE_BYTES, resident - held[address])
         return {
             address: int(worker.limit * RESIDENT_SHARE) - self._baselines[address]

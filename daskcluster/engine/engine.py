@@ -87,7 +87,7 @@ class Placement(ABC):
         self._state_versions: dict[str, int] = {}
         self._guard: ChangeGuard | None = None
 
-    # # -- operations ---------------------------------------------------------------------------
+    # -- operations --------------------------------------------------------------------------------
 
     def reduce(self, reduction: Reduction, params: Any) -> Any:
         """Map `reduction` over all rows and return the combined statistics. One pass."""
@@ -188,7 +188,7 @@ class Placement(ABC):
         """Return the given rows, source dtype, shape (len(rows), d)."""
         return self.dataset.take(rows)
 
-    # # -- implemented by subclasses -----------------------------------------------------------------
+    # -- implemented by subclasses -----------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -251,7 +251,7 @@ class Placement(ABC):
         """
         return None
 
-    # # -- common to all passes ------------------------------------------------------
+    # -- common to all passes ----------------------------------------------------------------------
 
     def item_of(self, row: int) -> int:
         """Return the number of the work item that holds `row`."""
@@ -290,7 +290,7 @@ class Placement(ABC):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-        # # Changed rows may also have caused this error: a failed read, or rows that contradict the
+        # Changed rows may also have caused this error: a failed read, or rows that contradict the
         # statistics.
         if self._guard is not None and (kind is None or issubclass(kind, (ValueError, OSError))):
             self._guard.check()

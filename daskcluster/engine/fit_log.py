@@ -70,7 +70,7 @@ class FitLog:
             return  # the client would wait for a scheduler that is gone
         at = {"phase": self._pass.name, "share": self._pass.done}
         message = {**self._facts, **at, "iterations": self._iterations}
-        # # A fit must not fail because a message cannot be delivered.
+        # A fit must not fail because a message cannot be delivered.
         with suppress(OSError, TimeoutError, RuntimeError):
             self._client.log_event(TOPIC, message)
             self._iterations = []

@@ -207,7 +207,7 @@ class LocalPlacement(Placement):
         self._spans = local_spans(dataset, n_threads) if spans is None else spans
         self._n_threads = max(1, min(n_threads, len(self._spans)))
         self._announced = self._plan = plan
-        # # Admission into exactly the planned bytes selects the partitions of the plan again.
+        # Admission into exactly the planned bytes selects the partitions of the plan again.
         self._resident = resident_partitions(dataset, plan.resident)
         self._slots = [CacheSlot() for _ in self._spans]
         self._pool: ThreadPoolExecutor | None = None

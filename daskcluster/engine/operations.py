@@ -196,7 +196,7 @@ class StateFold:
             self._take_up(item)
         state, is_valid = self._open[item.span]
         if state is None:
-            # # Allocate state only now, so that work items that are read ahead take memory for rows only.
+            # Allocate state only now, so that work items that are read ahead take memory for rows only.
             state = self._reduction.fresh(item.n_rows, self._prepared)
             self._open[item.span] = state, is_valid
         origin = item.span[0]

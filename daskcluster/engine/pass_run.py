@@ -149,7 +149,7 @@ class PassRun:
                     self._send(Task(slot, indices, is_initial=True))
                 else:
                     self._feed(slot)
-            # # Queue a second task behind the first one, so that no slot waits for a round trip.
+            # Queue a second task behind the first one, so that no slot waits for a round trip.
             for slot in tasks.initial:
                 self._feed(slot)
             while self._in_flight or self._send_rest() or self._send_quarantined():
@@ -232,7 +232,7 @@ class PassRun:
             return
         status = future.status
         if status == "pending":
-            # # The result was lost and Dask runs the task again.
+            # The result was lost and Dask runs the task again.
             self._fetched.pop(future.key, None)
             future.add_done_callback(self._arrived.put)
             return
@@ -297,7 +297,7 @@ class PassRun:
         parts = [self._rows.spans[index] for index in task.indices]
         return f"rows {parts[0][0]} to {parts[-1][1] - 1}"
 
-    # # -- requests to the cluster -------------------------------------------------------------
+    # -- requests to the cluster -------------------------------------------------------------------
 
     def submit(self, task: Task) -> Future:
         """Send one task."""
@@ -334,7 +334,7 @@ class PassRun:
     def take_result(self, task: Task, result: TaskResult, future: Future) -> None:
         """Add a result to the totals; called once per task, in the driver's thread."""
         self.bytes_read += result.bytes_read
-        # # The time of skipped rows says nothing about the slot's speed.
+        # The time of skipped rows says nothing about the slot's speed.
         if task.is_initial and not result.skipped:
             self.speeds[task.slot] = (result.rows, result.seconds)
         self._totals.add(result, future)
@@ -358,7 +358,7 @@ class PassRun:
         stranded: set[str] = set()
         if lost and self._present:
             lost -= processing_keys(self._client, lost)
-            # # A task found unassigned twice in a row is not just moving between workers.
+            # A task found unassigned twice in a row is not just moving between workers.
             stranded = lost & self._unassigned
         self._unassigned = lost
         return stranded

@@ -105,11 +105,11 @@ def _report_worker(recipe: Recipe | None, driver: int, n_threads: int) -> Worker
 
 
 def _warm_up_for(dataset: Dataset) -> None:
-    # # Imported here, since the driver may never need them.
+    # Imported here, since the driver may never need them.
     from daskcluster.kernels.compiling import watched
     from daskcluster.kernels.warm_up import warm_up
 
-    # # Only sparse rows have a number of entries.
+    # Only sparse rows have a number of entries.
     with watched(_log_compiling):
         warm_up(dtype=compute_dtype(dataset.dtype), is_sparse=hasattr(dataset, "n_entries"))
 
@@ -188,7 +188,7 @@ class WorkerRegistry:
             self._refuse_trouble()
             if time.monotonic() > deadline:
                 raise EngineError(self._nobody())
-            # # An adaptive cluster starts workers only if tasks are waiting.
+            # An adaptive cluster starts workers only if tasks are waiting.
             payload = payload or self._client.submit(os.getpid, pure=False)
             time.sleep(_STEP_SECONDS)
 
@@ -232,7 +232,7 @@ class WorkerRegistry:
             ) from error
 
     def _is_lost(self, error: Exception) -> bool:
-        # # Pending requests fail a moment before the client notices that the connection is closed.
+        # Pending requests fail a moment before the client notices that the connection is closed.
         grace = _NOTICE_SECONDS if isinstance(error, OSError | CancelledError) else 0.0
         deadline = time.monotonic() + grace
         while self._client.status == "running" and time.monotonic() < deadline:

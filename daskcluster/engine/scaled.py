@@ -55,7 +55,7 @@ class ScaledPlacement:
         self.segments: Segments | None = None
         dataset = placement.dataset
         first = [(0, min(PROBE_ROWS, dataset.n_rows))]
-        # # These are views if the rows are in memory, so that scanning every batch of a stream is cheap.
+        # These are views if the rows are in memory, so that scanning every batch of a stream is cheap.
         probe = [block for chunk in dataset.chunks(first) for block in chunk.blocks()]
         rows = join_rows([block.rows for block in probe])
         self.origin = _origin(rows)

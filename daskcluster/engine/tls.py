@@ -50,7 +50,7 @@ def client_security(ca: str, cert: str, key: str | None = None) -> Security:
     for what, path in (("authority", ca), ("certificate", cert), ("key", key)):
         if path is not None:
             _check_file(what, path)
-    # # Absolute paths, so that Dask never takes a file name for the content of a certificate.
+    # Absolute paths, so that Dask never takes a file name for the content of a certificate.
     files = [None if path is None else os.path.abspath(path) for path in (ca, cert, key)]
     security = Security(
         require_encryption=True,
@@ -77,7 +77,7 @@ def _check_file(what: str, path: str) -> None:
         raise InvalidParameterError(
             f"TLS: the {what} {path!r} cannot be read ({error.strerror}); give the path of a PEM file."
         ) from error
-    # # OpenSSL would prompt for the passphrase on the terminal and wait.
+    # OpenSSL would prompt for the passphrase on the terminal and wait.
     if b"ENCRYPTED" in content:
         raise InvalidParameterError(
             f"TLS: the {what} {path!r} needs a passphrase, which is not supported; give a key without "

@@ -126,7 +126,7 @@ def is_visible_to(dataset: Dataset, workers: Mapping[str, WorkerInfo]) -> bool:
     if dataset.visibility is Visibility.EVERYONE:
         return True
     if dataset.visibility is Visibility.HOST:
-        # # The disk may be shared: each worker finds out when it opens the dataset.
+        # The disk may be shared: each worker finds out when it opens the dataset.
         return True
     return all(worker.process == process_token() for worker in workers.values())
 
@@ -328,7 +328,7 @@ class Totals:
                 self._registry.present()
                 if any(source.status != "finished" for source in sources):
                     raise LostError from error
-                # # Each attempt restarts the transfer, so a slow connection needs a longer timeout.
+                # Each attempt restarts the transfer, so a slow connection needs a longer timeout.
                 timeout *= 2
 
 
@@ -337,7 +337,7 @@ def _without_value(result: TaskResult) -> TaskResult:
 
 
 def _merged(operation: Operation, results: Sequence[TaskResult]) -> TaskResult:
-    # # Copy the first: `combine` may change it, and a repeated merge needs the original.
+    # Copy the first: `combine` may change it, and a repeated merge needs the original.
     total = copy.deepcopy(results[0].value)
     for result in results[1:]:
         total = operation.combine(total, result.value)

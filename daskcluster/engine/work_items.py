@@ -165,7 +165,7 @@ class WorkQueue:
 
 
 def _drain(work_items: deque[WorkItem]) -> Iterator[WorkItem]:
-    # # popleft is atomic, so several threads may drain one queue.
+    # popleft is atomic, so several threads may drain one queue.
     while True:
         try:
             yield work_items.popleft()

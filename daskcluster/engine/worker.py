@@ -165,7 +165,7 @@ def make_ready(driver: int, n_threads: int) -> None:
     import zarr
     from threadpoolctl import threadpool_limits
 
-    # # A task computes on one thread; zarr's pool is per process and decodes for all tasks.
+    # A task computes on one thread; zarr's pool is per process and decodes for all tasks.
     threadpool_limits(1)
     zarr.config.set({"threading.max_workers": n_threads + 1})
 

@@ -1,1 +1,1 @@
-"""All durable state: where it is, files that are whole or absent, documents, checkpoints, leases."""
+"""Storage: locations, atomic files, documents, checkpoints and leases."""

@@ -1,8 +1,8 @@
 """Arrays in the plainest layout of Zarr v3: little-endian bytes, chunks of whole rows, no codec.
 
-Any Zarr v3 library reads it. We read nothing else: a file that names a codec never gets one
-loaded, and no size it claims is believed beyond the bytes that are there. See the Zarr core
-specification, version 3, sections "Array metadata", "bytes codec" and "default chunk keys".
+Any Zarr v3 library reads it. Nothing else is read: codecs named in a file are never loaded, and sizes in
+metadata are checked against the files. See the Zarr core specification, version 3, sections "Array
+metadata", "bytes codec" and "default chunk keys".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DTYPES = ("float32", "float64", "int64")
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """What a model's document says of one array."""
+    """Description of one array in a model's document."""
 
     name: str
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ class ArraySpec:
 
     @classmethod
     def parse(cls, name: str, entry: Any) -> ArraySpec:
-        """Check a description that came from a file."""
+        """Parse and check a description from a file."""
         if not isinstance(entry, dict):
             raise _damaged(name, "has no description")
         shape, dtype, digest = entry.get("shape"), entry.get("dtype"), entry.get("sha256")
@@ -104,7 +104,9 @@ def encode(spec: ArraySpec, values: np.ndarray) -> Iterator[tuple[str, bytes]]:
     """Yield the files of an array."""
     for name, first, last in spec.chunks():
         chunk = np.zeros(spec.chunk_shape, np.dtype(spec.dtype).newbyteorder("<"))
-        chunk[: last - first] = values[first:last]  # the last chunk is padded: Zarr wants it whole
+        chunk[: last - first] = values[
+            first:last
+        ]  # the last chunk is padded: Zarr chunks have a fixed size
         yield name, chunk.tobytes()
     yield f"{spec.name}/{HEAD}", json.dumps(spec.metadata, indent=1).encode()
 
@@ -115,12 +117,12 @@ def decode(place: Location, spec: ArraySpec) -> np.ndarray:
     Raises
     ------
     ModelFormatError
-        A file is missing, has another size than the shape asks for, or fails its checksum.
+        A file is missing, has the wrong size for the shape, or fails its checksum.
     MemoryLimitError
-        It takes more than half of this host's memory.
+        The array takes more than half of this host's memory.
     """
     _check_metadata(place, spec)
-    # Sizes are compared before anything is allocated: a claim costs the claimant real bytes.
+    # Check file sizes before allocating anything, so that metadata alone cannot exhaust memory.
     chunk_bytes = math.prod(spec.chunk_shape) * np.dtype(spec.dtype).itemsize
     for name, _, _ in spec.chunks():
         if file_size(place, name) != chunk_bytes:
@@ -139,7 +141,7 @@ def decode(place: Location, spec: ArraySpec) -> np.ndarray:
 
 
 def _check_memory(spec: ArraySpec) -> None:
-    # A file with holes has any size, and takes no room on its disk.
+    # A sparse file can claim any size without taking room on the disk.
     allowed = host_memory() // 2
     if spec.n_bytes > allowed:
         raise MemoryLimitError(
@@ -155,7 +157,7 @@ def _check_metadata(place: Location, spec: ArraySpec) -> None:
     except (ValueError, RecursionError):
         metadata = None
     if metadata != spec.metadata:
-        raise _damaged(spec.name, "has a zarr.json that does not fit the model's document")
+        raise _damaged(spec.name, "has a zarr.json that does not match the model's document")
 
 
 def _digest(values: np.ndarray) -> str:
@@ -174,12 +176,12 @@ def _damaged(name: str, what: str) -> ModelFormatError:
 
 
 LONG = 256
-"""Fewer records stay a list: an array is two files more."""
+"""Least number of records stored as an array; fewer stay a list, since an array takes two more files."""
 _SAFE = 1 << 53
-"""Whole numbers up to this are themselves as float64."""
+"""float64 represents all integers up to this exactly."""
 _KINDS = {"int": int, "bool": bool, "float": float}
 _MAYBE = "float or null"
-"""Of a column in which NaN stands for None."""
+"""Kind of a column in which NaN stands for None."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ class RecordTable:
     ----------
     values : ndarray of shape (m, c), float64
     columns : dict
-        From the name of each column to its kind: int, bool, float, or "float or null".
+        Kind of each column by name: int, bool, float, or "float or null".
     """
 
     values: np.ndarray
@@ -198,7 +200,7 @@ class RecordTable:
 
 
 def table_of(records: Sequence[Mapping[str, Any]]) -> RecordTable | None:
-    """Return records as a table; None if they are few, or not all of the same plain numbers.
+    """Return records as a table; None if they are few, or not numbers with the same fields in all.
 
     Examples
     --------
@@ -241,17 +243,17 @@ def _plain_kind(entry: Any) -> type:
 
 
 def records_of(values: np.ndarray, columns: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return the records of a table; `name` is what errors call it.
+    """Return the records of a table; `name` is used in errors.
 
     Raises
     ------
     ModelFormatError
-        Array and columns do not belong together.
+        The array does not match the columns.
     """
     known = all(kind in (*_KINDS, _MAYBE) for kind in columns.values())
     if not known or values.ndim != 2 or values.shape[1] != len(columns):
         raise ModelFormatError(
-            f"its array {name!r} of shape {values.shape} is no table of records."
+            f"its array {name!r} of shape {values.shape} is not a table of records."
         )
     read = [_column(values[:, at], kind, name) for at, kind in enumerate(columns.values())]
     return [dict(zip(columns, entries, strict=True)) for entries in zip(*read, strict=True)]
@@ -262,5 +264,5 @@ def _column(values: np.ndarray, kind: str, name: str) -> list[Any]:
     if kind == _MAYBE:
         return [None if entry != entry else float(entry) for entry in numbers]
     if kind != "float" and not all(float(entry).is_integer() for entry in numbers):
-        raise ModelFormatError(f"its array {name!r} has numbers where {kind} is said to be.")
+        raise ModelFormatError(f"its array {name!r} has values that are not of type {kind}.")
     return list(map(_KINDS[kind], numbers))

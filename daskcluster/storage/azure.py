@@ -10,11 +10,11 @@ SCHEMES = ("abfs", "abfss", "az", "adl")
 
 
 class BlobStore(FsspecStore):
-    """A store whose last bytes are asked for by where they begin: the index of a shard is there.
+    """A store that turns suffix requests, as for the index of a shard, into ranges with a start.
 
     Notes
     -----
-    Cost: one more request for each shard that is opened, for its size.
+    Cost: one more request per opened shard, for its size.
     """
 
     async def get(

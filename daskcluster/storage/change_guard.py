@@ -1,9 +1,9 @@
 """The change guard: detects that stored rows changed while work on them ran.
 
-Zarr reads a chunk that has disappeared as zeros, and one that was written anew as what it is now: a
-fit whose passes saw two versions of its rows would be wrong without a word. So the objects under an
-array are listed before and after (names, sizes, and etags or times of change: no object is read), and
-work on rows that changed ends with an error that names them.
+Zarr reads a deleted chunk as zeros, and a rewritten chunk as its new content. A fit whose passes saw two
+versions of the rows would be silently wrong. So the objects under an array are listed before and after the
+work (names, sizes, and etags or modification times; no object is read). If any of them changed, the work
+ends with an error that names them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from daskcluster.storage.location import Location
 from daskcluster.storage.retry import retry
 
 MOST_OBJECTS = 100_000
-"""Listing more takes a remote store minutes; rows in more objects are not watched."""
+"""Arrays of more objects are not guarded: listing them would take a remote store minutes."""
 
 Objects = Mapping[str, tuple[Any, ...]]
 """Size and version of every object under a location, by its path there."""
@@ -37,19 +37,19 @@ class ChangeGuard:
     ----------
     seen : tuple of (Location, Objects)
     may_change : callable () -> names
-        Asked if something has changed: objects of which that is no harm.
+        Called if objects have changed; returns the names of those that may.
     """
 
     seen: tuple[tuple[Location, Objects], ...]
     may_change: Callable[[], Iterable[str]] = tuple
 
     def check(self) -> None:
-        """Return if all objects are as they were.
+        """Raise if an object has changed.
 
         Raises
         ------
         InvalidDataError
-            Naming those that are not.
+            Objects changed; the error names them.
         """
         for place, before in self.seen:
             now = objects_at(place)
@@ -69,18 +69,18 @@ class ChangeGuard:
     def _may_change(self) -> set[str]:
         try:
             return set(self.may_change())
-        except DaskClusterError:  # not even its metadata can be read any more
+        except DaskClusterError:  # the metadata cannot be read any more
             return set()
 
 
 def guard_changes(
     places: Iterable[Location], may_change: Callable[[], Iterable[str]] = tuple
 ) -> ChangeGuard | None:
-    """Return what is at `places` now; None if that is nothing that others could change.
+    """Return a guard of the objects at `places`; None if there are no places.
 
     Notes
     -----
-    Cost: one listing of each place, 1,000 objects a request of a remote store.
+    Cost: one listing of each place; on a remote store, one request per 1,000 objects.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def objects_at(place: Location) -> Objects | None:
             found[name] = version
             if len(found) > MOST_OBJECTS:
                 return None
-    except Exception:  # listing needs a permission that reading does not
+    except Exception:  # listing may need a permission that reading does not
         return None
     return found
 
@@ -108,15 +108,15 @@ def objects_at(place: Location) -> Objects | None:
 def _on_disk(place: Location) -> Iterator[tuple[str, tuple[Any, ...]]]:
     if not os.path.isdir(place.url):
         if os.path.exists(place.url):
-            yield "", _stamp(os.stat(place.url))
+            yield "", _file_version(os.stat(place.url))
         return
     for name in file_names(place):
         with suppress(FileNotFoundError):
-            yield name, _stamp(os.stat(os.path.join(place.url, name)))
+            yield name, _file_version(os.stat(os.path.join(place.url, name)))
 
 
-def _stamp(facts: os.stat_result) -> tuple[Any, ...]:
-    return facts.st_size, facts.st_mtime_ns
+def _file_version(found: os.stat_result) -> tuple[Any, ...]:
+    return found.st_size, found.st_mtime_ns
 
 
 def _in_store(place: Location) -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -130,7 +130,7 @@ def _describe(names: list[str], before: Objects, now: Objects) -> str:
     parts = [
         f"{name or 'the file'} has disappeared"
         if name not in now
-        else f"{name or 'the file'} was written anew ({_differing(before[name], now[name])})"
+        else f"{name or 'the file'} was rewritten ({_differing(before[name], now[name])})"
         for name in names[:_NAMED]
     ]
     more = len(names) - _NAMED

@@ -3,13 +3,13 @@
 Layout::
 
     <url>/<fingerprint>/<number>-<token>/          a sealed document (`daskcluster.storage.document`)
-    <url>/<fingerprint>/<part>/<number>-<token>/   the same of a part of the fit that goes its own way
-    <url>/<fingerprint>/<kind>-<number>-<token>/   an attachment: what commits only name
+    <url>/<fingerprint>/<part>/<number>-<token>/ a commit of a part of the fit
+    <url>/<fingerprint>/<kind>-<number>-<token>/ an attachment, named by commits
 
-The fingerprint is that of all facts on which the fit's result depends. A commit counts once its last
-file, the one with the checksums, is there; that needs nothing of a store but that a file appears whole.
-The token keeps two writers of one number apart. Attachments are written before the commits that name them
-(in an entry ``attached`` of the state), and stay as long as a commit that stays does.
+The fingerprint covers everything that the result of the fit depends on. A commit is valid once its last
+file, which has the checksums, exists; the store only has to write single files atomically. The token
+separates two writers of the same number. Attachments are written before the commits that name them (in the
+entry ``attached`` of the state), and are removed with the last of those commits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from daskcluster.typing import Visibility
 CHECKPOINT = Form("daskcluster-checkpoint", 1, "checkpoint")
 
 KEPT = 2
-"""Commits that stay: one, and the one before in case that it is damaged."""
+"""Number of commits to keep: the newest, and the one before it in case the newest is damaged."""
 
 _COMMIT = re.compile(r"(\d{8})-[0-9a-f]{8}")
 _ATTACHMENT = re.compile(r"[a-z]{1,16}-(\d{8})-[0-9a-f]{8}")
@@ -58,13 +58,13 @@ class CheckpointFolder:
     Parameters
     ----------
     url : str, path or Location
-        Folder that fits share; each has one of its own below it.
+        Folder shared by all fits; each fit has a subfolder of its own.
     facts : mapping
-        Plain values: all that decides the result.
+        Everything that the result depends on, as plain values.
     storage_options : mapping, optional
         Passed to the file system.
     part : str, optional
-        Of the fit, whose commits come and go by themselves.
+        Name of a part of the fit that has commits of its own.
 
     Examples
     --------
@@ -95,17 +95,17 @@ class CheckpointFolder:
         self._attached: dict[str, Collection[str]] = {}
 
     def part(self, name: str) -> CheckpointFolder:
-        """Return the folder of a part of the fit: below this one, with commits of its own."""
+        """Return the subfolder of a part of the fit, which has commits of its own."""
         return CheckpointFolder(self._top, self._facts, part=name)
 
     @property
     def url(self) -> str:
-        """Where this fit's commits are."""
+        """URL of the commits of this fit."""
         return self._place.url
 
     @property
     def visibility(self) -> Visibility:
-        """Who can read and write them."""
+        """Which processes can read and write them."""
         return self._place.visibility
 
     def new_attachment(self, kind: str) -> str:
@@ -114,16 +114,16 @@ class CheckpointFolder:
         Parameters
         ----------
         kind : str
-            Lower-case letters.
+            Up to 16 lower-case letters.
         """
         return f"{kind}-{self._number():08d}-{uuid.uuid4().hex[:8]}"
 
     def attachment(self, name: str) -> Location:
-        """Return where an attachment is."""
+        """Return the location of an attachment."""
         return self._place.child(name)
 
     def commit(self, state: Document) -> None:
-        """Write one commit, and remove those that are older than the one before it, with their attachments.
+        """Write a commit; remove all older ones but the latest, and their attachments.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class CheckpointFolder:
 
         Notes
         -----
-        Cost: the bytes of the state, and one listing.
+        Cost: writes the bytes of the state, and makes one listing.
         """
         number = self._number()
         name = f"{number:08d}-{uuid.uuid4().hex[:8]}"
@@ -156,19 +156,19 @@ class CheckpointFolder:
         return self._next
 
     def latest(self, check: Callable[[Document], None] = lambda state: None) -> Document | None:
-        """Return the newest commit that is sound, or None if there is none at all.
+        """Return the newest undamaged commit, or None if there are no commits.
 
-        Warns of those that are damaged.
+        Issues a warning for each damaged commit.
 
         Parameters
         ----------
         check : callable (state) -> None
-            Raises `ModelFormatError` or `CheckpointError` where attachments of a commit are damaged.
+            Raises `ModelFormatError` or `CheckpointError` if an attachment of the commit is damaged.
 
         Raises
         ------
         CheckpointError
-            Commits are there and all are damaged; or none is there, but some of another fit.
+            All commits are damaged; or this fit has none, but another fit has.
         """
         commits = _commits(self._place)
         for _, name in commits:
@@ -178,13 +178,13 @@ class CheckpointFolder:
                 return found
             except (ModelFormatError, CheckpointError, DatasetNotFoundError) as error:
                 warnings.warn(
-                    f"A checkpoint is passed over, the one before it is taken: {error}",
+                    f"Skipping a checkpoint and trying the one before it: {error}",
                     RuntimeWarning,
                     stacklevel=4,
                 )
         if commits:
             raise CheckpointError(
-                f"All {len(commits)} checkpoints at {self.url!r} are damaged; remove them, or begin "
+                f"All {len(commits)} checkpoints at {self.url!r} are damaged; remove them, or start "
                 "without resume."
             )
         if not self._part:
@@ -197,13 +197,15 @@ class CheckpointFolder:
             _remove(self._place.child(name))
         _remove(self._place)
 
-    # -- what is there ------------------------------------------------------------------------------
+    # -- commits in the folder ---------------------------------------------------------------------
 
     def _read(self, place: Location) -> Document:
         document = unsealed(CHECKPOINT, place)
         facts, state = document.body.get("facts"), document.body.get("state")
         if facts != self._facts or not isinstance(state, dict):
-            raise ModelFormatError(f"the checkpoint at {place.url!r} is not that of its folder.")
+            raise ModelFormatError(
+                f"the checkpoint at {place.url!r} does not belong to its folder."
+            )
         found = Document(document.kind, state, document.arrays)
         attachments_of(found)
         return found
@@ -217,14 +219,14 @@ class CheckpointFolder:
         if not attached:
             return
         named = {each for _, name in commits[:KEPT] for each in self._named_by(name)}
-        # Later ones are under way: of this fit, or of another writer.
+        # Attachments with later numbers belong to commits that are still being written.
         oldest = min(number for number, _ in commits[:KEPT])
         for match in attached:
             if match.group(0) not in named and int(match.group(1)) < oldest:
                 _remove(self._place.child(match.group(0)))
 
     def _named_by(self, commit: str) -> Collection[str]:
-        """Return the attachments that a commit names; none if it is damaged."""
+        """Return the names of a commit's attachments; none if it is damaged."""
         if commit not in self._attached:
             try:
                 state = read_body(CHECKPOINT, self._place.child(commit)).get("state")
@@ -235,7 +237,7 @@ class CheckpointFolder:
         return self._attached[commit]
 
     def _refuse_others(self) -> None:
-        """Say in what the fit differs from one that has checkpoints here."""
+        """Raise if another fit has checkpoints here; say in what the two differ."""
         for name in list_names(self._top):
             if not _FINGERPRINT.fullmatch(name):
                 continue
@@ -248,21 +250,21 @@ class CheckpointFolder:
                 if isinstance(facts, dict):
                     raise CheckpointError(
                         f"The checkpoints at {self._top.url!r} are of another fit: "
-                        f"{differences(facts, self._facts)}. Give the same data and parameters, or begin "
+                        f"{differences(facts, self._facts)}. Give the same data and parameters, or start "
                         "without resume."
                     )
 
 
 @contextmanager
 def location_text(place: Location | None, what: str = "the fit") -> Iterator[None]:
-    """Let what ends a fit from outside say that its state is kept, if it is.
+    """Add to an error or interrupt in the block where the state is stored, if it is.
 
     Parameters
     ----------
     place : Location or None
-        The folder that fits share; None where no state is kept.
+        Folder shared by all fits; None if no state is stored.
     what : str
-        What has the state, for the message.
+        Owner of the state, for the message.
     """
     try:
         yield
@@ -275,24 +277,22 @@ def location_text(place: Location | None, what: str = "the fit") -> Iterator[Non
 def tell_where(
     error: BaseException, place: Location, what: str, again: str = "the same call with resume=True"
 ) -> None:
-    """Add to an error where state is kept, if it comes from outside and there is a commit.
+    """Add to an error where the state is stored, if the error comes from outside and there is a commit.
 
     Parameters
     ----------
     error : BaseException
     place : Location
-        The folder that fits share.
-    what : str
-        What has the state.
+        The folder that fits share. what : str Owner of the state, for the message.
     again : str
         The command or call that resumes it.
     """
     if comes_from_outside(error) and _holds_commits(place):
-        error.add_note(f"The state of {what} is kept at {place.url!r}: {again} resumes from it.")
+        error.add_note(f"The state of {what} is stored at {place.url!r}: {again} resumes from it.")
 
 
 def _holds_commits(place: Location) -> bool:
-    with suppress(Exception):  # the store may be what failed; the error at hand matters more
+    with suppress(Exception):  # the store itself may have failed; the original error matters more
         return any(_commits(place.child(name)) for name in list_names(place))
     return False
 
@@ -303,25 +303,25 @@ def attachments_of(state: Document) -> dict[str, str]:
     Raises
     ------
     ModelFormatError
-        They are not what `CheckpointFolder.new_attachment` calls attachments: names become paths.
+        A name is not of the form of `CheckpointFolder.new_attachment`; names become paths.
 
     Examples
     --------
     >>> attachments_of(Document("em", {"attached": {"sets": "sets-00000003-0123abcd"}}, {}))
     {'sets': 'sets-00000003-0123abcd'}
     """
-    framed = state.body.get("state")  # what a fit keeps has a frame around its state
+    framed = state.body.get("state")  # the checkpoint of an estimator wraps the state in a header
     found = (framed if isinstance(framed, dict) else state.body).get("attached") or {}
     named = {k: v for k, v in found.items() if v is not None} if isinstance(found, dict) else None
     if named is None or not all(
         isinstance(name, str) and _ATTACHMENT.fullmatch(name) for name in named.values()
     ):
-        raise ModelFormatError("a checkpoint names attachments that are none of its own.")
+        raise ModelFormatError("the attachments named in a checkpoint have invalid names.")
     return named
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return in words where two mappings of facts differ, nested ones by dotted names.
+    """Return as text where two mappings differ; nested entries have dotted names.
 
     Examples
     --------
@@ -350,11 +350,11 @@ def _shown(value: Any) -> str:
     return repr(value)[:60]
 
 
-# -- the store -----------------------------------------------------------------------------------------
+# -- the store -------------------------------------------------------------------------------------
 
 
 def _commits(place: Location, names: Collection[str] | None = None) -> list[tuple[int, str]]:
-    """Return numbers and names of the whole commits of one fit, newest first."""
+    """Return numbers and names of the complete commits of one fit, newest first."""
     found = []
     for name in list_names(place) if names is None else names:
         match = _COMMIT.fullmatch(name)
@@ -368,6 +368,6 @@ def _is_there(place: Location) -> bool:
 
 
 def _remove(place: Location) -> None:
-    """Remove a commit, its last file first: what is left of a stopped removal is no commit."""
+    """Remove a commit, starting with the file that makes it valid, so that no partial commit remains."""
     remove_file(place, HEAD)
     remove_folder(place)

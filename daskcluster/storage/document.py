@@ -1,4 +1,4 @@
-"""Sealed documents: a folder of plain JSON values and arrays with checksums of everything.
+"""Sealed documents: folders of plain JSON values and arrays, with checksums of everything.
 
 Layout: a Zarr v3 group whose attributes are the document::
 
@@ -7,7 +7,7 @@ Layout: a Zarr v3 group whose attributes are the document::
     <url>/<array>/zarr.json    see `daskcluster.storage.arrays`
     <url>/<array>/c/...
 
-Reading one executes nothing that it brings along, and believes nothing that it claims.
+Reading a document executes no code from it, and all its content is checked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def plain(value: Any) -> Any:
     Raises
     ------
     InvalidParameterError
-        Something in it has no plain form.
+        A value has no plain form.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidParameterError(f"{value} has no place in a saved model; use None or a number.")
+        raise InvalidParameterError(f"{value} cannot be saved in a model; use None or a number.")
     if isinstance(value, str):
         return str(value)  # an enum is written as its value
     if isinstance(value, _SIMPLE):
@@ -65,10 +65,9 @@ def plain(value: Any) -> Any:
 
 
 def odd_value(value: Any) -> str | None:
-    """Return what is odd about plain values that came from a file; None if nothing is.
+    """Return a problem with plain values from a file; None if there is none.
 
-    Readers need not expect values nested without end, or numbers that no
-    float holds.
+    Refuses deep nesting, and numbers that do not fit a float, so that readers need not expect them.
 
     Examples
     --------
@@ -87,12 +86,12 @@ def odd_value(value: Any) -> str | None:
         elif isinstance(each, float) and not math.isfinite(each):
             return "a number that is not finite"
         elif isinstance(each, int) and each.bit_length() > _MOST_BITS:
-            return "a whole number that no float holds"
+            return "a whole number too large for a float"
     return None
 
 
 def read_text(body: Mapping[str, Any], name: str) -> str:
-    """Return the text `name` of a document. It is shown on terminals, so control characters are refused."""
+    """Return the text `name` of a document; control characters are refused, as texts go to terminals."""
     value = _read(body, name)
     if not (isinstance(value, str) and value.isprintable()):
         raise _wrong(name, value, "a text of printable characters")
@@ -130,7 +129,7 @@ def read_mapping(body: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def read_texts(body: Mapping[str, Any], name: str) -> dict[str, str]:
-    """Return the object `name` of a document whose values are texts, as `read_text` has them."""
+    """Return the object `name` of a document whose values are texts; see `read_text`."""
     found = read_mapping(body, name)
     if not all(
         isinstance(v, str) and v.isprintable() and k.isprintable() for k, v in found.items()
@@ -171,16 +170,16 @@ def _wrong(name: str, value: Any, rule: str) -> ModelFormatError:
 
 
 def _shown(value: Any) -> str:
-    # repr of a number with thousands of digits raises; nothing a document says may do that.
+    # repr of a number with thousands of digits raises, and no document may cause that.
     return repr(value)[:40] if isinstance(value, str | float) else f"of type {type(value).__name__}"
 
 
 LEAST_LIMIT = 1 << 24
 _EXPANSION = 64
-"""JSON takes up to some twenty times its length once it is read; half of the memory is enough for that."""
+"""Largest JSON, as a fraction of memory: parsed JSON takes up to about twenty times its length."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-"""What an array may be called: its name becomes part of a path."""
+"""Valid array names; they become part of a path."""
 
 
 @dataclass(frozen=True)
@@ -190,11 +189,11 @@ class Form:
     Attributes
     ----------
     format : str
-        What they say that they are.
+        Value of the field ``format``.
     version : int
-        The one version that this release reads and writes.
+        The only version that this release reads and writes.
     noun : str
-        What errors call one of them.
+        Name of such a document in errors.
     """
 
     format: str
@@ -204,12 +203,12 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """What such a folder holds.
+    """The content of a document.
 
     Attributes
     ----------
     kind : str
-        Which of the family.
+        Kind within the family.
     body : dict
         Plain JSON values.
     arrays : dict of ndarray
@@ -222,10 +221,10 @@ class Document:
 
 
 def sealed(form: Form, document: Document) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a document by relative path; the last one makes it readable."""
+    """Yield relative path and content of the files of a document; the last one makes it readable."""
     odd = odd_value(plain(document.body))
     if odd:
-        raise InvalidParameterError(f"{odd} has no place in a saved {form.noun}.")
+        raise InvalidParameterError(f"{odd} cannot be saved in a {form.noun}.")
     specs = []
     for name, values in document.arrays.items():
         spec = ArraySpec.of(name, values)
@@ -255,14 +254,14 @@ def unsealed(
     form : Form
     place : Location
     arrays_of : mapping of str to collection of str, optional
-        The kinds that are known, and the arrays that each must have.
+        Known kinds, and the arrays that each must have.
 
     Raises
     ------
     ModelNotFoundError
-        Nothing readable is there.
+        There is no readable document at `place`.
     ModelFormatError
-        It is something else, is damaged, or has a version or kind that this release does not know.
+        It is not such a document, is damaged, or has a version or kind unknown to this release.
     """
     attributes = _read_head(form, place)
     kind, body, entries = (attributes[name] for name in ("kind", "body", "arrays"))
@@ -274,9 +273,9 @@ def unsealed(
     if not isinstance(entries, dict) or (
         arrays_of is not None and set(entries) != set(arrays_of[kind])
     ):
-        raise _damaged(form, place, "its arrays are not those of its kind")
+        raise _damaged(form, place, "it does not have the arrays of its kind")
     if not all(map(_NAME.fullmatch, entries)):
-        raise _damaged(form, place, "its arrays are not named as they should be")
+        raise _damaged(form, place, "it has arrays with invalid names")
     if not isinstance(body, dict):
         raise _damaged(form, place, "its document has no body")
     odd = odd_value(body)
@@ -288,7 +287,7 @@ def unsealed(
 
 
 def most_bytes() -> int:
-    """Return how large a ``zarr.json`` may be: enough for any real one that fits memory.
+    """Return the largest accepted size of a ``zarr.json`` in bytes, which depends on memory.
 
     A history of a million iterations takes some 200 MB.
     """
@@ -296,7 +295,7 @@ def most_bytes() -> int:
 
 
 def read_body(form: Form, place: Location) -> dict[str, Any]:
-    """Read the body of a document alone, and check that.
+    """Read and check only the body of a document, not its arrays.
 
     Raises
     ------
@@ -309,7 +308,7 @@ def read_body(form: Form, place: Location) -> dict[str, Any]:
 
 
 def looks_like(form: Form, place: Location) -> bool:
-    """Whether a document of that family, sound or damaged, stands there."""
+    """Return whether there is a document of this family, damaged or not."""
     try:
         return form.format.encode() in read_at_most(place, HEAD, LEAST_LIMIT)
     except ModelNotFoundError:
@@ -337,12 +336,12 @@ def _read_head(form: Form, place: Location) -> dict[str, Any]:
     try:
         head = json.loads(content, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise _damaged(form, place, "its zarr.json is no JSON") from error
+        raise _damaged(form, place, "its zarr.json is not valid JSON") from error
     attributes = head.get("attributes") if isinstance(head, dict) else None
     if not isinstance(attributes, dict) or attributes.get("format") != form.format:
         raise ModelFormatError(
-            f"{place.url!r} is no daskcluster {form.noun}: its zarr.json does not say "
-            f"format={form.format!r}; give the URL that a fit wrote its {form.noun} to."
+            f"{place.url!r} is not a daskcluster {form.noun}: expected format={form.format!r} in its "
+            f"zarr.json; give the URL of a {form.noun} written by a fit."
         )
     _check_version(form, place, attributes)
     claimed = attributes.pop("sha256", None)
@@ -353,7 +352,7 @@ def _read_head(form: Form, place: Location) -> dict[str, Any]:
     if claimed != digest:
         raise _damaged(form, place, "its document fails its checksum")
     if set(attributes) != {"format", "format_version", "kind", "arrays", "body"}:
-        raise _damaged(form, place, "its document has other parts than it should")
+        raise _damaged(form, place, "its document has unexpected or missing entries")
     return attributes
 
 
@@ -379,7 +378,7 @@ def _digest(attributes: Mapping[str, Any]) -> str:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _damaged(form: Form, place: Location, what: str) -> ModelFormatError:

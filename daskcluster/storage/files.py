@@ -1,6 +1,6 @@
-"""Files on disk or in an object store: written whole or not at all, created once, listed.
+"""Files on disk or in an object store: atomic writes, creation, reads, listings, removal.
 
-All other modules of this room are made of these functions. A place is a `Location` of a folder.
+All other modules of `daskcluster.storage` use these functions. A place is a `Location` of a folder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VERSIONS = ("ETag", "etag", "md5", "content_md5")
 
 @contextmanager
 def explained(place: Location, what: str) -> Iterator[None]:
-    """Turn what the client of a store raises into an error that says what, where, and what to do."""
+    """Turn errors of a store's client into ones that name the data, its URL and a remedy."""
     try:
         yield
     except DaskClusterError:
@@ -36,26 +36,26 @@ def explained(place: Location, what: str) -> Iterator[None]:
         raise explain(error, place, what) from error
 
 
-# -- writing -----------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------------------
 
 
 def write_file(place: Location, name: str, content: bytes, *, durable: bool = True) -> None:
-    """Write file `name` below a place; one that is there is replaced.
+    """Write file `name` below a place; replace an existing one.
 
     Parameters
     ----------
     place : Location
-        A folder; made if it is not there.
+        A folder; created if missing.
     name : str
         Relative path.
     content : bytes
     durable : bool
-        On disk, wait until the disk has it: it is whole after a power cut, too.
+        On disk, flush the file, so that it is complete even after a power failure.
 
     Raises
     ------
     OSError
-        Or what else the client of a store raises.
+        Or another error of the store's client.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def write_file(place: Location, name: str, content: bytes, *, durable: bool = Tr
         fs, path = place.filesystem()
         retry(lambda: fs.pipe_file(f"{path}/{name}", content), place)
         return
-    # A file on disk grows; renaming lets it appear whole.
+    # Write under a temporary name; the rename makes the complete file visible.
     file = os.path.join(place.url, name)
     part = f"{file}.{os.getpid()}-{threading.get_ident()}.partial"
     os.makedirs(os.path.dirname(file), exist_ok=True)
@@ -86,11 +86,11 @@ def write_file(place: Location, name: str, content: bytes, *, durable: bool = Tr
 
 
 def create_file(place: Location, name: str, content: bytes) -> bool:
-    """Write a file that is not there yet; False if it is, and then nothing is touched.
+    """Create a file; return False, and change nothing, if it exists.
 
-    `content` should be like no other's: where a client says unclearly why it did not write, what is there
-    tells whose it is. A store that knows no conditional writes lets two win; who comes later is found out
-    by reading again.
+    `content` should be unique to the caller: if the client's error is unclear, the file is read to see
+    whose it is. On a store without conditional writes, two callers may both succeed; the later content
+    remains, so read it again to check.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def create_file(place: Location, name: str, content: bytes) -> bool:
         fs.pipe_file(f"{path}/{name}", content, mode="create")
     except FileExistsError:
         return False
-    except Exception as error:  # a failed precondition has another class with every client
+    except Exception as error:  # a failed precondition has a different class in every client
         found = read_file(place, name)
         if found is None:
             raise explain(error, place, "folder") from error
@@ -113,7 +113,7 @@ def create_file(place: Location, name: str, content: bytes) -> bool:
 
 
 def _create_on_disk(file: str, content: bytes) -> bool:
-    # A link is there whole or not at all, and never replaces; a file that is opened grows.
+    # A hard link appears with its content and never replaces a file.
     os.makedirs(os.path.dirname(file), exist_ok=True)
     draft = f"{file}.{uuid.uuid4().hex[:8]}.partial"
     with open(draft, "xb") as out:
@@ -124,7 +124,7 @@ def _create_on_disk(file: str, content: bytes) -> bool:
         os.link(draft, file)
     except FileExistsError:
         return False
-    except OSError:  # a file system without links
+    except OSError:  # a file system without hard links
         with open(file, "xb") as out:
             out.write(content)
     finally:
@@ -132,11 +132,11 @@ def _create_on_disk(file: str, content: bytes) -> bool:
     return True
 
 
-# -- reading -----------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 def read_file(place: Location, name: str) -> bytes | None:
-    """Return the content of a file; None if it is not there.
+    """Return the content of a file; None if it does not exist.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def read_file(place: Location, name: str) -> bytes | None:
 
 
 def open_file(place: Location, name: str = "") -> Any:
-    """Open the file at a place, or `name` below it, for reading bytes; errors are the client's."""
+    """Open the file at a place, or `name` below it, for reading bytes; raises the client's errors."""
     fs, path = place.filesystem()
     return fs.open(f"{path.rstrip('/')}/{name}" if name else path, "rb")
 
@@ -164,7 +164,7 @@ def read_range(place: Location, start: int, stop: int) -> bytes:
 
 
 def open_text(place: Location) -> Any:
-    """Open a file for reading text in UTF-8, with or without a mark, compressed or not; see `open_file`."""
+    """Open a UTF-8 text file, with or without byte order mark or compression; see `open_file`."""
     import fsspec
 
     form = {"mode": "rt", "compression": "infer", "encoding": "utf-8-sig"}
@@ -172,12 +172,12 @@ def open_text(place: Location) -> Any:
 
 
 def read_at_most(place: Location, name: str, most: int) -> bytes:
-    """Return the content of a file of a model; at most `most` bytes and one more are read.
+    """Return the content of a file of a model; reads at most `most` + 1 bytes.
 
     Raises
     ------
     ModelNotFoundError
-        It is not there, or may not be read.
+        The file does not exist or cannot be read.
     """
 
     def content() -> bytes:
@@ -195,7 +195,7 @@ def read_at_most(place: Location, name: str, most: int) -> bytes:
 
 
 def file_size(place: Location, name: str) -> int:
-    """Return the size of a file in bytes; -1 if it is not there."""
+    """Return the size of a file in bytes; -1 if it does not exist."""
     try:
         _refuse_special(place, name)
         fs, path = place.filesystem()
@@ -205,17 +205,17 @@ def file_size(place: Location, name: str) -> int:
 
 
 def _refuse_special(place: Location, name: str) -> None:
-    # A pipe or a device in a folder from elsewhere would be waited for, or read without end.
+    # Reading a pipe or device in an untrusted folder could block or never end.
     file = os.path.join(place.url, name)
     if place.is_local and not os.path.isfile(file):
         raise FileNotFoundError(file)
 
 
-# -- what is there -----------------------------------------------------------------------------------
+# -- listing ---------------------------------------------------------------------------------------
 
 
 def list_names(place: Location) -> list[str]:
-    """Return the names of files and folders at a place, sorted; none if it is not there.
+    """Return the names of files and folders at a place, sorted; empty if it does not exist.
 
     Raises
     ------
@@ -239,12 +239,12 @@ class StoredFile:
     Attributes
     ----------
     name : str
-        Relative to the place that was listed, with slashes.
+        Path relative to the listed place, with slashes.
     size : int
     modified : float
-        Seconds since 1970, by the store; 0 if it does not say.
+        Modification time by the store, in seconds since 1970; 0 if unknown.
     version : str
-        What changes when the content does: the store's tag of it, or else size and time.
+        Changes with the content: the store's etag, or else size and time.
     """
 
     name: str
@@ -254,17 +254,17 @@ class StoredFile:
 
     @property
     def is_data(self) -> bool:
-        """Whether it may be a chunk, or a file of rows."""
+        """Whether it may be a chunk or another data file."""
         return is_data(self.name)
 
 
 def is_data(name: str) -> bool:
-    """Return whether a file of this name may be a chunk, or a file of rows."""
+    """Return whether a file of this name may be a chunk or another data file."""
     return name.rsplit("/", 1)[-1] not in (*METADATA, *_ATTRIBUTES, PARTIAL_MARK)
 
 
 def list_files(place: Location) -> list[StoredFile]:
-    """Return all files below a place, in the order of their names; none if it is not there.
+    """Return all files below a place, sorted by name; empty if it does not exist.
 
     Raises
     ------
@@ -273,7 +273,7 @@ def list_files(place: Location) -> list[StoredFile]:
 
     Notes
     -----
-    Cost: one request for each thousand objects, or one stat of each file.
+    Cost: one request per 1,000 objects, or one stat per file on disk.
 
     Examples
     --------
@@ -292,7 +292,7 @@ def list_files(place: Location) -> list[StoredFile]:
 
 
 def find_files(place: Location) -> list[StoredFile]:
-    """Return the file at a place, which has no name then, and all below it; errors are the client's own."""
+    """Return the file at a place (with an empty name) or all files below it; raises the client's errors."""
     fs, path = place.filesystem()
     fs.invalidate_cache()
     root = path.strip("/")
@@ -338,11 +338,11 @@ def match_files(place: Location) -> tuple[Location, list[StoredFile]]:
 
 
 def file_names(place: Location) -> Iterator[str]:
-    """Yield the names of all files below a place, relative to it; errors are the client's own.
+    """Yield the names of all files below a place, relative to it; raises the client's errors.
 
     Notes
     -----
-    Cost: on disk a fortieth of `find_files`, since no file is checked.
+    Cost: on disk, a fortieth of that of `find_files`, since there is no stat per file.
     """
     if place.is_local:
         for folder, _, names in os.walk(place.url):
@@ -374,25 +374,25 @@ def _seconds(value: Any) -> float:
 
 
 def digest_of_files(files: Iterable[StoredFile], below: str) -> str:
-    """Return a digest of files, which changes with any of them; names count from `below` on."""
+    """Return a digest that changes with any of the files; the prefix `below` of names is ignored."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{file.name[len(below) :]}\0{file.size}\0{file.version}\n".encode())
     return digest.hexdigest()[:16]
 
 
-# -- removing ----------------------------------------------------------------------------------------
+# -- removing --------------------------------------------------------------------------------------
 
 
 def remove_file(place: Location, name: str) -> None:
     """Remove a file, if it is there."""
     fs, path = place.filesystem()
-    with suppress(FileNotFoundError):  # somebody else was faster
+    with suppress(FileNotFoundError):  # another process removed it
         fs.rm_file(f"{path}/{name}")
 
 
 def remove_folder(place: Location) -> None:
-    """Remove all that is below a place; it is no error if nothing is."""
+    """Remove everything below a place; no error if there is nothing."""
     fs, path = place.filesystem()
     with suppress(FileNotFoundError):
         while_others_write(lambda: fs.rm(path, recursive=True))

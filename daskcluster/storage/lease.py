@@ -1,14 +1,14 @@
-"""Leases: which process may write an output. Each lease is a file that is created once.
+"""Leases: the right of one process to write an output. Each lease is a file that is created once.
 
 Layout::
 
-    <output>.partial/jobs/00000003.json         who holds the output: the highest number counts
-    <output>.partial/jobs/00000003.begun.json   from here on outputs may be there, of this job
-    <output>.partial/jobs/00000003.ended.json   how it ended; a new job may come
-    <output>.partial/...                        checkpoints
+    <output>.partial/jobs/00000003.json a lease; the highest number holds the output
+    <output>.partial/jobs/00000003.begun.json outputs of this job may exist from now on
+    <output>.partial/jobs/00000003.ended.json how the job ended; a new job may take the lease
+    <output>.partial/... checkpoints
 
-A run of the same name takes the lease over (the one before it was lost with its process, or will find
-out and stop); a run of another name waits until the holder has ended. No clock is compared.
+A run of the same job takes over the lease; the previous run is dead, or will notice and stop. A run of
+another job is refused until the holder has ended. Clocks are never compared.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ _ATTEMPTS = 20
 
 
 def folder_of(output: str, storage_options: Mapping[str, Any] | None = None) -> Location:
-    """Return where the state of the job lies that writes `output`."""
+    """Return the location of the state of the job that writes `output`."""
     place = locate(output, storage_options)
     return replace(place, url=f"{place.url.rstrip('/')}.partial")
 
 
 @dataclass(frozen=True)
 class Holder:
-    """One lease as it stands in the store.
+    """A lease as stored.
 
     Attributes
     ----------
     number : int
     name, token : str
-        The job, and this run of it.
+        Name of the job, and a token of this run.
     arguments : dict
-        What the job was called with.
+        Arguments of the job.
     attempt : int
-        Of the runs of that job that followed each other: 1, 2, ...
+        Number of this run of the job, from 1.
     started : bool
-        Outputs of this job may be there.
+        Whether outputs of this job may exist.
     state : str
-        Empty while it runs, else done, failed or cancelled.
+        Empty while the job runs, then done, failed or cancelled.
     record : dict or None
-        Of a job that is done.
+        Result of a job that is done.
     since, host : str
-        For people.
+        Start time and host, for display.
     """
 
     number: int
@@ -82,9 +82,9 @@ class Lease:
     folder : Location
         See `folder_of`.
     name : str
-        Of the job.
+        Name of the job.
     arguments : mapping
-        Plain values: what the job was called with.
+        Arguments of the job, as plain values.
 
     Examples
     --------
@@ -116,23 +116,23 @@ class Lease:
 
     @property
     def is_held(self) -> bool:
-        """Whether this run has taken the lease; it may have lost it since."""
+        """Whether this run has taken the lease; another run may have taken it over since."""
         return self._number > 0
 
     def earlier(self) -> Holder | None:
-        """Return the last run of the same job, if no other job has had the output since.
+        """Return the last run of the same job, unless another job has held the output since.
 
         Raises
         ------
         InvalidParameterError
-            It was called with other arguments and has not failed.
+            That run had other arguments and has not failed.
         LeaseError
             Another job holds the output.
         """
         return self._earlier(self._last())
 
     def take(self) -> None:
-        """Take the lease: a free one, that of a job that has ended, or that of a run of this job.
+        """Take the lease, if it is free, its job has ended, or its holder is a run of this job.
 
         Raises
         ------
@@ -140,11 +140,11 @@ class Lease:
             Another job holds it.
         """
         for _ in range(_ATTEMPTS):
-            # One look for both: who came between two looks would be followed without being asked.
+            # Read once for both checks: a holder that came between two reads would go unchecked.
             last = self._last()
             earlier = self._earlier(last)
             number = 1 if last is None else last.number + 1
-            # Jobs that never end for good, such as streams, start again after they were done.
+            # Recurring jobs, such as streams, start again after they were done.
             attempt = 1 if earlier is None or earlier.state == "done" else earlier.attempt + 1
             started = earlier is not None and earlier.started
             if self._create(number, attempt, started) and self._is_last(number):
@@ -152,36 +152,37 @@ class Lease:
                 self._prune()
                 return
         raise LeaseError(
-            f"the lease at {self._place.url!r} could not be taken in {_ATTEMPTS} attempts: other runs "
-            f"of the job {self.name!r} take it all the time; submit a job once."
+            f"the lease at {self._place.url!r} could not be taken in {_ATTEMPTS} attempts: other runs of "
+            f"the job {self.name!r} keep taking it; submit a job only once."
         )
 
     def check(self) -> None:
-        """Raise if another process has the lease.
+        """Raise if another process has taken the lease.
 
         Raises
         ------
         LeaseError
         """
-        # Also whose it is: some stores let two create it, and the later one is there then.
+        # Check the owner too: on some stores two runs can create the same file, and the later one wins.
         if not (self._numbers()[-1:] == [self._number] and self._is_mine(self._number)):
             raise LeaseError(
                 f"the job {self.name!r} was restarted by another process, which now writes "
-                f"{self.folder.url.removesuffix('.partial')!r}; this one stops, and wrote nothing since."
+                f"{self.folder.url.removesuffix('.partial')!r}; this run stops, and has written nothing "
+                "since."
             )
 
     def begin(self) -> None:
-        """Say that outputs are about to be written."""
+        """Record that outputs are about to be written."""
         self.check()
         if not self.started:
             self._mark("begun", {})
             self.started = True
 
     def end(self, state: str, record: Mapping[str, Any] | None = None) -> None:
-        """Say how the job ended: done, failed or cancelled."""
+        """Record how the job ended: done, failed or cancelled."""
         self._mark("ended", {"state": state, "record": None if record is None else dict(record)})
 
-    # -- the store ------------------------------------------------------------------------------------
+    # -- the store ---------------------------------------------------------------------------------
 
     def _earlier(self, last: Holder | None) -> Holder | None:
         if last is None:
@@ -194,7 +195,7 @@ class Lease:
                 raise InvalidParameterError(
                     f"the job {self.name!r} was started with other arguments: "
                     f"{differences(last.arguments, self._arguments)}; give the same ones to resume it, "
-                    "or another name to begin a new one."
+                    "or another name to start a new one."
                 )
             return None
         return last
@@ -204,7 +205,7 @@ class Lease:
             output = self.folder.url.removesuffix(".partial")
             raise LeaseError(
                 f"{output!r} is being written by the job {last.name!r} (since {last.since}, on "
-                f"{last.host}); wait for it, cancel it or write elsewhere. If it is gone for good, submit "
+                f"{last.host}); wait for it, cancel it or write elsewhere. If that job is dead, submit "
                 f"it again under its name, or remove {self._place.url!r}."
             )
 
@@ -216,7 +217,7 @@ class Lease:
         mine = self._is_mine(number)
         last = self._numbers()[-1:] == [number]
         if mine and not last:
-            # Made in the place of one that was removed, because there were higher ones.
+            # It reuses the number of a removed lease, although higher ones exist.
             remove_file(self._place, _file(number))
         return mine and last
 

@@ -43,10 +43,10 @@ def looks_secret(name: str, value: Any = "?") -> bool:
 
 
 def split_options(options: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], list[str]]:
-    """Return the options that may travel, and the dotted names of those that may not.
+    """Return the options that may leave the process, and the dotted names of those that may not.
 
-    Nested mappings (``client_kwargs``) are split too; values that are not plain data, such as an
-    opened session, never travel.
+    Nested mappings (``client_kwargs``) are split too; values that are not plain data, such as an open
+    session, never leave the process.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def secret_values(options: Mapping[str, Any]) -> list[str]:
-    """Return the texts that must not show up in a message."""
+    """Return the texts that must not appear in messages."""
     found: list[str] = []
     for name, value in options.items():
         if isinstance(value, Mapping):
@@ -104,11 +104,11 @@ class Location:
     url : str
         Normalised: an absolute path for local files, else ``scheme://...`` without a trailing slash.
     options : tuple of (name, value)
-        The options that may travel, nested mappings as tuples.
+        Options that are pickled, nested mappings as tuples.
     withheld : tuple of str
-        Names of the options that stayed behind.
+        Names of the options that are not pickled.
     held : ProcessLocal or None
-        All options, in the process that was given them.
+        All options, in the process that received them.
     """
 
     url: str
@@ -118,7 +118,7 @@ class Location:
 
     @property
     def scheme(self) -> str:
-        """The scheme that says where the bytes are (the last one of a chained URL)."""
+        """The scheme of the URL; of a chained URL, the last one, which locates the bytes."""
         match = _SCHEME.match(self.url.rsplit("::", 1)[-1])
         return match.group(1).lower() if match else "file"
 
@@ -128,7 +128,7 @@ class Location:
 
     @property
     def visibility(self) -> Visibility:
-        """Who can read what is there."""
+        """Which processes can read this location."""
         return {
             "file": Visibility.HOST,
             "local": Visibility.HOST,
@@ -136,13 +136,13 @@ class Location:
         }.get(self.scheme, Visibility.EVERYONE)
 
     def storage_options(self) -> dict[str, Any]:
-        """Return all options known to this process; a credential only where it was given."""
+        """Return all options known to this process; credentials only in the process that received them."""
         if self.held is not None and self.held.value is not None:
             return dict(self.held.value)
         return _thaw(self.options)
 
     def child(self, name: str) -> Location:
-        """Return the location of something below this one."""
+        """Return the location of `name` below this one."""
         return replace(self, url=f"{self.url.rstrip('/')}/{name.strip('/')}")
 
     def filesystem(self) -> tuple[Any, str]:
@@ -160,7 +160,7 @@ class Location:
 
 
 def locate(url: Any, storage_options: Mapping[str, Any] | None = None) -> Location:
-    """Normalise a URL or path and part its options into those that travel and those that do not.
+    """Normalise a URL or path, and separate options that may leave the process from the others.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def _normalise(url: str) -> str:
 
 
 def _refuse_credentials(url: str) -> None:
-    # The URL travels in recipes, models and logs, so it must not carry what opens the store.
+    # URLs appear in recipes, models and logs, so they must not contain credentials.
     match = _SCHEME.match(url)
     if not match or match.group(2) == "::":
         return
@@ -211,8 +211,8 @@ def _refuse_credentials(url: str) -> None:
     if (user_info and not is_container) or signed:
         shown = match.group(0) + authority.split("/", 1)[0].rpartition("@")[2]
         raise InvalidParameterError(
-            f"The URL under {shown} carries a credential, which would travel with it; leave it out and "
-            "give credentials through the environment or the cloud's own files."
+            f"The URL under {shown} contains a credential, which would appear in recipes, models and "
+            "logs; remove it, and give credentials through the environment or the cloud's own files."
         )
 
 
@@ -237,9 +237,9 @@ def _thaw(options: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def explain(error: BaseException, location: Location, what: str = "dataset") -> DaskClusterError:
-    """Turn what a store raised into an error that says what, where, and what to do.
+    """Turn an error of a store into one that names the data, its URL and a remedy.
 
-    Texts never contain the value of a secret option.
+    Its text never contains the value of a secret option.
     """
     extra = _EXTRAS.get(location.scheme)
     text = _scrubbed(f"{type(error).__name__}: {error}", location)
@@ -275,8 +275,8 @@ def explain(error: BaseException, location: Location, what: str = "dataset") -> 
             "storage_options, the endpoint."
         )
     return InvalidDataError(
-        f"The {what} at {location.url!r} cannot be read ({text}); check the URL, the storage options "
-        "and that it was written to its end."
+        f"The {what} at {location.url!r} cannot be read ({text}); check the URL, the storage options and "
+        "that it was written completely."
     )
 
 
@@ -291,8 +291,8 @@ def _credentials(location: Location, extra: str | None) -> str:
     if location.withheld and location.held is not None and not location.held.is_here:
         names = ", ".join(location.withheld)
         return (
-            f"The storage options {names} stay in the process that was given them and do not travel to "
-            f"workers; give the workers credentials of their own: {where}."
+            f"The storage options {names} are secrets and are not sent to workers; give the workers "
+            f"credentials of their own: {where}."
         )
     if extra is None:
         return "Ask for read access, or check the owner and mode of the files."

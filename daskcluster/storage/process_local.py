@@ -1,7 +1,7 @@
-"""Values that belong to one process: arrays and credentials that never leave it, and open datasets.
+"""Values that never leave their process: arrays, credentials and open datasets.
 
-What travels in their place is a token. Unpickled in the process where the value lives, the token
-turns back into the same object; anywhere else it is an empty holder that still says what it was.
+Pickling replaces them by a token. Unpickled in the process of the value, the token becomes the same object
+again; in any other process, it becomes an empty holder with a description of the value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ProcessLocal(Generic[T]):
     ----------
     value : object
     what : str
-        What the value is, for `repr` and error messages; never the value itself.
+        Description for `repr` and error messages; never the value itself.
 
     Examples
     --------
@@ -77,7 +77,7 @@ _opening = threading.RLock()
 
 
 def open_once(recipe: Hashable, opener: Callable[[], T]) -> T:
-    """Return what `opener` gave when it was first called for this recipe in this process."""
+    """Call `opener` once per recipe in this process, and return its result."""
     with _opening:
         if recipe not in _opened:
             _opened[recipe] = opener()

@@ -1,8 +1,8 @@
 """Retries of calls to a remote store after transient failures.
 
-The clients of the clouds retry by themselves, for about two seconds. Servers that are overloaded, a
-token that is being renewed, a connection that is cut in the middle of a body take longer; here such
-calls are made again for about ten seconds. What a second try would meet again is raised at once.
+Cloud clients retry by themselves for about two seconds. An overloaded server, a token that is being renewed
+or a connection cut in the middle of a body can take longer, so such calls are repeated for about ten
+seconds. Errors that a retry would raise again are raised at once.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from daskcluster.typing import Visibility
 T = TypeVar("T")
 
 PAUSES = (0.2, 0.6, 1.8, 5.4)
-"""Seconds before the second try, the third and so on; each up to half longer, so that many tasks part."""
+"""Seconds before each retry, plus up to half of that at random, so that tasks do not retry together."""
 
 MOST_SECONDS = 60.0
-"""Calls of a client that retries by itself are not repeated."""
+"""A call that failed after longer than this is not repeated: its client has retried long enough."""
 
 _LISTINGS = 100
-"""A store that changes in all of these is not read by chance at a bad moment."""
+"""Most attempts to list a store that changes meanwhile."""
 
 _LASTING = (
     DaskClusterError,
@@ -40,21 +40,21 @@ _LASTING = (
 
 
 def retry(call: Callable[[], T], location: Location | None, *, damaged: bool = False) -> T:
-    """Return what `call` returns, made again when the store at `location` fails for a moment.
+    """Return ``call()``; repeat it after transient failures of the store at `location`.
 
     Parameters
     ----------
     call : callable () -> object
-        May be made several times: it reads, or writes the same again.
+        Must be repeatable: it reads, or writes the same again.
     location : Location or None
-        What is on a local disk or in memory is not tried again, nor what has no URL.
+        Calls are not repeated for local disks, memory or None.
     damaged : bool
-        Also make it again where what arrived cannot be decoded: a body may have been cut short.
+        Also repeat the call if the received data cannot be decoded: a body may have been cut short.
 
     Raises
     ------
     Exception
-        What the last try raised.
+        The error of the last attempt.
 
     Examples
     --------
@@ -79,14 +79,14 @@ def retry(call: Callable[[], T], location: Location | None, *, damaged: bool = F
 
 
 def while_others_write(call: Callable[[], T]) -> T:
-    """Return what `call` lists, made again if that changes meanwhile.
+    """Return ``call()``, a listing; repeat it if the store changes meanwhile.
 
-    The stores that fsspec keeps in memory are dictionaries, which another thread may write to meanwhile.
+    fsspec's in-memory stores are dictionaries, which raise if another thread changes them meanwhile.
 
     Raises
     ------
     Exception
-        What `call` raised.
+        Any other error of `call`.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def while_others_write(call: Callable[[], T]) -> T:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Return True for an error of the network or of a busy server, which may be gone in a second.
+    """Return True for errors of the network or a busy server, which a retry may avoid.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def is_passing(error: BaseException) -> bool:
     """
     if isinstance(error, _LASTING):
         return False
-    # aiohttp's, botocore's and azure's errors are no OSError; all say in their names what they are.
+    # Errors of aiohttp, botocore and azure are not OSErrors, so go by the names of their classes.
     name = type(error).__name__
     words = (
         "Timeout",

@@ -1,4 +1,4 @@
-"""Per-row state in a folder of files, from which lost rows or a resumed fit continue."""
+"""Per-row state in a folder of files, to restore rows of lost workers or of a resumed fit."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _NAME = re.compile(r"(\d{15})-(\d{15})\.state")
 _READERS = 8
 
 Run = tuple[int, int, str]
-"""First row, last row and one, name of the file."""
+"""First row, end row (exclusive), and file name."""
 
 
 @dataclass(frozen=True)
 class StateFiles:
-    """State of all rows after one pass, in a file for each run of rows that was written at once.
+    """State of all rows after one pass, with one file per range of rows written together.
 
-    Any number of tasks write, also the same rows twice or cut differently: the values are the same then.
-    A file is a SHA-256 digest and the plain numbers, of which there are as many as its name says: reading
-    one executes nothing and believes nothing. Picklable, without credentials.
+    Any number of tasks may write, even the same rows twice or in other ranges, since the values are the
+    same. A file holds a SHA-256 digest and the plain numbers; its name gives their count, and reading
+    checks both. Picklable, without credentials.
 
     Attributes
     ----------
     folder : Location
-        Its own; made when the first rows are written.
+        Folder of these files only; created with the first file.
     width : int
-        Numbers of a row.
+        Numbers per row.
     kept : bool
-        It outlives the fit: an error of the store is raised, and files are on the disk before they count.
+        The files must outlive the fit: raise errors of the store, and flush files to disk.
 
     Examples
     --------
@@ -66,12 +66,12 @@ class StateFiles:
         Returns
         -------
         bool
-            False if the store does not take it.
+            False if the store fails.
 
         Raises
         ------
         OSError
-            Instead, where the files are `kept`; or what else the client of the store raises.
+            The store fails and the files are `kept`; or another error of the store's client.
         """
         payload = np.ascontiguousarray(values, _STORED).tobytes()
         name = f"{start:015d}-{start + len(values):015d}.state"
@@ -104,20 +104,20 @@ class StateFiles:
                 at = min(last, stop)
         if at < stop:
             raise CheckpointError(
-                f"the saved state of rows {at} to {stop} is not in {self.folder.url!r}, as seen from this "
-                "host; keep all workers on the driver's host, or give a checkpoint= that all of them "
-                "reach under the same name."
+                f"the saved state of rows {at} to {stop} is not in {self.folder.url!r}, as seen from "
+                "this host; keep all workers on the driver's host, or give a checkpoint= URL that all "
+                "of them can read."
             )
         return np.array(parts[0]) if len(parts) == 1 else np.concatenate(parts)
 
     def check(self, n_rows: int, *, whole: bool = True) -> None:
-        """Refuse files that do not hold the state of all rows.
+        """Raise if the files do not hold the state of all rows.
 
         Parameters
         ----------
         n_rows : int
         whole : bool
-            Also read all of them and compare their digests.
+            Also read all files and check their digests.
 
         Raises
         ------
@@ -129,8 +129,8 @@ class StateFiles:
         if at < n_rows:
             raise CheckpointError(
                 f"the state of rows {at} to {n_rows} that workers have written is not in "
-                f"{self.folder.url!r}, as seen from the driver; give a checkpoint= that the driver and all "
-                "workers reach under the same name: a bucket, or a folder that they share."
+                f"{self.folder.url!r}, as seen from the driver; give a checkpoint= URL that the driver "
+                "and all workers can use: a bucket, or a shared folder."
             )
         if whole:
             with ThreadPoolExecutor(_READERS, thread_name_prefix="daskcluster-state") as pool:
@@ -138,34 +138,34 @@ class StateFiles:
                     pass
 
     def remove(self) -> None:
-        """Remove the folder and what is in it; what cannot be removed is left."""
+        """Remove the folder and its files; ignore errors."""
         with suppress(Exception):  # clouds' clients have error classes of their own
             remove_folder(self.folder)
 
-    # -- files ------------------------------------------------------------------------------------
+    # -- files -------------------------------------------------------------------------------------
 
     def _content(self, first: int, last: int, name: str) -> np.ndarray:
         expected = _DIGEST_BYTES + (last - first) * self.width * _STORED.itemsize
-        # One byte more than there should be: a larger file is no file of ours.
+        # Read one byte more than expected, to detect a file that is too large.
         with explained(self.folder, "saved state"), open_file(self.folder, name) as file:
             content: Any = file.read(expected + 1)
         digest, payload = content[:_DIGEST_BYTES], memoryview(content)[_DIGEST_BYTES:]
         if len(content) != expected or hashlib.sha256(payload).digest() != digest:
             raise CheckpointError(
-                f"the saved state of rows {first} to {last} in {self.folder.url!r} is damaged; remove that "
-                "checkpoint, or begin without resume."
+                f"the saved state of rows {first} to {last} in {self.folder.url!r} is damaged; remove "
+                "that checkpoint, or start without resume."
             )
         found = np.frombuffer(payload, _STORED).reshape(-1, self.width)
         return found.astype(np.int32, copy=False)
 
     def _listed(self) -> list[Run]:
-        """Return all files in the order of their rows; listed once per process."""
+        """Return all files, sorted by rows; listed once per process."""
         return open_once(("state files", self), lambda: list(self._runs()))
 
     def _runs(self) -> Iterator[Run]:
         at = 0
         for match in filter(None, map(_NAME.fullmatch, list_names(self.folder))):
             first, last = int(match.group(1)), int(match.group(2))
-            if last > at:  # others have nothing new
+            if last > at:  # skip files that add no rows
                 at = last
                 yield first, last, match.group(0)

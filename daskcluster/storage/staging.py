@@ -1,9 +1,9 @@
-"""Staged outputs, written whole or not at all: write within ``Staging.begin(url)``, then commit.
+"""Staged outputs, which appear complete or not at all: write within ``Staging.begin(url)``, then commit.
 
-On a local file system an output grows in a folder next to it (`daskcluster.storage.stale`), which is
-renamed when it is whole; then what killed writers of the same output have left there is removed.
-An object store has no rename: there the chunks go to their final place and the metadata, without which
-nothing can be opened, is written last; a mark names the half-written output until then.
+On a local file system, an output is written to a temporary folder next to it (`daskcluster.storage.stale`)
+and renamed when complete; then the temporary folders of killed writers are removed. An object store has no
+rename: the chunks go to their final place, and the metadata, without which the output cannot be opened, is
+written last. Until then, a mark object identifies the partial output.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from daskcluster.storage.zarr_stores import HEAD, METADATA, PARTIAL_MARK
 
 @dataclass(frozen=True)
 class Staging:
-    """One output under way; as a context manager it is aborted if the block raises.
+    """An output that is being written; as a context manager, aborts if the block raises.
 
     Attributes
     ----------
     target : Location
-        Where the output will be.
+        Final location of the output.
     work : Location
-        Where its chunks are written.
+        Location to which its chunks are written.
     overwrite : bool
     mark : str
-        Identifies the output for a later writer; empty if none may resume it.
+        Identifies the output for a writer that resumes it; empty if none may.
     stays : bool
-        What was written outlives an error, for that writer.
+        Whether partial output is kept after an error, for such a writer.
     """
 
     target: Location
@@ -63,20 +63,20 @@ class Staging:
         mark: str = "",
         resume: bool = False,
     ) -> Staging:
-        """Make ready to write to `url`.
+        """Prepare to write to `url`.
 
-        An existing output stays readable until `commit` on a local file system; on an object store it is
+        On a local file system, an existing output stays readable until `commit`. On an object store it is
         removed here, since its chunks are about to be replaced.
 
         Parameters
         ----------
         kinds : tuple of {"array", "group"}
-            What `overwrite` may replace; anything else that is there is never touched.
+            Kinds of existing outputs that `overwrite` may replace; anything else is never touched.
         mark : str
-            Hexadecimal digits: of all that the output depends on.
+            Hexadecimal digest of everything that the output depends on.
         resume : bool
-            Resume what an interrupted writer with the same `mark` has left, and leave what is written
-            to the next one if there is an error.
+            Continue the partial output of an interrupted writer with the same `mark`, and keep partial
+            output for the next one if there is an error.
 
         Raises
         ------
@@ -107,8 +107,8 @@ class Staging:
                 stale.claim(work.url)
         except OSError as error:
             raise DatasetNotFoundError(
-                f"The output {target.url!r} cannot be written ({error}); choose a folder that you may "
-                "write to."
+                f"The output {target.url!r} cannot be written ({error}); choose a folder in which you "
+                "may write."
             ) from error
         return cls(target, work, overwrite, mark, stays=resume)
 
@@ -124,8 +124,8 @@ class Staging:
         is_there = _check_remote(target, overwrite, kinds)
         resumes = resume and bool(mark) and not is_there
         if not (resumes and read_file(target, PARTIAL_MARK) == mark.encode()):
-            # The mark first: if this process stops here, the next writer may take the place. But the output
-            # that it belongs to is written last: until then the folder belongs to another output.
+            # First an empty mark: if this process dies now, the next writer may replace the output. The
+            # identity of the output follows last: until then, chunks of another output may remain.
             write_file(target, PARTIAL_MARK, b"")
             retry(lambda: _remove_all(target, but_the_mark=True), target)
             if mark:
@@ -133,12 +133,12 @@ class Staging:
         return cls(target, target, overwrite, mark, stays=resume)
 
     def commit(self, documents: Mapping[str, bytes]) -> None:
-        """Publish the output: `documents` (metadata by relative path) are written last, in order.
+        """Publish the output: write `documents` (metadata by relative path) in order, after all chunks.
 
         Raises
         ------
         OutputExistsError
-            Somebody else wrote there in the meantime.
+            Another process wrote an output there in the meantime.
         """
         if self.target.is_local:
             self._write(documents)
@@ -170,7 +170,7 @@ class Staging:
         stale.remove_abandoned(target)
 
     def _tell(self, error: BaseException) -> None:
-        """Add to an error that what was written stays, if it does and the error comes from outside."""
+        """Add to an error from outside that the finished rows are kept, if they are."""
         if self.stays and self.mark and comes_from_outside(error):
             error.add_note(
                 f"The finished rows of {self.target.url!r} are kept: the same call with resume=True "
@@ -195,9 +195,9 @@ class Staging:
         replace(self, stays=False).abort()
 
     def abort(self) -> None:
-        """Remove what has been written, unless it `stays`; the target stays absent, or as it was.
+        """Remove the partial output, unless it `stays`; the target does not change.
 
-        Never raises: what ended the writing is what its caller should hear of.
+        Never raises, so that the original error reaches the caller.
         """
         if self.target.is_local:
             (stale.release if self.stays else stale.remove)(self.work.url)
@@ -208,8 +208,8 @@ class Staging:
             retry(lambda: _remove_all(self.target), self.target)
         except Exception as error:
             warnings.warn(
-                f"What was written of the output {self.target.url!r} could not be removed "
-                f"({error}); it cannot be opened, and the next writer removes it.",
+                f"The partial output {self.target.url!r} could not be removed ({error}); it cannot be "
+                "opened, and the next writer removes it.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -222,7 +222,7 @@ def check_free(
     storage_options: Mapping[str, Any] | None = None,
     kinds: tuple[str, ...] = ("array",),
 ) -> None:
-    """Refuse now what `Staging.begin` would refuse later; nothing is touched.
+    """Raise the errors that `Staging.begin` would raise; changes nothing.
 
     The kind of an output that is a file is "file".
 
@@ -240,7 +240,7 @@ def check_free(
 
 
 def _remove_all(target: Location, *, but_the_mark: bool = False) -> None:
-    """Remove an output of an object store: first what makes it readable, last the mark."""
+    """Remove an output of an object store: its metadata first, its mark last."""
     fs, path = target.filesystem()
     fs.invalidate_cache()
     names = [str(name) for name in while_others_write(lambda: fs.find(path))]
@@ -255,7 +255,7 @@ def _remove_all(target: Location, *, but_the_mark: bool = False) -> None:
 
 
 def _check_remote(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> bool:
-    """Return True if something readable is there that may be replaced."""
+    """Return True if there is a readable output that may be replaced."""
     fs, path = target.filesystem()
     fs.invalidate_cache()
     kind = _kind_of({name: read_file(target, name) for name in METADATA})
@@ -289,8 +289,8 @@ def _refuse(target: Location, overwrite: bool, replaceable: bool) -> None:
         return
     if overwrite:
         raise OutputExistsError(
-            f"The output {target.url!r} exists and is not what this would replace, so overwrite=True does "
-            "not touch it; choose another name, or remove it yourself."
+            f"The output {target.url!r} exists and is not of a kind that overwrite=True replaces; choose "
+            "another name, or remove it yourself."
         )
     raise OutputExistsError(
         f"The output {target.url!r} exists already; pass overwrite=True to replace it, or choose "
@@ -309,4 +309,4 @@ def _kind_of(documents: Mapping[str, bytes | None]) -> str | None:
     try:
         return str(json.loads(content).get("node_type"))
     except ValueError:
-        return "array"  # half-written metadata of ours or another's: replaceable as one
+        return "array"  # partial metadata, of this package or not: may be replaced

@@ -1,8 +1,8 @@
-"""Stale temporaries of local outputs: who owns a folder, and removal of those whose owner is gone.
+"""Temporary folders of local outputs: ownership, takeover, and removal when stale.
 
 A writer claims its folder, ``<target>.partial-<mark>-<token>``, with a lock (flock(2)) that the kernel
-drops when the process ends, however it ends. So an unclaimed folder was left by a writer that is dead:
-one that has put a whole output in its place removes it, and one that resumes takes it over before.
+releases when the process ends, however it ends. So the writer of an unclaimed folder is dead. A writer that
+completes the output removes such folders; a writer that resumes takes one over first.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from collections.abc import Iterator
 _ENDING = re.compile(r"\.partial-(?:(?P<mark>[0-9a-f]+)-)?[0-9a-f]{8}(?:\.replaced)?")
 
 _claimed: dict[tuple[int, int], int] = {}
-"""Open folders by device and inode, which stay the same when a folder is renamed."""
+"""File handles of claimed folders by device and inode, which do not change in a rename."""
 
 
 def new_folder(target: str, mark: str) -> str:
-    """Return a unique name of a folder for an output that grows."""
+    """Return a unique name for the temporary folder of an output."""
     return f"{target}.{'-'.join(filter(None, ['partial', mark, uuid.uuid4().hex[:8]]))}"
 
 
 def claim(folder: str) -> bool | None:
-    """Make a folder one of this process, until it is released or the process ends.
+    """Claim a folder for this process, until it is released or the process ends.
 
     Returns
     -------
     bool or None
-        False if a writer that lives has claimed it; None if the file system cannot say.
+        False if a live writer has claimed it; None if the file system cannot tell.
     """
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -53,26 +53,26 @@ def release(folder: str) -> None:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder and all in it; it is released last, when no other writer can take it over."""
+    """Remove a folder and its content, then release it, so that no other writer can take it over."""
     handle = _handle(folder)
     shutil.rmtree(folder, ignore_errors=True)
     _close(handle)
 
 
 def adopt(target: str, mark: str, folder: str) -> bool:
-    """Take over as `folder` what another writer of `mark` has left, the one that got farthest.
+    """Rename the partial output of another writer with `mark`, the one with most files, to `folder`.
 
-    Also from one that lives, and only seems dead to the job that runs again: it will publish nothing.
+    The other writer may still be alive if a job was wrongly taken for dead; then it can publish nothing.
 
     Returns
     -------
     bool
-        False if none has.
+        False if there is no such partial output.
 
     Warns
     -----
     RuntimeWarning
-        That writer lives, as far as the file system can say.
+        The other writer still seems to be alive.
     """
     left = [
         path
@@ -83,11 +83,11 @@ def adopt(target: str, mark: str, folder: str) -> bool:
         try:
             os.rename(path, folder)
         except FileNotFoundError:
-            continue  # somebody else was faster
+            continue  # another process was faster
         if claim(folder) is False:
             warnings.warn(
-                f"Another process still writes {target!r}. This one continues with finished parts, and the "
-                "other one will end with an error; run only one at a time.",
+                f"Another process still writes {target!r}. This process continues with the finished "
+                "parts, and the other one will fail; run only one at a time.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -103,7 +103,7 @@ def remove_abandoned(target: str) -> None:
 
 
 def _temporaries_of(target: str) -> Iterator[tuple[str, str]]:
-    """Yield the temporary folders of an output, and the mark of each."""
+    """Yield the temporary folders of an output with their marks."""
     parent, name = os.path.split(target)
     try:
         entries = sorted(os.listdir(parent))

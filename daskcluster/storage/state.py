@@ -1,10 +1,10 @@
 """Convert the state of a fit, a dataclass, to a document and back.
 
-A state is a dataclass of numbers, texts, enums of texts, arrays, lists of records, and further
-dataclasses, each of which may be None where its annotation says so. Its arrays become those of the
-document, named by the fields that lead to them (``best_centres``); all else becomes the body, but for
-long lists of records, which are arrays as well: see `daskcluster.storage.arrays`. What comes back is
-checked against the annotations, and against the shapes that the reader gives.
+A state is a dataclass of numbers, texts, enums of texts, arrays, lists of records, and nested dataclasses;
+any of these may be None if its annotation allows it. Arrays, and long lists of records (see
+`daskcluster.storage.arrays`), become arrays of the document, named by the path of fields
+(``best_centres``). Everything else goes into the body. Reading checks the values against the annotations,
+and the arrays against given shapes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from daskcluster.storage.document import Document, read_mapping, read_records, r
 S = TypeVar("S")
 
 _SAFE = 1 << 53
-"""Whole numbers beyond are written as texts: other readers of JSON would round them."""
+"""Larger integers are written as texts, since other JSON readers would round them."""
 _WHOLE = re.compile(r"-?[0-9]{1,24}")
 _LISTS = (list, Sequence)
 _NOT_FINITE = ("inf", "-inf", "nan")
-"""JSON has no such numbers; they are written as texts."""
+"""JSON does not have these numbers, so they are written as texts."""
 
 Shapes = Mapping[str, tuple[int | None, ...]]
-"""From the name of an array in a document to its shape; None: of any length."""
+"""Shapes of arrays by their names in a document; None stands for any length."""
 
 
 def document_of(state: Any) -> Document:
@@ -42,7 +42,7 @@ def document_of(state: Any) -> Document:
     Parameters
     ----------
     state : dataclass
-        Its arrays are float32, float64 or int64, of one or two axes, and not empty.
+        Its arrays must be float32, float64 or int64, have one or two axes, and not be empty.
 
     Examples
     --------
@@ -70,12 +70,12 @@ def state_of(kind: type[S], document: Document, shapes: Shapes) -> S:
         A dataclass.
     document : Document
     shapes : mapping of str to tuple of int
-        Of all arrays that it may have.
+        Shapes of all arrays that it may have.
 
     Raises
     ------
     ModelFormatError
-        It describes something else.
+        The document does not describe such a state.
     """
     if document.kind != kind.__name__:
         raise ModelFormatError(f"it is of kind {document.kind[:40]!r}, not {kind.__name__!r}.")
@@ -90,12 +90,12 @@ def state_of(kind: type[S], document: Document, shapes: Shapes) -> S:
 
 
 def stored_as(name: str) -> dict[str, str]:
-    """Return the metadata of a dataclass field whose name in documents is an older one."""
+    """Return the metadata for a dataclass field that has another name in documents."""
     return {"stored_as": name}
 
 
 def check_numbers(name: str, values: np.ndarray, below: int, least: int = 0) -> None:
-    """Refuse an array `name` of other things than whole numbers from `least` to `below` - 1.
+    """Raise unless array `name` consists of whole numbers from `least` to `below` - 1.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def check_numbers(name: str, values: np.ndarray, below: int, least: int = 0) -> 
 
 
 def within(part: str, shapes: Shapes) -> Shapes:
-    """Return the names of arrays as those of a part of a state, with their shapes.
+    """Return shapes with the names that the arrays of a nested dataclass have.
 
     Examples
     --------
@@ -131,7 +131,7 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...] | None) -> bool
 
 
 def _tables(kind: Any, prefix: str) -> Iterator[str]:
-    """Yield the names of the arrays that lists of records may be."""
+    """Yield the array names that lists of records may be stored under."""
     for name, hint in get_type_hints(kind).items():
         hint = _without_none(hint)
         if is_dataclass(hint):
@@ -184,7 +184,7 @@ def _scalar(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Builds dataclasses from the body of a document and its arrays."""
+    """Builds dataclasses from the body and arrays of a document."""
 
     arrays: Mapping[str, np.ndarray]
 
@@ -216,7 +216,7 @@ class _Reader:
 
 
 def _record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record with its numbers as they were."""
+    """Return a record with its numbers converted back from texts."""
     return {name: float(value) if value in _NOT_FINITE else value for name, value in record.items()}
 
 

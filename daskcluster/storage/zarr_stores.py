@@ -1,4 +1,4 @@
-"""Zarr stores at a location, and names of metadata files."""
+"""Zarr stores at a location, and the names of their metadata files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from daskcluster.storage.location import Location, explain
 METADATA = ("zarr.json", ".zarray", ".zgroup")
 """Files that make a folder a Zarr array or group."""
 HEAD = METADATA[0]
-"""The one that we write."""
+"""The metadata file that this package writes."""
 PARTIAL_MARK = "daskcluster.partial"
-"""Object next to a half-written output in a store without rename."""
+"""Object that marks a partial output in a store without rename."""
 
 
 def group_document(attributes: Mapping[str, Any], prefix: str = "") -> dict[str, bytes]:

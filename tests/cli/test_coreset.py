@@ -42,7 +42,7 @@ def test_it_refuses_to_overwrite(here: Path, run: Run, record: Record) -> None:
     zarr.create_array("mine.zarr", data=np.zeros(3))
     refused = run(*DRAW, "--output", "mine.zarr", "--overwrite")
     assert refused.exit_code == 1
-    assert "is not what this would replace" in refused.stderr
+    assert "is not of a kind that" in refused.stderr
     assert "would replace the source" in run(*DRAW, "--output", "rows.npy").stderr
 
 

@@ -75,7 +75,7 @@ def test_a_worker_uses_credentials_of_its_own(stored: str, s3: dict[str, Any]) -
     without = run_elsewhere(recipe)
     assert without.returncode == 1
     text = without.stderr.decode()
-    assert "The storage options key, secret stay in the process that was given them" in text
+    assert "The storage options key, secret are secrets and are not sent to workers" in text
     assert "AWS_ACCESS_KEY_ID" in text
     own = run_elsewhere(recipe, AWS_ACCESS_KEY_ID="of the worker", AWS_SECRET_ACCESS_KEY="its own")
     assert own.returncode == 0, own.stderr.decode()

@@ -115,7 +115,7 @@ def test_requests_that_are_refused_leave_nothing(
         ({"chunk_rows": 7, "shard_rows": 10}, InvalidParameterError, r"a multiple of chunk_rows=7"),
         ({"with_index": out}, InvalidParameterError, r"should be separate"),
         ({"with_index": out / "index"}, InvalidParameterError, r"should be separate"),
-        ({"with_index": tmp_path / "g"}, OutputExistsError, r"is not what this would replace"),
+        ({"with_index": tmp_path / "g"}, OutputExistsError, r"is not of a kind that overwrite"),
         ({"output": tmp_path / "notes.zarr"}, OutputExistsError, r"remove it yourself"),
         ({**stored, "output": tmp_path / "g"}, InvalidParameterError, r"replace the source"),
         ({**stored, "output": tmp_path / "g" / "X"}, InvalidParameterError, r"replace the source"),

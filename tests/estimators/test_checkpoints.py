@@ -172,7 +172,7 @@ def test_a_damaged_commit_falls_back_to_the_one_before(tmp_path: Path) -> None:
     assert len(heads) == 2
     damaged = heads[-1].parent / "state_centres" / "c" / "0" / "0"
     damaged.write_bytes(b"\0" * damaged.stat().st_size)
-    with pytest.warns(RuntimeWarning, match="passed over"):
+    with pytest.warns(RuntimeWarning, match="Skipping a checkpoint"):
         resumed = dc.KMeans(6, **kept).fit(X, resume=True)
     same(resumed, dc.KMeans(6, random_state=0, tol=0.0).fit(X))
 

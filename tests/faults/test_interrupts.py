@@ -65,7 +65,7 @@ def test_a_fit_commits_and_leaves(
     command, ended = stopped(here, number, *kept, "--model", "m.zarr", after="iteration 3/")
     assert (ended, command.stdout) == (code, "")
     assert (
-        f"{word}; no half-written output was left. The state of the fit is kept at"
+        f"{word}; no half-written output was left. The state of the fit is stored at"
         in command.stderr
     )
     assert "the same call with --resume resumes from it." in " ".join(command.stderr.split())

@@ -153,8 +153,8 @@ def forget(store: Path) -> None:
 
 CHANGES = [
     (remove, "c/3/0 has disappeared"),
-    (overwrite, r"c/3/0 was written anew \(\d+ bytes before"),
-    (touch, r"c/3/0 was written anew \(version \S+ before"),
+    (overwrite, r"c/3/0 was rewritten \(\d+ bytes before"),
+    (touch, r"c/3/0 was rewritten \(version \S+ before"),
     (forget, "zarr.json has disappeared"),
 ]
 
@@ -202,7 +202,7 @@ def test_a_mapped_file_that_changes_under_a_fit(rows: np.ndarray, tmp_path: Path
             file.seek(1000)
             file.write(b"\1" * 8)
 
-    with pytest.raises(InvalidDataError, match="the file was written anew"):
+    with pytest.raises(InvalidDataError, match="the file was rewritten"):
         model(callbacks=(after(2, change),)).fit(str(path))
 
 

@@ -113,7 +113,7 @@ def test_what_ends_a_job_from_outside_says_that_its_name_continues(
         fit(rows, tmp_path / "m", name="a", callbacks=(lose_the_scheduler(IterationEnded, 3),))
     (note,) = notes_of(caught)
     assert note == (
-        f"The state of the job 'a' is kept at {str(tmp_path / 'm.partial')!r}: the same call under "
+        f"The state of the job 'a' is stored at {str(tmp_path / 'm.partial')!r}: the same call under "
         "the same name resumes from it."
     )
     assert fit(rows, tmp_path / "m", name="a").n_iter == fit(rows, tmp_path / "whole").n_iter
@@ -142,7 +142,7 @@ def test_a_draw_that_ends_from_outside_says_where_its_state_is(rows: str, tmp_pa
         )
     (note,) = notes_of(caught)
     assert note.startswith(
-        f"The state of the draw is kept at {given['checkpoint']!r}: the same call"
+        f"The state of the draw is stored at {given['checkpoint']!r}: the same call"
     )
     assert jobs.build_coreset(rows, output=str(tmp_path / "c"), resume=True, **given).passes == 2
 
@@ -220,7 +220,7 @@ def test_an_overtaken_run_is_refused_at_its_commit(
         return fitted
 
     monkeypatch.setattr(KMeans, "fit", fit_and_be_overtaken)
-    with pytest.raises(LeaseError, match="this one stops"):
+    with pytest.raises(LeaseError, match="this run stops"):
         fit(rows, model, name="a")
     assert not model.exists()
 

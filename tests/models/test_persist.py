@@ -192,7 +192,7 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 def test_a_zarr_array_is_no_model(tmp_path: Path) -> None:
     zarr.create_array(str(tmp_path / "a"), shape=(4, 2), dtype="float32")
-    with pytest.raises(ModelFormatError, match="is no daskcluster model"):
+    with pytest.raises(ModelFormatError, match="is not a daskcluster model"):
         load_document(str(tmp_path / "a"))
 
 
@@ -233,7 +233,7 @@ def test_array_names_lead_nowhere_else(tmp_path: Path, name: str) -> None:
     ("change", "message"),
     [
         ({"shape": [2**40, 2**40]}, "claims .* bytes, more than"),
-        ({"shape": [2**30, 3]}, "does not fit the model's document"),
+        ({"shape": [2**30, 3]}, "does not match the model's document"),
         ({"shape": [0, 3]}, "no valid shape"),
         ({"shape": [-5, 3]}, "no valid shape"),
         ({"shape": [5.0, 3]}, "no valid shape"),

@@ -305,7 +305,7 @@ def test_a_model_in_a_checkpoints_place_is_refused(tmp_path: Path) -> None:
     checkpoints = CheckpointFolder(str(tmp_path), FACTS)
     save_model(kmeans_model(), f"{checkpoints.url}/00000001-abcdef01")
     with (
-        pytest.warns(RuntimeWarning, match="is no daskcluster checkpoint"),
+        pytest.warns(RuntimeWarning, match="is not a daskcluster checkpoint"),
         pytest.raises(CheckpointError, match="All 1 checkpoints"),
     ):
         checkpoints.latest()

@@ -138,7 +138,7 @@ def test_a_stranger_is_turned_away(scheduler: str, files: Files, strangers: File
     not_known_there = client_security(files.ca, strangers.cert, strangers.key)
     not_trusted_here = client_security(strangers.ca, files.cert, files.key)
     for security in (both_strange, not_known_there, not_trusted_here):
-        with pytest.raises(SchedulerUnreachableError, match="certificates of both sides"):
+        with pytest.raises(SchedulerUnreachableError, match="each side trusts the authority"):
             connect(scheduler, 5, security=security)
 
 

@@ -145,7 +145,7 @@ def test_rows_that_change_under_a_fit(stored: Server, what: str, truth: dc.KMean
 
     start = np.zeros((2, 4), np.float32)
     model = dc.KMeans(2, init=start, max_iter=3, tol=0, callbacks=(act,))
-    message = "c/2/0 has disappeared" if what == "lost" else "c/2/0 was written anew"
+    message = "c/2/0 has disappeared" if what == "lost" else "c/2/0 was rewritten"
     with pytest.raises(InvalidDataError, match=message):
         model.fit(dc.open_dataset(url, storage_options=options))
 

@@ -68,7 +68,7 @@ def test_the_same_job_takes_over(folder: Location) -> None:
     assert (second.attempt, second.started) == (2, True)
     second.check()
     for call in (first.check, first.begin):
-        with pytest.raises(LeaseError, match="this one stops"):
+        with pytest.raises(LeaseError, match="this run stops"):
             call()
     third = started(folder, n=3)
     assert (third.attempt, third.started) == (3, True)

@@ -47,7 +47,7 @@ def test_urls(url: str, normalised: str | None, visibility: Visibility) -> None:
     ],
 )
 def test_a_url_with_a_credential_is_refused_without_repeating_it(url: str) -> None:
-    with pytest.raises(InvalidParameterError, match=r"carries a credential") as caught:
+    with pytest.raises(InvalidParameterError, match=r"contains a credential") as caught:
         locate(url)
     assert PLANTED not in str(caught.value)
 

@@ -130,10 +130,10 @@ def test_records_that_make_no_table_stay_a_list(odd: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"a": "int", "b": "float"}, "no table of records"),
-        ({"a": "int", "b": "float", "c": "text"}, "no table of records"),
-        ({"a": "int", "b": "float", "c": []}, "no table of records"),
-        ({"a": "int", "b": "int", "c": "float"}, "numbers where int is said to be"),
+        ({"a": "int", "b": "float"}, "not a table of records"),
+        ({"a": "int", "b": "float", "c": "text"}, "not a table of records"),
+        ({"a": "int", "b": "float", "c": []}, "not a table of records"),
+        ({"a": "int", "b": "int", "c": "float"}, "values that are not of type int"),
         (3, "'history'"),
     ],
 )
