@@ -1,10 +1,10 @@
-"""Whole pieces of work as plain functions: URLs and numbers in, a small record out.
+"""Jobs: complete tasks as plain functions that take URLs and numbers and return a small record.
 
-They are called directly, by the command line, through `submit`, or as bare Dask tasks by
-``client.submit(jobs.fit, ..., pure=False)``: no parameter is named like a keyword of ``Client.submit``.
-Outputs are checked before work starts. A job with a name, and every job that is a task, may be started
-again at any time: it resumes, or returns its record (`daskcluster.jobs.run`).
-Names are looked up when they are first used, as in `daskcluster` itself.
+Call them directly, from the command line, through `submit`, or as plain Dask tasks with
+``client.submit(jobs.fit, ..., pure=False)``: no parameter has the name of a keyword of ``Client.submit``.
+Outputs are checked before work starts. A job with a name, and every job that runs as a task, may be started
+again at any time: it resumes, or returns its record if it was done (`daskcluster.jobs.run`). Names are
+imported on first use, as in `daskcluster` itself.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def __getattr__(name: str) -> Any:
     if module is None:
         raise AttributeError(f"module 'daskcluster.jobs' has no attribute {name!r}")
     value = getattr(import_module(module), name)
-    globals()[name] = value  # the next look-up is a plain attribute
+    globals()[name] = value  # later accesses find a plain attribute
     return value
 
 

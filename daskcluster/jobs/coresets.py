@@ -45,12 +45,12 @@ def build_coreset(
         Rows to draw.
     output : str
         URL of the coreset to write: a Zarr group of ``X``, ``weights`` and ``indices``, which every
-        estimator takes in place of the rows.
+        estimator accepts as rows.
     random_state : int, optional
     quality : int, optional
-        Also compare estimated with true costs of so many centres; see `daskcluster.coreset_quality`.
+        Also compare estimated and true costs of this many centres; see `daskcluster.coreset_quality`.
     checkpoint : str, optional
-        URL under which the state is kept; see `daskcluster.LightweightCoreset`.
+        URL under which to save progress; see `daskcluster.LightweightCoreset`.
     resume : bool
         Resume from the state under `checkpoint`.
     array, weights, storage_options, flatten, columns, overwrite, name, engine, callbacks
@@ -63,7 +63,7 @@ def build_coreset(
     Raises
     ------
     OutputExistsError
-        Before any work.
+        An output exists; raised before any work.
     InvalidParameterError, InvalidDataError, MemoryLimitError
 
     Notes
@@ -105,7 +105,7 @@ def build_coreset(
             columns=columns,
         )
         chosen = run.engine(engine, dataset)
-        # Scikit-learn takes long to import.
+        # Imported here, since scikit-learn takes long to import.
         from daskcluster.methods.coreset.estimator import LightweightCoreset
         from daskcluster.methods.coreset.quality import coreset_quality
 

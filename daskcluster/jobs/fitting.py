@@ -1,4 +1,4 @@
-"""The job that clusters rows with any algorithm of the catalogue."""
+"""The job that fits a model with any algorithm of the catalogue."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fit(
     callbacks: Sequence[Callback] = (),
     **parameters: Any,
 ) -> FitRecord:
-    """Cluster `source`, save the model and, if asked, the label of every row.
+    """Cluster `source`, save the model and, with `labels`, the label of every row.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def fit(
     model : str
         URL of the model to write.
     algorithm : str
-        A name of `daskcluster.methods.catalogue.ALGORITHMS`, which also says what estimator it stands for.
+        A name of `daskcluster.methods.catalogue.ALGORITHMS`, which lists its estimator.
     random_state : int, optional
     array : str, optional
         Name of the array, where `source` is a Zarr group.
@@ -62,27 +62,27 @@ def fit(
         URL of the labels to write: a file if it ends in .parquet, .csv (both with ids) or .npy, else a 1-D
         int32 Zarr array.
     storage_options : mapping, optional
-        For all URLs.
+        Options of the file system for all URLs.
     flatten : bool
-        Take an array of shape (..., d) as rows; see `daskcluster.open_dataset`.
+        Read an array of shape (..., d) as rows; see `daskcluster.open_dataset`.
     columns : str, sequence of str or mapping, optional
         Of a table: names of the columns of features, or a mapping with any of ``columns``, ``drop``,
         ``id_column`` and ``nulls`` as `daskcluster.open_dataset` has them.
     scale : {"standard", "minmax"}, optional
-        Bring features to a common scale first, in one pass; see `daskcluster.open_dataset`. The model keeps
-        the scale, and applies it to the rows that it is given later.
+        Scale the features first, in one extra pass; see `daskcluster.open_dataset`. The model stores the
+        scale and applies it to new rows.
     overwrite : bool
-        Replace outputs that exist.
+        Replace existing outputs.
     resume : bool
-        Resume from the state under the parameter ``checkpoint``, a URL; see `daskcluster.KMeans.fit`. Of
-        `labels` the chunks that an interrupted call has finished are not computed again.
+        Resume from the state under the parameter ``checkpoint``, a URL; see `daskcluster.KMeans.fit`.
+        Chunks of `labels` that an interrupted call finished are not computed again.
     name : str, optional
-        Of the job: makes it re-entrant. It keeps its state next to the model until it is done, resumes from
-        there if it is called again under its name, and returns its record if it was done. A Dask task has
-        its key for a name.
+        Name of the job, which makes it re-entrant. The job saves its state next to the model until it is
+        done. Called again under its name, it resumes from there, or returns its record if it was done. In a
+        Dask task, the default is the key of the task.
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
-        Hear the events of `daskcluster.events`.
+        Called with the events of `daskcluster.events`.
     **parameters
         Further parameters of the estimator, e.g. ``init``, ``max_iter``, ``tol``, ``max_time``.
 
@@ -93,17 +93,17 @@ def fit(
     Raises
     ------
     OutputExistsError
-        Before any work.
+        An output exists; raised before any work.
     InvalidParameterError
-        Also for a parameter that the algorithm does not have.
+        An invalid parameter, or one that the algorithm does not have.
     InvalidDataError, MemoryLimitError
     JobCancelledError, LeaseError
-        It was asked to stop, or another job or run writes the model.
+        The job was cancelled, or another job or run writes the model.
 
     Notes
     -----
-    Cost: see the estimator; one more pass with `labels`. With a name, a few small objects next to the model
-    and its checkpoints.
+    Cost: that of the estimator; one more pass with `labels`. With a name, writes a few small objects next
+    to the model and its checkpoints.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def fit(
 
 @dataclass(frozen=True)
 class _Outputs:
-    """Where a fit goes."""
+    """The outputs of a fit."""
 
     model: str
     labels: str | None
@@ -174,7 +174,7 @@ class _Outputs:
     def write(
         self, estimator: Any, dataset: Dataset, engine: Engine, run: Run, *, resume: bool
     ) -> Model:
-        """Write the model, and the labels of all rows where they are wanted; return the model."""
+        """Write the model and, if requested, the labels of all rows; return the model."""
         fitted: Model = estimator.to_model()
         run.counters.at_least(fitted.passes, fitted.bytes_read)
         run.begin_output()
@@ -195,7 +195,7 @@ class _Outputs:
 def _estimator(
     algorithm: str, given: Mapping[str, Any], engine: Any, callbacks: tuple[Callback, ...]
 ) -> Any:
-    # Scikit-learn takes longest to import, and of all jobs only this one needs it.
+    # Imported here, since scikit-learn takes long to import and other jobs do not need it.
     from pkgutil import resolve_name
 
     entry = ALGORITHMS.find(algorithm)

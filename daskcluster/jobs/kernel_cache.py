@@ -1,4 +1,4 @@
-"""The cache of compiled kernels, filled ahead of time for this processor or for named ones."""
+"""The cache of compiled kernels: fill it in advance, for this processor or for named ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CPUS = {
     "x86-64-v3": frozenset(_V3.split()),
     "neoverse-n1": frozenset("crc dotprod fp-armv8 fullfp16 lse neon rcpc rdm".split()),
 }
-"""Features that code for a CPU may use; the first whose features a machine has suits it best."""
+"""CPU features that compiled code may use, the best CPU first."""
 
 DIGEST_FILE = "stamp"
 
@@ -36,7 +36,7 @@ _ARM_BITS = {
 
 
 def runnable() -> list[str]:
-    """Return the CPUs whose code this machine runs, the best one first."""
+    """Return the CPUs whose code this machine can run, the best first."""
     there = _features()
     return [name for name, features in CPUS.items() if features <= there]
 
@@ -44,8 +44,8 @@ def runnable() -> list[str]:
 def _features() -> set[str]:
     """Return this machine's features by LLVM's names.
 
-    LLVM reads /proc/cpuinfo on ARM, which lacks some of them and, where the processor is emulated, tells of
-    the processor below. What Linux hands to each process is right in both places.
+    On ARM, LLVM reads /proc/cpuinfo, which lacks some features and, on an emulated processor, describes the
+    host's processor. The hardware capabilities that Linux passes to each process are right in both cases.
     """
     there = {name for name, has in binding.get_host_cpu_features().items() if has}
     if platform.machine() == "aarch64":
@@ -54,7 +54,7 @@ def _features() -> set[str]:
 
 
 def settings(cpu: str) -> dict[str, str]:
-    """Return the environment in which numba compiles for a CPU.
+    """Return the environment variables with which numba compiles for a CPU.
 
     Examples
     --------
@@ -71,16 +71,17 @@ def take(shipped: Path, cache: Path, digest: int) -> str | None:
     Parameters
     ----------
     shipped : Path
-        A folder for each CPU, as ``daskcluster warm-up`` fills them.
+        Has one folder per CPU, as written by ``daskcluster warm-up``.
     cache : Path
-        NUMBA_CACHE_DIR of the processes to come. Files that are there already stay.
+        NUMBA_CACHE_DIR of later processes. Existing files are not replaced.
     digest : int
-        Of the kernels that are installed here, see `daskcluster.kernels.jit.SOURCES_DIGEST`.
+        Digest of the installed kernels, see `daskcluster.kernels.jit.SOURCES_DIGEST`.
 
     Returns
     -------
     str or None
-        The CPU whose `settings` these processes need; None if there are no kernels with this digest for it.
+        The CPU whose `settings` these processes need; None if no shipped kernels with this digest suit the
+        machine.
     """
     for cpu in runnable():
         folder = shipped / cpu
@@ -99,18 +100,18 @@ _ROWS, _FEATURES, _MOST_CLUSTERS = 2000, 6, 64
 
 
 def fill() -> int:
-    """Compile what fits call, for the CPU of this process; return how many kernels that were.
+    """Compile the kernels of fits for the CPU of this process; return their number.
 
     Notes
     -----
-    For both dtypes one height of the tile: bounds, mini-batches, streams, coresets, mixtures, sparse rows.
-    In float32 all heights for `KMeans` without bounds or with one a row. What else there is, its first fit
-    compiles: all heights of all would take ten times the room.
+    In both dtypes, for one tile height: bounds, mini-batches, streams, coresets, mixtures, sparse rows. In
+    float32, for all tile heights: `KMeans` without bounds or with one bound per row. The first fit that
+    needs another kernel compiles it; all kernels with all heights would take ten times the space.
     """
     from daskcluster.kernels.jit import compilations
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # few iterations do not converge
+        warnings.simplefilter("ignore")  # these fits are too short to converge
         for dtype in (np.float32, np.float64):
             rows = np.random.default_rng(0).random((_ROWS, _FEATURES)).astype(dtype)
             for fit in _fits(rows):
@@ -155,12 +156,12 @@ def _fit_sparse(rows: np.ndarray) -> None:
 
 
 def ship(cpu: str, folder: Path) -> None:
-    """Fill ``folder/cpu`` with kernels for one of the `CPUS` of `kernel_targets`, in another process.
+    """Fill ``folder/cpu`` with kernels for one of `CPUS`, in another process.
 
     Parameters
     ----------
     cpu : str
-        One whose code this machine runs: kernels are compiled by calling them.
+        A CPU whose code this machine can run, since kernels are compiled by calling them.
     folder : Path
     """
     output = folder / cpu

@@ -1,4 +1,4 @@
-"""The jobs that each kind of model supports."""
+"""Operations of jobs on rows, for each kind of model."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from daskcluster.typing import Dataset
 
 
 class ModelJobs(Protocol):
-    """What jobs do with rows under a model of one kind. The features of the rows were compared."""
+    """Operations that all models have. Rows are already known to have the model's features."""
 
     def row_labels(self, model: Any, dataset: Dataset) -> ComputedLabels:
-        """Return what labels rows of `dataset`, wherever they are read."""
+        """Return the object that computes labels of rows of `dataset` in tasks."""
         ...
 
     def evaluate(
@@ -40,12 +40,12 @@ class ModelJobs(Protocol):
     def score(
         self, model: Any, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
     ) -> tuple[float, float]:
-        """Return inertia and score of `dataset`."""
+        """Return the inertia and the score of `dataset`."""
         ...
 
 
 class ExampleJobs(Protocol):
-    """What jobs do with rows under a model whose centres rows can be compared with."""
+    """Operations of models whose centres are points in the space of the rows."""
 
     def examine(
         self,
@@ -56,12 +56,12 @@ class ExampleJobs(Protocol):
         engine: Any,
         callbacks: Sequence[Callback],
     ) -> Examination:
-        """Return figures, and the nearest and farthest rows, of every cluster."""
+        """Return the figures of every cluster, and its nearest and farthest rows."""
         ...
 
 
 class PosteriorJobs(Protocol):
-    """What jobs do with rows under a model that has posteriors."""
+    """Operations of models that have posteriors."""
 
     def write_posteriors(
         self,
@@ -85,20 +85,20 @@ JOBS: dict[str, ModelJobs] = {
     KernelKMeansModel.kind: KernelJobs(),
     GraphKMeansModel.kind: KernelJobs(),
 }
-"""By the kind of model, as in `daskcluster.models.persist.KINDS`."""
+"""Operations by kind of model, as in `daskcluster.models.persist.KINDS`."""
 
 EXAMPLES: dict[str, ExampleJobs] = {
     KMeansModel.kind: CentreJobs(),
     MixtureModel.kind: MixtureJobs(),
 }
-"""Those kinds of model whose centres are points among the rows."""
+"""The kinds of model whose centres are points in the space of the rows."""
 
 POSTERIORS: dict[str, PosteriorJobs] = {MixtureModel.kind: MixtureJobs()}
-"""Those kinds of model that have posteriors."""
+"""The kinds of model that have posteriors."""
 
 
 def check_posteriors(model: Model) -> None:
-    """Refuse a model that has no posteriors.
+    """Raise if the model has no posteriors.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def check_posteriors(model: Model) -> None:
 
 
 def check_features(model: Model, dataset: Dataset) -> None:
-    """Refuse rows that do not have the model's features.
+    """Raise if the number of features differs from the model's.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def write_labels(
 ) -> None:
     """Write the label of every row to `url`, a Zarr array or a file; see `save_rows`. One pass.
 
-    The rows are on the scale of the model, whose features they have.
+    The rows must have the model's features and be on its scale.
 
     Raises
     ------
@@ -190,17 +190,17 @@ def examine(
 ) -> Examination:
     """Return size, weight and cost of every cluster, and its `most` nearest and farthest rows.
 
-    Kernel k-means has no examples: its centres are no points among the rows.
+    Kernel k-means has no examples, since its centres are not points in the space of the rows.
 
     Parameters
     ----------
     shown : int
-        Clusters, the largest, whose examples are fetched as well.
+        Number of clusters, from the largest, for which the example rows are fetched as well.
 
     Notes
     -----
-    Cost: one pass, k + 1 distances a row; the rows that are shown are read once more. A worker returns
-    at most 40 k (`most` + 1) bytes.
+    Cost: one pass with k + 1 distances per row; example rows are read once more. Each worker returns at
+    most 40 k (`most` + 1) bytes.
     """
     check_features(model, dataset)
     dataset = scaled_like(dataset, model.scaling)

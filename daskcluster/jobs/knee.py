@@ -1,9 +1,9 @@
 """The knee of a falling curve, such as cost against the number of clusters.
 
 The rule of Kneedle (Satopaa et al., "Finding a 'Kneedle' in a Haystack", ICDCSW 2011): scale both axes to
-[0, 1] and take the point farthest below the chord between the ends. What differs: both axes are logarithms.
-The cost of rows without clusters falls as a power of k, k^(-2/d) (Zador, 1982), which is straight there and
-has no knee; on linear axes it has one that depends on the range.
+[0, 1] and take the point farthest below the chord between the ends. Unlike in the paper, both axes are
+logarithmic. The cost of rows without clusters falls as a power of k, k^(-2/d) (Zador, 1982). On logarithmic
+axes this is a straight line without a knee; on linear axes it has a knee that depends on the range.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from daskcluster.elementary import log
 
 LEAST_HEIGHT = 0.05
-"""Below this share of the fall, a bend is taken for noise."""
+"""Bends below this share of the total fall count as noise."""
 _LEAST_COST = 1e-12
 
 
@@ -27,8 +27,8 @@ class Knee:
     ----------
     index : int
     height : float
-        How far, in shares of the whole fall; 0 for a straight line, negative where all of the curve is
-        above its chord.
+        Its distance below the chord, as a share of the total fall; 0 for a straight line, negative if the
+        whole curve is above its chord.
     """
 
     index: int
@@ -47,7 +47,7 @@ def find_knee(ks: np.ndarray, costs: np.ndarray) -> Knee:
     ks : ndarray of shape (m,)
         Numbers of clusters, ascending, at least 1.
     costs : ndarray of shape (m,)
-        At least 0. A cost below 1e-12 of the first counts as that.
+        At least 0. Costs below 1e-12 times the first are raised to that value.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The monitor of a running job: counts events, reports to the scheduler, stops on request."""
+"""The monitor of a running job: counts events, reports to the scheduler, stops the job on request."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 
 
 CANCEL_SECONDS = 0.25
-"""How long at most a request to stop is not looked for, while there are events."""
+"""Most seconds between two checks for a cancel request, while there are events."""
 LEASE_SECONDS = 2.0
 _REPORT_SECONDS = 0.5
 
 
 class JobMonitor:
-    """A callback that reports progress, and raises what ends the job.
+    """A callback that reports progress, and raises if the job must stop.
 
     Parameters
     ----------
     name : str
-        Of the job.
-    registry : Board or None
+        Name of the job.
+    registry : JobRegistry or None
     lease : Lease or None
-        Is checked once it was taken.
+        Checked from time to time once it is held.
 
     Raises
     ------
     JobCancelledError
-        Somebody asked for it.
+        The job was cancelled.
     LeaseError
         Another run of the job has taken over.
     """
@@ -68,14 +68,14 @@ class JobMonitor:
         self._lines(event)
         self._facts |= self._learned(event)
         now = time.monotonic()
-        # Steps may be fast and many; all other events are reported at once.
+        # Passes and iterations may be short and many; all other events are reported at once.
         often = isinstance(event, PassStarted | PassProgress | PassEnded | IterationEnded)
         if now - self._reported >= _REPORT_SECONDS or (self._line and not often):
             self._report(now)
         self.look(now)
 
     def look(self, now: float | None = None) -> None:
-        """Stop if the job was cancelled or restarted; checks at most once per interval."""
+        """Raise if the job was cancelled or restarted; checks at most once per interval."""
         now = time.monotonic() if now is None else now
         self.listen(now)
         if self._lease is not None and self._lease.is_held and now - self._checked >= LEASE_SECONDS:
@@ -83,7 +83,7 @@ class JobMonitor:
             self._lease.check()
 
     def listen(self, now: float) -> None:
-        """Stop if the job was cancelled."""
+        """Raise if the job was cancelled."""
         if self._registry is not None and now - self._asked >= CANCEL_SECONDS:
             self._asked = now
             if self._registry.is_cancelled(self._name):
@@ -93,7 +93,7 @@ class JobMonitor:
                 )
 
     def rest(self, seconds: float) -> None:
-        """Sleep, unless the job is cancelled meanwhile; the store is left in peace."""
+        """Sleep; raise if the job is cancelled meanwhile. Makes no requests to the store."""
         until = time.monotonic() + seconds
         while (left := until - (now := time.monotonic())) > 0:
             self.listen(now)
@@ -118,7 +118,7 @@ class JobMonitor:
             finite = inertia if math.isfinite(inertia) else None
             return {"iteration": int(event.iteration), "inertia": finite}
         if isinstance(event, CycleEnded):
-            is_news = event.n_rows != self._rows_seen  # one that found nothing is none
+            is_news = event.n_rows != self._rows_seen  # cycles without new rows are not reported
             self._rows_seen = event.n_rows
             return {"rows_seen": event.n_rows} if is_news else {}
         if isinstance(event, FitsMade):
@@ -142,7 +142,7 @@ class JobCounters:
             self.bytes_read += event.bytes_read
 
     def at_least(self, passes: int, bytes_read: int) -> None:
-        """Count what a fit that was resumed had done before."""
+        """Include the passes and bytes that a resumed fit made before the interruption."""
         self.passes = max(self.passes, passes)
         self.bytes_read = max(self.bytes_read, bytes_read)
 

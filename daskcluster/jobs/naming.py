@@ -1,4 +1,4 @@
-"""Names of jobs, restricted to characters that are safe in paths, keys and topics."""
+"""Job names, restricted to characters that are safe in paths, keys and topics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def check_name(name: Any) -> str:
-    """Return `name` if a job may be called so.
+    """Return `name` if it is a valid job name.
 
     Raises
     ------
@@ -33,12 +33,12 @@ def check_name(name: Any) -> str:
 
 
 def new_name(kind: str) -> str:
-    """Return a name that no other job has."""
+    """Return a unique name."""
     return f"{kind}-{uuid.uuid4().hex[:12]}"
 
 
 def name_of_key(key: Any) -> str:
-    """Return the name of the job that runs as the Dask task `key`, the same for the same key.
+    """Return the name of the job that runs as the Dask task `key`; equal keys have equal names.
 
     Examples
     --------

@@ -22,21 +22,21 @@ def check_outputs(
     *,
     kinds: tuple[str, ...] = ("array",),
 ) -> None:
-    """Refuse outputs that exist, that would replace an input, or each other.
+    """Raise if an output exists, or would replace an input or another output.
 
     Parameters
     ----------
     outputs : mapping of str to URL or None
-        A ``"model"``, ``"posteriors"`` (a Zarr group), or Zarr arrays and files of labels under any other
-        name; None is an output that is not wanted.
+        URLs by name: ``"model"``, ``"posteriors"`` (a Zarr group), or any other name for a Zarr array or a
+        file of labels. None is an output that is not requested.
     inputs : mapping of str to object
-        Those that are URLs are compared.
+        Inputs by name; those that are URLs are compared with the outputs.
     storage_options : mapping, optional
-        For all URLs.
+        Options of the file system for all URLs.
     overwrite : bool
-        Outputs that exist are to be replaced.
+        Existing outputs will be replaced.
     kinds : tuple of {"array", "group"}
-        What an output that is no model may replace.
+        Kinds of Zarr node that an output other than a model may replace.
 
     Raises
     ------

@@ -41,8 +41,9 @@ def predict(
     source, array, storage_options, flatten, columns, overwrite, name, engine, callbacks
         See `fit`.
     output : str
-        URL of the labels; whole or absent. A file if it ends in .parquet, .csv (both with ids) or .npy,
-        else a 1-D int32 Zarr array; with `distances` a Zarr group of ``label`` and ``distance``.
+        URL of the labels, which appear there only when complete. A file if it ends in .parquet, .csv (both
+        with ids) or .npy, else a 1-D int32 Zarr array; with `distances` a Zarr group of ``label`` and
+        ``distance``.
     posteriors : str, optional
         For a mixture: URL of a Zarr group with ``components`` (int32) and ``probabilities`` (float32), the
         largest posteriors of every row.
@@ -51,19 +52,19 @@ def predict(
     distances : bool
         Also write Euclidean distances.
     resume : bool
-        Resume an interrupted call: chunks of the outputs that it finished are not computed
-        again, and those of this call stay if it is interrupted.
+        Resume an interrupted call: finished chunks of the outputs are not computed again. Finished chunks
+        of this call are kept if it is interrupted, too.
 
     Raises
     ------
     ModelFormatError, OutputExistsError
-        Before any work.
+        The model is damaged or an output exists; raised before any work.
     InvalidDataError
-        The rows do not have the model's features.
+        The rows have another number of features than the model.
 
     Notes
     -----
-    Cost: one pass, and one for `posteriors`.
+    Cost: one pass; one more for `posteriors`.
     """
     inputs, outputs = {"source": source, "model": model}, {"output": output}
     outputs |= {} if posteriors is None else {"posteriors": posteriors}

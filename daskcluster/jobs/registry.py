@@ -1,7 +1,7 @@
-"""The registry of jobs on a scheduler: their state and last log lines, readable by any client.
+"""The registry of jobs on a scheduler: states and last log lines, readable by any client.
 
-Everything stands in the scheduler's own event log, so it outlives clients and workers, is bounded, and
-goes with the scheduler. A flag there asks a job to stop.
+All of it is in the scheduler's event log, so it is bounded, outlives clients and workers, and is lost with
+the scheduler. A flag on the scheduler asks a job to stop.
 """
 
 from __future__ import annotations
@@ -24,35 +24,39 @@ _GONE = ("erred", "forgotten")
 
 @dataclass(frozen=True)
 class JobStatus:
-    """How a job stands.
+    """The status of a job.
 
     Attributes
     ----------
     name, kind : str
     state : {"submitted", "running", "done", "failed", "cancelled", "lost"}
-        Lost are jobs of which the scheduler has no task and heard no end: every worker that had one
-        ended. Submit such a job again under its name: it resumes from its checkpoint.
+        A job is lost if it has not ended and the scheduler has no task for it, since every worker that ran
+        it died. Submit it again under its name: it resumes from its checkpoint.
     output : str
-        The URL that it writes.
+        The URL that the job writes.
     key : str
-        Of the Dask task that it runs as.
+        Key of the job's Dask task.
     worker : str
     attempt : int
-        Of the runs that followed each other, because workers were lost: 1, 2, ...
+        Number of the run, from 1; a job runs again if its worker is lost.
     submitted, updated : float
         Seconds since the epoch, by the scheduler's clock.
     iteration, max_iter : int or None
     inertia : float or None
     rows_seen : int or None
-        By a stream, since it began.
+        Rows that a stream has read since its start.
     phase : str
-        What it is at: the pass over the rows.
+        Name of the current pass over the rows.
     share : float or None
-        Of the rows of that pass that are done.
+        Share of the rows that the pass has processed.
     record : dict or None
-        Of a job that is done.
+        Result of a job that is done.
     error : str
-        Of a job that failed.
+        Error of a job that failed.
+
+    Notes
+    -----
+    Cost: up to three requests to the scheduler; see `daskcluster.jobs.status`.
     """
 
     name: str
@@ -99,34 +103,34 @@ class JobRegistry:
     # -- by jobs ------------------------------------------------------------------------------------
 
     def announce(self, name: str, **facts: Any) -> None:
-        """Post a change of state; it stands in the list of all jobs."""
+        """Post a change of state, which appears in the list of all jobs."""
         self._post([_INDEX, _topic(name)], {"name": name, **facts})
 
     def report(self, name: str, line: str, **facts: Any) -> None:
-        """Post progress: a line of the log (may be empty) and what is known now."""
+        """Post progress: a log line (may be empty) and new values of status fields."""
         self._post(_topic(name), {"name": name, "line": line, **facts})
 
     def _post(self, topic: Any, message: dict[str, Any]) -> None:
-        # A job does not fail because its messages cannot be delivered.
+        # A job must not fail because a message cannot be delivered.
         with suppress(OSError, TimeoutError, RuntimeError):
             self._client.log_event(topic, message)
 
     def is_cancelled(self, name: str) -> bool:
-        """Whether the job was asked to stop."""
+        """Return whether the job was asked to stop."""
         try:
             return bool(self._flag(name).is_set())
         except (OSError, TimeoutError, RuntimeError):
-            return False  # the passes will say that the scheduler is gone
+            return False  # if the scheduler is lost, the next pass raises
 
     def clear(self, name: str) -> None:
-        """Take back what asked a job of that name to stop."""
+        """Withdraw the cancel request for a job."""
         with _answered():
             self._flag(name).clear()
 
-    # -- by people ----------------------------------------------------------------------------------
+    # -- for clients ----------------------------------------------------------------------------------
 
     def find(self, name: str) -> JobStatus | None:
-        """Return how a job stands, or None if nothing is known of it."""
+        """Return the status of a job, or None if the job is unknown."""
         with _answered():
             entries = [*self._entries(_INDEX), *self._entries(_topic(name))]
             mine = sorted(
@@ -136,7 +140,7 @@ class JobRegistry:
             return self._folded(mine) if mine else None
 
     def status(self, name: str) -> JobStatus:
-        """Return how a job stands.
+        """Return the status of a job.
 
         Raises
         ------
@@ -145,20 +149,20 @@ class JobRegistry:
         found = self.find(name)
         if found is None:
             raise JobNotFoundError(
-                f"the scheduler {self._client.scheduler.address} knows no job {name!r}; see the names that "
-                "it knows with `daskcluster jobs list` (they go with the scheduler)."
+                f"the scheduler {self._client.scheduler.address} knows no job {name!r}; list its jobs "
+                "with `daskcluster jobs list` (jobs are forgotten when the scheduler ends)."
             )
         return found
 
     def all(self) -> list[JobStatus]:
-        """Return all jobs that are known, the last submitted first."""
+        """Return the status of all known jobs, the last submitted first."""
         with _answered():
             names = {entry["name"]: stamp for stamp, entry in self._entries(_INDEX)}
         found = [self.find(name) for name in names]
         return sorted(filter(None, found), key=lambda job: job.submitted, reverse=True)
 
     def logs(self, name: str) -> list[tuple[float, str]]:
-        """Return time and text of the last lines of a job.
+        """Return the time and text of a job's last log lines.
 
         Raises
         ------
@@ -170,7 +174,7 @@ class JobRegistry:
         return [(stamp, text) for stamp, entry in entries if (text := _line(entry))]
 
     def cancel(self, name: str) -> JobStatus:
-        """Ask a job to stop, and return how it stood before.
+        """Ask a job to stop; return its status before that.
 
         Raises
         ------
@@ -184,13 +188,13 @@ class JobRegistry:
         return before
 
     def wait(self, name: str, *, timeout: float | None = None) -> JobStatus:
-        """Return how a job ended, waiting for its end.
+        """Wait until a job ends; return its status.
 
         Parameters
         ----------
         name : str
         timeout : float, optional
-            Seconds after which the status is returned as it is.
+            Seconds after which to return the current status anyway.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = 0.1
@@ -202,7 +206,7 @@ class JobRegistry:
             pause = min(2.0, pause * 1.5)
 
     def until_known(self, key: str, timeout: float = 60.0) -> None:
-        """Wait until the scheduler has a task: a client that leaves before takes it along.
+        """Wait until the scheduler has a task: if the client left earlier, the task would be lost.
 
         Raises
         ------
@@ -246,7 +250,7 @@ class JobRegistry:
             return str(self._client.run_on_scheduler(_state_of_task, key))
         except (OSError, TimeoutError):
             raise
-        except Exception:  # a scheduler without this package cannot say
+        except Exception:  # a scheduler without this package cannot tell
             return "unknown"
 
 
@@ -269,7 +273,7 @@ def _line(entry: Mapping[str, Any]) -> str:
 
 @contextmanager
 def _answered() -> Iterator[None]:
-    """Say in our words that the scheduler is gone."""
+    """Turn errors of a lost scheduler into `SchedulerUnreachableError`."""
     try:
         yield
     except (OSError, TimeoutError) as error:

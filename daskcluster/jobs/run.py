@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def in_task() -> bool:
-    """Whether this thread runs a Dask task."""
+    """Return whether this thread runs a Dask task."""
     if "distributed" not in sys.modules:
         return False
     from daskcluster.engine import connect
@@ -40,7 +40,7 @@ def in_task() -> bool:
 
 
 def task_key() -> str | None:
-    """Return the key of the Dask task that this thread runs; None if it runs none."""
+    """Return the key of the Dask task of this thread; None outside tasks."""
     if not in_task():
         return None
     from daskcluster.engine.connect import key_of_task
@@ -49,7 +49,7 @@ def task_key() -> str | None:
 
 
 def worker_here() -> str:
-    """Return the address of the worker whose task this thread runs; empty if it runs none."""
+    """Return the address of the worker that runs this task; empty outside tasks."""
     if not in_task():
         return ""
     from daskcluster.engine.connect import worker_of_task
@@ -58,7 +58,7 @@ def worker_here() -> str:
 
 
 def registry_of(engine: Any) -> JobRegistry | None:
-    """Return the board of the scheduler that a job has to do with, if it has to do with one."""
+    """Return the job registry of the scheduler that the job uses or runs on; None if there is none."""
     client: Client | None = None
     if in_task():
         from daskcluster.engine.connect import client_here
@@ -77,7 +77,7 @@ def registry_of(engine: Any) -> JobRegistry | None:
 
 
 class JobResult(Protocol):
-    """What a job returns, and tells as plain values."""
+    """The record that a job returns."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -89,20 +89,20 @@ T = TypeVar("T", bound=JobResult)
 
 
 class Run:
-    """Makes a job re-entrant while it is open as a context manager.
+    """One run of a job; as a context manager, makes the job re-entrant.
 
-    A job has a name if it is given one, or runs as a Dask task (then it is the task's key, which stays
-    the same when Dask starts the task again). Without a name nothing is stored and nothing reported.
+    A job has a name if the caller gives one or if it runs as a Dask task; then the name is the task's key,
+    which stays the same when Dask restarts the task. Without a name, nothing is stored or reported.
 
     Parameters
     ----------
     kind : str
-        What the job is called as a function.
+        Name of the job's function.
     name : str, optional
     output : str, optional
-        The URL of what it writes first; the state of the job lies next to it.
+        URL of its main output; the state of the job is stored next to it.
     arguments : mapping
-        What it was called with and its outputs depend on; a name stands for one set of them.
+        Arguments that the outputs depend on. A later run of the same name must have the same.
     storage_options : mapping, optional
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
@@ -112,9 +112,9 @@ class Run:
     name : str or None
     counters : JobCounters
     callbacks : tuple of callables
-        Those that were given and the run's own.
+        The given callbacks and the run's own.
     is_resumed : bool
-        An earlier run of the same job left state; known after `hold`.
+        Whether an earlier run of the same job left state; known after `hold`.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Run:
     # -- from the arguments to the record ---------------------------------------------------------------
 
     def earlier(self, kind: type[R]) -> R | None:
-        """Return the record of an earlier run of the same job, if that was done.
+        """Return the record of an earlier run of the same job, if that run was done.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class Run:
         return found
 
     def may_replace(self, overwrite: bool) -> bool:
-        """Whether outputs that are there may be replaced: also those of an earlier run of this job."""
+        """Return whether existing outputs may be replaced, as those of an earlier run always may."""
         return overwrite or (self._earlier is not None and self._earlier.started)
 
     def claim(
@@ -184,12 +184,12 @@ class Run:
         *,
         kinds: tuple[str, ...] = ("array",),
     ) -> bool:
-        """Refuse outputs that may not be written, then take the lease; see `check_outputs` and `hold`.
+        """Check that the outputs may be written, then take the lease; see `check_outputs` and `hold`.
 
         Returns
         -------
         bool
-            Whether outputs that are there are to be replaced.
+            Whether existing outputs are to be replaced.
 
         Raises
         ------
@@ -201,7 +201,7 @@ class Run:
         return overwrite
 
     def hold(self) -> None:
-        """Take the lease, once the arguments are known to be right.
+        """Take the lease; call this after checking the arguments.
 
         Raises
         ------
@@ -221,9 +221,9 @@ class Run:
         return chosen if self.name is None else chosen.named(self.name)
 
     def drives(self, engine: Any, visibility: Visibility) -> Any:
-        """Return `engine`, or in a Dask task that names none the workers of its cluster.
+        """Return `engine`; if it is None inside a Dask task, the workers of that cluster.
 
-        Rows that only this process can read stay on one thread of it.
+        Rows that only this process can read are processed by one thread of it.
         """
         if engine is not None or not in_task() or visibility is Visibility.PROCESS:
             return engine
@@ -233,16 +233,16 @@ class Run:
         return DaskEngine(client_of_task())
 
     def keeping(self, algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters of a fit, with a place for its state if it has none."""
+        """Return the parameters of a fit, with a ``checkpoint`` next to the output unless it has one."""
         if self._lease is None or not _resumes(algorithm) or given.get("checkpoint") is not None:
             return dict(given)
         self._keeps = True
         if not self.is_resumed:
-            self._clear()  # what a job that failed long ago has left
+            self._clear()  # remove state of earlier, failed jobs
         return {**given, "checkpoint": self._lease.folder}
 
     def resumes(self, algorithm: str, *, resume: bool) -> bool:
-        """Whether a fit is to look for a checkpoint."""
+        """Return whether the fit should look for a checkpoint."""
         return resume or (self.is_resumed and _resumes(algorithm))
 
     def _clear(self) -> None:
@@ -252,7 +252,7 @@ class Run:
                 remove_folder(self._lease.folder.child(name))
 
     def begin_output(self) -> None:
-        """Say that outputs are about to be written, if this run still may.
+        """Record that outputs are about to be written; raise if this run may not write them.
 
         Raises
         ------
@@ -266,7 +266,7 @@ class Run:
             self._lease.begin()
 
     def rest(self, seconds: float) -> None:
-        """Sleep; wake up to stop if the job is cancelled.
+        """Sleep; raise if the job is cancelled meanwhile.
 
         Raises
         ------
@@ -278,7 +278,7 @@ class Run:
             self._monitor.rest(seconds)
 
     def done(self, record: T) -> T:
-        """Keep the record, remove the state that the work needed, and return the record."""
+        """Store the record, remove the state of the job, and return the record."""
         self._record = record
         if self._lease is not None:
             self._lease.end("done", record.as_dict())
@@ -286,7 +286,7 @@ class Run:
                 self._clear()
         return record
 
-    # -- what others hear -------------------------------------------------------------------------------
+    # -- reports -------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         return self
@@ -298,10 +298,11 @@ class Run:
         trace: TracebackType | None,
     ) -> None:
         if error is not None and in_task():
-            # What it came from may be a client's error that cannot be pickled: it would take ours along.
+            # The cause may be a client's error that cannot be pickled, so drop it: otherwise, this error
+            # could not be pickled either.
             error.__cause__ = error.__context__ = None
         if isinstance(error, LeaseError) and self._lease is not None and self._lease.is_held:
-            return  # the run that took over speaks for the job
+            return  # the run that took over reports for the job
         if error is not None and self._keeps and self._lease is not None:
             what, again = f"the job {self.name!r}", "the same call under the same name"
             tell_where(error, self._lease.folder, what, again)
@@ -342,7 +343,7 @@ def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for name, value in arguments.items():
         if name in _URLS and isinstance(value, str | os.PathLike):
-            plain[name] = locate(value).url  # the same from wherever it is called
+            plain[name] = locate(value).url  # the same from any working directory
         elif value is None or isinstance(value, bool | int | float | str):
             plain[name] = value
         elif isinstance(value, os.PathLike):

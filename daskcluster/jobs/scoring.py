@@ -42,22 +42,22 @@ def score(
     source, array, weights, storage_options, flatten, columns, name, engine, callbacks
         See `fit`.
     metrics : sequence of str
-        Measures of the clusters that the model makes of these rows, as in
-        `daskcluster.parameters.algorithm.MEASURES`. A silhouette is in the model's own metric.
+        Measures of the model's clustering of these rows; names of
+        `daskcluster.parameters.algorithm.MEASURES`. Silhouettes use the model's metric.
     sample_size, random_state
-        Of the silhouette; see `daskcluster.metrics.silhouette`.
+        Sample of the silhouette; see `daskcluster.metrics.silhouette`.
 
     Raises
     ------
     ModelFormatError
     InvalidDataError
-        The rows do not have the model's features.
+        The rows have another number of features than the model.
     InvalidParameterError
-        A measure is not known, or has no value: all rows are in one cluster.
+        A measure is unknown, or undefined since all rows are in one cluster.
 
     Notes
     -----
-    Cost: one pass, and those of the measures, which share theirs.
+    Cost: one pass, and the passes of the measures, which are shared between them.
     """
     wanted = check_measures(metrics)
     run = Run("score", name, arguments={}, engine=engine, callbacks=callbacks)

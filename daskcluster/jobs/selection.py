@@ -1,4 +1,4 @@
-"""Choose the number of clusters: many fits on one coreset, a few of them checked on all rows."""
+"""Selection of the number of clusters: many fits on one coreset, the best checked on all rows."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from daskcluster.typing import Dataset
 
 CRITERIA = ("knee", "silhouette", "bic")
 MOST_TRIED = 24
-"""Numbers of clusters that are tried of a range, unless they are named."""
+"""Most numbers of clusters tried in a range."""
 _LEAST_CORESET, _PER_CLUSTER = 10_000, 100
 _SHARES = 4
-"""Tasks for each thread of a cluster: fits differ in time, and each task carries the coreset."""
+"""Tasks per thread of a cluster. More tasks balance the load better, but each one transfers the coreset."""
 _MISLEADING = 0.1
 
 
@@ -63,39 +63,38 @@ def select_k(
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
 ) -> KSelection:
-    """Fit several numbers of clusters and say which one is best.
+    """Fit several numbers of clusters and return the best one.
 
-    All fits run on one coreset; the best one and its neighbours are then
-    measured on all rows.
+    All fits run on one coreset. The best one and its neighbours are then measured on all rows.
 
     Parameters
     ----------
     X : anything `open_dataset` takes, of shape (n, d)
     k_min, k_max : int
-        The range. Of a long one 24 numbers are tried, with equal ratios.
+        Range of numbers to try. Of a long range, 24 numbers with about equal ratios are tried.
     ks : iterable of int, optional
-        The numbers to try, in place of the range.
+        Numbers to try, instead of the range.
     criterion : {"knee", "silhouette", "bic"}
-        ``"knee"``: the point of inertia against k, both as logarithms, that is farthest below the chord
-        between the ends (Satopaa et al. 2011). ``"silhouette"``: the largest simplified silhouette.
+        ``"knee"``: the point of the curve of log inertia against log k that is farthest below the chord
+        between its ends (Satopaa et al. 2011). ``"silhouette"``: the largest simplified silhouette.
         ``"bic"``: the least Bayesian information criterion of a Gaussian mixture.
     n_seeds : int
-        Fits of each k, of which the best counts.
+        Number of fits per k; the best one counts.
     coreset_size : int or "auto"
-        ``"auto"``: 100 rows for each of `k_max` clusters, at least 10,000.
+        Rows of the coreset. ``"auto"``: 100 rows for each of `k_max` clusters, at least 10,000.
     check : int
-        How many candidates are measured on all rows: the best, and the nearest to it. 0: none. Of
-        mixtures only the best.
+        Number of candidates to measure on all rows: the best k and the nearest ones. 0: none. Of mixtures,
+        at most the best one is measured.
     init, max_iter, tol, metric
-        Of the fits, see `daskcluster.KMeans`; mixtures have no `metric`.
+        Parameters of the fits, see `daskcluster.KMeans`; mixtures have no `metric`.
     covariance_type : {"diag", "spherical", "isotropic"}
-        Of mixtures.
+        Covariance of mixtures.
     sample_weight : array-like of shape (n,), optional
     random_state : int, RandomState, Generator or None
     engine : see `daskcluster.KMeans`
-        Draws the coreset, runs the fits side by side, and measures.
+        Draws the coreset, runs the fits in parallel, and measures the candidates.
     callbacks : sequence of callables
-        Hear the progress of passes, and of the fits (`daskcluster.events.FitsMade`).
+        Called with the events of passes and of the fits (`daskcluster.events.FitsMade`).
 
     Returns
     -------
@@ -105,16 +104,16 @@ def select_k(
     Raises
     ------
     InvalidParameterError
-        A range or criterion that makes no sense, or more clusters than rows.
+        Invalid range or criterion, or more clusters than rows.
 
     Notes
     -----
-    Cost: two passes for the coreset and one for all checks together. The fits take no pass: each looks
-    at m = `coreset_size` rows, one thread a fit.
+    Cost: two passes for the coreset and one for all checks together. The fits take no pass: each runs on
+    the m = `coreset_size` rows of the coreset, in one thread.
 
-    Fits flatter the coreset that they were made on, the more so the larger k is. `check` shows by how much;
-    a note says so where it is more than a tenth. BIC takes the coreset for as many rows as its weights are
-    worth, not for all that it stands for.
+    Fits have a lower inertia on their coreset than on all rows, and more so for large k. `check` measures
+    the difference, and a note reports it if it exceeds a tenth. BIC counts the coreset's effective number
+    of rows, not the number of rows that it represents.
 
     Examples
     --------
@@ -135,8 +134,7 @@ def select_k(
     size = size if coreset_size == "auto" else int(coreset_size)
     if size < tried[-1]:
         raise InvalidParameterError(
-            f"coreset_size={size} should be >= k_max={tried[-1]}; a hundred rows for each cluster are a "
-            "good start."
+            f"coreset_size={size} should be >= k_max={tried[-1]}; 100 rows per cluster are a good start."
         )
     watchers: tuple[Callback, ...] = (*callbacks, counters)
     few = _coreset(dataset, size, seed, metric, chosen, watchers)
@@ -189,7 +187,7 @@ def _tried(ks: Iterable[int] | None, k_min: int, k_max: int, n_rows: int) -> lis
 
 
 def spaced(k_min: int, k_max: int, most: int = MOST_TRIED) -> list[int]:
-    """Return all numbers of a range, or at most `most` with about equal ratios.
+    """Return all numbers of a range, or at most `most` of them with about equal ratios.
 
     Examples
     --------
@@ -248,7 +246,7 @@ def _fit_all(
     engine: Engine,
     callbacks: Sequence[Callback],
 ) -> dict[int, tuple[KFit, float]]:
-    # Threads of this process have the coreset anyway.
+    # Local threads share the coreset, so one task per fit costs no transfer.
     n_shares = len(attempts) if engine.name == "local" else _SHARES * engine.n_threads
     shares = dealt(attempts, n_shares)
     found: list[KFit] = []
@@ -270,7 +268,7 @@ def _candidate(fit: KFit, spread: float) -> KCandidate:
 
 
 def _decide(candidates: Sequence[KCandidate], criterion: str) -> tuple[int, list[str]]:
-    """Return the best k, and what is to be said about the range."""
+    """Return the best k, and notes about the range."""
     ks = [each.k for each in candidates]
     clear = True
     if criterion == "knee":
@@ -298,7 +296,7 @@ def _measured(
     *,
     mixture: bool,
 ) -> list[KCandidate]:
-    """Return the candidates, those of `ks` with what they cost on all rows: one pass."""
+    """Return the candidates, those of `ks` with their cost on all rows. One pass."""
     if not ks:
         return list(candidates)
     dataset = dataset if mixture else for_metric(dataset, metric)

@@ -1,4 +1,4 @@
-"""Fits of several numbers of clusters on one coreset: independent single-threaded tasks."""
+"""Single-threaded fits of several numbers of clusters on one coreset."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
 
 Try = tuple[int, int]
-"""A number of clusters, and the number of a start."""
+"""A number of clusters, and the index of a start."""
 
 
 @dataclass(frozen=True)
 class FitParameters:
-    """Everything the fits depend on other than the rows.
+    """Everything that the fits depend on besides the rows.
 
     Attributes
     ----------
     mixture : bool
         Mixtures instead of k-means.
     seed : int
-        From which that of each fit is derived.
+        Seed from which the seed of each fit is derived.
     settings : mapping
         Further arguments of the estimator.
     """
@@ -36,21 +36,21 @@ class FitParameters:
     settings: Mapping[str, Any]
 
     def seed_of(self, attempt: Try) -> int:
-        """Return the seed of one fit; it does not depend on which others there are."""
+        """Return the seed of one fit, which does not depend on the other fits."""
         k, number = attempt
         return Key(self.seed, f"k={k}", number).derived_seed() % 2**31
 
 
 @dataclass(frozen=True)
 class KFit:
-    """One fit on the coreset: its centres, and what they cost there.
+    """The result of one fit on the coreset.
 
     Attributes
     ----------
     k, number : int
     centres : ndarray of shape (k, d)
     cost : float
-        What the best start has least of: inertia, or minus the mean log-likelihood.
+        The value that the best start minimises: inertia, or minus the mean log-likelihood.
     silhouette, log_likelihood, bic, true_log_likelihood : float or None
     """
 
@@ -65,7 +65,7 @@ class KFit:
 
 
 def fit_shares(few: Dataset, parameters: FitParameters, attempts: Sequence[Try]) -> list[KFit]:
-    """Make some fits one after the other."""
+    """Run fits one after the other."""
     fit = _fit_mixture if parameters.mixture else _fit_kmeans
     return [fit(few, parameters, attempt) for attempt in attempts]
 
@@ -111,8 +111,8 @@ def simplified_silhouette(distances: np.ndarray, weights: Any) -> float:
     Parameters
     ----------
     distances : ndarray of shape (n, 2)
-        To the nearest centre (a) and to the second nearest (b): the silhouette with distances to centres in
-        place of mean distances to rows (Hruschka, de Castro, Campello, 2004).
+        Distances to the nearest (a) and the second nearest centre (b). The simplified silhouette has these
+        in place of mean distances to rows (Hruschka, de Castro, Campello, 2004).
     weights : array-like of shape (n,), or None
 
     Examples
@@ -128,10 +128,10 @@ def simplified_silhouette(distances: np.ndarray, weights: Any) -> float:
 
 
 def effective_rows(few: Dataset) -> float:
-    """Return how many rows of equal weight a weighted sample is worth, (sum w)^2 / sum w^2 (Kish, 1965).
+    """Return the effective number of rows of a weighted sample, (sum w)^2 / sum w^2 (Kish, 1965).
 
-    A criterion that counted all rows that a coreset stands for would take what a mixture has learnt by
-    heart of few rows for what all of them say, and find too many components.
+    A mixture overfits the few rows of a coreset. A criterion that counted all rows that the coreset
+    represents would not penalise this enough, and would choose too many components.
     """
     if few.weights is None:
         return float(few.n_rows)
@@ -140,7 +140,7 @@ def effective_rows(few: Dataset) -> float:
 
 
 def dealt(attempts: Sequence[Try], shares: int) -> list[list[Try]]:
-    """Deal fits out so that all shares take about as long; the largest k come first.
+    """Distribute fits over tasks of about equal length, the largest k first.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def dealt(attempts: Sequence[Try], shares: int) -> list[list[Try]]:
 
 
 def best_fits(fits: Sequence[KFit]) -> dict[int, tuple[KFit, float]]:
-    """Return the best start of every k, ascending, and by what share the worst one is worse."""
+    """Return the best start of every k, ascending, and by which share the worst start is worse."""
     found: dict[int, tuple[KFit, float]] = {}
     for k in sorted({fit.k for fit in fits}):
         starts = sorted((fit for fit in fits if fit.k == k), key=lambda fit: (fit.cost, fit.number))

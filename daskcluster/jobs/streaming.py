@@ -30,12 +30,12 @@ def stream(
     callbacks: Sequence[Callback] = (),
     **arguments: Any,
 ) -> Cycle:
-    """Fold what is new at `source` into a stream, and commit.
+    """Add the new rows of `source` to a stream and commit its state.
 
     Parameters
     ----------
     source : URL or iterable
-        See `open_stream`. An iterator is drawn to its end.
+        See `open_stream`. An iterator is read to its end.
     state : str
         URL of the state; see `open_stream`.
     n_clusters : int
@@ -43,33 +43,34 @@ def stream(
         Poll the source this many seconds after the last poll began, until the job is cancelled.
         Default: once.
     heard : callable (Cycle) -> None, optional
-        Gets every cycle.
+        Called with every cycle.
     name : str, optional
-        Of the job: only this job writes the state; called again anywhere, it resumes from its last commit.
-        It polls again then, also after it was done. A Dask task has its key as its name.
+        Name of the job. Only this job may write the state. Called again from anywhere, it resumes from its
+        last commit and polls the source again, even if it was done. In a Dask task, the default is the key
+        of the task.
     storage_options, engine, callbacks
         See `open_stream`; inside a Dask task the default is the task's cluster.
     **arguments
-        Further ones of `open_stream`.
+        Further arguments of `open_stream`.
 
     Returns
     -------
     Cycle
-        ``rows_seen``, ``model_version``, ``model`` and what was found.
+        The last cycle, with ``rows_seen``, ``model_version``, ``model`` and findings.
 
     Raises
     ------
     CheckpointError
-        The state is of another source or other parameters.
+        The state belongs to another source or other parameters.
     InvalidParameterError, InvalidDataError
     JobCancelledError, LeaseError
-        It was asked to stop, or another job or run writes the state.
+        The job was cancelled, or another job or run writes the state.
 
     Notes
     -----
-    Cost: new rows are read once, twice where labels are wanted; one listing of the source. With a name a
-    few small objects next to the state; while it waits, four questions a second to the scheduler that it
-    was submitted to, and none to the store.
+    Cost: new rows are read once, or twice if labels are requested; one listing of the source per poll. With
+    a name, writes a few small objects next to the state. While waiting, makes four requests a second to the
+    scheduler it was submitted to, and none to the store.
 
     Examples
     --------
@@ -84,7 +85,7 @@ def stream(
         raise InvalidParameterError(
             f"every={every!r} should be >= 0, in seconds, or None for once."
         )
-    # The state itself refuses other arguments, those of the last commit included.
+    # The state itself refuses arguments that differ from those of its last commit.
     run = Run(
         "stream",
         name,
@@ -111,7 +112,7 @@ def stream(
 def _followed(
     loop: StreamLoop, run: Run, every: float | None, heard: Callable[[Cycle], None]
 ) -> Cycle:
-    """Return the last cycle; of those that are made again and again there is none."""
+    """Return the last cycle; with `every`, runs until cancelled."""
     if every is not None:
         loop.run(every, heard, sleep=run.rest, before=run.begin_output)
     while True:
@@ -156,43 +157,47 @@ def open_stream(
     Parameters
     ----------
     source : URL or iterable
-        A Zarr array that grows along its first axis; a folder or prefix in which Zarr arrays, groups
-        and Parquet files land, or a pattern of their names; or an iterator of chunks, or of pairs of a
-        name and a chunk.
+        A Zarr array that grows along its first axis; a folder or prefix to which Zarr arrays, groups and
+        Parquet files are added, or a pattern of their names; or an iterator of chunks or (name, chunk)
+        pairs.
     state : str
-        URL of the state: what was folded, the ledger, and all versions of the model.
+        URL of the state: the summary of the rows, the ledger, and all versions of the model.
     n_clusters : int
-        Of a mixture, its components.
+        Number of clusters, or of components of a mixture.
     algorithm : {"streaming", "mini-batch", "vc-gmm"}
-        What learns: k-means of a summary of all rows, centres moved by each row once, or a Gaussian
-        mixture of the summary. Models are those of `daskcluster.StreamingKMeans`, `MiniBatchKMeans` and
+        k-means of a summary of all rows, mini-batch k-means that uses each row once, or a Gaussian mixture
+        of the summary. The models are those of `daskcluster.StreamingKMeans`, `MiniBatchKMeans` and
         `VariationalGaussianMixture`.
     random_state : int
-        Of a new state; one that is there keeps its own.
+        Seed of a new state; an existing state has its own.
     labels, distances : str, optional
-        URLs under which labels and distances of new rows are written: an array that grows along, or a
-        folder with an array for each object.
+        URLs to which labels and distances of new rows are written: one array that grows with the source, or
+        a folder with one array per object.
     array : str, optional
-        Which array, where objects are Zarr groups.
+        Name of the array, if objects are Zarr groups.
     weights : str, optional
         Row weights: an array of the same group, or a column of Parquet files.
     order : {"name", "time"}
-        Of objects that are there at the same time.
+        Order of objects that are present at the same time.
     settle : float
-        Seconds for which an object must not have changed before it is read.
+        Read an object once it has not changed for this many seconds.
     allow_missing : bool
-        Take chunks that are not there as the fill value.
+        Read missing chunks as the fill value.
     storage_options : mapping, optional
-        For all URLs.
+        Options of the file system for all URLs.
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
     **parameters
-        Further ones of the algorithm, e.g. ``half_life``: see
+        Further parameters of the algorithm, e.g. ``half_life``; see
         `daskcluster.methods.streaming.streams.STREAMS`.
 
     Returns
     -------
     StreamLoop
+
+    Notes
+    -----
+    Cost: reads the last commit of the state, if there is one; no rows.
     """
     if not settle >= 0.0:
         raise InvalidParameterError(f"settle={settle!r} should be >= 0, in seconds.")

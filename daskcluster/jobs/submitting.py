@@ -1,4 +1,4 @@
-"""Submit jobs to a cluster; list, read and cancel them from any client."""
+"""Submit jobs to a cluster; list, follow and cancel them from any client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def call(job: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """Call the job of that name, here on a worker."""
+    """Call a job by name; runs on a worker."""
     return getattr(import_module("daskcluster.jobs"), job)(*arguments, **options)
 
 
@@ -30,11 +30,11 @@ def submit(
     name: str | None = None,
     **options: Any,
 ) -> Future:
-    """Run a job on a cluster; this process may leave.
+    """Run a job on a cluster; this process need not wait for it.
 
-    The job runs as a task of one worker, gives its thread back, and drives the whole cluster from there.
-    If that worker is lost, Dask starts it on another one, where it resumes from its checkpoint. If all is
-    lost, submit it again under its name to a new cluster.
+    The job runs as a task on one worker, secedes from its thread pool, and uses the whole cluster. If that
+    worker is lost, Dask restarts the job on another one, where it resumes from its checkpoint. If the
+    cluster is lost, submit the job again under its name to a new cluster.
 
     Parameters
     ----------
@@ -42,29 +42,29 @@ def submit(
     job : callable
         `fit`, `predict`, `score`, `sweep`, `build_coreset` or `stream`.
     *arguments, **options
-        Of the job. Credentials cannot be among them: workers have their own.
+        Arguments of the job. Credentials are refused: workers must have their own.
     name : str, optional
-        Of the job. A name stands for one run and its arguments: submitted again while it runs, it is the
-        same job; after a failure it resumes; after its end its record is returned, if it has an output
-        that holds it (a stream polls again, a score is measured again). Default: a new one.
+        Name of the job, which identifies it with its arguments. Submitted again under its name, a running
+        job is not started twice, a failed one resumes, and a finished one returns its record if its output
+        holds it (a stream polls again, a score is computed again). Default: a new name.
 
     Returns
     -------
     distributed.Future
-        Of the record; its key is the name, unless a task of an earlier run still has that. Need not be
-        kept.
+        Future of the record. Its key is the name, unless a task of an earlier run has that key. You need
+        not keep it.
 
     Raises
     ------
     EngineError
-        Client, scheduler and workers do not have the same versions.
+        The versions of client, scheduler and workers differ.
     InvalidParameterError
-        The name is not plain, or the storage options hold a credential.
+        The name is invalid, or the storage options contain a credential.
     SchedulerUnreachableError
 
     Notes
     -----
-    Cost: the job's own, and a few messages to the scheduler in a second.
+    Cost: that of the job, and a few messages a second to the scheduler.
 
     Examples
     --------
@@ -84,10 +84,11 @@ def submit(
     registry = JobRegistry(client)
     before = registry.find(name)
     if before is not None and not before.is_over:
-        key = before.key or name  # the scheduler has the task: this is another view of it
+        key = before.key or name  # the scheduler has the task: return another future of it
     else:
         registry.clear(name)
-        # A task of an earlier run may be held by somebody: the same key would give its record, unread.
+        # Some client may still hold a task of an earlier run; under the same key, Dask would return its old
+        # record.
         key = name if before is None else new_name(name)
         registry.announce(
             name, kind=job.__name__, state="submitted", key=key, output=_output(options)
@@ -100,48 +101,64 @@ def submit(
 
 
 def status(client: Client, name: str) -> JobStatus:
-    """Return how a job stands.
+    """Return the status of a job.
 
     Raises
     ------
     JobNotFoundError, SchedulerUnreachableError
+
+    Notes
+    -----
+    Cost: up to three requests to the scheduler, for the job's last messages and the state of its task.
     """
     return JobRegistry(client).status(name)
 
 
 def list_jobs(client: Client) -> list[JobStatus]:
-    """Return all jobs that the scheduler knows, the last submitted first."""
+    """Return the status of all jobs that the scheduler knows, the last submitted first."""
     return JobRegistry(client).all()
 
 
 def logs(client: Client, name: str) -> list[tuple[float, str]]:
-    """Return time (seconds since the epoch) and text of a job's last lines.
+    """Return the time (seconds since the epoch) and text of a job's last log lines.
 
     Raises
     ------
     JobNotFoundError, SchedulerUnreachableError
+
+    Notes
+    -----
+    Cost: a few requests to the scheduler, which keeps the last lines only.
     """
     return JobRegistry(client).logs(name)
 
 
 def cancel(client: Client, name: str) -> JobStatus:
-    """Ask a job to stop, and return how it stood; it stops before its next pass or iteration.
+    """Ask a job to stop, which it does at its next pass or iteration; return its status before that.
 
-    Its checkpoint stays. `Future.cancel` would not do: Dask does not stop what runs already.
+    The checkpoint is kept. Use this instead of `Future.cancel`: Dask does not stop running tasks.
 
     Raises
     ------
     JobNotFoundError, SchedulerUnreachableError
+
+    Notes
+    -----
+    Cost: a few requests to the scheduler.
     """
     return JobRegistry(client).cancel(name)
 
 
 def wait(client: Client, name: str, timeout: float | None = None) -> JobStatus:
-    """Return how a job ended, waiting for its end, at most `timeout` seconds.
+    """Wait until a job ends, at most `timeout` seconds; return its status.
 
     Raises
     ------
     JobNotFoundError, SchedulerUnreachableError
+
+    Notes
+    -----
+    Cost: that of `status`, first after 0.1 s and then less often, at least every 2 s.
     """
     return JobRegistry(client).wait(name, timeout=timeout)
 
@@ -156,8 +173,8 @@ def _check(job: Any, options: Mapping[str, Any]) -> None:
     withheld = split_options(options.get("storage_options") or {})[1]
     if withheld:
         raise InvalidParameterError(
-            f"storage_options {', '.join(withheld)} would travel in clear; leave them out and "
-            "give the workers credentials of their own, through their environment or the cloud's files."
+            f"storage_options {', '.join(withheld)} would be sent in plain text; leave them out and give "
+            "the workers credentials of their own, through their environment or the cloud's files."
         )
 
 

@@ -38,7 +38,7 @@ def sweep(
     callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> SweepRecord:
-    """Fit several numbers of clusters to `source` and say which one is best.
+    """Fit several numbers of clusters to `source` and return the best one.
 
     Parameters
     ----------
@@ -46,10 +46,10 @@ def sweep(
     k_min, k_max, ks
         The numbers to try; see `daskcluster.select_k`.
     output : str, optional
-        URL of a JSON file to write, which ends in ``.json``: the table, and which number is best.
+        URL of a JSON file to write, which must end in ``.json``: the table and the best number.
     random_state : int, optional
     array, weights, storage_options, flatten, columns, overwrite, name, engine, callbacks
-        See `fit`. Without `output` a job that is started again begins at its beginning.
+        See `fit`. Without `output`, a restarted job starts from scratch.
     **settings
         Further arguments of `daskcluster.select_k`: ``criterion``, ``n_seeds``, ``coreset_size``,
         ``check``, ``init``, ``max_iter``, ``tol``, ``metric``, ``covariance_type``.
@@ -61,11 +61,11 @@ def sweep(
     Raises
     ------
     OutputExistsError
-        Before any work.
+        The output exists; raised before any work.
     InvalidParameterError, InvalidDataError
     JobCancelledError, LeaseError
-        It was asked to stop, which it looks for in passes and whenever fits are made; or another job or
-        run writes the output.
+        The job was cancelled (checked during passes and after fits), or another job or run writes the
+        output.
 
     Notes
     -----
@@ -125,7 +125,7 @@ def sweep(
 
 
 def _place(output: str, storage_options: Mapping[str, Any] | None) -> tuple[Location, str]:
-    """Return the folder and the name of the file at a URL."""
+    """Return the folder and the file name of a URL."""
     place = locate(output, storage_options)
     if not place.url.endswith(_SUFFIX):
         raise InvalidParameterError(

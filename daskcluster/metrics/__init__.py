@@ -1,4 +1,4 @@
-"""Quality of a clustering: agreement with known classes, and internal measures.
+"""Measures of clustering quality: agreement with known classes, and internal measures.
 
 Values and edge cases are those of `sklearn.metrics`; labels and rows may be larger than memory.
 """

@@ -14,10 +14,10 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.metrics.contingency_table import Contingency, table_of
 
 _CELLS = 1 << 20
-"""Terms that are computed at a time."""
+"""Terms computed at a time."""
 
 _DEVIATIONS = 12.0
-"""Half width of the sum around a mean: what is left out is below 1e-30."""
+"""Half width of a sum around its mean, in standard deviations: omitted terms are below 1e-30."""
 
 
 def expected_mutual_information(class_sizes: np.ndarray, cluster_sizes: np.ndarray) -> float:
@@ -26,13 +26,14 @@ def expected_mutual_information(class_sizes: np.ndarray, cluster_sizes: np.ndarr
     Parameters
     ----------
     class_sizes, cluster_sizes : ndarray, int64
-        Positive, of the same total n.
+        Positive sizes with the same total n.
 
     Notes
     -----
-    Rows that a class of size a and a cluster of size b share follow a hypergeometric law (Vinh, Epps
-    and Bailey 2010, equation 24a). Its probabilities come from their ratios, starting at the mode and
-    scaled to the sum one: from factorials of large numbers they would lose six digits at 1e8 rows.
+    The number of rows that a class of size a and a cluster of size b share has a hypergeometric
+    distribution (Vinh, Epps and Bailey 2010, equation 24a). Its probabilities are computed from their
+    ratios, starting at the mode, and scaled to sum to one. Computed from factorials of large numbers, they
+    would lose six digits at 1e8 rows.
 
     Examples
     --------
@@ -49,7 +50,7 @@ def expected_mutual_information(class_sizes: np.ndarray, cluster_sizes: np.ndarr
 
 
 def _expected(size: int, others: np.ndarray, n: int) -> np.ndarray:
-    """Return what pairs of a class of `size` and each cluster size add, (len(others),)."""
+    """Return the terms of a class of `size` with a cluster of each of `others`, shape (len(others),)."""
     low, high = _window(size, others, n)
     found = np.empty(len(others))
     first = 0
@@ -62,7 +63,7 @@ def _expected(size: int, others: np.ndarray, n: int) -> np.ndarray:
 
 
 def _window(size: int, others: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first and last count that matter, for each cluster size."""
+    """Return the first and last count with a relevant probability, for each cluster size."""
     mean = size * (others / n)
     variance = mean * ((n - others) / n) * ((n - size) / max(1, n - 1))
     visibility = _DEVIATIONS * np.sqrt(variance) + 3.0 * _DEVIATIONS
@@ -91,7 +92,7 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 
 def homogeneity(labels_true: Any, labels_pred: Any = None) -> float:
-    """Return how far clusters hold rows of one class alone: 1 - H(class | cluster) / H(class).
+    """Return how far each cluster has rows of one class only: 1 - H(class | cluster) / H(class).
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ def homogeneity(labels_true: Any, labels_pred: Any = None) -> float:
 
 
 def completeness(labels_true: Any, labels_pred: Any = None) -> float:
-    """Return how far the rows of a class share a cluster: 1 - H(cluster | class) / H(cluster).
+    """Return how far the rows of a class share one cluster: 1 - H(cluster | class) / H(cluster).
 
     Parameters
     ----------
@@ -157,7 +158,7 @@ def v_measure(labels_true: Any, labels_pred: Any = None, *, beta: float = 1.0) -
     0.8
     """
     if not beta >= 0.0:
-        raise InvalidParameterError(f"beta={beta!r} should be >= 0; 1 weighs both sides alike.")
+        raise InvalidParameterError(f"beta={beta!r} should be >= 0; 1 weights both equally.")
     table = table_of(labels_true, labels_pred)
     information = _mutual_information(table)
     sides = table.class_sizes, table.cluster_sizes
@@ -190,19 +191,19 @@ def mutual_info(labels_true: Any, labels_pred: Any = None) -> float:
 def normalized_mutual_info(
     labels_true: Any, labels_pred: Any = None, *, average_method: str = "arithmetic"
 ) -> float:
-    """Return the mutual information of two labellings over a mean of their entropies.
+    """Return the mutual information of two labellings, divided by a mean of their entropies.
 
     Parameters
     ----------
     labels_true, labels_pred : labels of shape (n,)
         As `contingency` takes them; or a `Contingency` alone.
     average_method : {"arithmetic", "geometric", "min", "max"}
-        The mean.
+        Type of that mean.
 
     Notes
     -----
-    `sklearn.metrics.normalized_mutual_info_score`, also where one side has a single label. Cost: one
-    pass over the labels.
+    `sklearn.metrics.normalized_mutual_info_score`, including the case of a single label on one side. Cost:
+    one pass over the labels.
 
     Examples
     --------
@@ -227,14 +228,14 @@ def adjusted_mutual_info(
     labels_true, labels_pred : labels of shape (n,)
         As `contingency` takes them; or a `Contingency` alone.
     average_method : {"arithmetic", "geometric", "min", "max"}
-        Mean of the entropies that it is measured against.
+        Type of the mean of the entropies that normalises it.
 
     Notes
     -----
-    Vinh, Epps and Bailey 2010; `sklearn.metrics.adjusted_mutual_info_score`. The expected information
-    sums each hypergeometric law around its mean alone, where all of it is, so that the cost does not
-    grow with the sizes of clusters. Cost: one pass over the labels, and time that grows with distinct
-    class sizes times distinct cluster sizes.
+    Vinh, Epps and Bailey 2010; `sklearn.metrics.adjusted_mutual_info_score`. Each hypergeometric
+    distribution in the expected information is summed only around its mean, where its mass is, so the cost
+    hardly grows with the sizes of clusters. Cost: one pass over the labels, and time proportional to the
+    number of distinct class sizes times that of distinct cluster sizes.
 
     Examples
     --------
@@ -255,7 +256,7 @@ def adjusted_mutual_info(
 
 
 def accuracy(labels_true: Any, labels_pred: Any = None) -> float:
-    """Return the share of rows in the right class, clusters matched to classes one to one at best.
+    """Return the share of correct rows under the best one-to-one matching of clusters and classes.
 
     Parameters
     ----------
@@ -264,8 +265,8 @@ def accuracy(labels_true: Any, labels_pred: Any = None) -> float:
 
     Notes
     -----
-    The matching is optimal (the Hungarian algorithm of SciPy). Clusters beyond the number of classes
-    match nothing. Cost: one pass over the labels.
+    The matching is optimal (Hungarian algorithm, SciPy). If there are more clusters than classes, the rest
+    match no class. Cost: one pass over the labels.
 
     Examples
     --------
@@ -283,7 +284,7 @@ def _matched(table: Contingency) -> int:
     if shape[0] * shape[1] <= _DENSE_CELLS:
         dense = table.table()
         return int(dense[linear_sum_assignment(dense, maximize=True)].sum())
-    # Every class may also match nothing, at the price of one column each of its own.
+    # One extra column per class lets the class match no cluster.
     n, m = shape
     rows = np.concatenate((table.pairs[:, 0], np.arange(n)))
     columns = np.concatenate((table.pairs[:, 1], m + np.arange(n)))
@@ -294,7 +295,7 @@ def _matched(table: Contingency) -> int:
 
 
 def purity(labels_true: Any, labels_pred: Any = None) -> float:
-    """Return the share of rows that are of the commonest class of their cluster.
+    """Return the share of rows that belong to the most common class of their cluster.
 
     Parameters
     ----------
@@ -303,7 +304,8 @@ def purity(labels_true: Any, labels_pred: Any = None) -> float:
 
     Notes
     -----
-    It grows with the number of clusters: compare equal numbers. Cost: one pass over the labels.
+    Purity grows with the number of clusters, so compare it for equal numbers only. Cost: one pass over the
+    labels.
 
     Examples
     --------
@@ -345,7 +347,7 @@ def _mean_entropy(table: Contingency, average_method: str) -> float:
 
 
 def _mutual_information(table: Contingency) -> float:
-    """Return the mutual information of both sides in nats, at least zero."""
+    """Return the mutual information of both labellings in nats, at least zero."""
     if min(len(table.classes), len(table.clusters)) <= 1:
         return 0.0
     n, counts = table.n_rows, table.counts

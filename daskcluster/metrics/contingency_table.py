@@ -1,4 +1,4 @@
-"""The contingency table of classes and clusters, and the pair-counting measures computed from it."""
+"""Contingency table of classes and clusters, and measures that count pairs of rows."""
 
 from __future__ import annotations
 
@@ -15,16 +15,21 @@ from daskcluster.errors import InvalidDataError, InvalidParameterError
 
 @dataclass(frozen=True, eq=False)
 class Contingency:
-    """Counts of the pairs of a class and a cluster that occur.
+    """Sparse contingency table: the number of rows of each pair of class and cluster that occurs.
 
     Attributes
     ----------
     classes, clusters : ndarray
-        The distinct labels of either side, sorted.
+        The distinct labels of each side, sorted.
     pairs : ndarray of shape (m, 2), int64
         Positions in `classes` and `clusters` of the pairs that occur.
     counts : ndarray of shape (m,), int64
-        Rows of each pair, at least one.
+        Number of rows of each pair, at least one.
+
+    Notes
+    -----
+    Cost: memory for one count and two positions per pair of class and cluster that occurs; `table` takes 8
+    bytes for each class times cluster.
     """
 
     classes: np.ndarray
@@ -38,29 +43,29 @@ class Contingency:
 
     @property
     def class_sizes(self) -> np.ndarray:
-        """Rows of each class, int64."""
+        """Number of rows in each class, int64."""
         return _totals(self.pairs[:, 0], self.counts, len(self.classes))
 
     @property
     def cluster_sizes(self) -> np.ndarray:
-        """Rows of each cluster, int64."""
+        """Number of rows in each cluster, int64."""
         return _totals(self.pairs[:, 1], self.counts, len(self.clusters))
 
     def table(self) -> np.ndarray:
-        """Return all counts, int64 of shape (classes, clusters)."""
+        """Return the dense table, int64 of shape (classes, clusters)."""
         table = np.zeros((len(self.classes), len(self.clusters)), np.int64)
         table[self.pairs[:, 0], self.pairs[:, 1]] = self.counts
         return table
 
 
 def _totals(index: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
-    totals = np.zeros(size, np.int64)  # bincount with weights would go through float64
+    totals = np.zeros(size, np.int64)  # bincount with weights would compute in float64
     np.add.at(totals, index, counts)
     return totals
 
 
 def contingency(labels_true: Any, labels_pred: Any) -> Contingency:
-    """Count how often each class meets each cluster, block by block.
+    """Count the rows of each pair of class and cluster, block by block.
 
     Parameters
     ----------
@@ -70,17 +75,18 @@ def contingency(labels_true: Any, labels_pred: Any) -> Contingency:
     Returns
     -------
     Contingency
-        Every function of this module takes it in place of `labels_true` (with `labels_pred` left
-        out), so that several measures share one pass.
+        Pass it to any agreement measure as `labels_true`, without `labels_pred`, so that several measures
+        share one pass.
 
     Raises
     ------
     InvalidDataError
-        Not one label for every row on both sides.
+        The two sides do not have the same number of labels.
 
     Notes
     -----
-    Cost: one pass over the labels; memory for a million rows of them and for the pairs that occur.
+    Cost: one pass over the labels in this process; memory for a million labels of each side and for the
+    pairs that occur.
 
     Examples
     --------
@@ -105,7 +111,7 @@ def contingency(labels_true: Any, labels_pred: Any) -> Contingency:
 
 
 def table_of(labels_true: Any, labels_pred: Any) -> Contingency:
-    """Return the `contingency` of two labellings, or the one that stands in the place of the first."""
+    """Return the `contingency` of two labellings, or `labels_true` if it already is one."""
     if isinstance(labels_true, Contingency) and labels_pred is None:
         return labels_true
     if labels_pred is None:
@@ -154,8 +160,8 @@ def adjusted_rand_index(labels_true: Any, labels_pred: Any = None) -> float:
 
     Notes
     -----
-    Hubert and Arabie 1985; `sklearn.metrics.adjusted_rand_score`, in whole numbers, so that no number
-    of rows overflows or rounds. Cost: one pass over the labels.
+    Hubert and Arabie 1985; `sklearn.metrics.adjusted_rand_score`, computed in Python integers, which
+    neither overflow nor round. Cost: one pass over the labels.
 
     Examples
     --------
@@ -187,7 +193,7 @@ def rand_index(labels_true: Any, labels_pred: Any = None) -> float:
     Returns
     -------
     float
-        In [0, 1]; unrelated labellings with many clusters come close to 1, see `adjusted_rand_index`.
+        In [0, 1]. Unrelated labellings with many clusters are close to 1; see `adjusted_rand_index`.
 
     Notes
     -----
@@ -205,7 +211,7 @@ def rand_index(labels_true: Any, labels_pred: Any = None) -> float:
 
 
 def fowlkes_mallows(labels_true: Any, labels_pred: Any = None) -> float:
-    """Return the geometric mean of precision and recall of row pairs that are together.
+    """Return the geometric mean of precision and recall over pairs of rows in the same cluster.
 
     Parameters
     ----------
@@ -215,7 +221,7 @@ def fowlkes_mallows(labels_true: Any, labels_pred: Any = None) -> float:
     Returns
     -------
     float
-        In [0, 1]; 0 where no pair is together in both labellings.
+        In [0, 1]; 0 if no pair is together in both labellings.
 
     Notes
     -----
@@ -233,7 +239,7 @@ def fowlkes_mallows(labels_true: Any, labels_pred: Any = None) -> float:
 
 
 def _same(table: Contingency) -> tuple[int, int, int]:
-    """Return ordered pairs of rows that are together: in both labellings, in one, in the other."""
+    """Return the number of ordered pairs of rows together in both, the first, and the second labelling."""
     sides = table.counts, table.class_sizes, table.cluster_sizes
     both, same_class, same_cluster = (_sum_of_squares(side) - table.n_rows for side in sides)
     return both, same_class, same_cluster

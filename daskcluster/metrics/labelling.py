@@ -1,4 +1,4 @@
-"""Turn labels of any source into cluster numbers of rows on any engine."""
+"""Conversion of labels from any source to cluster numbers, on any engine."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Visibility
 
 _INLINE_BYTES = 1 << 20
-"""Numbers up to this size travel with every task."""
+"""Most bytes of numbers that are sent with every task."""
 
 
 @dataclass(frozen=True)
 class Labelling:
-    """Labels of rows, and which of them there are.
+    """Labels of rows and their distinct values.
 
     Attributes
     ----------
@@ -34,9 +34,9 @@ class Labelling:
     classes : ndarray of shape (k,)
         The distinct labels, sorted.
     location : Location or None
-        Of the Zarr array that holds the labels, if one does.
+        Location of the Zarr array that holds the labels, if any.
     digest : str
-        Tells that array from another under the same URL.
+        Digest of that array, which changes if another replaces it under the same URL.
     """
 
     array: LabelArray
@@ -45,17 +45,17 @@ class Labelling:
     digest: str = ""
 
     def numbers(self, start: int, stop: int) -> np.ndarray:
-        """Return the numbers of the clusters of rows `start` to `stop`, int32."""
+        """Return the cluster numbers of rows `start` to `stop`, int32."""
         return numbered(self.array.read(start, stop), self.classes)
 
     def row_labels(self, placement: Placement) -> RowLabels:
-        """Return what finds these numbers where the tasks of `placement` run.
+        """Return the object that gives these numbers to the tasks of `placement`.
 
         Raises
         ------
         InvalidParameterError
-            The labels are in this process's memory, too large to travel with tasks, and there is no
-            disk that the workers see.
+            The labels are in this process's memory, are too large to send with tasks, and the workers share
+            no disk with it.
         """
         here = placement.shares_memory
         if self.location is not None and (
@@ -71,8 +71,8 @@ class Labelling:
         folder = placement.shared_folder()
         if folder is None:
             raise InvalidParameterError(
-                f"labels of {len(found)} rows in this process's memory do not reach the workers; "
-                "write them to a Zarr array that the workers see and give its URL."
+                f"labels of {len(found)} rows in this process's memory cannot be sent to the workers; "
+                "write them to a Zarr array that the workers can read and give its URL."
             )
         path = os.path.join(folder, "labels.npy")
         np.save(path, found)
@@ -80,19 +80,19 @@ class Labelling:
 
 
 def open_labelling(labels: Any, n_rows: int) -> Labelling:
-    """Open labels and look which there are.
+    """Open labels and find their distinct values.
 
     Parameters
     ----------
     labels : array-like of shape (n,), str or path
         As `daskcluster.data.label_arrays.open_labels` takes them.
     n_rows : int
-        Of the dataset that they label.
+        Number of rows of the dataset.
 
     Raises
     ------
     InvalidDataError
-        Not one label for every row.
+        The number of labels differs from `n_rows`.
 
     Notes
     -----
@@ -125,7 +125,7 @@ def open_labelling(labels: Any, n_rows: int) -> Labelling:
 
 
 def _location(labels: Any) -> Location | None:
-    """Return the URL of labels in a Zarr array; None for others."""
+    """Return the location of labels in a Zarr array; None for other labels."""
     if isinstance(labels, (str, os.PathLike)):
         return locate(labels)
     is_zarr = type(labels).__module__.partition(".")[0] == "zarr"
@@ -133,22 +133,23 @@ def _location(labels: Any) -> Location | None:
 
 
 def numbered(values: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return where each of `values` stands in `classes`, int32.
+    """Return the position of each of `values` in `classes`, int32.
 
     Raises
     ------
     InvalidDataError
-        A value is in none of them: the labels were written anew meanwhile.
+        A value is not in `classes`: the labels were rewritten meanwhile.
     """
     found = np.minimum(np.searchsorted(classes, values), len(classes) - 1)
     if not np.array_equal(classes[found], values):
         raise InvalidDataError(
-            "The labels were replaced while they were read; leave them as they are and measure again."
+            "The labels changed while they were being read; wait for the writer and run again."
         )
     return found.astype(np.int32)
 
 
-# -- what travels -------------------------------------------------------------------------------------
+# -- picklable cluster numbers
+# -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,40 +159,40 @@ class HeldNumbers:
     array: np.ndarray
 
     def ready(self) -> Numbers:
-        """Return what slices them."""
-        # What came with a task is read-only, which compiled code treats as another type.
+        """Return the function that slices them."""
+        # Arrays sent with a task are read-only, which is another type for compiled code.
         array = self.array if self.array.flags.writeable else self.array.copy()
         return lambda chunk: array[chunk.start : chunk.stop]
 
 
 @dataclass(frozen=True)
 class MappedNumbers:
-    """Numbers of clusters in a .npy file that all tasks see."""
+    """Numbers of clusters in a .npy file that all tasks can read."""
 
     path: str
 
     def ready(self) -> Numbers:
-        """Return what copies them from the mapped file."""
+        """Return the function that copies them from the mapped file."""
         array = np.load(self.path, mmap_mode="r")
         return lambda chunk: np.array(array[chunk.start : chunk.stop])
 
 
 @dataclass(frozen=True, eq=False)
 class StoredNumbers:
-    """Numbers of clusters by the labels in a Zarr array."""
+    """Numbers of clusters from labels in a Zarr array."""
 
     location: Location
     digest: str
     classes: np.ndarray
 
     def ready(self) -> Numbers:
-        """Return what reads them, each of its storage chunks once for neighbouring rows."""
+        """Return the function that reads them; adjacent rows read a storage chunk once."""
         array = open_once((self.location, self.digest), lambda: open_array(self.location))
         return _StoredReader(array, self.classes)
 
 
 class _StoredReader:
-    """Reads whole storage chunks of labels, and keeps the last one of each thread."""
+    """Reads whole storage chunks of labels; caches the last one of each thread."""
 
     def __init__(self, array: Any, classes: np.ndarray) -> None:
         self._array, self._classes = array, classes

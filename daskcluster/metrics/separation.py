@@ -1,4 +1,4 @@
-"""Compactness and separation of clusters, from sums and distances to means."""
+"""Measures of compactness and separation, from cluster sums and distances to means."""
 
 from __future__ import annotations
 
@@ -30,45 +30,46 @@ from daskcluster.metrics.labelling import open_labelling
 
 DISTANCES = ("euclidean", "cosine")
 _CELLS = 1 << 22
-"""Distances between means that are held at a time."""
+"""Distances between means held at a time."""
 _ZERO = 1e-8
-"""What scikit-learn takes for no distance at all."""
+"""Distances below this count as zero, as in scikit-learn."""
 _LEAST_SHARE = 1e-6
-"""Of the total scatter: scatter within clusters below it would be a difference of large numbers."""
+"""Share of the total scatter below which the scatter within clusters is not computed as a difference."""
 
 
 def calinski_harabasz(X: Any, labels: Any, *, engine: Any = None) -> float:
-    """Return the scatter between clusters over that within them, each by its degrees of freedom.
+    """Return the ratio of scatter between and within clusters, each divided by its degrees of freedom.
 
     Parameters
     ----------
     X : anything `open_dataset` takes, of shape (n, d)
         With row weights, a row of weight w counts as w rows.
     labels : labels of shape (n,)
-        In memory, a Labels handle, a dask array, a zarr.Array, or the URL of a 1-D Zarr array. Noise
-        (-1, say) is a cluster like any other.
+        In memory, a Labels handle, a dask array, a zarr.Array, or the URL of a 1-D Zarr array. A noise
+        label such as -1 is a cluster like any other.
     engine : see `daskcluster.KMeans`
 
     Returns
     -------
     float
-        Larger is better; 1 where all rows stand at the mean of their cluster.
+        Larger is better; 1 if all rows equal the mean of their cluster.
 
     Raises
     ------
     InvalidParameterError
-        There are fewer than 2 distinct labels, or as many as rows.
+        There are fewer than 2 distinct labels, or as many labels as rows.
     InvalidDataError
-        Not one label for every row, or a row that is not finite.
+        The number of labels differs from that of the rows, or a row is not finite.
 
     Notes
     -----
     Calinski and Harabasz 1974; `sklearn.metrics.calinski_harabasz_score`, whose result it equals up to
     rounding. Sums are exact, so the bits do not depend on engine, chunks or workers. The scatter within
-    clusters is the total one less that between them; where that loses digits, rows are read once more.
+    clusters is the total scatter minus that between clusters; if this difference loses digits, the rows are
+    read once more.
 
-    Cost: one pass over rows and labels, two where the scatter within is below a millionth of the total;
-    memory for two sums of k x d numbers a thread.
+    Cost: one pass over rows and labels; two if the scatter within clusters is below a millionth of the
+    total. Each thread holds, and each worker returns, two sums of k x d numbers.
 
     Examples
     --------
@@ -82,7 +83,7 @@ def calinski_harabasz(X: Any, labels: Any, *, engine: Any = None) -> float:
 
 
 def davies_bouldin(X: Any, labels: Any, *, engine: Any = None) -> float:
-    """Return the mean over clusters of the worst ratio of the sizes of two to their distance.
+    """Return the mean over clusters of the largest ratio of the radii of two clusters to their distance.
 
     Parameters
     ----------
@@ -102,7 +103,7 @@ def davies_bouldin(X: Any, labels: Any, *, engine: Any = None) -> float:
     Notes
     -----
     Davies and Bouldin 1979; `sklearn.metrics.davies_bouldin_score`, whose result it equals up to rounding.
-    The size of a cluster is the mean Euclidean distance of its rows to their mean.
+    The radius of a cluster is the mean Euclidean distance of its rows to their mean.
 
     Cost: two passes over rows and labels, one for the means and one for the distances to them; k^2
     distances between means.
@@ -121,17 +122,17 @@ def davies_bouldin(X: Any, labels: Any, *, engine: Any = None) -> float:
 def simplified_silhouette(
     X: Any, labels: Any, *, metric: str = "euclidean", engine: Any = None
 ) -> float:
-    """Return the mean silhouette of all rows, with distances to means in place of mean distances.
+    """Return the mean silhouette of all rows, with distances to cluster means instead of mean distances.
 
-    For a row, a is its distance to the mean of its cluster and b that to the nearest mean of another one;
-    its silhouette is (b - a) / max(a, b), and 0 in a cluster of one row.
+    For a row, let a be its distance to the mean of its cluster and b that to the nearest other mean. Its
+    silhouette is (b - a) / max(a, b), and 0 in a cluster of one row.
 
     Parameters
     ----------
     X, labels, engine
         As in `calinski_harabasz`.
     metric : {"euclidean", "cosine"}
-        With ``"cosine"``, rows are scaled to length one, and distances are halves of squared ones.
+        With ``"cosine"``, rows are scaled to length one, and distances are half of squared ones.
 
     Returns
     -------
@@ -146,9 +147,9 @@ def simplified_silhouette(
     Notes
     -----
     Hruschka, Campello and de Castro, "Evolving clusters in gene-expression data", Information Sciences
-    176 (2006). It needs n k distances where `silhouette` needs n^2.
+    176 (2006). It needs n k distances, while `silhouette` needs n^2.
 
-    Cost: two passes over rows and labels, and k distances a row.
+    Cost: two passes over rows and labels, and k distances per row.
 
     Examples
     --------
@@ -170,7 +171,7 @@ def check_distance(metric: str) -> str:
 
 
 def check_labels(n_labels: int, n_rows: int) -> None:
-    """Refuse a single label, and as many as there are rows, as scikit-learn does."""
+    """Raise for a single label, or as many labels as rows, as scikit-learn does."""
     if not 1 < n_labels < n_rows:
         raise InvalidParameterError(
             f"Number of labels is {n_labels}. Valid values are 2 to n_samples - 1 (inclusive): with "
@@ -196,7 +197,7 @@ def _measured(
 
 @dataclass(frozen=True)
 class Found:
-    """Sums of the clusters that have rows; `labels` number these alone."""
+    """Sums of the non-empty clusters; `labels` number only these."""
 
     labels: RowLabels
     statistics: KMeansStatistics
@@ -205,16 +206,16 @@ class Found:
 
 
 class Clusters:
-    """Labelled rows, and what passes over them have shown: each is made when it is first needed.
+    """Labelled rows and their statistics; each pass runs when its result is first needed.
 
     Parameters
     ----------
     rows : ScaledPlacement
     labels : RowLabels
     n_clusters : int
-        Labels are below it; clusters without rows, or whose rows have no weight, count for nothing.
+        Labels are less than this; clusters without rows or without weight are ignored.
     compare : bool
-        The pass for distances also compares every row with the means of other clusters.
+        Also compute distances to the means of other clusters, in the same pass.
     """
 
     def __init__(
@@ -234,7 +235,7 @@ class Clusters:
         check_labels(int(there.sum()), self._rows.placement.dataset.n_rows)
         means = found.means(np.zeros((k, len(self._rows.origin))))[there]
         if not there.all():
-            # Rows of no weight go to cluster 0, where they add nothing.
+            # Rows without weight go to cluster 0, to which they add nothing.
             labels = RenumberedLabels(labels, np.maximum(np.cumsum(there) - 1, 0))
         return Found(labels, found, means, found.weights[there])
 
@@ -286,7 +287,7 @@ class Clusters:
 
 
 def _gaps(means: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield distances of some means to all means, few enough to hold."""
+    """Yield the distances of a block of means to all means."""
     step = max(1, _CELLS // len(means))
     for first in range(0, len(means), step):
         rows = slice(first, min(first + step, len(means)))

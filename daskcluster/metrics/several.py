@@ -33,23 +33,23 @@ def measure(
     ----------
     dataset : Dataset
     labels : RowLabels
-        Of all rows.
+        Labels of all rows.
     n_clusters : int
-        Labels are below it; clusters without rows count for nothing.
+        Labels are less than this; clusters without rows are ignored.
     names : sequence of str
-        Of `daskcluster.parameters.algorithm.MEASURES`.
+        Names of `daskcluster.parameters.algorithm.MEASURES`.
     metric : {"euclidean", "cosine"}
-        Of the silhouettes. The other measures take rows as they are.
+        Metric of the silhouettes. The other measures are Euclidean.
     sample_size, random_state
         See `daskcluster.metrics.silhouette`.
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
-        Hear the progress of passes.
+        Called with the events of passes.
 
     Notes
     -----
-    Cost: one pass for sums, one for distances where they are asked for, one for a sample; with
-    ``metric="cosine"`` two for the simplified silhouette alone.
+    Cost: one pass for sums, one for distances if a measure needs them, one for a sample. With
+    ``metric="cosine"``, the simplified silhouette takes two passes of its own.
     """
     wanted = check_measures(names)
     angular = "simplified-silhouette" if metric == "cosine" else None

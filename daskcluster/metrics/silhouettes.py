@@ -1,4 +1,4 @@
-"""The silhouette: of all rows where there are few, of a uniform sample where there are many."""
+"""The silhouette of all rows, or of a uniform sample of many rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from daskcluster.sparse_rows import Rows, SparseRows
 
 SAMPLE_SIZE = 10_000
 _CELLS = 1 << 22
-"""Distances that are held at a time."""
+"""Distances held at a time."""
 
 
 def silhouette(
@@ -35,23 +35,24 @@ def silhouette(
     random_state: Any = None,
     engine: Any = None,
 ) -> float:
-    """Return the mean silhouette: how much nearer rows are to their own cluster than to the next.
+    """Return the mean silhouette: how much nearer rows are to their own cluster than to the next one.
 
-    For a row, a is its mean distance to the other rows of its cluster and b the least mean distance to
-    the rows of another one; its silhouette is (b - a) / max(a, b), and 0 in a cluster of one row.
+    For a row, let a be its mean distance to the other rows of its cluster and b the smallest mean distance
+    to the rows of another cluster. Its silhouette is (b - a) / max(a, b), and 0 in a cluster of one row.
 
     Parameters
     ----------
     X : anything `open_dataset` takes, of shape (n, d)
-        Without row weights.
+        Must not have row weights.
     labels : labels of shape (n,)
         As in `daskcluster.metrics.calinski_harabasz`.
     metric : {"euclidean", "cosine"}
-        Distance of two rows; ``"cosine"`` is one minus the cosine of their angle, and 1 to a row of zeros.
+        Distance of two rows. ``"cosine"`` is one minus the cosine of their angle, and 1 if a row is zero.
     sample_size : int or None
-        Of more rows than that, a uniform sample of so many is measured within itself. None: all rows.
+        If there are more rows, use a uniform sample of this many, and distances within the sample. None:
+        use all rows.
     random_state : int, RandomState, Generator or None
-        Of the sample.
+        Seed of the sample.
     engine : see `daskcluster.KMeans`
 
     Returns
@@ -62,17 +63,16 @@ def silhouette(
     Raises
     ------
     InvalidParameterError
-        Fewer than 2 distinct labels in the sample, or as many as rows of it; or rows have weights.
+        The sample has fewer than 2 distinct labels, or as many labels as rows; or the rows have weights.
     InvalidDataError
-        Not one label for every row, or a row that is not finite.
+        The number of labels differs from that of the rows, or a row is not finite.
 
     Notes
     -----
-    Rousseeuw 1987; `sklearn.metrics.silhouette_score`, whose result it equals up to rounding where all rows
-    are measured. The sample depends on seed and n alone, so the bits do not depend on engine or chunks.
-    Distances are direct differences for dense rows, and come from norms and products for sparse ones.
-
-    Cost: one pass, which gathers the sample; then m^2 distances of its m rows in this process.
+    Rousseeuw 1987; `sklearn.metrics.silhouette_score`, whose result it equals up to rounding if all rows
+    are used. The sample depends only on seed and n, so the bits do not depend on engine or chunks.
+    Distances are computed by direct differences for dense rows, and from norms and products for sparse
+    ones. Cost: one pass, which returns the m rows of the sample to this process; then m^2 distances there.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def silhouette_samples(
     Parameters
     ----------
     X : anything `open_dataset` takes, of shape (n, d)
-        Without row weights.
+        Must not have row weights.
     labels : labels of shape (n,)
         As in `daskcluster.metrics.calinski_harabasz`.
     metric : {"euclidean", "cosine"}
@@ -127,14 +127,14 @@ def silhouette_samples(
     Raises
     ------
     InvalidParameterError
-        Fewer than 2 distinct labels, or as many as rows; or rows have weights.
+        There are fewer than 2 distinct labels, or as many labels as rows; or the rows have weights.
     InvalidDataError
-        Not one label for every row, or a row that is not finite.
+        The number of labels differs from that of the rows, or a row is not finite.
 
     Notes
     -----
-    `sklearn.metrics.silhouette_samples`. Cost: one pass, which gathers all rows in this process, where
-    they have to fit; then n^2 distances.
+    `sklearn.metrics.silhouette_samples`. Cost: one pass, which gathers all rows in the memory of this
+    process; then n^2 distances there.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def silhouette_samples(
 def _labelled(
     X: Any, labels: Any, metric: str, engine: Any
 ) -> Iterator[tuple[Placement, RowLabels]]:
-    """Check what a silhouette is asked of; place the rows, and find their labels."""
+    """Check the arguments of a silhouette, place the rows, and open their labels."""
     check_distance(metric)
     dataset = open_dataset(X)
     labelling = open_labelling(labels, dataset.n_rows)
@@ -164,11 +164,12 @@ def _labelled(
 def _silhouettes_of(
     placement: Placement, labels: RowLabels, indices: np.ndarray, metric: str
 ) -> np.ndarray:
-    """Return the silhouettes of the rows of ascending indices among themselves. One pass."""
+    """Return the silhouettes of the rows at ascending `indices`, within this subset. One pass."""
     if placement.dataset.weights is not None:
         raise InvalidParameterError(
-            "the silhouette takes rows without weights: no weighted form of it is the same for w copies "
-            "of a row and for weights scaled alike; open rows without weights, or take the simplified one."
+            "the silhouette is not defined for weighted rows: no weighted form both equals that of w "
+            "copies of a row and is invariant to the scale of weights; open the rows without weights, "
+            "or use simplified_silhouette."
         )
     picked: PickedRows = placement.reduce(PICK, PickParams(labels, indices))
     rows, numbers = picked.joined()
@@ -184,7 +185,7 @@ def silhouettes(rows: Rows, numbers: np.ndarray, metric: str = "euclidean") -> n
     ----------
     rows : Rows, shape (m, d)
     numbers : ndarray of shape (m,), int
-        Of the rows' clusters: 0 to k - 1, each of them there.
+        Clusters of the rows, 0 to k - 1; each must occur.
     metric : {"euclidean", "cosine"}
 
     Examples
@@ -193,7 +194,7 @@ def silhouettes(rows: Rows, numbers: np.ndarray, metric: str = "euclidean") -> n
     >>> silhouettes(np.array([[0.0], [2.0], [9.0]]), np.array([0, 0, 1])).round(3)
     array([0.778, 0.714, 0.   ])
     """
-    # Cluster by cluster: the distances of a row to one cluster stand side by side.
+    # Sort by cluster, so that the distances of a row to one cluster are contiguous.
     order = np.argsort(numbers, kind="stable")
     measure = _Distances(rows[order], metric)
     counts = np.bincount(numbers)
@@ -208,7 +209,7 @@ def silhouettes(rows: Rows, numbers: np.ndarray, metric: str = "euclidean") -> n
 
 
 def _of_totals(totals: np.ndarray, own: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return silhouettes from the sums of distances to every cluster, (rows, k)."""
+    """Return silhouettes from the sums of distances to every cluster, shape (rows, k)."""
     at = np.arange(len(own))
     inside = totals[at, own] / np.maximum(counts[own] - 1, 1)
     means = totals / counts
@@ -220,7 +221,7 @@ def _of_totals(totals: np.ndarray, own: np.ndarray, counts: np.ndarray) -> np.nd
 
 
 class _Distances:
-    """Distances of some of the rows to all of them, float64."""
+    """Distances from a block of rows to all rows, float64."""
 
     def __init__(self, rows: Rows, metric: str) -> None:
         self._cosine = metric == "cosine"
@@ -263,10 +264,10 @@ class _Distances:
 
 
 def _short_parts(matrix: Any, dtype: Any) -> list[Any]:
-    """Return matrices that add up to one of float64 values, with at most 26 bits each.
+    """Split float64 values into a sum of matrices with at most 26 significant bits each.
 
-    Products of such numbers are exact, so it does not matter whether SciPy's compiler rounds them before
-    it adds them. Values from float32 have 24 bits.
+    Products of such numbers are exact, so results do not depend on whether SciPy was compiled with fused
+    multiply-add. Values from float32 have 24 bits.
     """
     if dtype == np.float32:
         return [matrix]

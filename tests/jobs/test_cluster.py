@@ -245,7 +245,7 @@ def test_refused_before_anything_travels(
     client: Client, source: str, s3: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"n_clusters": 3, "model": "s3://rows/jobs/m"}
-    with pytest.raises(InvalidParameterError, match="key, secret would travel in clear"):
+    with pytest.raises(InvalidParameterError, match="key, secret would be sent in plain text"):
         jobs.submit(client, jobs.fit, source, storage_options=s3, **given)
     with pytest.raises(WrongTypeError, match=r"should be a function of daskcluster\.jobs"):
         jobs.submit(client, sum, [1])

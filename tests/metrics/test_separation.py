@@ -225,7 +225,7 @@ def test_passes_are_those_that_are_promised(
 
 
 def test_labels_that_change_under_the_measurement_are_noticed() -> None:
-    with pytest.raises(InvalidDataError, match="replaced while they were read"):
+    with pytest.raises(InvalidDataError, match="changed while they were being read"):
         labelling.numbered(np.array([1, 5]), np.array([1, 2]))
 
 
