@@ -23,7 +23,7 @@ _OPTIONS = (
     ("MALLOC_MMAP_THRESHOLD_", -3, MOST_KEPT_BLOCK),
     ("MALLOC_TRIM_THRESHOLD_", -1, _MOST_KEPT_END),
 )
-"""Of mallopt(3): what sets each from outside, its number, and the most that we set."""
+"""Options of mallopt(3): environment variable, number, and the largest value that we set."""
 
 _AT_HWCAP = 16
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 GRACE_SECONDS = 5.0
-"""How long a fit may take to come to the end of an iteration."""
+"""Seconds that a fit may take to finish its iteration."""
 
 _noted: list[BaseException] = []
 

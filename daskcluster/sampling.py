@@ -18,7 +18,7 @@ from daskcluster.sparse_rows import Rows, take_rows
 
 @dataclass(frozen=True)
 class Moments:
-    """What is known of all rows together.
+    """Totals over all rows.
 
     Attributes
     ----------

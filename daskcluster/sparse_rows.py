@@ -71,7 +71,7 @@ class SparseRows:
 
     @property
     def offsets(self) -> np.ndarray:
-        """Where rows begin and end in `data`: `indptr` from 0 on."""
+        """Offsets of the rows in `data`: `indptr`, starting at 0."""
         return self.indptr - self.indptr[0]
 
     def __len__(self) -> int:

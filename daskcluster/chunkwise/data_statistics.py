@@ -25,7 +25,7 @@ RANGES = {
 
 @dataclass(frozen=True)
 class DataStatisticsParams:
-    """Where moments are taken about, and the scale that is being tried.
+    """The origin of the moments, and the scale to try.
 
     Attributes
     ----------

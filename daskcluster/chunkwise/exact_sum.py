@@ -67,7 +67,7 @@ def _least_spread(scale: Scale) -> float:
 
 @dataclass(frozen=True)
 class Scale:
-    """How large the addends of a dataset can be, hence the grids of its sums.
+    """Bounds of the addends of a dataset, which determine the grids of its sums.
 
     Rows may be far from zero and near to one another. So sums of squared distances are bounded by
     what all rows together are away from a point among them. Their addends are not negative: a grid that
@@ -173,7 +173,7 @@ class Scale:
 
     @property
     def two_grids(self) -> bool:
-        """Whether sums of rows need the residuals' grid as well."""
+        """True if sums of rows need the residuals' grid as well."""
         most = _ROWS_OF_ONE_GRID >> 5 if self.guessed else _ROWS_OF_ONE_GRID
         return self.wide or self.weighted or self.n_rows > most
 

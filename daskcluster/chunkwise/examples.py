@@ -14,7 +14,7 @@ from daskcluster.chunkwise.statistics import Reduction
 from daskcluster.elementary import exp2, log2
 
 BINS_PER_OCTAVE = 4
-"""Of the histogram of distances: a bin ends 2^(1/4) times as far as it begins."""
+"""Bins of the histogram of distances: each ends 2^(1/4) times as far out as it begins."""
 _LEAST_OCTAVE, _MOST_OCTAVE = -64, 64
 _LEAST_SORTED = 16_384
 N_BINS = 1 + (_MOST_OCTAVE - _LEAST_OCTAVE) * BINS_PER_OCTAVE

@@ -72,7 +72,7 @@ class RenumberedLabels:
 
 @dataclass(frozen=True)
 class SumsParams:
-    """What is summed; `scale` bounds the rows."""
+    """Parameters of the sums; `scale` bounds the rows."""
 
     labels: RowLabels
     n_clusters: int
@@ -141,7 +141,7 @@ class SpreadParams:
 
 @dataclass
 class Spreads:
-    """How far the rows of every cluster are from its mean, exact on two grids.
+    """Spread of every cluster: distances of its rows from its mean, summed exactly on two grids.
 
     Attributes
     ----------
@@ -169,7 +169,7 @@ class _PreparedSpread:
     means: PreparedCentres
     ranked: PreparedCentres
     grids: tuple[SumGrid, SumGrid, SumGrid]
-    """Of lengths, of squares and of silhouettes."""
+    """Grids of lengths, of squares and of silhouettes."""
 
 
 def _prepare_spread(params: SpreadParams) -> _PreparedSpread:

@@ -175,7 +175,7 @@ class RoundParams:
 
 @dataclass
 class RoundStatistics:
-    """What a round of k-means|| needs to know.
+    """Parameters of a round of k-means||.
 
     Attributes
     ----------

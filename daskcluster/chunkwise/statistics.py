@@ -167,7 +167,7 @@ class FarthestRows:
 
 @dataclass
 class DataStatistics:
-    """What the first pass learns about the rows.
+    """Facts about the rows that the first pass collects.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ _OF_A_FIT = (
     "algorithm", "planned", "seeding", "passes_seeding", "restarts", "bounds", "seconds_at_most_about",
     "bottleneck",
 )  # fmt: skip
-"""What a projection says of a fit, but not of a coreset."""
+"""Entries of a projection that apply to fits and not to coresets."""
 
 
 @click.command("coreset", cls=SectionedCommand)

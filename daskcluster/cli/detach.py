@@ -25,7 +25,7 @@ _URLS = ("checkpoint", "state", "labels", "distances")
 
 @dataclass(frozen=True)
 class Task:
-    """How a command runs its job: ``--name --detach``."""
+    """Job options of a command: ``--name --detach``."""
 
     name: str | None = None
     detach: bool = False

@@ -121,7 +121,7 @@ def _bytes(dataset: Dataset, memory: MemoryPlan, passes: int) -> dict[str, int]:
 
 
 CONVERTED_BYTE_SECONDS, WRITTEN_BYTE_SECONDS = 1 / 1.0e9, 1 / 0.25e9
-"""What decoding and writing a byte of Zarr takes one core (measured, Intel Xeon, 2026-11-23)."""
+"""Seconds of one core to decode and to write a byte of Zarr (measured, Intel Xeon, 2026-11-23)."""
 
 
 def _in_place(dataset: Dataset, n_bytes: int) -> dict[str, float] | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a command runs: ``--scheduler --workers --threads --memory-limit --timeout --tls-...``."""
+    """Options of the engine: ``--scheduler --workers --threads --memory-limit --timeout --tls-...``."""
 
     scheduler: str = "local"
     workers: int | None = None

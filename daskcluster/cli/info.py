@@ -18,7 +18,7 @@ _OF_A_CORESET = {
     "total_weight": "that weigh {:,.6g}",
     "seed": "seed {}",
 }
-"""What a coreset says of itself, and how that is shown."""
+"""Metadata of a coreset, and their format."""
 
 
 @click.command("info", cls=SectionedCommand)

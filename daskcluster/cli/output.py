@@ -58,7 +58,7 @@ def _tell_of_compiling() -> None:
 
 @dataclass(frozen=True)
 class Console:
-    """How a command talks: ``--json --progress``."""
+    """Output options of a command: ``--json --progress``."""
 
     as_json: bool = False
     progress: bool | None = None

@@ -1,4 +1,4 @@
-"""Partitions: the rows of one task, fixed by the dataset alone."""
+"""Partitions: ranges of rows that one thread reads and computes on, fixed by the dataset alone."""
 
 from __future__ import annotations
 

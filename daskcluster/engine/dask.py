@@ -2,7 +2,7 @@
 
 Each pass is one large task per worker thread, and a few small ones for load balance. Only totals are
 returned. Tasks of one pass never depend on tasks of another, so losing a worker costs no more than its
-share of one pass.
+share of one pass; `daskcluster.engine.pass_run` sends that share to other workers.
 """
 
 from __future__ import annotations

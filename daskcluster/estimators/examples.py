@@ -26,7 +26,7 @@ from daskcluster.typing import Dataset
 
 @dataclass(frozen=True)
 class Examination:
-    """What rows are under a model.
+    """Rows under a model: figures of the clusters, and examples.
 
     Attributes
     ----------

@@ -17,7 +17,7 @@ from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.errors import InvalidParameterError, MissingExtraError
 
 SHARED = ("n_iter_", "n_features_in_", "feature_names_in_")
-"""What both sides call the same and mean the same by."""
+"""Attributes with the same name and meaning on both sides."""
 
 
 def sklearn_kmeans(estimator: Any) -> Any:

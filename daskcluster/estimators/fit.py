@@ -138,7 +138,7 @@ class Fit:
 
     @property
     def resumes(self) -> bool:
-        """Whether it resumes from a commit."""
+        """True if it resumes from a commit."""
         return self._header is not None
 
     @cached_property

@@ -15,7 +15,7 @@ from daskcluster.typing import Dataset
 
 @dataclass(frozen=True)
 class Travel:
-    """What one pass sends to and fro on a cluster, in bytes.
+    """Bytes that one pass sends and returns on a cluster.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Stage:
 
 
 KERNELS = ("nearest", "truncated", "scan")
-"""What passes are made of: rows meet all centres, those of their neighbourhood, or one point."""
+"""Kinds of passes: rows meet all centres, those of their neighbourhood, or one point."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from daskcluster.data.weighted_store import KINDS
 from daskcluster.events import Callback
 from daskcluster.jobs.run import Run
 from daskcluster.models.record import CoresetRecord
-from daskcluster.storage.checkpoint import location_text
+from daskcluster.storage.checkpoint import noting_stored_state
 from daskcluster.storage.location import locate
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def build_coreset(
         callbacks=callbacks,
     )
     place = None if checkpoint is None else locate(checkpoint, storage_options)
-    with run, location_text(place, "the draw"):
+    with run, noting_stored_state(place, "the draw"):
         before = run.earlier(CoresetRecord)
         if before is not None:
             return before

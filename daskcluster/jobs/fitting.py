@@ -17,7 +17,7 @@ from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.models.persist import Model
 from daskcluster.models.record import FitRecord
 from daskcluster.parameters.checks import check_arguments
-from daskcluster.storage.checkpoint import location_text
+from daskcluster.storage.checkpoint import noting_stored_state
 from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
@@ -133,7 +133,7 @@ def fit(
         engine=engine,
         callbacks=callbacks,
     )
-    with run, location_text(given.get("checkpoint")):
+    with run, noting_stored_state(given.get("checkpoint")):
         before = run.earlier(FitRecord)
         if before is not None:
             return before

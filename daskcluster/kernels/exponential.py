@@ -15,7 +15,7 @@ from daskcluster.kernels import emit
 
 
 class _Format(NamedTuple):
-    """What the exponential has to know of a floating-point format."""
+    """Constants of a floating-point format for the exponential."""
 
     bits: int
     mantissa: int

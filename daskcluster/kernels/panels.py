@@ -69,7 +69,7 @@ _HEIGHTS = {
     "neon": (13, 12, 10, 8, 6),
 }
 _PANEL_COST = 0.7
-"""What starting a panel costs, in centres; it makes a higher tile win when waste is equal."""
+"""Cost of starting a panel, in centres: with equal waste, the higher tile wins."""
 
 _LINE = 64
 """Features of a centre that are packed at a time: cache lines of float32 that memory brings together."""

@@ -20,7 +20,7 @@ from numba import types
 from daskcluster.kernels import emit
 
 _PICKING_BYTES = 16
-"""Of vectors whose lanes an FMA can pick: those of ARM."""
+"""Tiles of vectors whose lanes an FMA can pick, as on ARM."""
 
 
 class TileShape(NamedTuple):

@@ -36,7 +36,7 @@ def aligned(size, like):  # type: ignore[no-untyped-def]
 
 @kernel
 def first_row(first, block, n):  # type: ignore[no-untyped-def]
-    """Where the block from row `first` begins: the last one repeats rows to be whole."""
+    """Return the first row of the block from `first` on; the last block repeats rows to be full."""
     return max(0, min(first, n - block))
 
 

@@ -250,7 +250,7 @@ def add_masses(typingctx: Any, masses: Any, grid: Any, sums: Any, at: Any) -> An
 def any_below(
     typingctx: Any, ranks: Any, at: Any, weights: Any, sqdist: Any, offset: Any, slope: Any
 ) -> Any:
-    """Whether ``ranks[at + u] < weights[u] * (offset + slope * sqdist[u])`` for any of eight u."""
+    """Return True if ``ranks[at + u] < weights[u] * (offset + slope * sqdist[u])`` for any of eight u."""
     signature = types.boolean(ranks, types.intp, weights, sqdist, types.float64, types.float64)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:

@@ -29,7 +29,7 @@ _HEIGHT, _VECTORS = 4, 2
 
 @kernel
 def _undecided(rough, safe, limit):  # type: ignore[no-untyped-def]
-    """Whether a row with this rough distance may be nearer than `limit` (overflow decides nothing)."""
+    """Return True if a row at this rough distance may be nearer than `limit`; overflow counts as may."""
     return not (rough < np.inf and rough * safe >= limit)
 
 

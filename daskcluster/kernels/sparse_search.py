@@ -167,7 +167,7 @@ def _update(builder: Any, best: Any, index: Any, found: list[_Entry]) -> None:
 _VECTORS = (8, 6, 4, 3, 2, 1)
 """Vectors of centres that a panel may have; eight sums hide the latency of an FMA, and fit any CPU."""
 _PANEL_COST = 2.0
-"""What reading a row once more costs, in vectors."""
+"""Cost of reading a row once more, in vectors."""
 _ROWS = 256
 """Rows that meet one panel after the other, while the features they share are in the cache."""
 

@@ -50,14 +50,14 @@ _TWO_STAGE_FROM, _TWO_STAGE_START = 30, 10
 saves two instructions of three for each centre."""
 
 _TRIED: dict[tuple[str, np.dtype[Any]], bool] = {}
-"""Whether tiles of a name compile here, for a dtype."""
+"""Cache: name of a tile and dtype -> whether it compiles on this machine."""
 
 _NO_LABELS = np.empty(0, np.int32)
 _NO_SCORES = {np.dtype(kind): np.empty((0, 2), np.dtype(kind)) for kind in (np.float32, np.float64)}
 
 
 def _compiles(tile: Tile, dtype: np.dtype[Any]) -> bool:
-    """Whether searches with such tiles can be compiled; a warning says so if not.
+    """Return True if searches with such tiles compile; warn if not.
 
     Heights compile alike, so the first that is wanted stands for all.
     """
@@ -103,7 +103,7 @@ def _blocking(panels: Panels) -> tuple[int, int]:
 
 
 def _is_two_stage(panels: Panels) -> bool:
-    """Whether panels compete first: so many centres of so few features that choosing takes the time."""
+    """Return True if panels should compete first: with many centres of few features, choosing dominates."""
     return panels.tile != PORTABLE and panels.k >= _TWO_STAGE_FROM * (panels.d + _TWO_STAGE_START)
 
 

@@ -1,1 +1,1 @@
-"""What a fit leaves behind: small, free of data, saved as Zarr and JSON, never as a pickle."""
+"""Models, the results of fits: small, free of data, saved as Zarr and JSON, never as a pickle."""

@@ -19,7 +19,7 @@ from daskcluster.storage.zarr_stores import HEAD
 
 
 class Model(Protocol):
-    """What a fit leaves behind, whichever estimator made it.
+    """A model: the result of a fit of any estimator.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ KINDS: dict[str, str] = {
     "kernel-kmeans": "daskcluster.methods.kernel.model:KernelKMeansModel",
     "graph-kmeans": "daskcluster.methods.kernel.graph:GraphKMeansModel",
 }
-"""Where the classes of models are, by the kind that a saved document names."""
+"""Import paths of the classes of models, by the kind that a saved document names."""
 
 
 def model_class(kind: str) -> type[Model]:
@@ -169,7 +169,7 @@ def check_free(
 
 
 def is_model(url: str, *, storage_options: Mapping[str, Any] | None = None) -> bool:
-    """Whether a model, sound or damaged, stands under `url`."""
+    """Return True if a model, sound or damaged, is at `url`."""
     return looks_like(MODEL, locate(url, storage_options))
 
 

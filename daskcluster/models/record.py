@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Record:
-    """What every job says of its work.
+    """Common part of the records of jobs.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Record:
 
 @dataclass(frozen=True)
 class FitRecord(Record):
-    """What `fit` did.
+    """Record of a `fit`.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class FitRecord(Record):
 
 @dataclass(frozen=True)
 class CoresetRecord(Record):
-    """What `build_coreset` did.
+    """Record of a `build_coreset`.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class CoresetRecord(Record):
 
 @dataclass(frozen=True)
 class PredictRecord(Record):
-    """What `predict` did: `output` and `posteriors` are the URLs that were written."""
+    """Record of a `predict`: `output` and `posteriors` are the URLs that were written."""
 
     model: str
     output: str
@@ -96,7 +96,7 @@ class PredictRecord(Record):
 
 @dataclass(frozen=True)
 class SweepRecord(Record):
-    """What `sweep` found; `daskcluster.reports.k_selection.KSelection.of` makes a table and curves of it.
+    """Record of a `sweep`; `daskcluster.reports.k_selection.KSelection.of` makes a table and curves of it.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class SweepRecord(Record):
 
 @dataclass(frozen=True)
 class ScoreRecord(Record):
-    """What `score` found; ``score`` is minus the inertia, as scikit-learn has it.
+    """Record of a `score`; ``score`` is minus the inertia, as in scikit-learn.
 
     ``metrics`` has the measures that were asked for, by name.
     """

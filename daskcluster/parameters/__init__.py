@@ -1,4 +1,4 @@
-"""What parameters are, and the declarations that several estimators share.
+"""Declarations of parameters, and those that several estimators share.
 
 `parameter` has what a declaration says, `checks` refuses what it does not allow, `shared` declares what
 several estimators have, and `algorithm` maps names to estimators. A method declares its own in its

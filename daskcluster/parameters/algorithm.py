@@ -16,7 +16,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What a name of a catalogue stands for.
+    """An entry of the catalogue: the estimator behind a name, and its parameters.
 
     Attributes
     ----------

@@ -68,7 +68,7 @@ class Parameter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether values are numbers, strings or bools, which files and command lines can hold."""
+        """True if values are numbers, strings or bools, which files and command lines can hold."""
         return self.kind is not object
 
     @property
@@ -101,7 +101,7 @@ class Parameter:
 
     @property
     def rule(self) -> str:
-        """What a value must be, for errors, e.g. ``"an int in the range [1, inf)"``."""
+        """Description of valid values for errors, e.g. ``"an int in the range [1, inf)"``."""
         article = "an" if self.kind is int else "a"
         text = f"{article} {self.kind.__name__}"
         if self.choices:

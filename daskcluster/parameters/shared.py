@@ -77,7 +77,7 @@ VERBOSE = Parameter(
 )
 
 RUN = (RANDOM_STATE, ENGINE, CALLBACKS, VERBOSE)
-"""What decides how a fit runs, not what it finds; but for the seed."""
+"""Parameters of how a fit runs; except for the seed, they do not change its result."""
 
 MAX_TIME = Parameter(
     "max_time",

@@ -256,7 +256,7 @@ class CheckpointFolder:
 
 
 @contextmanager
-def location_text(place: Location | None, what: str = "the fit") -> Iterator[None]:
+def noting_stored_state(place: Location | None, what: str = "the fit") -> Iterator[None]:
     """Add to an error or interrupt in the block where the state is stored, if it is.
 
     Parameters

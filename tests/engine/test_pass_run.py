@@ -274,7 +274,9 @@ def test_if_nobody_comes_any_more_the_rows_that_were_worked_on_are_named(
 
     cluster = FakeCluster(once)
     cluster.stranded = nobody  # type: ignore[method-assign]
-    with pytest.raises(EngineError, match=r"within 1 s\. Before, 1 worker.* worked on rows 0 to 29;"):
+    with pytest.raises(
+        EngineError, match=r"within 1 s\. Before, 1 worker.* worked on rows 0 to 29;"
+    ):
         cluster.settle(two_slots())
 
 

@@ -20,7 +20,7 @@ from daskcluster.storage.checkpoint import (
     _commits,
     attachments_of,
     differences,
-    location_text,
+    noting_stored_state,
 )
 from daskcluster.storage.document import Document
 from daskcluster.storage.files import write_file
@@ -95,7 +95,10 @@ def test_facts_of_another_kind_do_not_pass(place: Location) -> None:
     for file in ("zarr.json", "values/zarr.json", "values/c/0"):
         fs.makedirs(f"{there}/{commit}/values/c", exist_ok=True)
         fs.pipe_file(f"{there}/{commit}/{file}", fs.cat_file(f"{path}/{commit}/{file}"))
-    with pytest.warns(RuntimeWarning, match="Skipping a checkpoint"), pytest.raises(CheckpointError):
+    with (
+        pytest.warns(RuntimeWarning, match="Skipping a checkpoint"),
+        pytest.raises(CheckpointError),
+    ):
         _: Any = other.latest()
 
 
@@ -107,7 +110,7 @@ def test_what_ends_a_fit_from_outside_says_where_its_state_is(error: Any, tmp_pa
     for committed in (False, True):
         if committed:
             CheckpointFolder(place, {"k": 1}).commit(Document("lloyd", {}, {"centres": np.eye(2)}))
-        with pytest.raises(error) as caught, location_text(place):
+        with pytest.raises(error) as caught, noting_stored_state(place):
             raise error("it is gone")
         message = (
             f"The state of the fit is stored at {str(tmp_path)!r}: the same call with resume=True "
@@ -119,13 +122,13 @@ def test_what_ends_a_fit_from_outside_says_where_its_state_is(error: Any, tmp_pa
 @pytest.mark.parametrize("error", [CheckpointError, OutputExistsError, InvalidDataError])
 def test_what_a_repetition_would_meet_again_says_nothing_of_it(error: Any, tmp_path: Path) -> None:
     CheckpointFolder(tmp_path, {"k": 1}).commit(Document("lloyd", {}, {"centres": np.eye(2)}))
-    with pytest.raises(error) as caught, location_text(locate(str(tmp_path))):
+    with pytest.raises(error) as caught, noting_stored_state(locate(str(tmp_path))):
         raise error("no")
     assert not hasattr(caught.value, "__notes__")
 
 
 def test_a_store_that_cannot_be_asked_hides_no_error() -> None:
-    with pytest.raises(EngineError) as caught, location_text(locate("nosuch://bucket/kept")):
+    with pytest.raises(EngineError) as caught, noting_stored_state(locate("nosuch://bucket/kept")):
         raise EngineError("it is gone")
     assert not hasattr(caught.value, "__notes__")
 

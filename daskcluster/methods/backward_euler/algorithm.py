@@ -42,7 +42,7 @@ _MOST_HALVINGS = 30
 
 @dataclass(frozen=True)
 class ImplicitSteps:
-    """How outer steps are made.
+    """Settings of the outer steps.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class StepTaken:
 
 @dataclass(frozen=True)
 class DescentState:
-    """Where a descent is, between two outer steps. Batches follow from the number of those before.
+    """State of a descent between two outer steps. Batches follow from the number of earlier steps.
 
     Attributes
     ----------

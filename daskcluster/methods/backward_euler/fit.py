@@ -140,7 +140,7 @@ class BackwardEulerFit(Fit):
         return spread(engine, dataset, parameters, self.restarts, width, limit, commits)
 
     def _stay_home(self) -> bool:
-        """Whether starts run in this process: a single one, or one that workers have no way to."""
+        """True if starts run in this process: a single one, or one that workers cannot run."""
         commits = self.checkpoints.commits
         if self.restarts == 1 or not self.engine.can_read(self.dataset):
             return True

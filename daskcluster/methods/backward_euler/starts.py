@@ -58,7 +58,7 @@ class StartParameters:
 
     @property
     def method(self) -> str:
-        """How first centres are chosen."""
+        """Seeding of the first centres."""
         return method_for(self.init, in_memory=True)
 
     @property

@@ -14,7 +14,7 @@ from daskcluster.storage.state import document_of, state_of
 
 @dataclass(frozen=True)
 class StartsState:
-    """What the fit itself commits, once: the name under which its starts do.
+    """State that the fit commits once: the name under which its starts commit theirs.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class StartsState:
 
 @dataclass(frozen=True)
 class StartState:
-    """Where a start is, between two outer steps.
+    """State of a start between two outer steps.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class StartState:
 
 @dataclass(frozen=True)
 class StartCommits:
-    """Where starts commit their state. It travels to workers.
+    """Place where starts commit their state; sent to workers.
 
     Attributes
     ----------

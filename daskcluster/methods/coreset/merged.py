@@ -19,7 +19,7 @@ from daskcluster.typing import Dataset
 
 
 class _OfParts:
-    """What `MergedCoreset` and `MergedSparseCoreset` add to a dataset in memory."""
+    """Shared part of `MergedCoreset` and `MergedSparseCoreset`: what they add to a dataset in memory."""
 
     parts: tuple[Mapping[str, Any], ...] = ()
     seed: int | None = None

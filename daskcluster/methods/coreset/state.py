@@ -172,7 +172,7 @@ class CoresetCheckpoint:
 
 @dataclass(frozen=True)
 class CoresetState:
-    """Where a draw is: before, within or after its second pass, or within its first.
+    """State of a draw: within its first pass, or before, within or after its second.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ from daskcluster.storage.state import Shapes, check_numbers
 
 @dataclass(frozen=True)
 class HierarchicalState:
-    """Where a fit is: between groups of cells, or between iterations of all centres together.
+    """State of a fit between groups of cells, or between iterations of all centres.
 
     Attributes
     ----------

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KernelState:
-    """Where a fit is, between two iterations.
+    """State of a fit between two iterations.
 
     Attributes
     ----------

@@ -18,7 +18,7 @@ from daskcluster.typing import Dataset
 
 
 class KernelJobs:
-    """What jobs do with rows under a `KernelKMeansModel`."""
+    """Jobs on rows under a `KernelKMeansModel`."""
 
     def row_labels(self, model: KernelKMeansModel, dataset: Dataset) -> ComputedLabels:
         """Return what labels rows of `dataset`."""

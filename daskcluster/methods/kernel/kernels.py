@@ -25,7 +25,7 @@ from daskcluster.kernels.register_tile import TileShape, broadcast, run_along
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_rows
 
 SQUARE, ABSOLUTE, PRODUCT = 0, 1, 2
-"""What a feature adds: (x - y)^2, |x - y|, x y."""
+"""Term of a feature: (x - y)^2, |x - y|, x y."""
 
 _VECTORS = 2
 _HEIGHTS = {"avx512": 8, "avx2": 4, "neon": 8, "portable": 4}

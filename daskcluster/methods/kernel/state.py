@@ -92,7 +92,7 @@ class Gone:
 
 @dataclass(frozen=True)
 class FullState:
-    """Where a loop is, between two iterations.
+    """State of a loop between two iterations.
 
     Centres are means of rows, so labels say where they are, and what they have to do with other rows
     follows.

@@ -42,7 +42,7 @@ class Assigned:
 
 
 class Carried(Protocol):
-    """What one assignment leaves to another that has its rows among others.
+    """State that one assignment passes to another on a superset of its rows.
 
     Attributes
     ----------
@@ -271,5 +271,5 @@ class BoundedAssignment:
 
 
 def is_at_hand(rows: ScaledPlacement) -> bool:
-    """Whether all rows are in the memory of this process."""
+    """True if all rows are in the memory of this process."""
     return rows.placement.shares_memory and rows.placement.dataset.in_memory

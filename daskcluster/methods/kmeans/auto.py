@@ -141,13 +141,13 @@ class AutoAssignment:
             self._bounded.close()
 
     def _probing(self) -> bool:
-        """Whether probes run in this pass."""
+        """True if probes run in this pass."""
         keeping = self._bounded is not None and not self._idle
         every = max(_EVERY, 1 << (self._pass // _SELDOM).bit_length()) if keeping else _EVERY
         return self._pass <= _OPENING or self._pass % every <= self._aged()
 
     def _telling(self) -> bool:
-        """Whether probes have measured enough, after passes in which their new bounds have aged."""
+        """True if probes have measured enough, after passes in which their new bounds aged."""
         return self._in_a_row > (1 if self._pass <= _OPENING else self._aged())
 
     def _aged(self) -> int:

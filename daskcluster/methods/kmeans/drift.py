@@ -1,4 +1,4 @@
-"""How far centres have moved since a bound was set; bounds are relaxed by it."""
+"""Drift: the distances that centres moved since a bound was set, by which bounds are relaxed."""
 
 from __future__ import annotations
 

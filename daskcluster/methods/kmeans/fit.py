@@ -63,7 +63,7 @@ class SeededFit(Fit):
 
 @dataclass(frozen=True)
 class KMeansState:
-    """Where a fit is, between two iterations.
+    """State of a fit between two iterations.
 
     Attributes
     ----------

@@ -25,7 +25,7 @@ from daskcluster.typing import Dataset
 
 
 class CentreJobs:
-    """What jobs do with rows under a `KMeansModel`."""
+    """Jobs on rows under a `KMeansModel`."""
 
     def row_labels(self, model: KMeansModel, dataset: Dataset) -> ComputedLabels:
         """Return what labels rows of `dataset`."""

@@ -36,7 +36,7 @@ def whole(dataset: Dataset, on_read: Callable[[int], None] | None = None) -> Chu
 
 
 def fits(dataset: Dataset, room_bytes: int = ROOM_BYTES) -> bool:
-    """Whether all rows are kept, so that batches are uniform draws; else they come from pools."""
+    """True if all rows are kept, so that batches are uniform draws; else batches come from pools."""
     return dataset.in_memory or dataset.bytes_of((0, dataset.n_rows)) <= room_bytes
 
 

@@ -300,6 +300,6 @@ class MiniBatchKMeans(KMeansEstimator):
 
     @property
     def steps_by_single_rows(self) -> bool:
-        """Whether steps are those of stochastic k-means, which are taken in runs."""
+        """True if steps are those of stochastic k-means, which are taken in runs."""
         euclidean = self.metric == "euclidean"
         return self.batch_size == 1 and self.learning_rate == "count" and euclidean

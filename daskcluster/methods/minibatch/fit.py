@@ -64,7 +64,7 @@ class Seeding:
 
     @property
     def restarts(self) -> int:
-        """How many starts are made, of which one is chosen."""
+        """Number of starts, of which one is chosen."""
         n_init = self.estimator.n_init
         if n_init == "auto":
             return _RANDOM_INITS if self.method in ("random", "callable") else 1

@@ -26,7 +26,7 @@ _LEAST_ROOM = 16 << 20
 
 
 class SeedingParameters(Protocol):
-    """What says how first centres are chosen: an estimator, or what a task is given of it."""
+    """Parameters of the seeding: those of an estimator, or the part of them that a task gets."""
 
     @property
     def init(self) -> Any: ...

@@ -15,7 +15,7 @@ from daskcluster.storage.state import Shapes
 
 @dataclass(frozen=True)
 class MiniBatchState:
-    """Where a fit is, between two steps. Batches and draws follow from the seed and the step's number.
+    """State of a fit between two steps. Batches and draws follow from the seed and the number of the step.
 
     Attributes
     ----------

@@ -119,7 +119,7 @@ def as_kind(gaussians: Gaussians, kind: str, weights: np.ndarray | None = None) 
 
 
 _LEAST_VARIANCE = 1e-30
-"""Of the mean variance of the features, if that is below one."""
+"""Share of the mean variance of the features, if that is below one."""
 _LEAST_OF_SINGLE = 1e-36
 
 _SETTLED = (StopReason.CONVERGED, StopReason.TOLERANCE)
@@ -157,7 +157,7 @@ class MixtureResult:
 
 @dataclass(frozen=True)
 class EMState:
-    """Where EM is between two iterations, or after its last one.
+    """State of EM between two iterations, or after the last one.
 
     Attributes
     ----------

@@ -60,7 +60,7 @@ _FLOOR = 1e-6
 
 @dataclass
 class MixtureRun:
-    """What a fit learnt, and what it took; passes and bytes are those over the rows."""
+    """Result of a fit and its cost; passes and bytes are those over the rows."""
 
     result: MixtureResult
     seeding: str
@@ -187,7 +187,7 @@ class MixtureFit(SeededFit):
 
     @property
     def _number(self) -> tuple[int, ...]:
-        """What tells the draws of a restart from those of the first one, which a single start has, too."""
+        """Number that separates the draws of a restart from those of the first start."""
         return (self.state.restart,) if self.state.restart else ()
 
     def _settings(self, rows: ScaledPlacement) -> EMSettings:
@@ -223,7 +223,7 @@ class MixtureFit(SeededFit):
 
     @property
     def has_sets(self) -> bool:
-        """Whether rows have candidate sets; exact EM has none."""
+        """True if rows have candidate sets; exact EM has none."""
         return self.width < self.n_clusters
 
     def sets_at(self, place: Location) -> StateFiles:

@@ -25,7 +25,7 @@ from daskcluster.typing import Dataset
 
 
 class MixtureJobs:
-    """What jobs do with rows under a `MixtureModel`."""
+    """Jobs on rows under a `MixtureModel`."""
 
     def row_labels(self, model: MixtureModel, dataset: Dataset) -> ComputedLabels:
         """Return what labels rows of `dataset`."""

@@ -10,7 +10,7 @@ SHARED_STEPS = 2
 
 @dataclass(frozen=True)
 class EMSettings:
-    """How a mixture is learnt.
+    """Settings of the fit of a mixture.
 
     Attributes
     ----------

@@ -146,7 +146,7 @@ def _gaussians(kept: EMCheckpoint | MixtureCheckpoint) -> Gaussians:
 
 @dataclass(frozen=True)
 class MixtureState:
-    """Where a fit is.
+    """State of a fit.
 
     Attributes
     ----------

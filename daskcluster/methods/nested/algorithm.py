@@ -1,16 +1,16 @@
 """Nested mini-batch k-means (Newling and Fleuret, "Nested mini-batch k-means", NIPS 2016).
 
 Batches M(1) in M(2) in ... in all rows; a row votes once, at its nearest centre; centres are the means of
-the votes; a batch doubles when its centres move less than chance would have them differ.
+the votes; a batch doubles when its centres move less than chance would explain.
 
 What differs from the paper's Algorithm 5:
 
-- There, rows take back their last vote before they give a new one, so S, v and sse of a round are sums
-  over the batch under the centres of that round. They are a function of batch and centres; hence
-  no votes are kept between rounds, and any way to find the nearest centres (all distances, or
-  bounds of any kind) gives the same bits. Bounds of old rows outlive a doubling where the rows are
-  in this process's memory; elsewhere they are lost.
-- sse is measured only where it may decide; see `daskcluster.methods.nested.algorithm`.
+- In the paper, a row withdraws its last vote before it casts a new one, so S, v and sse of a round are sums
+  over the batch under the centres of that round. Here they are computed from batch and centres: no votes
+  are stored between rounds, and all ways to find the nearest centres (all distances, or bounds of any
+  kind) give the same bits. Bounds of old rows survive a doubling if the rows are in this process's memory;
+  otherwise they are lost.
+- sse is measured only where it may decide; see `DoublingRule.at_most`.
 - Once the batch is all rows this is Lloyd's loop, with its stopping rules and its relocation of empty
   clusters. Before, an empty cluster keeps its centre.
 - By default the first centres do not vote. With the paper's S(j) = x, v(j) = 1 a first centre is a row that
@@ -124,7 +124,7 @@ def effective_votes(weights: np.ndarray, n_rows: int) -> tuple[np.ndarray, float
 
 @dataclass(frozen=True)
 class DoublingRule:
-    """Whether a batch is doubled.
+    """Rule that decides whether a batch doubles.
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ Choice = Callable[[ScaledPlacement, np.ndarray | None], Assignment]
 
 @dataclass(frozen=True)
 class NestedState:
-    """Where the loop is, between two rounds. No row has state of its own.
+    """State of the loop between two rounds. Rows have no state of their own.
 
     Attributes
     ----------

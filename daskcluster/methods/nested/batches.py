@@ -1,4 +1,4 @@
-"""Where nested batches lie: small ones in this process, larger ones on the engine, then all rows."""
+"""Places of nested batches: small ones in this process, larger ones on the engine, then all rows."""
 
 from __future__ import annotations
 

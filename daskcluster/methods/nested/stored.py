@@ -24,7 +24,7 @@ from daskcluster.typing import Range, Recipe, Visibility
 
 
 class NestedBatchDataset(RowDataset):
-    """Those rows of a dataset whose places lie in a range, in the order of their indices.
+    """The rows of a dataset whose positions lie in a range, in the order of their indices.
 
     Nothing is copied: rows are picked from the chunks of the dataset as these are read.
 
@@ -204,7 +204,7 @@ class NestedBatchWeights:
 
 @dataclass(frozen=True)
 class NestedBatchRecipe:
-    """How any process picks the rows of a nested batch: the recipe of the base, and positions."""
+    """Recipe of a nested batch for any process: the recipe of the base, and positions."""
 
     base: Recipe
     order: NestedOrder

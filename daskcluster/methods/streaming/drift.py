@@ -18,7 +18,7 @@ MEMORY = 8
 
 @dataclass(frozen=True)
 class LeafFit:
-    """How the rows of a leaf fit centres.
+    """Fit of the rows of a leaf to centres.
 
     Attributes
     ----------

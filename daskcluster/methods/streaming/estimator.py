@@ -45,7 +45,7 @@ _FROM_CENTRES = {
     "stop_reason_": "stop_reason",
     "seeding_": "seeding",
 }
-"""What is learnt, and what it is called in `StreamCentres`."""
+"""Learnt attributes, and their names in `StreamCentres`."""
 
 _FROM_FOLD: dict[str, Callable[[StreamFold], Any]] = {
     "rows_seen_": lambda fold: fold.n_rows,

@@ -25,7 +25,7 @@ from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, dense_rows, join_rows
 
 LEAST_GAIN = 0.25
-"""Of what a cluster costs on average; less is left to Lloyd's algorithm."""
+"""Share of the average cost of a cluster; smaller gains are left to Lloyd's algorithm."""
 
 LEAST_CANDIDATES = 16
 CANDIDATES_SHARE = 4

@@ -102,7 +102,7 @@ def as_pass(
 
 
 UNREADABLE = (InvalidDataError, InvalidParameterError, DatasetNotFoundError)
-"""What is the fault of an object; all other errors end the cycle."""
+"""Errors that an object causes; all others end the cycle."""
 
 
 @dataclass(frozen=True)

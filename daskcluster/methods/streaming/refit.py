@@ -86,7 +86,7 @@ _LEAST_GAIN = 0.3
 
 @dataclass(frozen=True)
 class RefitSettings:
-    """What centres are found with.
+    """Settings of the search for centres.
 
     Attributes
     ----------
@@ -149,11 +149,11 @@ class RefitSettings:
 
 
 class Search(Protocol):
-    """How centres are found on rows of a stream: small, and a function of what it is given."""
+    """Method that finds centres on rows of a stream: small, and a pure function of its input."""
 
     @property
     def init(self) -> Any:
-        """What the first centres begin with."""
+        """Seeding of the first centres."""
         ...
 
     @property

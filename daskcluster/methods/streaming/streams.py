@@ -108,7 +108,7 @@ class Learner(ABC):
 
     @property
     def metric(self) -> str:
-        """How rows are compared."""
+        """Metric that compares rows."""
         return str(self.parameters.get("metric", "euclidean"))
 
     def facts(self) -> dict[str, Any]:

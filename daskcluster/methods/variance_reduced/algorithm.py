@@ -44,7 +44,7 @@ TakeSteps = Callable[[StepParams], StepsTaken]
 
 @dataclass(frozen=True)
 class StepRule:
-    """How many steps an epoch has.
+    """Number of steps of an epoch.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class StepRule:
 
 @dataclass(frozen=True)
 class EpochsState:
-    """Where the loop is, between two epochs. Steps and draws follow from the epoch's number.
+    """State of the loop between two epochs. Steps and draws follow from the number of the epoch.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class EpochsState:
 
 @dataclass
 class EpochsResult(FitResult):
-    """What the loop leaves, and what there is to go back to.
+    """Result of the loop, and the centres to fall back to.
 
     Attributes
     ----------

@@ -33,7 +33,7 @@ _LEAST_RUN = 256
 
 @dataclass(frozen=True)
 class StepParams:
-    """What the steps of an epoch start from.
+    """Starting point of the steps of an epoch.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class StepParams:
 
 @dataclass
 class StepsTaken:
-    """What the steps of some partitions add up to.
+    """Sums over the steps of some partitions.
 
     Attributes
     ----------

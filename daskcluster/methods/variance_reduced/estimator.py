@@ -181,5 +181,5 @@ class VarianceReducedKMeans(KMeansEstimator):
 
     @property
     def wanted_partitions(self) -> int | None:
-        """How many partitions are asked for; None lets the size of the rows decide."""
+        """Number of partitions requested; None derives it from the size of the rows."""
         return None if self.n_partitions == "auto" else int(self.n_partitions)

@@ -83,7 +83,7 @@ class GramFunction:
 
     @property
     def term(self) -> int:
-        """What the kernels add up over features."""
+        """Term that the kernels sum over features."""
         return _TERMS[self.name]
 
     @property

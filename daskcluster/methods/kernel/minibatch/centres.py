@@ -101,7 +101,7 @@ class Window:
 
     @property
     def coefficients(self) -> np.ndarray:
-        """Of each mean, (L,)."""
+        """Squared norm of each mean, (L,)."""
         total = self.factors.sum()
         if self._has_first or not self.normalize or not total > 0.0:
             return self.factors
@@ -226,7 +226,7 @@ class GramBatch:
 
 @dataclass
 class Meter:
-    """How many Gram values were computed, and the seconds that took."""
+    """Number of Gram values computed, and the seconds they took."""
 
     n_values: int = 0
     seconds: float = 0.0

@@ -202,7 +202,7 @@ def _cut(points: Points, first: int, last: int) -> Points:
 
 @dataclass(frozen=True)
 class StartState:
-    """Where one start is, between two steps. Batches follow from the seed and the number of steps.
+    """State of one start between two steps. Batches follow from the seed and the number of steps.
 
     Attributes
     ----------
@@ -263,7 +263,7 @@ class StartState:
 
 @dataclass(frozen=True)
 class BatchKernelState:
-    """Where a fit is, between two steps.
+    """State of a fit between two steps.
 
     Attributes
     ----------

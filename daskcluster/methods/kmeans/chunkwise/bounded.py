@@ -22,7 +22,7 @@ _MOST_SCORE = 1e36
 
 @dataclass(frozen=True)
 class BoundedParams:
-    """Where centres are, where they were, and how far they have gone.
+    """Centres now and before, and the distances they moved.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ class KnownBounds:
 
 @dataclass
 class Changes:
-    """What a pass changed.
+    """Changes that a pass made.
 
     Attributes
     ----------

@@ -36,7 +36,7 @@ _OCTAVES, _HALVINGS = 24.0, 9
 
 @dataclass(frozen=True)
 class BoundedPass:
-    """What the kinds of bounds differ in, and what they share.
+    """Base of the passes with bounds: the shared part, and the methods in which kinds differ.
 
     Attributes
     ----------

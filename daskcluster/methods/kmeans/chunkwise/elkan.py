@@ -105,7 +105,7 @@ def _cost(shape: Shape, counts: Counts) -> float:
 
 
 def _suits(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> bool:
-    """Whether centres are few and rows long compared to the bounds: only there it is the fastest."""
+    """Return True if centres are few and rows long compared to the bounds, where Elkan's is the fastest."""
     room = _SMALL_SHARE * n_features * dtype.itemsize
     return n_clusters <= _FEW_CENTRES and _row_bytes(n_clusters, dtype) <= room
 

@@ -43,7 +43,7 @@ def tile_slowness(dtype: np.dtype[Any], tile: str) -> float:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a pass did, as shares of the rows.
+    """Work of a pass, as shares of the rows.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Shape:
-    """Of the problem: features, centres, bytes of a row, centres in a group; rows that are read again.
+    """Size of the problem: features, centres, bytes of a row, centres in a group, rows to read again.
 
     `slowness` is what products take, in that of float32 in the tile of AVX-512.
     """

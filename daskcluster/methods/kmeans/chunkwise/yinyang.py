@@ -204,7 +204,7 @@ def _suits(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> bool:
 
 
 def _may_win(shape: Shape) -> bool:
-    """Whether visiting a row within groups may cost less than comparing it with all centres."""
+    """Return True if visiting a row within groups may cost less than comparing it with all centres."""
     return _cost(shape, Counts(1.0, 1.0)) < shape.all_fail()
 
 

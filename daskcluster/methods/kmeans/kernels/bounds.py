@@ -37,7 +37,7 @@ class Listed(NamedTuple):
 
 
 class State(NamedTuple):
-    """Of all rows: labels, of which -1 is none, and bounds less the drift; IN/OUT."""
+    """Labels of all rows (-1 for none), and their bounds less the drift; IN/OUT."""
 
     labels: np.ndarray
     upper: np.ndarray

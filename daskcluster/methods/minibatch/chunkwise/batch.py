@@ -112,7 +112,7 @@ class MovingCentres:
 
 @dataclass
 class StepOutcome:
-    """What one step found, under the centres before it.
+    """Findings of one step, under the centres before it.
 
     Attributes
     ----------

@@ -95,7 +95,7 @@ class DriftingCentres:
 
     @property
     def lost(self) -> bool:
-        """Whether a centre drifted too far; steps stopped there."""
+        """True if a centre drifted too far; steps stopped there."""
         return bool(self._state.sgd_state[LOST] > 0.0)
 
     @property

@@ -239,7 +239,7 @@ def shuffle_next(order: np.ndarray, first: int, uniforms: np.ndarray) -> None:
 
 
 _COLUMNS = 512
-"""Of a centre, which are moved at a time: they stay in the fastest cache."""
+"""Features of a centre that are moved at a time: they stay in the fastest cache."""
 
 
 @kernel

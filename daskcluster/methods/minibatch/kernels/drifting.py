@@ -99,7 +99,7 @@ def pack_moved(state, everything):  # type: ignore[no-untyped-def]
 
 @kernel
 def proven(square, best, second, winner, roundoff, state):  # type: ignore[no-untyped-def]
-    """Whether a row's winner under the packed centres is the winner under the centres as they are.
+    """Return True if a row's winner under the packed centres also wins under the current centres.
 
     `square` is |x - o|^2, `best` and `second` are the two best scores. Scores of a row and a centre err
     by at most (d + 2) units of rounding of |x - o| |c - o|, before and after; centres round when they are

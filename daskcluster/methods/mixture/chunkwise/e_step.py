@@ -33,7 +33,7 @@ from daskcluster.randomness import Key
 
 @dataclass(frozen=True)
 class Search:
-    """Where rows look for nearer clusters.
+    """Candidates among which rows find nearer clusters.
 
     Attributes
     ----------

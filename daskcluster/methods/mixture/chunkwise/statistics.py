@@ -83,12 +83,12 @@ class Gaussians:
 
     @cached_property
     def _exponents(self) -> np.ndarray:
-        """Those of the powers of two that costs leave out, for each feature or for all alike."""
+        """Powers of two that costs leave out, for each feature or for all alike."""
         return np.frexp(self.variances.max(axis=0))[1]
 
     @cached_property
     def costs(self) -> Costs:
-        """What the kernels need."""
+        """Arguments of the kernels."""
         kind, flat = self.means.dtype, read_only(self.means.reshape(-1))
         if self.shared:
             return Costs(flat, flat, np.ones(self.k, kind), np.zeros(self.k, kind))

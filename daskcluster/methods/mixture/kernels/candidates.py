@@ -132,7 +132,7 @@ def _fold_four(builder: Any, vectors: list[Any]) -> Any:
 
 
 class Costs(NamedTuple):
-    """What a cluster costs a row: ``scale[c] |(x - mean[c]) * inverse[c]|^2 + add[c]``.
+    """Cost of a cluster for a row: ``scale[c] |(x - mean[c]) * inverse[c]|^2 + add[c]``.
 
     `means` and `inverse` are flat (k * d), in the rows' dtype; `inverse` is used by tiles that are
     built for it only. `scale` and `add` have shape (k,) and the rows' dtype.

@@ -32,7 +32,7 @@ from daskcluster.methods.mixture.kernels.tile import BLOCK, listed_distances, li
 
 
 class NeighbourSums(NamedTuple):
-    """What the neighbourhoods are learnt from: sums of keys of pairs (nearest cluster, other).
+    """Sums from which neighbourhoods are learnt: keys of pairs (nearest cluster, other).
 
     `sums` (k, width) and `counts` (k,): of rows that stayed with their cluster, over its list. `shift`
     (1,): M of the grid of keys. `rooted` (1,): keys are square roots of costs. `kept` (1,): rows that came

@@ -41,7 +41,7 @@ class Spell:
 
 @dataclass(frozen=True)
 class SpellParams:
-    """What a task labels with."""
+    """Parameters of the labelling task."""
 
     spells: tuple[Spell, ...]
 

@@ -59,7 +59,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Taken:
-    """What was folded of an object so far.
+    """Progress on an object: the rows folded so far.
 
     Attributes
     ----------
@@ -76,10 +76,10 @@ class Taken:
 
 
 class Source(Protocol):
-    """Where rows come from, in order."""
+    """A source of rows in order."""
 
     has_times: ClassVar[bool]
-    """Whether objects have time stamps of their own."""
+    """True if objects have time stamps of their own."""
 
     def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
         """Return what is there, in the order of the stream.
@@ -229,7 +229,7 @@ def _entries(place: Location, segment: Mapping[str, Any]) -> Iterator[Entry]:
 
 
 class Oddity(enum.StrEnum):
-    """What may be the matter with an object."""
+    """Kinds of problems with an object."""
 
     LATE = "late"
     """Objects that come after it in the order were folded before it; it is folded all the same."""
@@ -285,7 +285,7 @@ class Settling:
         self._seen: dict[str, tuple[tuple[str, int], float]] = {}
 
     def is_settled(self, arrival: Arrival) -> bool:
-        """Whether the object is as it was so long ago, by its own time or by what was seen of it."""
+        """Return True if the object has not changed for that long, by its own time or since it was seen."""
         if self.seconds <= 0.0 or self._wall() - arrival.modified >= self.seconds > 0.0:
             self._seen.pop(arrival.name, None)
             return True
@@ -362,7 +362,7 @@ def _later_one(arrival: Arrival, ledger: Ledger, *, by_time: bool) -> str:
 
 
 def _is_fresh(arrival: Arrival, version: str, rejected: str) -> bool:
-    """Whether an object that was refused has changed since."""
+    """Return True if a refused object has changed since."""
     return bool(rejected) and arrival.version != version
 
 

@@ -150,7 +150,7 @@ class StreamLoop:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether the source is drawn from, some chunks at a time, and has an end."""
+        """True if the source is sampled some chunks at a time and has an end."""
         return isinstance(self.source, Portions)
 
     # -- one cycle ----------------------------------------------------------------------------------

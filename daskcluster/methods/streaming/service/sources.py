@@ -149,7 +149,7 @@ def _parted(url: str) -> tuple[str, str]:
 
 
 def _is_array(location: Location, array: str | None) -> bool:
-    """Whether there is one array at the place, or in the group that is there."""
+    """Return True if the place holds one array, or a group with one array."""
     try:
         node: Any = open_node(location)
     except DatasetNotFoundError:

@@ -141,7 +141,7 @@ LATEST = "latest.json"
 
 @dataclass
 class StreamState:
-    """Where a stream is.
+    """State of a stream.
 
     Attributes
     ----------

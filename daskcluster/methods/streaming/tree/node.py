@@ -24,7 +24,7 @@ from daskcluster.sparse_rows import Rows, SparseRows
 
 @dataclass(frozen=True)
 class LeafSettings:
-    """What a leaf is made with: small, and sent to workers.
+    """Settings for making a leaf: small, and sent to workers.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class LeafSettings:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether a leaf keeps all of its rows: then nothing is drawn, and nothing merged."""
+        """True if a leaf keeps all of its rows: nothing is drawn or merged then."""
         return self.size >= self.leaf_rows
 
     def chunk(self, rows: Rows, weights: np.ndarray | None = None) -> Chunk:

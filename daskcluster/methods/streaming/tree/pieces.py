@@ -22,7 +22,7 @@ from daskcluster.typing import Dataset, Range, Recipe
 
 @dataclass(frozen=True)
 class Position:
-    """Where a piece begins in its stream.
+    """Position at which a piece begins in its stream.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Piece:
-    """What is left of the rows of a piece.
+    """Remaining rows of a piece.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class SumUp:
 
     @property
     def _has_head(self) -> bool:
-        """Whether the first rows go into a leaf that is closed elsewhere, where all of its rows are."""
+        """True if the first rows belong to a leaf that is closed elsewhere, where all of its rows are."""
         return self.position.tail_rows > 0 or self.position.n_leaves == 0
 
     def _numbers(self) -> Iterator[int]:

@@ -23,7 +23,7 @@ span more than two half-lives: it would consist of rows without weight for the m
 
 @dataclass(frozen=True)
 class Forgetting:
-    """What weight rows have left.
+    """Weights that rows have left after forgetting.
 
     Attributes
     ----------
@@ -198,7 +198,7 @@ def _sparse(rows: Rows) -> SparseRows:
 
 @dataclass(frozen=True)
 class Clock:
-    """Where rows stand on the clock of a stream.
+    """Positions of rows on the clock of a stream.
 
     Attributes
     ----------

@@ -29,7 +29,7 @@ MOST_LEVELS = 10
 """The highest node takes what would be above it, so the size of the tree is bounded."""
 
 Carried = Sequence[Node]
-"""What a leaf was merged into with those before it, one node for each level that it completed."""
+"""Nodes that a leaf completed by merging with earlier ones, one for each level."""
 
 
 def carry(nodes: list[Node], settings: LeafSettings, ready: Carried = ()) -> None:
@@ -99,7 +99,7 @@ def _together(nodes: Sequence[Node], settings: LeafSettings) -> Sequence[Node] |
 
 
 def _is_aligned(nodes: Sequence[Node]) -> bool:
-    """Whether a tree that forgot nothing since its first leaf would merge just these nodes."""
+    """Return True if a tree that forgot nothing since its first leaf would merge exactly these nodes."""
     level = nodes[0].level
     return level == nodes[-1].level and nodes[0].first % FAN_IN ** (level + 1) == 0
 
@@ -110,7 +110,7 @@ def _united(nodes: Sequence[Node], settings: LeafSettings) -> Node:
 
 
 def _is_of(node: Node, parts: Sequence[Node]) -> bool:
-    """Whether `node` is the merge of `parts`: of the same leaves, none of which is missing."""
+    """Return True if `node` is the merge of `parts`: of the same leaves, none missing."""
     edges = [parts[0].first, *(part.stop for part in parts)]
     starts = [part.first for part in parts]
     return (
