@@ -14,13 +14,16 @@ from daskcluster.chunkwise.feature_scaling import (
     FeatureScaling,
     FeatureStatistics,
 )
+from daskcluster.chunkwise.present import PRESENT, complete_of
 from daskcluster.data.columns import ColumnChoice
 from daskcluster.data.dataset import RowDataset
+from daskcluster.data.missing import MISSING, complete_rows, fill_rows
 from daskcluster.data.open import open_dataset as open_rows
+from daskcluster.data.sink import ArraySink
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import InvalidParameterError, WrongTypeError
+from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.events import Callback
 from daskcluster.typing import Dataset
 
@@ -36,6 +39,7 @@ def open_dataset(
     drop: str | Sequence[str] | None = None,
     id_column: str | None = None,
     nulls: str = "error",
+    missing: str = "error",
     scale: str | None = None,
     engine: Any = None,
 ) -> Dataset:
@@ -75,6 +79,10 @@ def open_dataset(
         The column of a table that names the rows: no feature, and written next to labels.
     nulls : {"error", "drop"}, default "error"
         Rows of a table that lack a value: an error that names the first one, or they are left out.
+    missing : {"error", "drop", "mean"}, default "error"
+        Rows with NaN: an error of the fit that names the first one; or they are left out, and the others
+        numbered anew (files of labels say which row each label belongs to); or NaN is replaced by the mean
+        of the feature over all rows that have it.
     scale : {"standard", "minmax"}, optional
         Bring features to a common scale: ``"standard"`` takes the mean from each and divides by its
         standard deviation, ``"minmax"`` brings its range to [0, 1]. It is learnt in one pass now and
@@ -103,7 +111,8 @@ def open_dataset(
 
     Notes
     -----
-    Cost: no pass over the rows, one with `scale`; one pass over the weights, to check them. The footers of
+    Cost: no pass over the rows, one with `scale` or ``missing="drop"``, two with ``missing="mean"``; one
+    pass over the weights, to check them. The footers of
     Parquet files are read, 16 at a time; ``nulls="drop"`` reads the row groups once that may lack values.
     A row group of more than 64 MB is streamed: one thread decodes it from its start. Frames of unknown
     length are computed once for their lengths. Scaling costs a few operations a value in each pass.
@@ -126,7 +135,60 @@ def open_dataset(
         flatten=flatten,
         columns=choice,
     )
+    if missing != "error":
+        opened = without_missing(opened, missing, engine=engine)
     return opened if scale is None else scaled(opened, scale, engine=engine)
+
+
+def without_missing(
+    dataset: Dataset, missing: str, *, engine: Any = None, callbacks: Sequence[Callback] = ()
+) -> Dataset:
+    """Return the rows without NaN: those that have one are left out, or filled with means.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    missing : {"drop", "mean"}
+    engine : see `daskcluster.KMeans`
+    callbacks : sequence of callables
+        Hear the progress of the passes.
+
+    Raises
+    ------
+    InvalidDataError
+        No row is complete, or a feature has no value at all.
+    InvalidParameterError, WrongTypeError
+        Another way than these, or sparse rows.
+    """
+    if missing not in MISSING:
+        raise InvalidParameterError(f"missing={missing!r} should be one of {', '.join(MISSING)}.")
+    if not isinstance(dataset, RowDataset) or isinstance(dataset, SparseDataset):
+        raise WrongTypeError(
+            f"missing={missing!r} cannot be applied to a {type(dataset).__name__}; remove NaN from its "
+            "rows."
+        )
+    if dataset.dtype.kind != "f":
+        return dataset
+    chosen = choose_engine(engine, dataset)
+    with chosen.place(dataset, callbacks=callbacks) as placement:
+        if missing == "drop":
+            complete = ArraySink(np.empty(dataset.n_rows, bool))
+            placement.map_rows(complete_of, complete, None, name="missing values")
+            if not complete.array.any():
+                raise InvalidDataError(
+                    f"None of the {dataset.n_rows} rows is complete; use missing='mean', or leave out the "
+                    "features that lack values."
+                )
+            return complete_rows(dataset, complete.array)
+        counts: np.ndarray = placement.reduce(PRESENT, dataset.n_features)
+    if not counts.all():
+        raise InvalidDataError(
+            f"Feature {int(np.argmin(counts))} has no value in any row, so it has no mean; leave it out."
+        )
+    zeros = fill_rows(dataset, np.zeros(dataset.n_features))
+    unweighted = zeros.with_weights(None)  # type: ignore[arg-type]
+    means = learn_scaling(unweighted, "standard", chosen, callbacks).shift
+    return fill_rows(dataset, means * (dataset.n_rows / counts))
 
 
 def scaled(

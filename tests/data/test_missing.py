@@ -1,0 +1,86 @@
+"""Rows with NaN: left out or filled with means, in memory, in a store and on a cluster."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from scipy import sparse
+
+import daskcluster as dc
+from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
+
+ROWS = np.random.default_rng(5).normal(5, 2, size=(3000, 4)).astype(np.float32)
+HOLES = np.random.default_rng(6).random(ROWS.shape) < 0.05
+HOLES[:700] = False
+HOLES[1500:1600, 2] = True
+GAPPY = np.where(HOLES, np.nan, ROWS).astype(np.float32)
+COMPLETE = ~HOLES.any(axis=1)
+WEIGHTS = np.arange(3000.0) + 1
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    array = zarr.create_array(
+        str(tmp_path / "x.zarr"), shape=GAPPY.shape, chunks=(100, 4), dtype="f4"
+    )
+    array[:] = GAPPY
+    return str(tmp_path / "x.zarr")
+
+
+@pytest.mark.parametrize("kind", ["memory", "zarr", "recipe"])
+def test_rows_are_left_out_or_filled(kind: str, url: str) -> None:
+    source: Any = GAPPY if kind == "memory" else url
+    dropped: Any = dc.open_dataset(source, missing="drop", weights=WEIGHTS)
+    means = np.nanmean(GAPPY.astype(np.float64), axis=0)
+    filled: Any = dc.open_dataset(source, missing="mean", weights=WEIGHTS)
+    if kind == "recipe":
+        dropped, filled = (pickle.loads(pickle.dumps(each)) for each in (dropped, filled))
+    assert np.array_equal(dropped.to_numpy(), ROWS[COMPLETE])
+    assert np.array_equal(np.asarray(dropped.weights), WEIGHTS[COMPLETE])
+    assert np.array_equal(dropped.ids(690, 710), np.flatnonzero(COMPLETE)[690:710])
+    wanted = np.array([dropped.n_rows - 1, 0, 1450])
+    assert np.array_equal(dropped.take(wanted), ROWS[COMPLETE][wanted])
+    assert np.allclose(filled.to_numpy(), np.where(HOLES, means, ROWS), rtol=1e-6)
+    assert np.array_equal(filled.to_numpy()[~HOLES], ROWS[~HOLES])
+    assert np.array_equal(np.asarray(filled.weights), WEIGHTS)
+
+
+def test_fits_are_those_of_the_rows_that_are_left(url: str, tmp_path: Path) -> None:
+    start = ROWS[:5]
+    expected = dc.KMeans(5, init=start).fit(ROWS[COMPLETE])
+    for source in (GAPPY, url):
+        rows = dc.open_dataset(source, missing="drop")
+        model = dc.KMeans(5, init=start).fit(rows)
+        assert np.array_equal(model.cluster_centers_, expected.cluster_centers_)
+        assert np.array_equal(np.asarray(model.labels_), expected.labels_)
+    pq = pytest.importorskip("pyarrow.parquet")
+    model.predict(rows, output=f"{tmp_path}/l.parquet")
+    table = pq.read_table(tmp_path / "l.parquet")
+    assert np.array_equal(table.column("row"), np.flatnonzero(COMPLETE))
+    scaled = dc.open_dataset(url, missing="mean", scale="standard")
+    again = dc.open_dataset(GAPPY, missing="mean", scale="standard")
+    assert np.array_equal(scaled.to_numpy(), again.to_numpy())
+    with pytest.raises(InvalidDataError, match="NaN"):
+        dc.KMeans(5, init=start).fit(url)
+
+
+def test_what_cannot_be_mended(url: str) -> None:
+    empty = GAPPY.copy()
+    empty[:, 1] = np.nan
+    with pytest.raises(InvalidDataError, match=r"None of the 3000 rows is complete"):
+        dc.open_dataset(empty, missing="drop")
+    with pytest.raises(InvalidDataError, match=r"Feature 1 has no value in any row"):
+        dc.open_dataset(empty, missing="mean")
+    with pytest.raises(
+        InvalidParameterError, match=r"missing='zero' should be one of error, drop, mean"
+    ):
+        dc.open_dataset(url, missing="zero")
+    with pytest.raises(WrongTypeError, match=r"cannot be applied to a MemorySparseDataset"):
+        dc.open_dataset(sparse.random(9, 4, 0.5, format="csr"), missing="drop")
+    whole = np.arange(12).reshape(6, 2)
+    assert np.array_equal(dc.open_dataset(whole, missing="mean").to_numpy(), whole)
