@@ -67,6 +67,11 @@ def annotate(adata: Any, labels: Any, key: str = "kmeans", **facts: Any) -> None
     MissingExtraError
         pandas is not installed.
 
+    Notes
+    -----
+    Cost: no pass over the rows, one over the labels; memory for one text per row meanwhile, and for one
+    code per row in ``obs``.
+
     Examples
     --------
     >>> import daskcluster as dc

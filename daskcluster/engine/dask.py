@@ -68,6 +68,13 @@ class DaskEngine(Engine):
     WrongTypeError
         `client_or_address` is neither a synchronous client nor an address.
 
+    Notes
+    -----
+    Cost: each pass sends its parameters to every worker: inside the tasks up to 1 MiB (16 MiB for all
+    tasks), otherwise scattered once. Each task returns the totals of its partitions; all totals pass
+    through the client if they are at most 256 MiB together, and are combined on the workers otherwise.
+    Cached rows and state take at most half of each worker's memory limit.
+
     Examples
     --------
     >>> from daskcluster.engine.dask import DaskEngine
@@ -144,6 +151,10 @@ class DaskEngine(Engine):
         ------
         MemoryLimitError
             The work exceeds the memory limit of all workers together, or that of the smallest worker.
+
+        Notes
+        -----
+        Cost: one request to the scheduler and one to each new worker; no pass.
         """
         return _plan(dataset, footprint or Footprint(), self._registry.refresh())
 
@@ -185,6 +196,10 @@ class DaskEngine(Engine):
         ------
         EngineError
             A call killed every worker that ran it.
+
+        Notes
+        -----
+        Cost: one task per call; calls and results pass through the scheduler.
         """
         futures: list[Future] = []
         try:

@@ -80,6 +80,11 @@ class LocalEngine(Engine):
         Bytes that this process may use; resident partitions take at most half of it. Default: the memory of
         the host, or of the control group (container) that confines the process.
 
+    Notes
+    -----
+    Cost: each thread holds its own statistics, two partitions and a read-ahead window during a pass.
+    Resident partitions are read once and stay in memory; all others are read in every pass.
+
     Examples
     --------
     >>> from daskcluster.engine.local import LocalEngine

@@ -40,6 +40,10 @@ def client_security(ca: str, cert: str, key: str | None = None) -> Security:
         A file cannot be read or is not a PEM file of its kind, or the key does not match the certificate or
         needs a passphrase.
 
+    Notes
+    -----
+    Cost: reads the files; makes no connection.
+
     Examples
     --------
     >>> client_security("no-ca.pem", "no-cert.pem")

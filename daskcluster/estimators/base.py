@@ -1,4 +1,4 @@
-"""The base of estimators with centres: predict, transform, score, attributes, model, pickles."""
+"""Base classes of the estimators: predict, transform, score, saving and pickling."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ from daskcluster.typing import Dataset
 
 
 class OnScale:
-    """Centres on the scale of the fit, of which an attribute has those in the units of the data.
+    """Descriptor of centres on the scale of the fit; another attribute has them in the units of the data.
 
-    That attribute is a plain one, as scikit-learn's are: wrappers copy what they find in ``vars()``.
-    Setting either of the two sets both.
+    The other attribute is a plain one, as in scikit-learn, because wrappers copy ``vars()``. Setting either of
+    them changes both.
 
     Parameters
     ----------
     shown : str
-        Name of the attribute with the units of the data. Its owner has ``scaling_``, set before either.
+        Name of the attribute in the units of the data. The owner must have ``scaling_`` before either is
+        set.
     """
 
     def __init__(self, shown: str) -> None:
@@ -58,7 +59,7 @@ class OnScale:
         if owner.scaling_ is None:
             return centres
         shown, scaled = vars(owner).get("_scaled", (None, None))
-        # Undone and applied again they would be rounded twice.
+        # Unscaling and scaling again would round twice.
         return scaled if shown is centres else np.asarray(owner.scaling_.apply(centres))
 
     def __set__(self, owner: Any, centres: np.ndarray) -> None:
@@ -69,19 +70,19 @@ class OnScale:
 
 
 BY_REFERENCE = ("engine", "callbacks")
-"""Parameters that are no plain values."""
+"""Parameters that are not plain values."""
 
 
 class SharesEngine(BaseEstimator):
-    """Base of estimators that have an ``engine``, and perhaps ``callbacks``.
+    """Base of estimators with an ``engine``, and possibly ``callbacks``.
 
-    A class declares its parameters as ``_parameters``, in the order of its constructor.
+    A class declares its parameters in ``_parameters``, in the order of its constructor.
     """
 
     _parameters: ClassVar[tuple[Parameter, ...]] = ()
 
     def check_parameters(self) -> None:
-        """Refuse parameters that `fit` would refuse for any rows.
+        """Raise for parameters that `fit` would refuse for any rows.
 
         Raises
         ------
@@ -113,14 +114,14 @@ class SharesEngine(BaseEstimator):
 class ClusterEstimator(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SharesEngine
 ):
-    """Base of estimators that learn centres of some kind.
+    """Base of estimators that learn centres.
 
     Subclasses have ``fit``, ``transform`` and ``to_model``, and learn ``labels_``, ``cluster_sizes_``,
     ``cluster_weights_`` and ``cluster_costs_``.
     """
 
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fit, and return the distances of every row to every centre; see `transform`."""
+        """Fit, and return the distance of every row to every centre; see `transform`."""
         return self.fit(X, sample_weight=sample_weight).transform(X)
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -145,14 +146,18 @@ class ClusterEstimator(
     def save(
         self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
     ) -> None:
-        """Write the model to `url` (Zarr and JSON, no pickle): a few kB beyond what the centres are.
+        """Write the model to `url` (Zarr and JSON, no pickle): the centres and a few kB.
 
-        Those of kernel k-means are support rows and their coefficients.
+        Kernel k-means saves support rows and their coefficients as its centres.
 
         Raises
         ------
         OutputExistsError
-            There is something at `url` and `overwrite` is False.
+            `url` exists, and `overwrite` is False or it is not a model.
+
+        Notes
+        -----
+        Cost: writes the bytes of the centres and a few kB; no pass.
         """
         check_is_fitted(self)
         save_model(self.to_model(), url, overwrite=overwrite, storage_options=storage_options)
@@ -161,8 +166,8 @@ class ClusterEstimator(
 class CentreEstimator(ClusterEstimator):
     """Base of estimators whose model is a set of centres.
 
-    Subclasses have the parameters ``engine``, ``callbacks`` and ``metric``, and learn ``cluster_centers_``:
-    rows are compared with ``_centres``, the same on the scale of the fit, if it had one.
+    Subclasses have the parameters ``engine``, ``callbacks`` and ``metric``, and learn ``cluster_centers_``.
+    Rows are compared with ``_centres``, the same centres on the scale of the fit.
     """
 
     engine: Any
@@ -191,7 +196,7 @@ class CentreEstimator(ClusterEstimator):
         ----------
         X : array-like of shape (n, d), dask array or frame, Dataset, or URL
         n_nearest : int, optional
-            Return that many nearest centres instead, nearest first.
+            Return this many nearest centres instead, nearest first.
         return_distance : bool
             Also return Euclidean distances.
         output : str, optional
@@ -201,10 +206,10 @@ class CentreEstimator(ClusterEstimator):
         overwrite : bool
             Replace an existing output.
         storage_options : dict, optional
-            For the output's file system.
+            Options of the output's file system.
         resume : bool
-            Resume an interrupted call that wrote `output`: chunks that it finished are not
-            computed again. What is finished stays, should this call be interrupted, too.
+            Resume an interrupted call that wrote `output`: finished chunks are not computed again. Finished
+            chunks of this call are kept if it is interrupted, too.
 
         Returns
         -------
@@ -217,9 +222,9 @@ class CentreEstimator(ClusterEstimator):
         Raises
         ------
         sklearn.exceptions.NotFittedError
-            Before `fit`.
+            The estimator is not fitted.
         OutputExistsError
-            `output` is there and `overwrite` is False.
+            `output` exists and `overwrite` is False.
 
         Notes
         -----
@@ -259,11 +264,11 @@ class CentreEstimator(ClusterEstimator):
     def transform(self, X: Any) -> Any:
         """Return Euclidean distances of every row to every centre, shape (n, k).
 
-        In the dtype of the centres; lazy for dask input.
+        The dtype is that of the centres. For dask input, the result is a lazy dask array.
 
         Notes
         -----
-        Cost: one pass; the result takes n k numbers.
+        Cost: one pass; memory for the n k numbers of the result.
         """
         check_is_fitted(self)
         k = len(self._centres)
@@ -304,7 +309,7 @@ class CentreEstimator(ClusterEstimator):
             return results_of_rows(placement, fn, params, dtype, width)
 
     def _checked_most(self, n_nearest: int | None, return_distance: bool) -> int:
-        """Return how many nearest centres to look for; 0 if labels alone will do."""
+        """Return the number of nearest centres to find; 0 if only labels are needed."""
         k = len(self._centres)
         if n_nearest is None:
             return 1 if return_distance else 0
@@ -327,12 +332,12 @@ class CentreEstimator(ClusterEstimator):
         return RowParams(for_rows(self._centres, dataset.dtype), most)
 
     def _centres_for(self, X: Any) -> np.ndarray:
-        # Imports dask, which only callers who hold a dask collection have paid for.
+        # Imported here, since only callers with a dask collection have imported dask.
         from daskcluster.data.dask_array import rows_of
 
         return for_rows(self._centres, rows_of(X).dtype)
 
-    # -- scikit-learn's ways --------------------------------------------------------------------
+    # -- scikit-learn protocols --------------------------------------------------------------------
 
     @property
     def _n_features_out(self) -> int:

@@ -20,18 +20,18 @@ from daskcluster.typing import Dataset
 S = TypeVar("S")
 
 _HEADER, _STATE = "frame", "state"
-"""The two parts of a document: names of the body's entries, and what names of arrays begin with."""
+"""The two parts of a document: keys of the body, and prefixes of the arrays' names."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What a fit has taken, and what its draws come from.
+    """Seed, seeding and costs of a fit so far.
 
     Attributes
     ----------
     seed : int
     method : str
-        How first centres were chosen.
+        Method that chose the first centres.
     passes, bytes_read : int
     seconds : float
     """
@@ -45,20 +45,20 @@ class Spent:
 
 @dataclass(frozen=True)
 class CheckpointHeader:
-    """What every checkpoint holds in addition to the state of its loop.
+    """The part of a checkpoint that is common to all algorithms.
 
     Attributes
     ----------
     spent : Spent
     data_statistics : DataStatistics or None
-        Data statistics of the first pass, once it is done: sums of later passes are on their grid.
+        Data statistics of the first pass, once it is done; the grids of later sums depend on them.
     """
 
     spent: Spent
     data_statistics: DataStatistics | None = field(default=None, metadata=stored_as("survey"))
 
     def around(self, state: Any) -> Document:
-        """Return the document of a state, a dataclass, with this header."""
+        """Return the document of a state (a dataclass) with this header."""
         header, inner = document_of(self), document_of(state)
         arrays = {
             f"{part}_{name}": values
@@ -70,13 +70,13 @@ class CheckpointHeader:
 
 @dataclass(frozen=True)
 class Framed:
-    """A document that `CheckpointHeader.around` made.
+    """A document made by `CheckpointHeader.around`.
 
     Parameters
     ----------
     document : Document
     where : str
-        Its origin, for errors.
+        Its URL, for errors.
     """
 
     document: Document
@@ -92,7 +92,7 @@ class Framed:
     def state(
         self, kind: type[S], shapes: Shapes, check: Callable[[S], None] = lambda state: None
     ) -> S:
-        """Return the state; arguments as of `state_of` of `daskcluster.storage.state`, and a check."""
+        """Return the state, checked by `check`; see `daskcluster.storage.state.state_of`."""
         state = self._part(_STATE, kind, shapes)
         try:
             check(state)
@@ -115,16 +115,16 @@ class Framed:
 
 
 def unfit(where: str, error: ModelFormatError) -> CheckpointError:
-    """Return what to raise where a document is sound, but not the state of such a fit."""
+    """Return the error for a document that is undamaged but not a state of this kind of fit."""
     return CheckpointError(
         f"Cannot resume from the checkpoint at {where!r}: {error} Remove it, or fit without resume."
     )
 
 
 def fingerprint_of_rows(dataset: Dataset, *values: Any) -> str:
-    """Return the fingerprint of what is computed of all rows of `dataset` from `values`.
+    """Return the fingerprint of a result that depends on all rows of `dataset` and on `values`.
 
-    Rows are identified by their number, type, first and last values, and largest chunk.
+    Rows are identified by their number, dtype, first and last values, and largest chunk.
     """
     chunk_rows = max(dataset.chunk_sizes)
     return fingerprint(
@@ -137,7 +137,7 @@ def fingerprint_of_rows(dataset: Dataset, *values: Any) -> str:
 
 
 def fingerprint(*values: Any) -> str:
-    """Return 16 hexadecimal digits of plain values, arrays, functions by name, and dataclasses of these.
+    """Return a digest (16 hexadecimal digits) of plain values, arrays, functions (by name) and dataclasses.
 
     Examples
     --------
@@ -149,7 +149,7 @@ def fingerprint(*values: Any) -> str:
     """
     digest = hashlib.sha256()
     for part in _parts(values):
-        digest.update(f"{len(part)}:".encode())  # no two lists of values look alike
+        digest.update(f"{len(part)}:".encode())  # lengths keep different lists of values apart
         digest.update(part)
     return digest.hexdigest()[:16]
 

@@ -1,4 +1,4 @@
-"""When a fit commits its state, and checks that a checkpoint belongs to the fit that resumes."""
+"""Checkpoints of a fit: when to commit, and whether a checkpoint belongs to a resuming fit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _NO_MATTER = frozenset(
     "algorithm bounds bounds_memory callbacks checkpoint checkpoint_every engine max_iter max_time "
     "validation verbose".split()
 )
-"""Parameters that change when or how a fit ends up somewhere, not where it is after an iteration."""
+"""Parameters that do not change the state after a given iteration, so that a resuming fit may change
+them."""
 
 Check = Callable[[Document, Callable[[str], Location]], None]
 
@@ -39,9 +40,9 @@ _PROBED = 64
 
 @dataclass
 class Commits:
-    """A folder of commits, and the clock that says when there should be another one.
+    """A folder of commits, and a clock that decides when to commit.
 
-    It may be sent to another process.
+    Picklable.
 
     Parameters
     ----------
@@ -58,8 +59,8 @@ class Commits:
     def is_due(self, *, counts: bool = True) -> bool:
         """Return True if the next call of `keep` will commit.
 
-        It is time after `every` calls that count and after half a minute, whichever is first, and before an
-        interrupt that waits is delivered, there.
+        A commit is due after `every` iterations or half a minute, whichever is first, and before a pending
+        interrupt is delivered.
         """
         clock = time.monotonic()
         self._last = clock if self._last is None else self._last
@@ -74,7 +75,7 @@ class Commits:
         counts: bool = True,
         due: bool | None = None,
     ) -> None:
-        """Commit what `make` returns if it is time to, or `now`.
+        """Commit ``make()`` if a commit is due, or `now`.
 
         Parameters
         ----------
@@ -82,9 +83,10 @@ class Commits:
         now : bool
             Commit now, regardless of `is_due`.
         counts : bool
-            An iteration has ended.
+            Count this call as the end of an iteration.
         due : bool, optional
-            Whether this iteration commits, decided at its start; other outputs follow it.
+            Whether to commit, if this was decided at the start of the iteration because other outputs
+            depend on it.
         """
         due = now or self.is_due(counts=counts) if due is None else due
         self._since += int(counts)
@@ -95,12 +97,12 @@ class Commits:
                 deliver()
 
     def part(self, name: str) -> Commits:
-        """Return the commits of a part of the fit, with a clock of their own."""
+        """Return the commits of a part of the fit, with their own clock."""
         return Commits(self.folder.part(name), self.every)
 
 
 class Checkpoints:
-    """The commits of one call of fit.
+    """The checkpoints of one call of `fit`.
 
     Parameters
     ----------
@@ -109,20 +111,20 @@ class Checkpoints:
         committed.
     dataset : Dataset
     callbacks : tuple of callables
-        Are notified where a fit resumes.
+        Notified when a fit resumes.
     resume : bool
         Resume from the last commit.
     circumstances : mapping, optional
-        Plain values on which the result depends in addition to parameters and rows.
+        Plain values that the result depends on besides parameters and rows.
     check : callable (state, place) -> None, optional
-        Refuses commits of which attachments are damaged; ``place(name)`` says where one is.
+        Raises if attachments of a commit are damaged; ``place(name)`` returns the location of one.
 
     Attributes
     ----------
     found : Document or None
         The state to resume from.
     commits : Commits or None
-        Where states are kept, if they are.
+        The commits, if the estimator has a checkpoint.
     """
 
     def __init__(
@@ -138,7 +140,7 @@ class Checkpoints:
         url = getattr(estimator, "checkpoint", None)
         if resume and url is None:
             raise InvalidParameterError(
-                "resume=True needs checkpoint=, the URL under which the earlier fit kept its state."
+                "resume=True needs checkpoint=, the URL at which the earlier fit saved its state."
             )
         self.found: Document | None = None
         self.commits: Commits | None = None
@@ -155,7 +157,7 @@ class Checkpoints:
 
     def _notice(self, url: str) -> str:
         if self.found is None:
-            return f"Nothing is committed at {url!r} yet; the fit begins at its beginning."
+            return f"There is no checkpoint at {url!r} yet; the fit starts from scratch."
         return f"The fit resumes from its checkpoint at {url!r}."
 
     def keep(
@@ -166,13 +168,13 @@ class Checkpoints:
         counts: bool = True,
         due: bool | None = None,
     ) -> None:
-        """Commit what `make` returns if it is time to, or `now`; see `Commits.keep`."""
+        """Commit ``make()`` if a commit is due, or `now`; see `Commits.keep`."""
         if self.commits is not None:
             self.commits.keep(make, now=now, counts=counts, due=due)
 
 
 def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
-    """Return all that the result of a fit depends on, as plain values."""
+    """Return everything that the result of a fit depends on, as plain values."""
     given = estimator.get_params(deep=False).items()
     versions = created_with()
     return {
@@ -184,7 +186,7 @@ def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
 
 
 def data_identity(dataset: Dataset) -> dict[str, Any]:
-    """Return what tells rows from others: number, type and ends, as plain values."""
+    """Return plain values that identify the rows: number, dtype, first and last values."""
     return {
         "rows": dataset.n_rows,
         "features": dataset.n_features,

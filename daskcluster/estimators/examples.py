@@ -26,16 +26,16 @@ from daskcluster.typing import Dataset
 
 @dataclass(frozen=True)
 class Examination:
-    """Rows under a model: figures of the clusters, and examples.
+    """Figures and examples of clusters on some rows.
 
     Attributes
     ----------
     scores : ScoreStatistics
         Size, weight and cost of every cluster.
     weights : ndarray of shape (k,)
-        Of the clusters; their sizes where rows have no weights.
+        Weights of the clusters, or their sizes if rows have no weights.
     examples : ClusterExamples, optional
-        Nearest and farthest rows; None where there is no place in the space of the rows to be near to.
+        Nearest and farthest rows; None if the centres are not points in the space of the rows.
     """
 
     scores: ScoreStatistics
@@ -44,7 +44,7 @@ class Examination:
 
     @classmethod
     def of(cls, scores: ScoreStatistics, dataset: Dataset) -> Examination:
-        """Return figures that were found on `dataset`."""
+        """Return the examination of `dataset` with these scores."""
         weights = scores.cluster_weights(weighted=dataset.weights is not None)
         return cls(scores, weights)
 
@@ -57,7 +57,7 @@ def examine_rows(
     engine: Any,
     callbacks: Sequence[Callback],
 ) -> Examination:
-    """Measure all clusters and find their examples in one pass, and fetch those of the largest."""
+    """Compute figures and examples of all clusters in one pass; fetch rows of the largest."""
     chosen = choose_engine(engine, dataset)
     with chosen.place(dataset, callbacks=callbacks) as placement:
         found: Examined = ScaledPlacement(placement).reduce(

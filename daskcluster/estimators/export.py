@@ -23,16 +23,16 @@ SHARED = ("n_iter_", "n_features_in_", "feature_names_in_")
 def sklearn_kmeans(estimator: Any) -> Any:
     """Return scikit-learn's KMeans with the centres of a fitted k-means estimator.
 
-    Behind a `Normalizer`, in a pipeline, for the cosine metric; behind a `StandardScaler` for a fit of
-    scaled rows.
+    The result is a pipeline with a `Normalizer` for the cosine metric, or with a `StandardScaler` for a fit
+    of scaled rows.
     """
     check_is_fitted(estimator)
-    # On the scale of the fit, if it had one; what is before them brings rows there.
+    # On the scale of the fit; the steps before them scale the rows.
     centres = np.array(estimator.to_model().centres, order="C")
     twin = KMeans(len(centres), init=centres, n_init=1, max_iter=1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # of centres that are there twice
-        # Sets what only scikit-learn knows of itself; what it learns of so few rows is replaced.
+        warnings.simplefilter("ignore", ConvergenceWarning)  # duplicate centres cause it
+        # Sets scikit-learn's private attributes; everything learnt from these few rows is replaced.
         twin.fit(centres)
     twin.cluster_centers_ = centres
     twin.inertia_ = float(estimator.inertia_)
@@ -58,7 +58,7 @@ def _scaler(scaling: FeatureScaling, centres: np.ndarray) -> StandardScaler:
 def sklearn_mixture(estimator: Any) -> Any:
     """Return scikit-learn's GaussianMixture with the parameters of a fitted mixture, in float64.
 
-    Behind a `StandardScaler`, in a pipeline, for a fit of scaled rows.
+    For a fit of scaled rows, the result is a pipeline with a `StandardScaler`.
     """
     check_is_fitted(estimator)
     means = np.array(estimator.to_model().centres, np.float64)
@@ -87,17 +87,18 @@ def _share(estimator: Any, twin: Any) -> None:
 
 
 def faiss_index(estimator: Any) -> Any:
-    """Return a flat index of the centres; of inner products for the cosine metric."""
+    """Return a flat Faiss index of the centres; for the cosine metric, of inner products."""
     check_is_fitted(estimator)
     if estimator.scaling_ is not None:
         raise InvalidParameterError(
-            "an index knows no scale, and the fit was made on one; take to_sklearn(), which scales first."
+            "the fit was made on scaled rows, and a Faiss index cannot scale rows; use to_sklearn(), "
+            "which scales them."
         )
     try:
         import faiss
     except ImportError as error:
         raise MissingExtraError(
-            'an index needs Faiss; install it with: pip install "daskcluster[faiss]".'
+            'to_faiss needs Faiss; install it with: pip install "daskcluster[faiss]".'
         ) from error
     centres = np.ascontiguousarray(estimator.cluster_centers_, np.float32)
     kind = faiss.IndexFlatIP if estimator.metric == "cosine" else faiss.IndexFlatL2

@@ -40,7 +40,7 @@ S = TypeVar("S")
 
 
 class Fit:
-    """One call of fit. Subclasses have ``run``, which begins with `started` and ends with `ended`.
+    """One call of `fit`. Subclasses implement ``run``, which calls `started` first and `ended` last.
 
     Parameters
     ----------
@@ -48,24 +48,24 @@ class Fit:
         With parameters ``init``, ``chain_length``, ``max_iter``, ``max_time``; ``n_clusters`` unless
         given.
     source : object
-        What the caller gave as X.
+        The argument X of the caller.
     dataset : Dataset
     engine : Engine
     callbacks : tuple of callables
     labelled : bool
-        Labels are wanted as an array.
+        Whether labels are requested as an array.
     n_clusters : int, optional
     resume : bool
-        Resume from the last commit of an earlier call, if the estimator has a ``checkpoint``.
+        Resume from the last commit of an earlier call under the estimator's ``checkpoint``.
 
     Attributes
     ----------
     method : str
-        How centres were seeded.
+        Method that chose the first centres.
     init : object
-        From which centres are seeded: the estimator's.
+        The estimator's parameter ``init``.
     restarts, passes, bytes_read : int
-        What the fit took, also before it was interrupted; passes are those over all rows.
+        Totals of the fit, including the time before an interruption; passes are those over all rows.
     """
 
     method = ""
@@ -100,50 +100,50 @@ class Fit:
         )
         self._framed, self._header = self._found()
 
-    # -- the clock and what callbacks hear ----------------------------------------------------------
+    # -- clock and events ----------------------------------------------------------
 
     @property
     def seconds(self) -> float:
-        """Seconds that the fit has taken, those before it was interrupted included."""
+        """Seconds that the fit has taken, including those before an interruption."""
         return self._seconds_before + time.perf_counter() - self._began
 
     def time_left(self) -> float | None:
-        """Return the seconds that `max_time` leaves; None: it sets no limit."""
+        """Return the seconds left of `max_time`; None if there is no limit."""
         limit = self.estimator.max_time
         return None if limit is None else max(0.0, limit - self.seconds)
 
     def started(self, name: str, max_iter: int | None = None) -> None:
-        """Say that the fit has started; `max_iter` if it is not that of the estimator."""
+        """Publish that the fit has started; pass `max_iter` if it is not the estimator's."""
         most = self.estimator.max_iter if max_iter is None else max_iter
         shape = self.dataset.n_rows, self.dataset.n_features, self.n_clusters
         publish(self.callbacks, FitStarted(name, *shape, most, self.engine.name))
 
     def ended(self, stop_reason: StopReason, inertia: float, n_iter: int) -> None:
-        """Say that the fit has ended, with its `passes` and `bytes_read`."""
+        """Publish that the fit has ended, with its `passes` and `bytes_read`."""
         spent = self.passes, self.bytes_read, self.seconds
         publish(self.callbacks, FitEnded(stop_reason, inertia, n_iter, *spent))
 
     # -- checkpoints -------------------------------------------------------------------------------
 
     def circumstances(self) -> Mapping[str, Any]:
-        """Return plain values on which the result depends in addition to parameters and rows."""
+        """Return plain values that the result depends on besides parameters and rows."""
         return {}
 
     def check_attached(self, state: Document, place: Callable[[str], Location]) -> None:
-        """Refuse a commit of which attachments are damaged; by default there are none.
+        """Raise if attachments of a commit are damaged; by default there are none.
 
-        Called before anything but the rows and the parameters is known. ``place(name)`` says where an
-        attachment is.
+        Called when only the rows and the parameters are known. ``place(name)`` returns the location of an
+        attachment.
         """
 
     @property
     def resumes(self) -> bool:
-        """True if it resumes from a commit."""
+        """Whether the fit resumes from a commit."""
         return self._header is not None
 
     @cached_property
     def seed(self) -> int:
-        """The seed of all draws; a resumed fit has that of the interrupted one."""
+        """The seed of all draws; a resumed fit has the seed of the interrupted one."""
         if self._header is not None:
             return self._header.spent.seed
         return as_seed(self.estimator.random_state)
@@ -156,21 +156,21 @@ class Fit:
         Parameters
         ----------
         kind : type
-            Of the state, a dataclass; see `daskcluster.storage.state`.
+            Dataclass of the state; see `daskcluster.storage.state`.
         shapes : mapping of str to tuple of int
-            Of its arrays.
+            Shapes of its arrays.
         check : callable (state) -> None
-            Raises `ModelFormatError` where something else is wrong.
+            Raises `ModelFormatError` if the state is inconsistent.
 
         Raises
         ------
         CheckpointError
-            What was committed is no such state.
+            The commit is not a state of this kind.
         """
         return None if self._framed is None else self._framed.state(kind, shapes, check)
 
     def recall(self, rows: ScaledPlacement) -> None:
-        """Let `rows` know what their first pass learnt, if it was made before the interruption."""
+        """Restore the data statistics of the first pass, if it was made before the interruption."""
         if self._header is not None and self._header.data_statistics is not None:
             rows.remember(self._header.data_statistics)
 
@@ -184,20 +184,20 @@ class Fit:
         counts: bool = True,
         due: bool | None = None,
     ) -> None:
-        """Commit ``state()`` if it is time to, or `now`.
+        """Commit ``state()`` if a commit is due, or `now`.
 
         Parameters
         ----------
         state : callable () -> dataclass
-            What `resumed` will give back.
+            Makes the state that `resumed` will return.
         took : Traffic
-            Passes and bytes of this call that are not in `passes` and `bytes_read` yet.
+            Passes and bytes that are not yet included in `passes` and `bytes_read`.
         rows : ScaledPlacement, optional
-            Which the loop goes over.
+            Rows of the loop, whose data statistics are committed.
         counts : bool
-            An iteration has ended; if none has, only the clock decides.
+            Count this call as the end of an iteration; otherwise, only the clock decides.
         due : bool, optional
-            What was decided when the iteration began.
+            Whether to commit, if this was decided at the start of the iteration.
         """
 
         def document() -> Document:
@@ -210,7 +210,7 @@ class Fit:
         self.checkpoints.keep(document, now=now, counts=counts, due=due)
 
     def _found(self) -> tuple[Framed | None, CheckpointHeader | None]:
-        """Return the committed state, and continue counting from it."""
+        """Return the committed state and its header, and continue its counters."""
         kept = self.checkpoints
         if kept.found is None or kept.commits is None:
             return None, None
@@ -223,16 +223,16 @@ class Fit:
     # -- pieces of a run --------------------------------------------------------------------------
 
     def kept_labels(self, placement: Placement) -> np.ndarray | None:
-        """Return an array for labels if rows are in memory too, so that it is small in comparison."""
+        """Return an array for labels if the rows are in memory, too, so that it is comparatively small."""
         if placement.shares_memory and self.dataset.in_memory:
             return np.empty(self.dataset.n_rows, np.int32)
         return None
 
     def validator(self, stack: ExitStack) -> Callable[[np.ndarray], float] | None:
-        """Return what measures centres on the rows of ``validation=``; None without them.
+        """Return the function that evaluates centres on the ``validation`` rows; None without such rows.
 
-        The rows stay placed until `stack` is closed. Their figure is the mean squared distance, weighted
-        where they have weights.
+        The rows stay placed until `stack` is closed. The value is their mean squared distance, weighted if
+        they have weights.
         """
         given = self.estimator.validation
         if given is None:
@@ -252,7 +252,7 @@ def mean_distance(rows: ScaledPlacement, centres: np.ndarray) -> float:
 
 
 def line_for(event: Event) -> str | None:
-    """Return the line that tells of `event`, or None where it is not worth one."""
+    """Return the log line of `event`, or None if it has none."""
     if isinstance(event, SeedingEnded):
         return (
             f"Initialization complete: {event.method}, {event.passes} passes, {event.seconds:.2f} s"
@@ -274,12 +274,12 @@ def line_for(event: Event) -> str | None:
 
 
 def all_callbacks(estimator: Any) -> tuple[Callback, ...]:
-    """Return who hears the events of a fit: the estimator's callbacks, and `say` if it is verbose."""
+    """Return the callbacks of a fit: the estimator's, and `say` if it is verbose."""
     return (*estimator.callbacks, say) if estimator.verbose else tuple(estimator.callbacks)
 
 
 def say(event: Event) -> None:
-    """A callback that writes `line_for` an event."""
+    """Print the log line of an event; a callback."""
     line = line_for(event)
     if line is not None:
         sys.stdout.write(line + "\n")

@@ -1,4 +1,4 @@
-"""Rows that a caller passes as a dataset, with scikit-learn's checks and messages."""
+"""Conversion of X to a dataset, with scikit-learn's checks and messages."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def fit_dataset(
 ) -> Dataset:
     """Return `X` as a dataset, after the checks that need no pass over the rows.
 
-    Sets ``n_features_in_``, ``feature_names_in_`` and ``scaling_`` of `estimator` (with `reset`), or
-    compares with them: new rows are brought to the scale of the fit. `scalable` says that a fit may be of
-    scaled rows. For ``metric="cosine"`` the dataset is normalized.
+    With `reset`, sets ``n_features_in_``, ``feature_names_in_`` and ``scaling_`` of `estimator`. Otherwise,
+    compares the rows with these, and scales them like those of the fit. `scalable` allows a fit of scaled
+    rows. For ``metric="cosine"`` the dataset is normalized.
     """
     dataset = _opened(estimator, X, sample_weight, reset)
     if reset:
@@ -83,24 +83,24 @@ def _remember_scaling(estimator: Any, dataset: Dataset, scalable: bool) -> None:
     name = type(estimator).__name__
     if scaling is not None and not scalable:
         raise InvalidParameterError(
-            f"{name} takes rows as they are, and these were opened with scale={scaling.kind!r}; open them "
-            "without it, or scale them where they are written."
+            f"{name} cannot fit scaled rows, and these were opened with scale={scaling.kind!r}; open "
+            "them without scale, or scale them in the source."
         )
     if scaling is not None and not _chooses(estimator.init):
         raise InvalidParameterError(
-            f"{name} on scaled rows chooses its own first centres; give the name of a method as init."
+            f"{name} cannot start from given centres on scaled rows; give the name of a method as init."
         )
     before = getattr(estimator, "scaling_", None)
     if scaling is None and before is None:
         return
-    # Centres of an earlier fit have no meaning on another scale.
+    # Remove centres of an earlier fit, which may be on another scale.
     for name in ("cluster_centers_", "means_", "_centres"):
         vars(estimator).pop(name, None)
     estimator.scaling_ = scaling
 
 
 def _chooses(init: Any) -> bool:
-    """Return True if first centres are chosen among the rows: by a method's name, or by row numbers."""
+    """Return True if `init` chooses first centres among the rows: a method's name, or row numbers."""
     return init in METHODS if isinstance(init, str) else np.ndim(init) == 1
 
 
@@ -124,7 +124,7 @@ def _remember_features(estimator: Any, X: Any, dataset: Dataset, reset: bool) ->
 
 
 def check_enough_rows(dataset: Dataset, n_clusters: int) -> None:
-    """Refuse fewer rows than clusters."""
+    """Raise if there are fewer rows than clusters."""
     if dataset.n_rows < n_clusters:
         raise InvalidParameterError(
             f"n_samples={dataset.n_rows} should be >= n_clusters={n_clusters}; "
@@ -133,7 +133,7 @@ def check_enough_rows(dataset: Dataset, n_clusters: int) -> None:
 
 
 def check_kept_rows(n_kept: int, n_rows: int, n_clusters: int) -> None:
-    """Refuse a summary of fewer rows than clusters: a row that weighs nothing is in none."""
+    """Raise if a summary has fewer rows than clusters; rows without weight are in no summary."""
     if n_kept < n_clusters:
         raise InvalidParameterError(
             f"n_samples={n_rows} should be >= n_clusters={n_clusters} without the rows that weigh nothing, "

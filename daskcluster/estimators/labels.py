@@ -1,4 +1,4 @@
-"""Labels and other per-row results that may not fit in memory, computed on first access."""
+"""Per-row results, such as labels, that may not fit in memory; computed on first access."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def results_of_rows(
     ----------
     placement : Placement
     fn : callable
-        At module level, e.g. `daskcluster.chunkwise.assign.label_rows`.
-    params : RowParams, or what else `prepare_rows` takes
+        A module-level function, e.g. `daskcluster.chunkwise.assign.label_rows`.
+    params : RowParams, or another argument of `prepare_rows`
     dtype : dtype
     width : int
         Columns of the result; 0 makes it 1-D.
     name : str
-        What the pass is called in events.
+        Name of the pass in events.
     """
     n_rows = placement.dataset.n_rows
     sink = ArraySink(np.empty((n_rows, width) if width else (n_rows,), dtype))
@@ -51,14 +51,14 @@ def results_of_rows(
 
 
 LabelRows = Callable[[Chunk, Any], np.ndarray]
-"""(chunk, prepared) -> int32 labels, as `label_rows`; at module level."""
+"""(chunk, prepared) -> int32 labels, like `label_rows`; a module-level function."""
 
 
 class Labels:
-    """The label of every row of a dataset, without a hidden pass in fit.
+    """Lazy labels of all rows of a dataset, so that `fit` needs no extra pass for them.
 
-    ``numpy.asarray(labels)`` computes them (one pass, then remembered), `save` streams them to Zarr,
-    `to_dask` gives a lazy dask array with the rows' chunks.
+    ``numpy.asarray(labels)`` computes and caches them, `save` writes them to Zarr chunk by chunk, and
+    `to_dask` returns a lazy dask array with the rows' chunks.
 
     Parameters
     ----------
@@ -66,9 +66,14 @@ class Labels:
     centres : ndarray of shape (k, d)
     engine : Engine
     params : RowParams, optional
-        In place of `centres`, for `fn`.
+        Parameters of `fn`, instead of `centres`.
     fn : LabelRows
-        How rows are labelled.
+        Function that labels rows.
+
+    Notes
+    -----
+    Cost: one pass for all labels, and 4 bytes per row once they are computed; no pass until then. `save` is
+    one pass, and holds no more than the blocks that are being written.
     """
 
     def __init__(
@@ -96,7 +101,7 @@ class Labels:
 
     @property
     def is_computed(self) -> bool:
-        """They were asked for, and are in memory."""
+        """Whether they are computed and in memory."""
         return self._array is not None
 
     @property
@@ -124,7 +129,7 @@ class Labels:
         storage_options: Any = None,
         resume: bool = False,
     ) -> None:
-        """Write the labels to `url`: a 1-D int32 Zarr array chunked like the rows, whole or absent.
+        """Write the labels to `url`: a 1-D int32 Zarr array with the chunks of the rows.
 
         A file with the ids of the rows if it ends in .parquet, .csv or .npy (labels alone).
 
@@ -176,10 +181,10 @@ def save_rows(
     width : int
         Values a row; 0 for one.
     resume : bool
-        Resume an interrupted call for the same labels; finished chunks of a failed call are
-        left, for the next one.
+        Resume an interrupted call for the same labels. Finished chunks of a failed call are kept for the
+        next one.
     before_end : callable () -> None
-        Called once all labels are written, before they can be seen.
+        Called when all labels are written, before they become visible.
     """
     dtype = np.dtype(dtype)
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}

@@ -24,7 +24,7 @@ def lazy_block(
     width: int,
     normalize: bool,
 ) -> np.ndarray:
-    """Return ``fn`` of one block; the body of every lazy task."""
+    """Return the result of `fn` for one block; the body of every lazy task."""
     shape = (0, width) if width else (0,)
     if is_sparse(rows):
         rows = scipy_rows(rows, what="a block of the dask array")
@@ -49,7 +49,7 @@ def map_blocks(
     ----------
     X : dask.array.Array or dask DataFrame
     fn : callable
-        Module-level, (chunk, prepared) -> rows.
+        Module-level function (chunk, prepared) -> rows.
     params : RowParams
     dtype : dtype
     width : int
@@ -57,7 +57,7 @@ def map_blocks(
     normalize : bool
         Rows are scaled to length one (cosine metric).
     """
-    # Imports dask, which only callers who hold a dask collection have paid for.
+    # Imported here, since only callers with a dask collection have imported dask.
     from daskcluster.data.dask_array import rows_of
 
     rows = rows_of(X)
@@ -77,7 +77,7 @@ def map_blocks(
 
 
 def scaled_blocks(X: Any, scaling: FeatureScaling) -> Any:
-    """Return a dask array of the rows of a dask array or frame on a scale, without computing anything."""
+    """Return the scaled rows of a dask array or frame as a lazy dask array."""
     from daskcluster.data.dask_array import rows_of
 
     rows = rows_of(X)
@@ -152,11 +152,11 @@ def is_dask_frame(X: Any) -> bool:
 def lazy_rows(
     dataset: Dataset, fn: Callable[..., np.ndarray], params: RowParams, dtype: Any, width: int = 0
 ) -> Any:
-    """Return ``fn`` of every chunk of a dataset as a lazy dask array; tasks open the dataset by recipe."""
+    """Map `fn` over the chunks of a dataset as a lazy dask array; tasks open the dataset by recipe."""
     own, scaling = getattr(dataset, "array", None), getattr(dataset, "scaling", None)
     if hasattr(own, "__dask_graph__"):
         own = own if scaling is None else scaled_blocks(own, scaling)
-        # The rows are lazy themselves, and readable wherever the caller computes them.
+        # The rows are a dask collection, which can be read wherever the result is computed.
         return map_blocks(own, fn, params, dtype, width, normalize=dataset.normalize)
 
     import dask.array as da

@@ -1,4 +1,4 @@
-"""Datasets as callers open them, optionally with scaled features."""
+"""`open_dataset`, with optional scaling of features."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def open_dataset(
     scale: str | None = None,
     engine: Any = None,
 ) -> Dataset:
-    """Open rows for clustering, wherever they live. Reads metadata only (and the weights).
+    """Open rows for clustering, from any source. Reads only metadata and weights.
 
     Parameters
     ----------
@@ -84,13 +84,13 @@ def open_dataset(
         numbered anew (files of labels say which row each label belongs to); or NaN is replaced by the mean
         of the feature over all rows that have it.
     scale : {"standard", "minmax"}, optional
-        Bring features to a common scale: ``"standard"`` takes the mean from each and divides by its
-        standard deviation, ``"minmax"`` brings its range to [0, 1]. It is learnt in one pass now and
-        applied to every block that is read later; rows in memory are copied. Sparse rows are divided and
-        not shifted, so that they stay sparse: no distance between rows depends on that. k-means estimators
-        report centres in the data's own units, keep the scale in their models, and apply it to new rows.
+        Scale the features: ``"standard"`` subtracts the mean and divides by the standard deviation,
+        ``"minmax"`` maps the range to [0, 1]. The scale is computed in one pass now and applied to every
+        block that is read later; rows in memory are copied. Sparse rows are divided but not shifted, so
+        that they stay sparse; distances do not depend on the shift. k-means estimators report centres in
+        the data's own units, store the scale in their models, and apply it to new rows.
     engine : see `daskcluster.KMeans`
-        Where that pass is made.
+        Runs that pass.
 
     Returns
     -------
@@ -99,15 +99,15 @@ def open_dataset(
     Raises
     ------
     DatasetNotFoundError
-        Nothing there, no such array, or no permission.
+        The source or its array does not exist, or may not be read.
     InvalidDataError
         Wrong shape or dtype, a damaged store, or with `scale` a row that is not finite.
     InvalidParameterError
-        Weights that are not one finite number >= 0 per row, or given twice; an unknown `scale`.
+        Weights are not one finite number >= 0 per row, or are given twice; `scale` is unknown.
     MissingExtraError
         The cloud's client is not installed.
     WrongTypeError
-        Something that holds no rows.
+        The type of `source` is not supported.
 
     Notes
     -----
@@ -194,7 +194,7 @@ def without_missing(
 def scaled(
     dataset: Dataset, scale: str, *, engine: Any = None, callbacks: Sequence[Callback] = ()
 ) -> Dataset:
-    """Return `dataset` with its features on a common scale, learnt from its rows in one pass.
+    """Return `dataset` with scaled features; the scale is computed from its rows in one pass.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def scaled(
     scale : {"standard", "minmax"}
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
-        Hear the progress of the pass.
+        Called with the events of the pass.
     """
     if scale not in SCALES:
         raise InvalidParameterError(
@@ -212,7 +212,7 @@ def scaled(
         raise WrongTypeError(f"scale= cannot be applied to a {type(dataset).__name__}.")
     if dataset.scaling is not None:
         raise InvalidParameterError(
-            f"scale={scale!r} is asked for, and the dataset is scaled already "
+            f"scale={scale!r} cannot be applied, since the dataset is already scaled "
             f"({dataset.scaling.kind}); open its source instead."
         )
     return dataset.with_scaling(learn_scaling(dataset, scale, engine, callbacks))
@@ -237,15 +237,15 @@ def scaled_like(dataset: Dataset, scaling: FeatureScaling | None) -> Dataset:
     Raises
     ------
     InvalidParameterError
-        They are on a scale of their own, or the fit was not.
+        The rows are on another scale than the fit.
     """
     own = getattr(dataset, "scaling", None)
     if scaling is None and own is None:
         return dataset
     if own is not None and not own.same_as(scaling):
         raise InvalidParameterError(
-            "The rows are on a scale of their own, which is not that of the fit; open them without scale: "
-            "the fit's own is applied to them."
+            "The rows were opened with a scale that is not that of the fit; open them without scale: "
+            "the scale of the fit is applied to them."
         )
     if own is not None or scaling is None:
         return dataset

@@ -1,4 +1,4 @@
-"""The plan of a fit: passes, memory and traffic, known before it starts."""
+"""The plan of a fit: passes, memory and traffic, computed before it starts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from daskcluster.typing import Dataset
 
 @dataclass(frozen=True)
 class Travel:
-    """Bytes that one pass sends and returns on a cluster.
+    """Bytes that one pass transfers on a cluster.
 
     Attributes
     ----------
     sent : int
-        Parameters, which every worker gets.
+        Parameters sent to each worker.
     returned : int
-        Totals that each task sends back.
+        Totals returned by each task.
     drawn : int
-        Rows that all tasks together send back.
+        Rows returned by all tasks together.
     """
 
     sent: int = 0
@@ -34,7 +34,7 @@ class Travel:
 
 @dataclass(frozen=True)
 class Stage:
-    """Work on few rows, on threads of the driver's process, after the passes over all rows.
+    """Work on few rows in the driver's process, after the passes over all rows.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Stage:
 
 
 KERNELS = ("nearest", "truncated", "scan")
-"""Kinds of passes: rows meet all centres, those of their neighbourhood, or one point."""
+"""Kinds of passes: each row is compared with all centres, those of its neighbourhood, or one point."""
 
 
 @dataclass(frozen=True)
@@ -64,23 +64,23 @@ class Plan:
     Attributes
     ----------
     seeding : str
-        How first centres will be chosen.
+        Method that will choose the first centres.
     passes_seeding, restarts : int
-        Passes of one seeding; fits of which the best is kept.
+        Passes of one seeding; number of fits, of which the best is kept.
     passes_at_most : int
-        Over the whole fit.
+        Bound for the whole fit.
     footprint : Footprint
-        What it needs beyond the rows, for the memory projection.
+        Memory besides the rows, for the memory projection.
     flop : float
         Operations of one pass.
     states : mapping of str to int
-        Bytes of the state that rows may have if there is room, by what it is called.
+        Bytes of optional per-row state by name.
     states_at_most : int or None
-        What the caller allows for them; None: all that the memory limit leaves.
+        Limit on that state set by the caller; None: all that the memory limit leaves.
     commit_bytes : int
-        Of one commit of the state, but for a few kB; 0 where nothing is committed.
+        Size of one commit of the state, up to a few kB; 0 if nothing is committed.
     travel : Travel
-        What a pass sends to and fro; nothing for passes over samples.
+        Bytes that a pass transfers; zero for passes over samples.
     kernel : str
         One of `KERNELS`.
     afterwards : Stage or None
@@ -101,11 +101,11 @@ class Plan:
 
 
 def centres_bytes(dataset: Dataset, n_clusters: int, *, wide: bool = False) -> int:
-    """Return the bytes of some centres, in the dtype that rows are computed in or, `wide`, in float64."""
+    """Return the bytes of `n_clusters` centres in the compute dtype or, with `wide`, in float64."""
     dtype = np.dtype(np.float64) if wide else compute_dtype(dataset.dtype)
     return n_clusters * dataset.n_features * dtype.itemsize
 
 
 MakePlan = Callable[[Dataset, Mapping[str, Any]], Plan]
-"""From a dataset and all constructor arguments but objects to a plan. Raises what `fit` would raise
-before it starts. The catalogue says where an algorithm has its own."""
+"""(dataset, constructor arguments without objects) -> plan. Raises the errors that `fit` would raise before
+it starts. The catalogue names the function of each algorithm."""

@@ -1,4 +1,4 @@
-"""Details of a fit in its model: seeding, passes, history, parameters."""
+"""Details of a fit that are stored in its model: seeding, passes, history, parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ E = TypeVar("E", bound=BaseEstimator)
 _LEARNT = ("n_iter", "stop_reason", "seeding", "passes", "bytes_read", "n_rows")
 
 _OF_ONE_CALL = ("checkpoint", "checkpoint_every")
-"""Parameters that say nothing of the model."""
+"""Parameters of a single call, which are not stored in the model."""
 
 
 def provenance(estimator: Any) -> dict[str, Any]:
@@ -33,25 +33,25 @@ def provenance(estimator: Any) -> dict[str, Any]:
 
 
 def registered_name(estimator: type) -> str:
-    """Return the name of `estimator`, or of its nearest base, that declares parameters of its own."""
+    """Return the name of `estimator`, or of its nearest base class that declares parameters."""
     declares = (base for base in estimator.__mro__ if vars(base).get("_parameters"))
     return next(declares, estimator).__name__
 
 
 def from_provenance(kind: type[E], model: FittedModel, **arguments: Any) -> E:
-    """Return an estimator of class `kind` that has been fitted as `model` says, but for what it learnt.
+    """Return an estimator of class `kind` with the parameters and fit details of `model`.
 
     Parameters
     ----------
     kind : type
-        Of the estimator.
+        Class of the estimator.
     model : FittedModel
     **arguments : object
-        Of the constructor, which the model knows better than its record of parameters.
+        Constructor arguments that replace recorded parameters.
     """
     names = kind(**arguments).get_params(deep=False)
-    # Where a fit runs and keeps its state is for the caller to say: a file from elsewhere that named a
-    # scheduler would have us send our rows there, and run what comes back.
+    # Engine and checkpoint are never taken from a file: an untrusted file could name a scheduler, which
+    # would receive rows and return pickles.
     names = set(names) - {*BY_REFERENCE, *_OF_ONE_CALL}
     plain = {
         name: value
@@ -69,7 +69,7 @@ def from_provenance(kind: type[E], model: FittedModel, **arguments: Any) -> E:
 
 
 def _plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
-    """Return the parameters that are plain JSON values; of others, what kind they were."""
+    """Return the parameters as plain JSON values; others are replaced by the name of their type."""
     found: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
         if name in (*BY_REFERENCE, *_OF_ONE_CALL):

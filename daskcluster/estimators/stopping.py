@@ -1,4 +1,4 @@
-"""When a loop stops: convergence, iterations, time, or a callback."""
+"""Stopping rules of loops: convergence, iterations, time, or a callback."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from daskcluster.events import Callback, Event, StopFit, StopReason, publish
 
 
 class Stopping:
-    """Collects the stopping rules of one fit.
+    """The stopping rules of one fit.
 
     Parameters
     ----------
     max_iter : int
     max_time : float or None
-        Seconds; the iteration that exceeds them is the last.
+        Seconds; the iteration that exceeds this is the last.
     callbacks : sequence of callables
     """
 
@@ -37,7 +37,7 @@ class Stopping:
     def reason(
         self, n_iter: int, *, moved: bool, shift: float, threshold: float
     ) -> StopReason | None:
-        """Return why to stop after `n_iter` iterations, or None to continue."""
+        """Return the reason to stop after `n_iter` iterations, or None to continue."""
         if not moved:
             return StopReason.CONVERGED
         if shift <= threshold:
@@ -54,17 +54,17 @@ class Stopping:
 def is_final(
     reason: StopReason, n_iter: int, max_iter: int, time_left: float | None = None
 ) -> bool:
-    """Return True if a loop that has ended also ends at once under the limits of the resuming call.
+    """Return True if a loop that ended would also end at once under the limits of the resuming call.
 
     Parameters
     ----------
     reason : StopReason
-        Why it ended.
+        The reason for which it ended.
     n_iter : int
         Iterations made.
     max_iter : int
     time_left : float or None
-        Seconds; None if there is no limit.
+        Seconds that are left; None if there is no limit.
 
     Examples
     --------

@@ -41,6 +41,10 @@ def check_outputs(
     Raises
     ------
     OutputExistsError, InvalidParameterError
+
+    Notes
+    -----
+    Cost: a few requests to the store for each output; no rows are read.
     """
     places = {
         name: locate(url, storage_options) for name, url in outputs.items() if url is not None

@@ -30,6 +30,10 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> An
     ModelFormatError
         Damaged, of an unknown format version, kind or estimator, or no model at all.
 
+    Notes
+    -----
+    Cost: reads the whole model, which has the size of its arrays and a few kB; no pass over rows.
+
     Examples
     --------
     >>> import daskcluster as dc

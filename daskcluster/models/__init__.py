@@ -1,1 +1,1 @@
-"""Models, the results of fits: small, free of data, saved as Zarr and JSON, never as a pickle."""
+"""Models, the results of fits: small, without data, saved as Zarr and JSON, never as pickles."""

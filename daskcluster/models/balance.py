@@ -10,19 +10,19 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Balance:
-    """Sizes of clusters in a few figures.
+    """Summary figures of cluster sizes.
 
     Attributes
     ----------
     n_clusters, empty : int
-        Clusters, and how many of them have no row.
+        Number of clusters, and of clusters without rows.
     smallest, largest : int
     median, mean : float
-        Rows of a cluster.
+        Rows per cluster.
     variation : float
         Coefficient of variation: standard deviation over mean.
     gini : float
-        0 where all clusters are of one size, towards 1 where one has all rows.
+        Gini coefficient: 0 if all clusters have the same size, near 1 if one has all rows.
     """
 
     n_clusters: int
@@ -75,7 +75,7 @@ class Balance:
 
 
 def largest_first(weights: np.ndarray) -> np.ndarray:
-    """Return the numbers of all clusters in the order of their weights, ties by number.
+    """Return the numbers of all clusters by decreasing weight, ties by number.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def largest_first(weights: np.ndarray) -> np.ndarray:
 
 
 def largest(weights: np.ndarray, most: int) -> list[int]:
-    """Return the numbers of the `most` heaviest clusters that have weight, largest first.
+    """Return the numbers of the `most` heaviest clusters with positive weight, heaviest first.
 
     Examples
     --------

@@ -27,17 +27,17 @@ from daskcluster.storage.document import (
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """Base of the models. A subclass adds its own fields, and its part of `arrays` and `own`.
+    """Base of the models. Subclasses add fields, and extend `arrays` and `own`.
 
     Attributes
     ----------
     centres : ndarray of shape (k, d), float32 or float64
     n_iter : int
-        Centre updates made.
+        Number of centre updates.
     stop_reason : str
         A value of `daskcluster.events.StopReason`.
     seeding : str
-        How the first centres were chosen.
+        Method that chose the first centres.
     passes, bytes_read : int
         Passes over the data, and decoded bytes fetched from the store.
     history : tuple of dict
@@ -46,18 +46,18 @@ class FittedModel:
         The estimator's parameters that are plain JSON values.
     feature_names : tuple of str, or None
     n_rows : int
-        Rows that were clustered.
+        Number of rows of the fit.
     created_with : dict
-        Versions of the libraries, and of Python.
+        Versions of Python and the libraries.
     estimator : str
-        Name of the class that was fitted, as the catalogue of algorithms has it.
+        Class name of the estimator, as in the catalogue of algorithms.
     scaling : FeatureScaling, optional
-        The scale of the features on which the centres are, if it is not that of the data.
+        Scale of the features of `centres`; None if they are in the units of the data.
 
     Raises
     ------
     ModelFormatError
-        Centres are not finite floats of shape (k, d), or feature names are more or fewer.
+        Centres are not finite floats of shape (k, d), or the number of feature names is wrong.
     """
 
     array_names: ClassVar[frozenset[str]]
@@ -85,7 +85,7 @@ class FittedModel:
                 f"{len(names)} feature names should be as many as the centres' {self.n_features} "
                 "features."
             )
-        # A list is what most callers hold; a frozen model keeps tuples.
+        # Most callers pass lists, but a frozen model stores tuples.
         object.__setattr__(self, "history", tuple(self.history))
         object.__setattr__(self, "feature_names", None if names is None else tuple(names))
 
@@ -103,11 +103,11 @@ class FittedModel:
         return undone(self.scaling, self.centres)
 
     def own(self) -> dict[str, Any]:
-        """Return the part of `body` that only this kind of model has."""
+        """Return the entries of `body` that are specific to this kind of model."""
         raise NotImplementedError
 
     def body(self) -> dict[str, Any]:
-        """Return all but the arrays, as plain JSON values."""
+        """Return everything except the arrays, as plain JSON values."""
         names = self.feature_names
         shared = {
             "n_iter": self.n_iter,
@@ -130,7 +130,7 @@ class FittedModel:
     def shared_parts(
         cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
-        """Return the constructor's arguments that all kinds have, and the arrays; for `from_parts`."""
+        """Return the constructor arguments common to all kinds, and the arrays; for `from_parts`."""
         for name in sorted(cls.array_names):
             if name not in arrays:
                 raise ModelFormatError(f"the model's array {name!r} is missing; save it again.")
@@ -146,7 +146,7 @@ class FittedModel:
             "n_rows": read_count(body, "n_rows"),
             "created_with": read_texts(body, "created_with"),
         }
-        if "estimator" in body:  # documents of before there were several do not name theirs
+        if "estimator" in body:  # older documents do not name their estimator
             found["estimator"] = read_text(body, "estimator")
         if "scaling" in body:
             found["scaling"] = _scaling(body, arrays["centres"])
@@ -170,7 +170,7 @@ def _check_centres(centres: np.ndarray) -> None:
 
 
 def check_per_cluster(name: str, values: np.ndarray, n_clusters: int) -> None:
-    """Refuse figures of clusters that are not finite, or negative, or too few."""
+    """Raise if per-cluster figures are not finite and >= 0, or have the wrong shape."""
     if values.shape != (n_clusters,):
         raise ModelFormatError(
             f"cluster {name} of shape {values.shape} should be of shape ({n_clusters},)."
@@ -183,19 +183,19 @@ def check_per_cluster(name: str, values: np.ndarray, n_clusters: int) -> None:
 
 @dataclass
 class FitResult:
-    """Centres and how the loop came to them.
+    """Centres and details of the loop that computed them.
 
     Attributes
     ----------
     centres : ndarray of shape (k, d)
-        In the dtype in which rows were computed.
+        In the compute dtype.
     n_iter : int
-        Centre updates made.
+        Number of centre updates.
     stop_reason : StopReason
     history : list of dict
         One record per iteration: ``iteration, inertia, shift, seconds, n_empty, bytes_read``.
     labelled : bool
-        The labels that were kept on the way are those of `centres`.
+        Whether the labels stored during the loop belong to `centres`.
     """
 
     centres: np.ndarray

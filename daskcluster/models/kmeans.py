@@ -26,9 +26,9 @@ class KMeansModel(FittedModel):
     ----------
     centres : ndarray of shape (k, d), float32 or float64
     weights : ndarray of shape (k,), float64
-        Total row weight of each cluster (its size, where rows have no weights).
+        Total row weight of each cluster (its size if rows have no weights).
     sizes : ndarray of shape (k,), int64
-        Rows of each cluster.
+        Number of rows in each cluster.
     costs : ndarray of shape (k,), float64
         Inertia of each cluster.
     metric : str
@@ -42,7 +42,11 @@ class KMeansModel(FittedModel):
     Raises
     ------
     ModelFormatError
-        A value breaks a rule above (finite centres, shapes that fit each other, ...).
+        A value is invalid (not finite, inconsistent shapes, ...).
+
+    Notes
+    -----
+    Cost: memory for the centres, three numbers per cluster, and the history.
 
     Examples
     --------
@@ -85,11 +89,11 @@ class KMeansModel(FittedModel):
         }
 
     def own(self) -> dict[str, Any]:
-        """Return the part of `body` that only this kind of model has."""
+        """Return the entries of `body` that are specific to this kind of model."""
         return {"metric": self.metric, "inertia": self.inertia}
 
     def facts(self) -> dict[str, Any]:
-        """Return what only this kind of model has to say, for tables."""
+        """Return the fields specific to this kind of model, for tables."""
         total = float(np.sum(self.weights))
         return {
             "metric": self.metric,

@@ -1,4 +1,4 @@
-"""Kinds of models, and models on disk: sealed documents, written whole or not at all."""
+"""Kinds of models, and saving and loading them as sealed documents."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from daskcluster.storage.zarr_stores import HEAD
 
 
 class Model(Protocol):
-    """A model: the result of a fit of any estimator.
+    """Interface of all models.
 
     Attributes
     ----------
     kind : str
-        Names the class in saved documents.
+        Name of the class in saved documents.
     array_names : frozenset of str
-        The arrays that every document of the kind has.
+        Names of the arrays in every document of this kind.
     estimator : str
-        Name of the class that was fitted, as the catalogue of algorithms has it.
+        Class name of the estimator, as in the catalogue of algorithms.
     centres : ndarray of shape (k, d)
     weights : ndarray of shape (k,)
         Total row weight of each cluster.
@@ -75,11 +75,11 @@ class Model(Protocol):
         ...
 
     def body(self) -> dict[str, Any]:
-        """Return all else, as plain JSON values."""
+        """Return everything else, as plain JSON values."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Return what only this kind of model has to say, for tables."""
+        """Return the fields specific to this kind of model, for tables."""
         ...
 
     @classmethod
@@ -94,7 +94,7 @@ KINDS: dict[str, str] = {
     "kernel-kmeans": "daskcluster.methods.kernel.model:KernelKMeansModel",
     "graph-kmeans": "daskcluster.methods.kernel.graph:GraphKMeansModel",
 }
-"""Import paths of the classes of models, by the kind that a saved document names."""
+"""Import paths of the model classes, by their kind in saved documents."""
 
 
 def model_class(kind: str) -> type[Model]:
@@ -123,18 +123,18 @@ def save_model(
     url : str
         A path or an fsspec URL.
     overwrite : bool
-        Replace a model that is there. Anything that is not a model is never replaced.
+        Replace an existing model. Anything else is never replaced.
     storage_options : mapping, optional
         Passed to the file system.
 
     Raises
     ------
     OutputExistsError
-        Something is there that may not be replaced.
+        `url` exists and may not be replaced.
 
     Notes
     -----
-    Cost: a few kB beyond the arrays.
+    Cost: writes the arrays and a few kB.
 
     Examples
     --------
@@ -157,24 +157,24 @@ def save_model(
 def check_free(
     url: str, *, overwrite: bool = False, storage_options: Mapping[str, Any] | None = None
 ) -> None:
-    """Raise `OutputExistsError` now if `save_model` would refuse `url` later."""
+    """Raise `OutputExistsError` if `save_model` would refuse `url`."""
     check_output_free(url, overwrite=overwrite, storage_options=storage_options, kinds=_REPLACEABLE)
     place = locate(url, storage_options)
     if overwrite and file_size(place, HEAD) >= 0 and not looks_like(MODEL, place):
-        # Any other Zarr group may hold somebody's rows.
+        # Any other Zarr group may hold data.
         raise OutputExistsError(
-            f"The output {place.url!r} exists and is not a model, so overwrite=True does not touch "
-            "it; choose another name, or remove it yourself."
+            f"The output {place.url!r} exists and is not a model, so overwrite=True does not replace it; "
+            "choose another name, or remove it yourself."
         )
 
 
 def is_model(url: str, *, storage_options: Mapping[str, Any] | None = None) -> bool:
-    """Return True if a model, sound or damaged, is at `url`."""
+    """Return whether there is a model, damaged or not, at `url`."""
     return looks_like(MODEL, locate(url, storage_options))
 
 
 def load_document(url: str, storage_options: Mapping[str, Any] | None = None) -> Model:
-    """Load the model under `url`, checking all of it.
+    """Load the model at `url` and check all of it.
 
     Parameters
     ----------
@@ -186,10 +186,9 @@ def load_document(url: str, storage_options: Mapping[str, Any] | None = None) ->
     Raises
     ------
     ModelNotFoundError
-        Nothing readable is there.
+        There is no readable document at `url`.
     ModelFormatError
-        What is there is no model, is damaged, or has a format version that this release does not
-        know.
+        It is not a model, is damaged, or has a format version unknown to this release.
     """
     known = {kind: model_class(kind).array_names for kind in KINDS}
     document = unsealed(MODEL, locate(url, storage_options), known)

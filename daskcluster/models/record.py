@@ -8,16 +8,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Record:
-    """Common part of the records of jobs.
+    """Fields common to the records of all jobs.
 
     Attributes
     ----------
     n_rows, n_features : int
     passes, bytes_read : int
-        Over the whole job, the labelling pass included.
+        Totals of the job, including the pass for labels.
     seconds : float
     versions : dict
-        Of daskcluster, Python and the libraries.
+        Versions of daskcluster, Python and the libraries.
     """
 
     n_rows: int
@@ -34,20 +34,20 @@ class Record:
 
 @dataclass(frozen=True)
 class FitRecord(Record):
-    """Record of a `fit`.
+    """Result of the job `fit`.
 
     Attributes
     ----------
     model, labels : str
         The URLs that were written.
     algorithm, estimator : str
-        The name that was asked for, and the class that it stands for.
+        The requested name, and the class name of its estimator.
     n_clusters, n_iter : int
     stop_reason, seeding : str
     inertia : float or None
-        Weighted sum of squared distances of the rows to their centres; None for a mixture.
+        Weighted sum of squared distances of the rows to their centres; None for mixtures.
     lower_bound : float or None
-        Free energy of a mixture; None for centres.
+        Free energy of a mixture; None for other models.
     """
 
     model: str
@@ -64,7 +64,7 @@ class FitRecord(Record):
 
 @dataclass(frozen=True)
 class CoresetRecord(Record):
-    """Record of a `build_coreset`.
+    """Result of the job `build_coreset`.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class CoresetRecord(Record):
         The URL that was written.
     size, seed : int
     total_weight, coreset_weight : float
-        Of all rows, and of the coreset, whose expectation is the same.
+        Weight of all rows, and of the coreset, which has the same expectation.
     quality : dict or None
         See `daskcluster.methods.coreset.quality.CoresetQuality.as_dict`.
     """
@@ -87,7 +87,7 @@ class CoresetRecord(Record):
 
 @dataclass(frozen=True)
 class PredictRecord(Record):
-    """Record of a `predict`: `output` and `posteriors` are the URLs that were written."""
+    """Result of the job `predict`; `output` and `posteriors` are the URLs that were written."""
 
     model: str
     output: str
@@ -96,17 +96,17 @@ class PredictRecord(Record):
 
 @dataclass(frozen=True)
 class SweepRecord(Record):
-    """Record of a `sweep`; `daskcluster.reports.k_selection.KSelection.of` makes a table and curves of it.
+    """Result of the job `sweep`; `daskcluster.reports.k_selection.KSelection.of` converts it.
 
     Attributes
     ----------
     best_k : int
     criterion : str
-        By which it is the best.
+        Criterion of `best_k`.
     candidates : list of dict
-        One for each number of clusters, ascending.
+        One entry per number of clusters, ascending.
     notes : list of str
-        What speaks against `best_k`.
+        Reservations about `best_k`.
     coreset_size, n_seeds : int
     output : str or None
         The URL that was written.
@@ -123,9 +123,9 @@ class SweepRecord(Record):
 
 @dataclass(frozen=True)
 class ScoreRecord(Record):
-    """Record of a `score`; ``score`` is minus the inertia, as in scikit-learn.
+    """Result of the job `score`; ``score`` is minus the inertia, as in scikit-learn.
 
-    ``metrics`` has the measures that were asked for, by name.
+    ``metrics`` has the requested measures by name.
     """
 
     model: str

@@ -78,6 +78,10 @@ class KSelection:
         The best centres (k, d) of every k, as a first guess for a fit on all rows.
     coreset_size, n_seeds, n_rows, n_features, passes, bytes_read : int
     seconds : float
+
+    Notes
+    -----
+    Cost: memory for the best centres of every k; methods use no rows.
     """
 
     best_k: int

@@ -142,7 +142,7 @@ def test_without_commits_the_fit_begins_and_says_so(tmp_path: Path) -> None:
     heard: list[Any] = []
     model = dc.KMeans(6, random_state=0, checkpoint=str(tmp_path), callbacks=(heard.append,))
     same(model.fit(rows(), resume=True), dc.KMeans(6, random_state=0).fit(rows()))
-    assert any("Nothing is committed" in e.text for e in heard if isinstance(e, Notice))
+    assert any("There is no checkpoint" in e.text for e in heard if isinstance(e, Notice))
 
 
 @pytest.mark.parametrize(
