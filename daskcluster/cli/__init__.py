@@ -1,1 +1,1 @@
-"""The command line: thin commands over `daskcluster.jobs`, imported when they are called."""
+"""The command line: thin commands on top of `daskcluster.jobs`, imported when they are called."""

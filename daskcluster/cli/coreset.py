@@ -28,7 +28,7 @@ _OF_A_FIT = (
     "algorithm", "planned", "seeding", "passes_seeding", "restarts", "bounds", "seconds_at_most_about",
     "bottleneck",
 )  # fmt: skip
-"""Entries of a projection that apply to fits and not to coresets."""
+"""Fields of a projection that apply to fits but not to coresets."""
 
 
 @click.command("coreset", cls=SectionedCommand)
@@ -97,10 +97,10 @@ def command(
         options = {**drawing, "overwrite": overwrite, "resume": resume}
         task.submit(jobs.build_coreset, place, console, urls, options, opening)
         return
-    # Before a cluster is started, too.
+    # Check before a cluster is started.
     inputs = {"source": source, "weights": opening["weights"]}
     options = opening["storage_options"]
-    if task.name is None:  # a job knows which outputs are its own
+    if task.name is None:  # a job may replace its own outputs
         jobs.check_outputs({"output": output}, inputs, options, overwrite, kinds=KINDS)
     with (
         place.open() as engine,

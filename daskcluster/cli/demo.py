@@ -16,7 +16,7 @@ from daskcluster.parameters import shared
 
 QUICK_ROWS = 50_000
 SPREAD = 1.5
-"""Groups that overlap a little: the fit has something to do."""
+"""Spread that makes the groups overlap a little, so that the fit is not trivial."""
 
 
 @click.command("demo")
@@ -104,7 +104,7 @@ def _generate(
     from daskcluster.data.writer import good_chunk_rows
     from daskcluster.engine.local import default_threads
 
-    # Small data in 8 MB chunks would leave a cluster of several workers nothing to share.
+    # In 8 MB chunks, small data would have too few chunks for several workers.
     chunk_rows = min(good_chunk_rows(4 * n_features, n_rows), max(1024, -(-n_rows // 16)))
     generate(
         url,

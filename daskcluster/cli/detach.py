@@ -39,7 +39,7 @@ class Task:
         options: Mapping[str, Any],
         opening: Mapping[str, Any] = {},
     ) -> None:
-        """Hand the job to the cluster, say its name, and leave.
+        """Submit the job to the cluster and print its name.
 
         Parameters
         ----------
@@ -47,11 +47,11 @@ class Task:
         place : Place
         console : Console
         urls : mapping
-            Arguments that are URLs or paths: made absolute, since workers stand elsewhere.
+            Arguments that are URLs or paths; made absolute, since workers have other working directories.
         options : mapping
             All other arguments.
         opening : mapping
-            Arguments of `daskcluster.open_dataset`, of which weights may be a path.
+            Arguments of `daskcluster.open_dataset`; weights may be a path.
         """
         from daskcluster import jobs
         from daskcluster.data.columns import looks_like_path
@@ -71,7 +71,7 @@ class Task:
 
 
 def take_urls(given: dict[str, Any]) -> dict[str, Any]:
-    """Take those parameters out of `given` that name something in a store, and return them."""
+    """Remove the parameters that are URLs from `given`, and return them."""
     names = [name for name in _URLS if given.get(name) is not None]
     if isinstance(given.get("init"), str) and given["init"] not in METHODS:
         names.append("init")
@@ -85,7 +85,7 @@ def _absolute(url: str | None) -> str | None:
 
 
 def client_of(engine: LocalEngine | DaskEngine) -> Client:
-    """Return the client of the scheduler that was named, or say that none was."""
+    """Return the client of the engine; raise if no scheduler was given."""
     client: Client | None = getattr(engine, "client", None)
     if client is None:
         raise click.UsageError("Missing option '--scheduler': the address of the scheduler.")
@@ -93,7 +93,7 @@ def client_of(engine: LocalEngine | DaskEngine) -> Client:
 
 
 def takes_task(function: Callable[..., Any]) -> Any:
-    """Give a command the flags of jobs; it gets ``task``, which was checked."""
+    """Add the flags of jobs to a command; pass them to it as ``task``, checked."""
 
     @wraps(function)
     def call(*arguments: Any, name: str | None, detach: bool, place: Place, **values: Any) -> Any:

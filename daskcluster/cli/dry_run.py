@@ -27,7 +27,7 @@ def project_fit(
     *,
     scale: str | None = None,
 ) -> dict[str, Any]:
-    """Return the projection as plain values; raises what the fit would raise before it starts.
+    """Return the projection as plain values; raise the errors that the fit would raise before it starts.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ def project_fit(
     algorithm : str
         A name of the catalogue.
     given : mapping
-        The parameters that were given.
+        The parameters given by the user.
     scale : str, optional
-        Features are scaled first, which takes a pass.
+        Scale the features first, which takes one more pass.
     """
     dataset = open_dataset(source, **opening)
     plan = plan_of(dataset, algorithm, given)
@@ -83,7 +83,7 @@ def _costs(dataset: Dataset, plan: Plan, place: Place) -> dict[str, Any]:
 
 
 def _memory(dataset: Dataset, footprint: Footprint, place: Place) -> tuple[int, int, MemoryPlan]:
-    """Return the processes (-1 for a cluster that others started), all their threads, and the memory."""
+    """Return the number of processes (-1 for an existing cluster), of all threads, and the memory plan."""
     if place.is_remote:
         with place.open() as engine:
             return -1, engine.n_threads, engine.plan(dataset, footprint)
@@ -102,7 +102,7 @@ def _memory(dataset: Dataset, footprint: Footprint, place: Place) -> tuple[int, 
 
 
 def _states(plan: Plan, memory: MemoryPlan) -> dict[str, Any]:
-    """Return the bytes of each kind of state that rows may have, and the room for them."""
+    """Return the bytes of each kind of optional row state, and the room for them."""
     most = plan.states_at_most
     room = memory.state_room if most is None else min(memory.state_room, most)
     needed = dict(plan.states)
@@ -110,7 +110,7 @@ def _states(plan: Plan, memory: MemoryPlan) -> dict[str, Any]:
 
 
 def _bytes(dataset: Dataset, memory: MemoryPlan, passes: int) -> dict[str, int]:
-    # Rows in memory are read from nowhere; resident partitions are read once.
+    # Rows in memory are not read; resident partitions are read once.
     decoded = dataset.bytes_of((0, dataset.n_rows))
     first, later = (0, 0) if dataset.in_memory else (decoded, decoded - memory.resident)
     return {
@@ -148,16 +148,16 @@ def _in_place(dataset: Dataset, n_bytes: int) -> dict[str, float] | None:
 
 
 def rows_of_projection(found: Mapping[str, Any]) -> Rows:
-    """Return the projection as lines for people."""
+    """Return the projection as lines of text."""
     rows = [
         ("rows", f"{found['n_rows']:,} x {found['n_features']:,} {found['dtype']}"),
         ("chunks", f"{found['chunks']:,} in {found['partitions']:,} partitions"),
         ("decoded", format_bytes(found["bytes_decoded"])),
     ]
     if found["scale"]:
-        rows.append(("scaling", f"{found['scale']}: one pass more, before the others"))
+        rows.append(("scaling", f"{found['scale']}: one more pass, before the others"))
     if not found["planned"]:
-        text = f"algorithm={found['algorithm']!r} cannot say beforehand what it will read and hold"
+        text = f"algorithm={found['algorithm']!r} cannot project its reads and memory in advance"
         return [*rows, ("cost", text)]
     return [*rows, *_rows_of_passes(found), *_rows_of_memory(found), *_rows_of_commits(found)]
 
@@ -188,7 +188,7 @@ def _rows_of_reading(seconds: Mapping[str, float] | None) -> Rows:
 
 
 def _rows_of_traffic(found: Mapping[str, Any]) -> Rows:
-    """Return what processes send to each other, if there are several, and what comes after the passes."""
+    """Return the lines on traffic between processes, if there are several, and on work after the passes."""
     rows, traffic, stage = [], found["traffic"], found["afterwards"]
     if found["processes"] != 1 and any(traffic.values()):
         drawn = f", {format_bytes(traffic['drawn'])} of rows" if traffic["drawn"] else ""

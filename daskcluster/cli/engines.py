@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """Options of the engine: ``--scheduler --workers --threads --memory-limit --timeout --tls-...``."""
+    """The flags of the engine: ``--scheduler --workers --threads --memory-limit --timeout --tls-...``."""
 
     scheduler: str = "local"
     workers: int | None = None
@@ -33,10 +33,11 @@ class Place:
     tls_key: str | None = None
 
     def check(self) -> None:
-        """Refuse flags that contradict each other."""
+        """Raise if flags contradict each other."""
         if self.is_remote and self.workers is not None:
             raise click.UsageError(
-                "--workers starts a cluster of its own and --scheduler names one; give one of the two."
+                "--workers starts a new cluster and --scheduler uses an existing one; give only one of "
+                "them."
             )
         if self.is_remote and self.threads is not None:
             raise click.UsageError(
@@ -64,7 +65,7 @@ class Place:
 
     @contextmanager
     def open(self) -> Iterator[LocalEngine | DaskEngine]:
-        """Yield the engine; what was started for it is stopped again."""
+        """Yield the engine; afterwards, stop what was started for it."""
         self.check()
         if not self.is_remote and self.workers is None:
             from daskcluster.engine.local import LocalEngine
@@ -74,8 +75,8 @@ class Place:
         from daskcluster.engine.connect import connect, local_cluster
         from daskcluster.engine.dask import DaskEngine
 
-        # Errors are reported once, here; the event loop would also log an interrupt.
-        # After the imports, because distributed sets up logging of its own.
+        # Errors are reported once, by the command; the event loop would also log an interrupt. After the
+        # imports, because distributed sets up logging of its own.
         for name in ("tornado.application", "distributed", "distributed.client"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         if self.workers is not None:
@@ -98,8 +99,8 @@ class Place:
 
 @contextmanager
 def _children_ignore_interrupts() -> Iterator[None]:
-    # Control-C on a terminal reaches the worker processes too. They are stopped by this process
-    # anyway; without this each of them would print a traceback first.
+    # Control-C on a terminal reaches the worker processes, too. This process stops them anyway; without
+    # this, each of them would print a traceback first.
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -97,10 +97,10 @@ def command(
         options = {"overwrite": overwrite, "algorithm": algorithm, "resume": resume, "scale": scale}
         task.submit(jobs.fit, place, console, urls, {**options, **given}, opening)
         return
-    # Before a cluster is started, too.
+    # Check before a cluster is started.
     outputs = {"model": model, "labels": labels}
     inputs = {"source": source, "weights": opening["weights"]}
-    if task.name is None:  # a job knows which outputs are its own
+    if task.name is None:  # a job may replace its own outputs
         jobs.check_outputs(outputs, inputs, opening["storage_options"], overwrite)
     with (
         place.open() as engine,
@@ -125,6 +125,6 @@ def command(
 
 
 def _keeps_state(algorithm: str, given: Mapping[str, Any], task: Task) -> bool:
-    # A job keeps the state of its fit without being asked, if the algorithm has any.
+    # A job always saves the state of its fit, if the algorithm has checkpoints.
     named = task.name is not None and "checkpoint" in ALGORITHMS.find(algorithm).parameters
     return named or "checkpoint" in given

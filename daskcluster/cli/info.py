@@ -87,7 +87,7 @@ def _rows_of_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _rows_of_coreset(account: Mapping[str, Any], indent: str = "") -> list[tuple[str, str]]:
-    """Return the origin of a coreset and of its parts, as its metadata say; the figures are unchecked."""
+    """Return lines on the origin of a coreset and its parts from its metadata, which are not checked."""
     if not account:
         return []
     shown = []

@@ -29,7 +29,7 @@ def command() -> None:
 
 @contextmanager
 def connected(place: Place) -> Iterator[Client]:
-    """Yield a client of the scheduler that was named."""
+    """Yield a client of the given scheduler."""
     with place.open() as engine:
         yield client_of(engine)
 
@@ -94,7 +94,7 @@ def logs_command(name: str, place: Place, console: Console, follow: bool) -> Non
 @takes_console
 @click.option("--wait", is_flag=True, help="Wait until the job has stopped.")
 def cancel_command(name: str, place: Place, console: Console, wait: bool) -> None:
-    """Ask the job NAME to stop; its checkpoint stays, and a job of the same name resumes from it."""
+    """Ask the job NAME to stop. Its checkpoint is kept; a job of the same name resumes from it."""
     from daskcluster import jobs
 
     with connected(place) as client:
@@ -107,7 +107,7 @@ def cancel_command(name: str, place: Place, console: Console, wait: bool) -> Non
 
 
 def _show_record(kind: str, record: Mapping[str, Any]) -> None:
-    """Show what a job found that writes nothing else, or not all of it."""
+    """Show the record of a job whose result is not, or not entirely, in its output."""
     if kind == "sweep":
         from daskcluster.cli.sweep import show
 

@@ -1,7 +1,7 @@
 """The command ``daskcluster``: imports commands when they are called, turns errors into exit codes.
 
-0 done, 1 failed, 2 bad usage, 130 interrupted, 143 terminated. Failures that we know are one line on
-stderr; ``--debug`` shows where they came from.
+0 done, 1 failed, 2 bad usage, 130 interrupted, 143 terminated. Known errors are one line on stderr;
+``--debug`` shows their traceback.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from daskcluster.errors import DaskClusterError
 DEBUG = "daskcluster.debug"
 
 COMMANDS = {
-    "demo": "Make a data set, cluster it on a local Dask cluster, write a report.",
+    "demo": "Generate a dataset, cluster it on a local Dask cluster, write a report.",
     "convert": "Convert npy, npz, csv or parquet files to Zarr.",
     "shuffle": "Write rows in random order, in bounded memory.",
-    "info": "Describe a data set or a model.",
-    "fit": "Cluster a data set and save the model.",
-    "coreset": "Draw few weighted rows that stand for all of them.",
+    "info": "Describe a dataset or a model.",
+    "fit": "Cluster a dataset and save the model.",
+    "coreset": "Draw a small weighted sample that represents all rows.",
     "predict": "Write the label of every row to Zarr.",
-    "score": "Sum of squared distances of a data set under a model.",
-    "sweep": "Try several numbers of clusters and say which is best.",
+    "score": "Compute the sum of squared distances of a dataset under a model.",
+    "sweep": "Fit several numbers of clusters and report the best one.",
     "stream": "Keep a model of a growing source up to date.",
-    "stream-status": "Show how such a stream is.",
-    "report": "Write a page about a model.",
+    "stream-status": "Show the status of a stream.",
+    "report": "Write a report on a model.",
     "warm-up": "Compile kernels before the first fit needs them.",
-    "jobs": "See and stop jobs on a Dask scheduler.",
+    "jobs": "List, show and cancel jobs on a Dask scheduler.",
 }
-"""Commands and what they do; each has a module of its own name (with _ for -)."""
+"""Commands and their short help; each has a module of the same name (with _ for -)."""
 
 
 class Failure(click.ClickException):
@@ -70,7 +70,7 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # From the table above: help imports no command.
+        # From the table above, so that help imports no command.
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -95,7 +95,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _in_flags(text: str) -> str:
-    # Library texts name arguments; here the same thing is a flag.
+    # Texts of the library name arguments; replace these by flags.
     text = re.sub(r"overwrite=True( \(--overwrite\))?", "--overwrite", text)
     return text.replace("resume=True", "--resume")
 
@@ -105,6 +105,5 @@ def _in_flags(text: str) -> str:
 def main() -> None:
     """Cluster data larger than memory, on one machine or on a Dask cluster.
 
-    Sources and outputs are paths or URLs (s3://, gs://, abfs://, memory://). Begin with
-    "daskcluster demo".
+    Sources and outputs are paths or URLs (s3://, gs://, abfs://, memory://). Start with "daskcluster demo".
     """

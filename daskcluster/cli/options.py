@@ -18,7 +18,7 @@ OTHER = "Options"
 
 
 class SectionedOption(click.Option):
-    """An option that knows its section."""
+    """An option with a section."""
 
     def __init__(self, *arguments: Any, section: str = OTHER, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -47,7 +47,7 @@ def option(*names: str, section: str = OTHER, **settings: Any) -> Any:
 
 
 def declared_option(parameter: Parameter, *, section: str = OTHER, **settings: Any) -> Any:
-    """Return the decorator for the flag of `parameter`; `settings` replace what it says."""
+    """Return the decorator for the flag of `parameter`; `settings` override its fields."""
     default = parameter.default
     said = {"type": click_type(parameter), "help": parameter.help}
     said |= {} if default is None else {"default": default, "show_default": True}
@@ -238,12 +238,12 @@ def gather_columns(function: F) -> F:
 
 
 def takes_source(*, weighted: bool = True) -> Decorator[Any]:
-    """Give a command the flags of its source; it gets ``opening``, arguments of `open_dataset`.
+    """Add the flags of a source to a command; pass them as ``opening``, arguments of `open_dataset`.
 
     Parameters
     ----------
     weighted : bool
-        The command has a use for row weights.
+        Whether the command uses row weights.
     """
     options = [
         array_option,
@@ -266,7 +266,7 @@ def takes_source(*, weighted: bool = True) -> Decorator[Any]:
 
 
 def takes_place(function: F) -> F:
-    """Give a command the flags of where it runs; it gets ``place``, which was checked."""
+    """Add the flags of the engine to a command; pass them as ``place``, checked."""
 
     @wraps(function)
     def call(
@@ -291,7 +291,7 @@ def takes_place(function: F) -> F:
 
 
 def takes_console(function: F) -> F:
-    """Give a command the flags of what is shown; it gets ``console``."""
+    """Add the flags of the output to a command; pass them as ``console``."""
 
     @wraps(function)
     def call(*arguments: Any, as_json: bool, progress: bool | None, **values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Output of commands: a short table for people, one JSON object for programs, progress on stderr."""
+"""Output of commands: a short table or one JSON object on stdout, progress on stderr."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from daskcluster.kernels.compiling import watched
 
 
 def emit(record: dict[str, Any], rows: Sequence[tuple[str, str]], *, as_json: bool) -> None:
-    """Write `rows` for people, or `record` as the last line of stdout."""
+    """Write `rows` as a table, or `record` as JSON in the last line of stdout."""
     if as_json:
         click.echo(json.dumps(record, allow_nan=False))
         return
@@ -27,7 +27,7 @@ def emit(record: dict[str, Any], rows: Sequence[tuple[str, str]], *, as_json: bo
 
 @contextmanager
 def watching(progress: bool | None) -> Iterator[tuple[Callback, ...]]:
-    """Yield the callbacks that show progress on stderr, if it is wanted."""
+    """Yield the callbacks that show progress on stderr, if enabled."""
     terminal = sys.stderr.isatty()
     if not (terminal if progress is None else progress):
         yield ()
@@ -45,30 +45,30 @@ def watching(progress: bool | None) -> Iterator[tuple[Callback, ...]]:
 
 
 def _tell_of_compiling() -> None:
-    """Say why a first run took so long; what workers compiled, they know."""
-    # A command without kernels does not wait for numba.
+    """Report the kernels compiled in this process, which explain a slow first run."""
+    # Commands without kernels do not import numba.
     if "daskcluster.kernels.jit" not in sys.modules:
         return
     from daskcluster.kernels.jit import compilations
 
     _, compiled = compilations()
     if compiled:
-        _to_stderr(f"{compiled} kernels were compiled for this machine; later runs find them")
+        _to_stderr(f"{compiled} kernels were compiled for this machine; later runs reuse them")
 
 
 @dataclass(frozen=True)
 class Console:
-    """Output options of a command: ``--json --progress``."""
+    """The values of ``--json`` and ``--progress``."""
 
     as_json: bool = False
     progress: bool | None = None
 
     def emit(self, record: dict[str, Any], rows: Sequence[tuple[str, str]]) -> None:
-        """Write what was done; see `emit`."""
+        """Write the result; see `emit`."""
         emit(record, rows, as_json=self.as_json)
 
     def watching(self) -> AbstractContextManager[tuple[Callback, ...]]:
-        """Return the callbacks of the command, for a with statement; see `watching`."""
+        """Return a context manager of the command's callbacks; see `watching`."""
         return watching(self.progress)
 
 

@@ -19,13 +19,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 EVERY = "Clustering"
 
 Variants = Mapping[str, Parameter]
-"""One parameter as each algorithm that has it has it."""
+"""A parameter's declaration in each algorithm that has it."""
 
 
 def parameter_options(
     required: Sequence[str] = (), catalogue: Catalogue = ALGORITHMS
 ) -> Callable[[F], F]:
-    """Give a command ``--algorithm`` and one flag for every parameter of any algorithm of a catalogue."""
+    """Add ``--algorithm`` and one flag for every parameter of any algorithm to a command."""
 
     def decorate(function: F) -> F:
         for name, variants in reversed(catalogue.parameters().items()):
@@ -36,12 +36,12 @@ def parameter_options(
 
 
 def given_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those that were given: of all others the estimator's own defaults hold."""
+    """Return the flags that were given; for others, the estimator's defaults apply."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 class AlgorithmCommand(SectionedCommand):
-    """A command whose help ends with what each algorithm is."""
+    """A command whose help ends with a list of the algorithms."""
 
     catalogue: Catalogue = ALGORITHMS
 
@@ -58,7 +58,7 @@ def _algorithm(catalogue: Catalogue) -> Any:
         type=click.Choice(list(catalogue)),
         default=next(iter(catalogue)),
         show_default=True,
-        is_eager=True,  # other flags are read as it has them
+        is_eager=True,  # other flags are parsed by its parameters
         metavar="NAME",
         help="An algorithm; see the list below.",
     )
@@ -84,7 +84,7 @@ def _flag(name: str, variants: Variants, catalogue: Catalogue, *, required: bool
 
 
 class AsTheAlgorithmHasIt(ParamType):
-    """A value of the chosen algorithm's parameter; what that algorithm lacks is bad usage."""
+    """A value of a parameter of the chosen algorithm; a usage error if the algorithm lacks it."""
 
     name = "value"
 
@@ -137,7 +137,7 @@ def _help(variants: Variants, *, required: bool) -> str:
 
 
 def _section(variants: Variants, catalogue: Catalogue) -> str:
-    """Return the heading under which a flag stands: the algorithms that have it, or lack it."""
+    """Return the heading of a flag: the algorithms that have it, or lack it."""
     lacking = [name for name in catalogue if name not in variants]
     if not lacking:
         return EVERY

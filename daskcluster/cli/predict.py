@@ -85,10 +85,10 @@ def command(
         options |= {"n_nearest": n_nearest, "distances": distances}
         task.submit(jobs.predict, place, console, urls, options, opening)
         return
-    # Before a cluster is started, too.
+    # Check before a cluster is started.
     inputs = {"source": source, "model": model}
     outputs = {"output": output, "posteriors": posteriors}
-    if task.name is None:  # a job knows which outputs are its own
+    if task.name is None:  # a job may replace its own outputs
         jobs.check_outputs(outputs, inputs, opening["storage_options"], overwrite)
     with place.open() as engine, console.watching() as callbacks:
         record = jobs.predict(

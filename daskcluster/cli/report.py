@@ -102,7 +102,7 @@ def _evaluate(
 
 
 def write_report(path: str, report: Report) -> None:
-    """Write a report in the format that the name asks for, whole or not at all."""
+    """Write a report in the format of the file's extension; the file appears only when complete."""
     from daskcluster.reports.charts import Chart
     from daskcluster.reports.pages import as_html, as_markdown, as_png
 
@@ -123,10 +123,10 @@ def write_report(path: str, report: Report) -> None:
 
 
 def check_page(path: str, *, overwrite: bool, formats: Sequence[str] = FORMATS) -> None:
-    """Refuse a file that exists, whose folder does not, or of no known format, before any work."""
+    """Raise, before any work, if a file exists, its folder does not, or its format is unknown."""
     if os.path.splitext(path)[1].lower() not in formats:
         raise InvalidParameterError(
-            f"--output {path!r} should end in one of {', '.join(formats)}, which says the format."
+            f"--output {path!r} should end in one of {', '.join(formats)}, which sets the format."
         )
     if os.path.lexists(path) and not overwrite:
         raise OutputExistsError(f"{path!r} exists; pass --overwrite or choose another name.")
@@ -138,7 +138,7 @@ def check_page(path: str, *, overwrite: bool, formats: Sequence[str] = FORMATS) 
 
 
 def write_output(path: str, content: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file that appears only when complete."""
     from daskcluster.storage.files import write_file
     from daskcluster.storage.location import locate
 

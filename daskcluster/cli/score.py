@@ -43,7 +43,7 @@ def _names(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str, 
     metavar="NAMES",
     default="",
     callback=_names,
-    help="Also measure the clusters that MODEL makes of these rows: all, or some with commas between: "
+    help="Also measure MODEL's clustering of these rows: all, or a comma-separated list of: "
     + "; ".join(f"{name}: {about}" for name, about in MEASURES.items())
     + ".",
 )
@@ -99,7 +99,7 @@ def command(
 
 
 def rows_of_score(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the lines that say what was measured."""
+    """Return the lines with the measured values."""
     from daskcluster.reports.tables import rows_of_record
 
     measured = [

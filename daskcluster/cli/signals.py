@@ -1,4 +1,4 @@
-"""Control-C and SIGTERM: end a command at once, or after a last commit."""
+"""Control-C and SIGTERM: end a command at once, or after a final checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOMENT_SECONDS = 0.05
 
 
 class Terminated(SystemExit):
-    """SIGTERM came: leave through the same doors as after an error."""
+    """SIGTERM was received: exit with the same clean-up as after an error."""
 
     def __init__(self) -> None:
         super().__init__(TERMINATED)
@@ -36,12 +36,12 @@ _ERRORS: Mapping[int, type[BaseException]] = {
 def listen() -> None:
     """Turn SIGTERM into an exception, and Control-C into a quiet one.
 
-    A container is stopped with SIGTERM: partial outputs are to be removed and worker processes stopped.
+    Containers are stopped with SIGTERM; partial outputs must be removed and worker processes stopped.
     """
     if threading.current_thread() is not threading.main_thread():
         return
     signal.signal(signal.SIGTERM, _hear)
-    # What a shell has put into the background is deaf to Control-C, and stays so.
+    # A shell makes background processes ignore Control-C; leave that as it is.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _hear)
 
@@ -56,13 +56,13 @@ def _error_of(number: int) -> BaseException:
 
 
 def leave_quietly() -> None:
-    """Silence what is half made, and complains when it is freed: an interrupt may meet any constructor."""
+    """Silence errors of half-constructed objects when they are freed after an interrupt."""
     sys.unraisablehook = _come_again
     warnings.simplefilter("ignore")
 
 
 def _come_again(lost: sys.UnraisableHookArgs) -> None:
-    # Raised in a finalizer, where Python cannot deliver it: try again in a moment.
+    # It was raised in a finalizer, where Python cannot propagate it: raise it again in a moment.
     main = threading.main_thread().ident
     for number in (one for one, error in _ERRORS.items() if lost.exc_type is error):
         again = threading.Timer(_MOMENT_SECONDS, signal.pthread_kill, [main, number])
@@ -72,7 +72,7 @@ def _come_again(lost: sys.UnraisableHookArgs) -> None:
 
 @contextmanager
 def after_a_commit(*, wanted: bool) -> Iterator[None]:
-    """Let signals wait for the end of an iteration, where the fit commits its state, if `wanted`."""
+    """If `wanted`, defer signals to the end of an iteration, where the fit commits its state."""
     if not wanted:
         yield
         return
@@ -81,7 +81,7 @@ def after_a_commit(*, wanted: bool) -> Iterator[None]:
 
 
 def farewell(error: BaseException) -> str:
-    """Return what is said last, of an interrupt or a termination."""
+    """Return the last message after an interrupt or a termination."""
     what = "Terminated" if isinstance(error, Terminated) else "Interrupted"
     notes = getattr(error, "__notes__", [])
     return " ".join([f"{what}; no half-written output was left.", *notes])

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 LOOP = "Loop"
 SETTLE = 10.0
-"""Seconds for which objects must not have changed, where the source is polled."""
+"""Default of ``--settle`` if the source is polled."""
 STALL = 1800.0
-"""Seconds without a sign of work after which the loop is not well."""
+"""Default of ``--stall-after`` in seconds."""
 
 
 class StreamCommand(AlgorithmCommand):
-    """A command that drives one of the algorithms of streams."""
+    """A command that runs an algorithm for streams."""
 
     catalogue = STREAMS
 
@@ -134,17 +134,15 @@ def command(
 ) -> None:
     """Keep a model of SOURCE up to date: read every row once, optionally forget old ones.
 
-    SOURCE is a Zarr array that grows, a folder or prefix in which Zarr arrays, groups and Parquet files
-    land, or a pattern of their names. The last line of stdout is one JSON object, with "rows_seen" and
+    SOURCE is a Zarr array that grows, a folder or prefix to which Zarr arrays, groups and Parquet files are
+    added, or a pattern of their names. The last line of stdout is one JSON object, with "rows_seen" and
     "model_version".
     """
     if once and every is not None:
-        raise click.UsageError(
-            "--once looks once and --every again and again; give one of the two."
-        )
+        raise click.UsageError("--once polls once and --every repeatedly; give only one of them.")
     if stall_after is not None and metrics_port is None:
         raise click.UsageError(
-            "--stall-after is for /health, which --metrics-port serves; give that, too."
+            "--stall-after needs --metrics-port, which serves /health; give both."
         )
     from daskcluster import jobs
     from daskcluster.methods.streaming.service.exporter import HealthCheck
@@ -155,8 +153,8 @@ def command(
     if task.detach:
         if on_drift is not None or metrics_port is not None:
             raise click.UsageError(
-                "--on-drift and --metrics-port belong to a loop of this process, and --detach leaves the "
-                "loop to the cluster; leave them out."
+                "--on-drift and --metrics-port work only in a loop of this process, but --detach runs "
+                "the loop on the cluster; leave them out."
             )
         urls = {"source": source, **take_urls(given)}
         task.submit(jobs.stream, place, console, urls, {"every": every, **given})
@@ -184,7 +182,7 @@ def command(
 def _served(
     port: int | None, address: str, health_check: HealthCheck
 ) -> Iterator[StreamMetrics | None]:
-    """Yield what serves figures and health at a port, None where none is given."""
+    """Yield the server of metrics and health at a port; None if no port is given."""
     if port is None:
         yield None
         return

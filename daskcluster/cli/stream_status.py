@@ -26,7 +26,7 @@ def command(
     from daskcluster.methods.streaming.service.state import read_status
 
     if as_json and watch is not None:
-        raise click.UsageError("--watch draws a table and --json does not; give one of the two.")
+        raise click.UsageError("--watch shows a table, which --json cannot; give only one of them.")
     found = read_status(state, storage_options)
     if as_json:
         click.echo(json.dumps(found))
@@ -44,7 +44,7 @@ def command(
 
 
 def rows_of_status(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return a status as names and values, for people."""
+    """Return a status as names and values for display."""
     drift, updated = found["drift"], datetime.fromtimestamp(found["updated"], UTC)
     rows = [
         ("algorithm", str(found["algorithm"])),

@@ -34,7 +34,7 @@ SUFFIXES = (".json", ".png", ".svg")
 
 
 class NumbersOfClusters(ParamType):
-    """FIRST:LAST, FIRST:LAST:STEP, or numbers with commas between them."""
+    """FIRST:LAST, FIRST:LAST:STEP, or comma-separated numbers."""
 
     name = "first:last"
 
@@ -153,8 +153,8 @@ def command(
     if task.detach:
         if is_drawn:
             raise click.UsageError(
-                "--detach leaves a table: give --output a name that ends in .json, or none, and see it "
-                "with daskcluster jobs status."
+                "--detach writes no curves: give --output a name that ends in .json, or leave it out "
+                "and see the table with daskcluster jobs status."
             )
         urls = {"source": source, "output": output}
         task.submit(jobs.sweep, place, console, urls, {"overwrite": overwrite, **settings}, opening)

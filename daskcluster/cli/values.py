@@ -12,7 +12,7 @@ from daskcluster.parameters.parameter import Parameter
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]
-else:  # generic only in newer releases of click
+else:  # not generic in older releases of click
     ParamType = click.ParamType
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -40,7 +40,7 @@ class Size(ParamType):
 
 
 class ImageShape(ParamType):
-    """Height, width and maybe channels of a picture, such as 28x28 or 32x32x3."""
+    """Height, width and optionally channels of an image, such as 28x28 or 32x32x3."""
 
     name = "HxW[xC]"
 
@@ -85,7 +85,7 @@ class ValueOrWord(ParamType):
 
 
 class NameOrUrl(ParamType):
-    """One of some names, or a URL; a word that can be neither is refused at once."""
+    """One of some names, or a URL; any other word is refused at once."""
 
     def __init__(self, names: Sequence[str], other: str) -> None:
         self.name = "name|url"
@@ -110,7 +110,7 @@ class StorageOption(ParamType):
             return value
         key, equals, text = str(value).partition("=")
         if not (key and equals):
-            # The text itself is not repeated: it may be a secret.
+            # Do not repeat the text: it may be a secret.
             self.fail("should be KEY=VALUE, for example endpoint_url=http://host:9000.", param, ctx)
         plain: Any = {"true": True, "false": False}.get(text.lower(), text)
         from daskcluster.storage.location import looks_secret
@@ -127,7 +127,7 @@ class StorageOption(ParamType):
 
 
 def gather_options(ctx: Any, param: Any, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
-    """Return the pairs of `StorageOption` as one mapping, nested where keys are dotted."""
+    """Return the pairs of `StorageOption` as one mapping; dotted keys become nested mappings."""
     options: dict[str, Any] = {}
     for key, value in pairs:
         *outer, last = key.split(".")

@@ -34,7 +34,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
     metavar="FOLDER",
     type=_FOLDER,
     help="Copy kernels that were shipped in FOLDER to NUMBA_CACHE_DIR, if they suit this machine and this "
-    "version, and print the shell's words that set what numba needs to find them.",
+    "version, and print shell commands that set the variables numba needs.",
 )
 @takes_console
 def command(
@@ -43,7 +43,7 @@ def command(
     """Compile kernels before the first fit needs them; a minute or two for each CPU."""
     if (cpus and output is None) or (take and output):
         raise click.UsageError(
-            "--cpu goes with --output, and --take with neither; give --output FOLDER for --cpu."
+            "--cpu needs --output, and --take works with neither; give --output FOLDER with --cpu."
         )
     if take is not None:
         _take(take)
@@ -64,14 +64,15 @@ def _ship(output: Path, cpus: tuple[str, ...], console: Console) -> None:
     known = runnable()
     if not known:
         raise click.UsageError(
-            f"--output fills folders for {', '.join(CPUS)}, and this machine runs code for none of them; "
-            "fill them on a machine that does, or leave the kernels to the first fit of each machine."
+            f"--output fills folders for {', '.join(CPUS)}, and this machine can run code for none of "
+            "them; fill them on a machine that can, or let the first fit on each machine compile its "
+            "kernels."
         )
     for cpu in cpus:
         if cpu not in known:
             raise click.UsageError(
-                f"--cpu {cpu}: this machine runs code for {', '.join(known)}; "
-                "fill the folder on a machine that has the CPU's features."
+                f"--cpu {cpu}: this machine can run code for {', '.join(known)}; fill the folder on a "
+                "machine with the features of that CPU."
             )
     filled = list(cpus) or known
     for cpu in filled:

@@ -39,8 +39,8 @@ from daskcluster.typing import Dataset
 class OnScale:
     """Descriptor of centres on the scale of the fit; another attribute has them in the units of the data.
 
-    The other attribute is a plain one, as in scikit-learn, because wrappers copy ``vars()``. Setting either of
-    them changes both.
+    The other attribute is a plain one, as in scikit-learn, since wrappers copy ``vars()``. Setting either
+    of them changes both.
 
     Parameters
     ----------

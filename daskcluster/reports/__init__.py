@@ -1,1 +1,1 @@
-"""What people see of a fit: progress, tables, a page. Takes events, models and records only."""
+"""Reports on fits: progress, tables and pages, from events, models and records."""

@@ -1,4 +1,4 @@
-"""Charts of a model: sizes, costs, centres in the plane, rows that are pictures."""
+"""Charts of a model: sizes, costs, centres in the plane, rows as images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.models.balance import largest_first
 
 MOST_CENTRES = 4096
-"""From how many of the heaviest centres the axes are found."""
+"""Number of heaviest centres that determine the axes."""
 
 
 def plane(centres: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -23,14 +23,14 @@ def plane(centres: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndar
     ----------
     centres : ndarray of shape (k, d)
     weights : ndarray of shape (k,)
-        All zero stands for all one.
+        If all are zero, all count as one.
 
     Returns
     -------
     points : ndarray of shape (k, 2)
-        An axis that is missing is zero. Of each axis the largest entry is positive.
+        Missing axes are zero. The largest entry of each axis is positive.
     shares : ndarray of shape (2,)
-        Of the variance between (the heaviest) centres.
+        Share of each axis in the variance between the (heaviest) centres.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def plane(centres: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndar
     ([-4.0, 0.0, 4.0], [1.0, 0.0])
     """
     masses = np.asarray(weights, np.float64)
-    # In units of the largest: products of numbers near the end of float64 would overflow.
+    # Scale by the largest, since products of huge numbers would overflow.
     masses = masses / masses.max() if masses.max() > 0 else np.ones(len(centres))
     unit = float(np.abs(centres).max()) or 1.0
     inside = np.asarray(centres, np.float64) / unit
@@ -55,7 +55,7 @@ def plane(centres: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _axes(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return two directions (2, d), and all variances, largest first, at least two."""
+    """Return two directions (2, d), and all variances (at least two), largest first."""
     k, d = scaled.shape
     # The smaller of the two Gram matrices has the same eigenvalues.
     gram = scaled @ scaled.T if k < d else scaled.T @ scaled
@@ -73,11 +73,11 @@ def _axes(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 Shape = tuple[int, ...]
-"""Height and width, and 3 or 4 channels if there is a third number."""
+"""Height, width and, if there is a third number, channels."""
 
 
 def check_shape(shape: Sequence[int], n_features: int) -> Shape:
-    """Return a shape that rows of so many features can be pictures of.
+    """Return `shape` if rows of `n_features` features can be images of it.
 
     Raises
     ------
@@ -88,13 +88,13 @@ def check_shape(shape: Sequence[int], n_features: int) -> Shape:
     if not right or min(found) < 1 or int(np.prod(found)) != n_features:
         raise InvalidParameterError(
             f"image_shape={found} should be (height, width) or (height, width, 1, 3 or 4 channels), and "
-            f"its product the number of features, {n_features}."
+            f"their product the number of features, {n_features}."
         )
     return found
 
 
 def mosaic(rows: Sequence[np.ndarray | None], shape: Shape, columns: int) -> np.ndarray:
-    """Return pictures in lines of `columns`, one pixel apart.
+    """Return a mosaic of images with `columns` per line, one pixel apart.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def mosaic(rows: Sequence[np.ndarray | None], shape: Shape, columns: int) -> np.
     Returns
     -------
     ndarray of shape (height, width, 4)
-        Of floats from 0 to 1: what is smallest in all rows is 0, what is largest 1. Gaps are transparent.
+        Floats from 0 (the smallest value of all rows) to 1 (the largest). Gaps are transparent.
     """
     height, width = shape[:2]
     lines = -(-len(rows) // columns)
@@ -135,10 +135,10 @@ def _coloured(picture: np.ndarray) -> np.ndarray:
 
 BLUE, GREY = "#1f6feb", "#c9d1d9"
 WIDTH = 8.0
-"""Inches, of all charts."""
+"""Width of all charts in inches."""
 MOST_BARS = 200
 MOST_NUMBERED = 40
-"""Clusters whose number is drawn next to them in the plane."""
+"""Most clusters whose numbers are drawn in the plane."""
 MOST_PICTURES, PICTURE_COLUMNS = 100, 20
 
 Record = dict[str, Any]
@@ -151,7 +151,7 @@ class Chart:
     Attributes
     ----------
     text : str
-        What it shows, for those who cannot see it.
+        Description (alternative text).
     height : float
         Inches; charts are `WIDTH` wide.
     draw : callable (figure) -> None
@@ -166,8 +166,8 @@ class Chart:
 def convergence(history: Sequence[Record], n_rows: int) -> Chart | None:
     """Return the objective against iterations, passes, seconds and GB read; None without a history.
 
-    Passes are rows visited over `n_rows`: a batch is part of one, and so is an iteration whose bounds
-    spare rows.
+    Passes are rows visited divided by `n_rows`, so a batch, or an iteration with bounds, is a fraction of a
+    pass.
     """
     name = "free_energy" if any("free_energy" in one for one in history) else "inertia"
     if not history or len(numbers(history, name)) < len(history):
@@ -202,7 +202,7 @@ def convergence(history: Sequence[Record], n_rows: int) -> Chart | None:
 
 
 def effort(history: Sequence[Record], n_rows: int) -> Chart | None:
-    """Return seconds, rows visited and distances of every iteration; None if nothing is known."""
+    """Return seconds, rows visited and distances of every iteration; None if unknown."""
     touched = numbers(history, "n_touched")
     known = {
         "seconds": numbers(history, "seconds"),
@@ -247,7 +247,7 @@ def sizes(weights: np.ndarray) -> Chart:
 
 
 def spread(weights: np.ndarray, costs: np.ndarray) -> Chart | None:
-    """Return the mean squared distance and the weight of every cluster; None if there is one."""
+    """Return the mean squared distance and weight of every cluster; None for a single cluster."""
     full = weights > 0
     if full.sum() < 2:
         return None
@@ -265,7 +265,7 @@ def spread(weights: np.ndarray, costs: np.ndarray) -> Chart | None:
 
 
 def map_of_centres(centres: np.ndarray, weights: np.ndarray) -> Chart | None:
-    """Return centres in the plane of their main axes, areas by weight; None if there are no two."""
+    """Return centres in the plane of their main axes, areas by weight; None for fewer than two."""
     if len(centres) < 2 or centres.shape[1] < 2:
         return None
     points, shares = plane(centres, weights)
@@ -287,7 +287,7 @@ def map_of_centres(centres: np.ndarray, weights: np.ndarray) -> Chart | None:
 
 
 def distances(histogram: np.ndarray) -> Chart | None:
-    """Return how far rows are from their centres; None if there are no rows."""
+    """Return the histogram of distances of rows to their centres; None if there are no rows."""
     if histogram.sum() == 0:
         return None
 
@@ -303,21 +303,21 @@ def distances(histogram: np.ndarray) -> Chart | None:
         axes.set_xlabel("distance of a row to its centre")
         axes.set_ylabel("rows")
         if histogram[0]:
-            axes.set_title(f"{histogram[0]:,} rows are where their centre is", fontsize=8)
+            axes.set_title(f"{histogram[0]:,} rows are at distance zero", fontsize=8)
         _plain(axes)
 
     return Chart("histogram of the rows' distances to their centres", 2.4, draw)
 
 
 def pictures_of_centres(centres: np.ndarray, weights: np.ndarray, shape: Shape) -> Chart:
-    """Return the heaviest centres as pictures, largest first."""
+    """Return the heaviest centres as images, largest first."""
     order = largest_first(weights)[:MOST_PICTURES]
     columns = min(PICTURE_COLUMNS, len(order))
     return gallery([centres[j] for j in order], shape, columns, "centres, largest cluster first")
 
 
 def gallery(rows: Sequence[np.ndarray | None], shape: Shape, columns: int, text: str) -> Chart:
-    """Return rows as pictures side by side."""
+    """Return rows as images side by side."""
     whole = mosaic(rows, shape, columns)
     height = min(9.0, WIDTH * whole.shape[0] / whole.shape[1] * min(1.0, columns / 10))
 
@@ -330,7 +330,7 @@ def gallery(rows: Sequence[np.ndarray | None], shape: Shape, columns: int, text:
 
 
 def numbers(history: Sequence[Record], name: str) -> list[float]:
-    """Return the numbers of that name, of those records that have one."""
+    """Return the values of field `name` from the records that have it."""
     values = [record.get(name) for record in history]
     return [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
 
@@ -342,7 +342,7 @@ def _line(axes: Any, x: Sequence[float], y: Sequence[float]) -> None:
 
 
 def _readable(axes: Any, *, whole: bool) -> None:
-    """Write numbers out, without a factor above the axis; count iterations in whole ones."""
+    """Format axis labels without a common factor; iterations as whole numbers."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))

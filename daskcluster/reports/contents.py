@@ -26,19 +26,19 @@ from daskcluster.reports.tables import (
 MOST_CLUSTERS = 200
 """Rows of the table of clusters; charts show all of them."""
 MOST_EXAMPLES = 20
-"""Clusters, the largest, whose nearest and farthest rows are shown."""
+"""Number of largest clusters whose nearest and farthest rows are shown."""
 _SHOWN_VALUES = 8
 
 
 @dataclass(frozen=True)
 class Table:
-    """Lines of texts.
+    """A table of texts.
 
     Attributes
     ----------
     rows : sequence of sequences of str
     header : sequence of str
-        Empty for names and values; with one, cells are numbers.
+        Empty for a table of names and values; otherwise, cells are numbers.
     note : str
     """
 
@@ -49,7 +49,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report under a title of its own."""
+    """A part of a report with a title."""
 
     title: str
     parts: Sequence[Table | Chart]
@@ -79,7 +79,7 @@ class Clusters:
 
 @dataclass(frozen=True)
 class Report:
-    """What there is to tell of a model.
+    """A report on a model.
 
     Attributes
     ----------
@@ -87,11 +87,11 @@ class Report:
     title : str
         Usually the model's URL.
     data : Clusters, optional
-        The model on rows of the reader's choice, in addition to those that it was fitted on.
+        The model's clusters on other rows than those of the fit.
     facts : rows of texts
-        Lines to add to the summary.
+        Extra lines of the summary.
     image_shape : tuple, optional
-        Rows are pictures of that shape.
+        Shape of rows that are images.
     """
 
     model: Model
@@ -101,7 +101,7 @@ class Report:
     image_shape: Shape | None = None
 
     def sections(self) -> list[Section]:
-        """Return all sections that have something to say."""
+        """Return all sections that are not empty."""
         model = self.model
         found = [
             Section("Summary", [Table([*rows_of_model(model), *self.facts])]),
@@ -114,11 +114,11 @@ class Report:
         return [section for section in found if section.parts]
 
     def _fitted(self) -> Clusters | None:
-        # Components of a mixture share rows: they have no sizes and costs of their own.
+        # Components of a mixture share rows, so they have no sizes and costs.
         if not isinstance(self.model, KMeansModel):
             return None
         model = self.model
-        # A model from elsewhere has none.
+        # An imported model has none.
         if model.inertia > 0 and model.sizes.any() and not model.costs.any():
             return None
         return Clusters("Clusters in the fit", model.sizes, model.weights, model.costs)
@@ -146,7 +146,7 @@ class Report:
         return sections
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures behind the report as plain JSON values."""
+        """Return the figures of the report as plain JSON values."""
         model, clusters = self.model, [self._fitted(), self.data]
         return {
             "title": self.title,

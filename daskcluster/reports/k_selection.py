@@ -1,4 +1,4 @@
-"""The result of choosing k: its table, plot and JSON."""
+"""The result of `select_k`: table, plot and JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from daskcluster.errors import MissingExtraError
 
 @dataclass(frozen=True)
 class KCandidate:
-    """One number of clusters: the best of its fits on the coreset.
+    """One number of clusters, with the best of its fits on the coreset.
 
     Attributes
     ----------
@@ -21,14 +21,14 @@ class KCandidate:
     inertia : float or None
         Estimated weighted sum of squared distances of all rows; None for mixtures.
     spread : float
-        How much worse the worst seed is, as a share of the best.
+        Excess of the worst seed over the best, as a share of the best.
     silhouette : float or None
         Simplified silhouette on the coreset; None for one cluster and for mixtures.
     log_likelihood, bic : float or None
-        Mean log-density of a row of the coreset, and the criterion for as many rows as the coreset is
-        worth; None for k-means.
+        Mean log-density of the coreset's rows, and the BIC with the coreset's effective number of rows;
+        None for k-means.
     true_inertia, true_log_likelihood : float or None
-        On all rows, where they were measured.
+        The same on all rows, if measured.
     """
 
     k: int
@@ -42,7 +42,7 @@ class KCandidate:
 
     @property
     def error(self) -> float | None:
-        """(estimated - true) / true inertia; None where it was not measured."""
+        """(estimated - true) / true inertia; None if not measured."""
         if self.inertia is None or not self.true_inertia:
             return None
         return self.inertia / self.true_inertia - 1.0
@@ -69,11 +69,11 @@ class KSelection:
     ----------
     best_k : int
     criterion : str
-        By which it is the best.
+        Criterion of `best_k`.
     candidates : tuple of KCandidate
         Ascending in k.
     notes : tuple of str
-        What speaks against `best_k`: a range that was too small, no clear knee, a coreset that misleads.
+        Reservations about `best_k`: a range that is too small, no clear knee, a misleading coreset.
     centres : dict of int to ndarray
         The best centres (k, d) of every k, as a first guess for a fit on all rows.
     coreset_size, n_seeds, n_rows, n_features, passes, bytes_read : int
@@ -103,13 +103,13 @@ class KSelection:
         return next(each for each in self.candidates if each.k == self.best_k)
 
     def table(self) -> list[dict[str, Any]]:
-        """Return one row for each k, as ``pandas.DataFrame`` takes them; what is not known is left out."""
+        """Return one dict per k, e.g. for ``pandas.DataFrame``; unknown values are left out."""
         rows = [{**asdict(each), "error": each.error} for each in self.candidates]
         known = [name for name in _COLUMNS if any(row[name] is not None for row in rows)]
         return [{name: row[name] for name in known} for row in rows]
 
     def texts(self) -> tuple[list[str], list[list[str]]]:
-        """Return the table as texts: the names of its columns, and its rows."""
+        """Return the table as texts: column names, and rows."""
         rows = self.table()
         head = list(rows[0])
         cells = [
@@ -119,18 +119,18 @@ class KSelection:
         return [name.replace("_", " ") for name in head], cells
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all but the centres as plain JSON values."""
+        """Return everything except the centres as plain JSON values."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "centres"}
         return {**plain, "candidates": self.table(), "notes": list(self.notes)}
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the result that `as_dict` made; it has no centres.
+        """Return the result from `as_dict`, without centres.
 
         Parameters
         ----------
         record : mapping
-            Also one of `daskcluster.models.record.SweepRecord`.
+            From `as_dict`, or from `daskcluster.models.record.SweepRecord`.
 
         Examples
         --------
@@ -205,12 +205,12 @@ def _new_axes() -> Any:
         raise MissingExtraError(
             'plots need matplotlib; install it with: pip install "daskcluster[plots]".'
         ) from error
-    # Not pyplot: a figure of its own needs no display and is not kept alive.
+    # Without pyplot, a figure needs no display and is not kept alive.
     return Figure(figsize=(6.4, 4.0), layout="constrained").subplots()
 
 
 def range_notes(ks: Sequence[int], best: int, criterion: str, *, clear: bool = True) -> list[str]:
-    """Return what is to be said if the best k is at an end of the range, or no knee is clear.
+    """Return notes for a best k at an end of the range, or for no clear knee.
 
     Examples
     --------
@@ -222,7 +222,7 @@ def range_notes(ks: Sequence[int], best: int, criterion: str, *, clear: bool = T
             f"no knee is clear between k={ks[0]} and k={ks[-1]}: no number of clusters stands out, or it "
             "lies outside; raise k_max, or use criterion='silhouette'."
         ]
-    # A knee has to have a point on either side.
+    # A knee needs a point on each side.
     first, last = (ks[1], ks[-2]) if criterion == "knee" and len(ks) > 2 else (ks[0], ks[-1])
     if best >= last:
         what = "the largest that was tried" if best == ks[-1] else "next to the largest tried"

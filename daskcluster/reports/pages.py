@@ -21,7 +21,7 @@ _DPI = 150
 
 
 def can_draw() -> bool:
-    """Return whether matplotlib is there."""
+    """Return whether matplotlib is installed."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
@@ -40,14 +40,14 @@ def as_svg(chart: Chart, name: str) -> str:
 
 
 def as_png(charts: Sequence[tuple[str, Chart]], title: str) -> bytes:
-    """Return charts below each other, each under its title, as one PNG.
+    """Return charts as one PNG, one below the other, each with its title.
 
     Raises
     ------
     MissingExtraError
     """
     if not can_draw():
-        raise MissingExtraError(f"a PNG is drawn, but {MISSING}.")
+        raise MissingExtraError(f"PNG output needs matplotlib, but {MISSING}.")
     with style(title):
         heights = [chart.height + 0.3 for _, chart in charts]
         figure = _figure(sum(heights, 0.4))
@@ -62,7 +62,7 @@ def as_png(charts: Sequence[tuple[str, Chart]], title: str) -> bytes:
 
 
 def blank(inches: tuple[float, float], **settings: Any) -> Any:
-    """Return an empty drawing of that width and height."""
+    """Return an empty figure of this width and height."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=inches, facecolor="white", **settings)
@@ -70,7 +70,7 @@ def blank(inches: tuple[float, float], **settings: Any) -> Any:
 
 @contextmanager
 def style(name: str, font_size: float = 8) -> Iterator[None]:
-    """Draw under settings for which the same chart and name give the same bytes, and text stays text."""
+    """Use settings that give the same bytes for the same chart and name, and keep text as text."""
     import matplotlib as mpl
 
     settings: Any = {
@@ -111,20 +111,20 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def as_html(report: Report) -> str:
-    """Return a report as a page: one file, no script, nothing loaded from elsewhere."""
+    """Return a report as one HTML file without scripts or external resources."""
     drawn, sections = can_draw(), report.sections()
     figures = {"drawn": drawn, "missing": MISSING, "picture": _picture}
     return str(render("report.html", report=report, sections=sections, **figures))
 
 
 def _picture(chart: Chart, section: int, place: int) -> str:
-    # As data, not as elements: identifiers of one picture do not meet those of another.
+    # As a data URL, so that ids of different images cannot collide.
     data = base64.b64encode(as_svg(chart, f"{section}-{place}").encode()).decode()
     return f"data:image/svg+xml;base64,{data}"
 
 
 def as_markdown(report: Report) -> str:
-    """Return the text."""
+    """Return a report as Markdown."""
     lines = [f"# {_safe(report.title)}", ""]
     for section in report.sections():
         tables = [part for part in section.parts if isinstance(part, Table)]

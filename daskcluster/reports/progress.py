@@ -1,4 +1,4 @@
-"""Progress: bars on a terminal, plain lines in logs and pipes, and the time that is left."""
+"""Progress: bars on a terminal, plain lines in logs and pipes, and the remaining time."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _REMEMBERED = 5
 
 
 class Remaining:
-    """An upper bound of the time to the end: iterations left times what the last ones took.
+    """An upper bound of the remaining time: iterations left times the time of the last ones.
 
-    A fit that converges ends earlier, at an unknown time.
+    A fit that converges ends earlier.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class Remaining:
 
     @property
     def at_most(self) -> float | None:
-        """Seconds left at most, the final pass included; None before the first iteration."""
+        """Most seconds left, including the final pass; None before the first iteration."""
         if not self._seconds:
             return None
         mean = sum(self._seconds) / len(self._seconds)
@@ -87,7 +87,7 @@ _EVERY_SECONDS = 5.0
 
 
 class ProgressLines:
-    """Writes a line when something ends, and every few seconds in a long pass.
+    """Writes a line at the end of each stage, and every few seconds during a long pass.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class ProgressLines:
 
 
 def describe_stream(event: CycleEnded | DriftFound) -> str:
-    """Return one line about new rows of a stream, or their drift; nothing if no rows are new.
+    """Return one line about new rows of a stream, or their drift; empty if there are no new rows.
 
     Examples
     --------
@@ -208,7 +208,7 @@ def describe_iteration(
 
 
 class _Left(ProgressColumn):
-    """Time to the end of a pass, or the bound for a whole fit that its task carries."""
+    """Remaining time of a pass, or the bound for the fit from its task."""
 
     def render(self, task: Task) -> Text:
         bound = task.fields.get("at_most")
@@ -257,7 +257,7 @@ class ProgressDisplay:
         self._progress.stop()
 
     def compiling(self, number: int) -> None:
-        """Show that a kernel is compiled, the number-th of this process, until the next event."""
+        """Show until the next event that a kernel is being compiled; `number` counts them."""
         self._wait(f"compiling kernels, once for this machine: {number}")
 
     def __call__(self, event: Event) -> None:
@@ -273,7 +273,7 @@ class ProgressDisplay:
             self._on_fit(event)
 
     def _begin_pass(self, event: PassStarted) -> None:
-        # A new task each time: only so can a pass of unknown length follow one of a known length.
+        # Use a new task each time, since a task of known length cannot become one of unknown length.
         self._progress.remove_task(self._pass)
         self._pass = self._progress.add_task(event.name, total=event.n_rows or None)
 
@@ -314,7 +314,7 @@ class ProgressDisplay:
                 at_most=None,
             )
         elif isinstance(event, WorkersPrepare):
-            self._wait("workers load their kernels; those of a first run compile them")
+            self._wait("workers load their kernels, or compile them in a first run")
         elif isinstance(event, Notice):
             self._say(event.text)
 
@@ -329,7 +329,7 @@ class ProgressDisplay:
 def live_table(
     title: str, console: Console | None = None
 ) -> Iterator[Callable[[Sequence[tuple[str, str]]], None]]:
-    """Yield a function that shows names and values in place of those before."""
+    """Yield a function that replaces the shown names and values."""
     with Live(console=console, auto_refresh=False) as live:
 
         def show(rows: Sequence[tuple[str, str]]) -> None:

@@ -46,7 +46,7 @@ _NAMES = {
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a duration for people.
+    """Return a duration as text.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_rate(rows_per_second: float) -> str:
-    """Return a speed for people.
+    """Return a speed as text.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def format_rate(rows_per_second: float) -> str:
 
 
 def rows_of_record(record: Mapping[str, Any]) -> Rows:
-    """Return the lines that say what a job did."""
+    """Return the lines that describe a job's record."""
     return [
         (label, format_field(name, record[name]))
         for name, label in _NAMES.items()

@@ -285,7 +285,7 @@ def test_a_dry_run_of_what_has_no_plan_says_so(
     assert projected["planned"] is False
     assert projected["bytes_decoded"] == 2000 * 4 * 4
     assert "passes_at_most" not in projected
-    assert "'lloyd' cannot say beforehand" in run(*arguments).stdout
+    assert "'lloyd' cannot project" in run(*arguments).stdout
     assert [file.name for file in here.iterdir()] == ["rows.npy"]
 
 

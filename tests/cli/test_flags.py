@@ -208,7 +208,7 @@ BAD_USAGE: list[tuple[tuple[str, ...], str]] = [
     (("fit", "rows.npy", "--n-clusters", "3", "--model", "m", "--memory-limit", "lots"), "a size"),
     (
         ("score", "m", "rows.npy", "--scheduler", "tcp://h:1", "--workers", "2"),
-        "give one of the two",
+        "give only one of them",
     ),
     (("score", "m", "rows.npy", "--scheduler", "tcp://h:1", "--threads", "2"), "leave it out"),
     (("score", "m", "rows.npy", "--tls-ca", "ca.pem"), "for the scheduler that --scheduler names"),

@@ -97,7 +97,7 @@ def test_a_stream_is_left_with_the_cluster(
     assert "700 new rows of 1 object in" in logs
     refused = run(*left, "--every", "1s", "--metrics-port", "0")
     assert refused.exit_code == 2
-    assert "leaves the loop to the cluster" in " ".join(refused.stderr.split())
+    assert "runs the loop on the cluster" in " ".join(refused.stderr.split())
     # A loop that continues is cancelled while it waits.
     record(*stream, "--every", "1h", "--settle", "0", "--detach", "--name", "cli-loop", *scheduler)
     assert record("jobs", "cancel", "cli-loop", "--wait", *scheduler)["state"] == "cancelled"

@@ -36,7 +36,7 @@ def test_a_folder_is_filled_for_each_cpu(
     assert shipped == [("x86-64-v3", Path("k"))]
     other = run("warm-up", "--output", "k", "--cpu", "neoverse-n1")
     assert other.exit_code == 2
-    assert "this machine runs code for x86-64-v4, x86-64-v3" in " ".join(other.stderr.split())
+    assert "this machine can run code for x86-64-v4, x86-64-v3" in " ".join(other.stderr.split())
 
 
 def test_a_machine_without_any_of_the_cpus_is_reported(
@@ -45,7 +45,7 @@ def test_a_machine_without_any_of_the_cpus_is_reported(
     monkeypatch.setattr(targets, "runnable", list)
     result = run("warm-up", "--output", "k")
     assert result.exit_code == 2
-    assert "this machine runs code for none of them" in " ".join(result.stderr.split())
+    assert "this machine can run code for none of them" in " ".join(result.stderr.split())
     assert shipped == []
 
 
@@ -60,7 +60,7 @@ def test_without_a_folder_this_machine_is_warmed_up(
 def test_what_does_not_go_together_is_refused(run: Run, wrong: tuple[str, ...]) -> None:
     result = run("warm-up", *wrong)
     assert result.exit_code == 2
-    assert "--cpu goes with --output" in result.stderr
+    assert "--cpu needs --output" in result.stderr
 
 
 def test_a_shell_is_reported_where_numba_finds_what_was_taken(

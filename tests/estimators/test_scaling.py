@@ -277,7 +277,7 @@ def test_on_the_command_line(
     found = record(*fit, "--model", model)
     assert found["inertia"] == record("score", model, stored)["inertia"]
     assert record(*fit, "--dry-run")["scale"] == "standard"
-    assert "one pass more" in run(*fit, "--dry-run").stdout
+    assert "one more pass" in run(*fit, "--dry-run").stdout
     assert record("info", model)["scaling"]["kind"] == "standard"
 
 
@@ -319,10 +319,10 @@ def test_rows_on_another_scale_are_not_mixed_up() -> None:
     rows = make_rows()
     one, other = (dc.open_dataset(rows, scale=scale) for scale in PEERS)
     model = dc.KMeans(3, random_state=0).fit(one)
-    with pytest.raises(InvalidParameterError, match="on a scale of their own"):
+    with pytest.raises(InvalidParameterError, match="opened with a scale that is not"):
         model.predict(other)
     plain = dc.KMeans(3, random_state=0).fit(rows)
-    with pytest.raises(InvalidParameterError, match="on a scale of their own"):
+    with pytest.raises(InvalidParameterError, match="opened with a scale that is not"):
         plain.predict(one)
     refitted = model.fit(rows)
     assert refitted.scaling_ is None

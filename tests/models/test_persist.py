@@ -138,7 +138,7 @@ def test_what_is_no_model_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "precious" / "thesis.txt").write_text("x")
     zarr.open_group(str(tmp_path / "rows.zarr"), mode="w").create_array("X", data=np.ones(3))
     for name, message in (
-        ("precious", "overwrite=True does not touch"),
+        ("precious", "of a kind that overwrite=True replaces"),
         ("rows.zarr", "not a model"),
     ):
         with pytest.raises(OutputExistsError, match=message):
@@ -225,7 +225,7 @@ def test_array_names_lead_nowhere_else(tmp_path: Path, name: str) -> None:
     url = saved(tmp_path)
     arrays = read_head(url)["attributes"]["arrays"]
     edit_head(url, arrays={**arrays, name: arrays.pop("centres")}, sign=True)
-    with pytest.raises(ModelFormatError, match="are not those of its kind"):
+    with pytest.raises(ModelFormatError, match="not have the arrays of its kind"):
         load_document(str(url))
 
 
