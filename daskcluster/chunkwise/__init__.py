@@ -1,1 +1,1 @@
-"""Pure functions from a chunk and parameters to mergeable statistics."""
+"""Chunkwise computations: pure functions from a chunk and parameters to mergeable statistics."""

@@ -25,14 +25,14 @@ class AssignParams:
     centres : ndarray of shape (k, d)
     scale : Scale
     labels : ndarray of shape (n,), int32, or None
-        Where labels are kept, by global row index (only within one process).
+        Array of labels by global row index (only within one process).
     labelled : bool
-        `labels` are those of `centres` already: rows need not be labelled again.
+        `labels` already belong to `centres`, so rows are not labelled again.
     changes : bool
-        `labels` are those of other centres, and the statistics are what clusters gain, less what they lose,
-        when rows move from there. For dense rows, in `ASSIGN`.
+        `labels` belong to earlier centres, and the statistics are the changes caused by rows that change
+        clusters. Only for dense rows, in `ASSIGN`.
     most : int
-        How many farthest rows to find, where that is asked.
+        Number of farthest rows to find, in `FARTHEST`.
     """
 
     centres: np.ndarray
@@ -57,7 +57,7 @@ def _prepare(params: AssignParams) -> _Prepared:
 
 
 def _room(block: Chunk, params: AssignParams) -> np.ndarray:
-    """Return where the labels of `block` go."""
+    """Return the array for the labels of `block`."""
     if params.labels is None:
         return np.empty(block.n_rows, np.int32)
     return params.labels[block.start : block.stop]
@@ -134,7 +134,7 @@ class ScoreStatistics:
     sizes : ndarray of shape (k,), int64
         Rows nearest to each centre.
     weights, costs : ndarray of shape (2, k)
-        Their weight, and their weighted sum of squared distances: high and low part.
+        Their total weight, and weighted sum of squared distances: high and low parts.
     """
 
     sizes: np.ndarray
@@ -152,7 +152,7 @@ class ScoreStatistics:
         return float(self.costs[0].sum() + self.costs[1].sum())
 
     def cluster_weights(self, *, weighted: bool) -> np.ndarray:
-        """Return the weight of every cluster, float64 (k,); its size where rows have no weights."""
+        """Return the weight of every cluster, float64 (k,); its size if rows have no weights."""
         return self.weights.sum(axis=0) if weighted else self.sizes.astype(np.float64)
 
 
@@ -176,7 +176,7 @@ def _score_chunk(chunk: Chunk, prepared: _Prepared, into: ScoreStatistics) -> No
 def score_block(
     block: Chunk, prepared: _Prepared, into: ScoreStatistics
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Add rows to the figures of their clusters; return their labels and squared distances."""
+    """Add rows to the statistics of their clusters; return their labels and squared distances."""
     labels = _label(block, prepared)
     sqdist = _distances(block, labels, prepared)
     costs = sqdist
@@ -212,7 +212,7 @@ def _farthest_chunk(chunk: Chunk, prepared: _Prepared, into: FarthestRows) -> No
         labels = _label(block, prepared)
         distances = _distances(block, labels, prepared)
         weights = np.ones(block.n_rows) if block.weights is None else block.weights
-        # A row without weight is never a centre.
+        # A row without weight never becomes a centre.
         kept = np.flatnonzero((weights > 0.0) & (distances >= into.least))
         kept = kept[np.argsort(-distances[kept], kind="stable")[:most]]
         into.combine(
@@ -248,9 +248,9 @@ class RowParams:
     ----------
     centres : ndarray of shape (k, d)
     most : int
-        How many nearest centres `nearest_rows` returns.
+        Number of nearest centres that `nearest_rows` returns.
     squared : bool
-        Leave distances squared.
+        Return squared distances.
     """
 
     centres: np.ndarray
@@ -259,7 +259,7 @@ class RowParams:
 
 
 def prepare_rows(params: RowParams) -> tuple[RowParams, PreparedCentres]:
-    """Make the centres ready, once per task."""
+    """Prepare the centres, once per task."""
     return params, PreparedCentres(params.centres)
 
 
@@ -358,7 +358,7 @@ def _zero(prepared: list[Any]) -> list[ScoreStatistics]:
 
 
 def _costs_chunk(chunk: Chunk, prepared: list[Any], into: list[ScoreStatistics]) -> None:
-    for piece in chunk.pieces():  # all sets find the rows in the cache
+    for piece in chunk.pieces():  # so that the rows stay in the CPU cache for all sets
         for each, statistics in zip(prepared, into, strict=True):
             SCORE.chunk(piece, each, statistics)
 

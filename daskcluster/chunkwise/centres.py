@@ -24,7 +24,7 @@ from daskcluster.sparse_rows import Rows, SparseRows
 
 
 def csr(rows: SparseRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows as the kernels of CSR rows take them."""
+    """Return the arrays that CSR kernels take as rows."""
     return rows.data, rows.indices, rows.indptr
 
 
@@ -36,7 +36,7 @@ def find_bad(rows: Rows) -> tuple[int, bool]:
 
 
 def raise_max_abs(rows: Rows, max_abs: np.ndarray) -> tuple[int, bool]:
-    """Raise `max_abs` (d,), IN/OUT, to the largest |x| of each feature, if no row is bad.
+    """Update `max_abs` (d,), IN/OUT, with the largest |x| of each feature, if no row is bad.
 
     Returns
     -------
@@ -53,18 +53,18 @@ def raise_max_abs(rows: Rows, max_abs: np.ndarray) -> tuple[int, bool]:
 
 
 class PreparedCentres:
-    """Centres, and the packed form that the kernels want for the rows at hand.
+    """Centres, with the packed forms that kernels need for dense or CSR rows.
 
-    Shared by the threads of a task. What a row's kind is shows only in the first chunk, so nothing is
-    packed before.
+    Shared by the threads of a task. Packing waits for the first chunk, which shows whether rows are dense
+    or CSR.
 
     Parameters
     ----------
     centres : ndarray of shape (k, d)
         In the compute dtype of the rows.
     tile_of : int, optional
-        Pack them for the tile that suits so many centres. Where their number differs from call to call,
-        each number would else compile a search of its own.
+        Pack for the tile that suits this number of centres. Use this if the number of centres varies
+        between calls; otherwise, each number could compile another kernel.
     """
 
     def __init__(self, centres: np.ndarray, tile_of: int | None = None) -> None:
@@ -79,12 +79,12 @@ class PreparedCentres:
         return len(self.array)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Panels follow the CPU that they were packed on.
+        # Panels depend on the CPU, so they are packed again.
         return (PreparedCentres, (self.array, self._tile_of))
 
     @property
     def panels(self) -> Panels:
-        """The centres as dense rows meet them."""
+        """The centres packed for dense rows."""
         with self._lock:
             if self._panels is None:
                 suited = tile.working_tile(self._tile_of, self.array.dtype)
@@ -93,7 +93,7 @@ class PreparedCentres:
 
     @property
     def sparse_panels(self) -> SparsePanels:
-        """The centres as CSR rows meet them."""
+        """The centres packed for CSR rows."""
         with self._lock:
             if self._sparse_panels is None:
                 self._sparse_panels = sparse_search.pack_sparse(self.array)
@@ -151,7 +151,7 @@ class PreparedCentres:
         sums: np.ndarray,
         counts: np.ndarray,
     ) -> None:
-        """Label dense rows anew, and move those whose label changes, see `tile.nearest_and_move`."""
+        """Update labels of dense rows, and move rows whose label changes, see `tile.nearest_and_move`."""
         tile.nearest_and_move(rows, self.panels, labels, shift, sums, counts)
 
     def sqdist_to_assigned(self, rows: Rows, labels: np.ndarray, out: np.ndarray) -> None:
@@ -179,7 +179,7 @@ class PreparedCentres:
         sums: np.ndarray,
         max_abs: np.ndarray,
     ) -> tuple[int, bool, np.ndarray]:
-        """Gather data statistics about the first centre in one visit; see `data_statistics.look`."""
+        """Gather data statistics about the first centre in one sweep; see `data_statistics.look`."""
         centre = self.array[0]
         if not isinstance(rows, SparseRows):
             return data_statistics.look(rows, centre, weights, shift, grids, sums, max_abs)
@@ -202,7 +202,7 @@ class PreparedCentres:
         limits: tuple[float, float],
         grid: SumGrid,
     ) -> tuple[np.ndarray, np.ndarray, float, float]:
-        """Find the rows that a sample about the first centre may contain (`filter_candidate_rows`)."""
+        """Find rows that may be drawn at a rate given by the first centre (`filter_candidate_rows`)."""
         if not isinstance(rows, SparseRows):
             return sampling.filter_candidate_rows(
                 rows, self.array[0], weights, ranks, *limits, grid
@@ -213,7 +213,7 @@ class PreparedCentres:
         return found, sqdist[found], high, low
 
     def lower(self, rows: Rows, number: int, mind2: np.ndarray) -> None:
-        """Lower squared minimum distances, IN/OUT, to those to centre `number`, where it is nearer."""
+        """Lower squared minimum distances, IN/OUT, by those to centre `number`."""
         centre = self.array[number]
         if isinstance(rows, SparseRows):
             norm = float(self.norms[number])
@@ -230,7 +230,7 @@ class PreparedCentres:
         high: np.ndarray,
         low: np.ndarray,
     ) -> None:
-        """Add the potential that each centre would leave as a candidate, see `sampling.potentials`."""
+        """Add the potential after adding each centre as a candidate, see `sampling.potentials`."""
         if isinstance(rows, SparseRows):
             panels = self.sparse_panels
             sparse_distance.potentials_sparse(*csr(rows), panels, mind2, weights, grid, high, low)

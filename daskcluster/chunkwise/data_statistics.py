@@ -20,7 +20,7 @@ RANGES = {
     np.dtype(np.float32): (1e-16, 1e16),
     np.dtype(np.float64): (1e-120, 1e120),
 }
-"""Between which bounds the largest value of a dataset may be, in magnitude."""
+"""Bounds on the largest magnitude in a dataset, by dtype."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _chunk_statistics(chunk: Chunk, prepared: _Prepared, into: DataStatistics) -
         )
         if bad >= 0:
             into.note_bad(block.start + bad, is_nan)
-            return  # the fit ends here; what follows would be NaN
+            return  # the fit ends with an error; further statistics would be NaN
         into.spread.add(*spread)
         into.weighted_spread.add(*weighted)
         into.weight.add(*weight)
@@ -91,9 +91,9 @@ def refuse_rows(rows: Rows, name: Callable[[int], int], where: str = "") -> None
     ----------
     rows : Rows
     name : callable
-        Position of a row -> what errors call it.
+        (position of a row) -> its number in errors.
     where : str
-        What errors say of the place of a row that is not finite.
+        Text in errors that locates a row that is not finite.
     """
     most = np.zeros(rows.shape[1])
     bad, is_nan = raise_max_abs(rows, most)
@@ -108,33 +108,33 @@ def refuse_bad(block: Chunk) -> None:
 
 
 def refuse_large(max_abs: np.ndarray, dtype: np.dtype[Any], what: str = "Input X") -> None:
-    """Raise `InvalidDataError` if a value is so large that squares, or sums of them, would overflow.
+    """Raise `InvalidDataError` if a value is so large that squares or their sums would overflow.
 
     Parameters
     ----------
     max_abs : ndarray of shape (d,)
         Largest absolute value of every feature.
     dtype : dtype
-        In which rows are computed.
+        Compute dtype of the rows.
     what : str
-        Whose values these are.
+        Name of the data in the error.
     """
     largest, (_, most) = float(max_abs.max(initial=0.0)), RANGES[dtype]
     if largest > most:
         raise InvalidDataError(
             f"{what} contains a value of magnitude {largest:.3g}, in feature {int(max_abs.argmax())}; in "
-            f"{dtype} it should be <= {most:g}, for squared distances overflow. Mark missing values as "
-            f"such and remove or impute them; or divide all rows by a power of two{_wider(dtype)}."
+            f"{dtype} it should be <= {most:g}, or squared distances overflow. If it marks missing "
+            f"values, remove or impute them; otherwise divide all rows by a power of two{_wider(dtype)}."
         )
 
 
 def refuse_small(max_abs: np.ndarray, dtype: np.dtype[Any]) -> None:
-    """Raise `InvalidDataError` if all values are so small that squares would vanish; all may be zero."""
+    """Raise `InvalidDataError` if squares of all values would underflow; all may be zero."""
     largest, (least, _) = float(max_abs.max(initial=0.0)), RANGES[dtype]
     if 0.0 < largest < least:
         raise InvalidDataError(
             f"Input X contains no value larger than {largest:.3g} in magnitude; in {dtype} the largest "
-            f"should be >= {least:g}, for squared distances underflow. Multiply all rows by a power of "
+            f"should be >= {least:g}, or squared distances underflow. Multiply all rows by a power of "
             f"two{_wider(dtype)}."
         )
 

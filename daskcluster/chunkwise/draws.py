@@ -1,12 +1,12 @@
 """Candidates of a sample with replacement, found in one pass with one random number per row.
 
-Row i is drawn at rate r_i = w_i (a + b |x_i - p|^2). Give every row a Poisson process of that rate:
-the first m arrivals of all rows together are m independent draws in proportion to the rates, and
-they are reached before a time T that is known beforehand, but for a vanishing probability. A row
-takes part if its first arrival -log(1 - u) / r is before T, with u the row's own random number.
-Since -log(1 - u) >= u, no row with u >= r T does. A pass therefore checks only the first 16 bits of u, its
-rank. It leaves about m rows (and one in 65,536), on any chunk or worker;
-the other bits and all logarithms come once for all, from the driver.
+Row i is drawn at rate r_i = w_i (a + b |x_i - p|^2). Give every row a Poisson process of that rate. The
+first m arrivals of all rows together are m independent draws in proportion to the rates, and except with
+negligible probability they occur before a time T known in advance. A row is drawn if its first arrival
+-log(1 - u) / r is before T, where u is the row's random number. Since -log(1 - u) >= u, no row with u >= r
+T is drawn. So a pass checks only the first 16 bits of u, the rank of the row. This leaves about m rows (and
+one in 65,536 of all), whatever the chunks and workers. The driver computes the other bits and all
+logarithms afterwards.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, join_rows, take_rows
 
 RANKS = 1 << 16
-"""Ranks are 0 to this less one: u is in [rank, rank + 1) / RANKS."""
+"""Number of ranks: u is in [rank, rank + 1) / RANKS."""
 _RANKS_PER_WORD = 4
 
 
 @dataclass(frozen=True)
 class DrawParams:
-    """The rates of the rows, and until when arrivals matter.
+    """The rates of the rows, and the time limit T.
 
     Attributes
     ----------
@@ -55,13 +55,13 @@ class DrawParams:
 
 @dataclass
 class Candidates:
-    """Rows that may have arrived in time, and the exact sum of w |x - p|^2 over all rows.
+    """Rows that may be drawn, and the exact sum of w |x - p|^2 over all rows.
 
     Attributes
     ----------
     spread : ExactScalar
     parts : list of (indices, ranks, sqdist, weights, rows)
-        As they were found; `joined` puts them in the order of the rows.
+        Unordered parts; `joined` sorts them by row.
     """
 
     spread: ExactScalar = field(default_factory=ExactScalar)
@@ -83,7 +83,7 @@ class Candidates:
         rows = join_rows([part[4] for part in parts])
         if (np.diff(indices) > 0).all():
             return indices, ranks, sqdist, weights, rows
-        # Parts that were joined before have rows of all the others between.
+        # Merged parts may interleave, so sort single rows.
         order = np.argsort(indices, kind="stable")
         return indices[order], ranks[order], sqdist[order], weights[order], rows[order]
 
@@ -117,13 +117,13 @@ def _draw_chunk(chunk: Chunk, prepared: _Prepared, into: Candidates) -> None:
         into.spread.add(high, low)
         if len(found):
             weights = np.ones(len(found)) if block.weights is None else block.weights[found]
-            # Rows as the source has them: neither converted nor scaled.
+            # Keep rows as stored, neither converted nor scaled.
             rows = take_rows(chunk.rows, first + found)
             into.parts.append((block.start + found, own[found], sqdist, weights, rows))
 
 
 def row_ranks(key: Key, start: int, stop: int) -> np.ndarray:
-    """Return the ranks of rows `start` to `stop`, uint16: four to a word of the generator.
+    """Return the ranks of rows `start` to `stop`, uint16; each word of the generator gives four.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Grids of exact sums: limits of sums, and sums of rows by cluster on these grids."""
+"""Grids of exact sums for a dataset: bounds of the addends, and sums of rows by cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from daskcluster.sparse_rows import Rows, SparseRows
 
 _ROWS_OF_ONE_GRID = 1 << 26
 PROBE_ROWS = 4096
-"""The first bound comes from this many first rows: a fact of the dataset, not of its chunks."""
+"""Number of first rows that give the first bound, which thus does not depend on the chunks."""
 HEADROOM = 2.0**8
 _NO_RADIUS = 2.0**-28
 _WIDER = 2.0**32
@@ -46,7 +46,7 @@ def _largest_finite(rows: Rows) -> np.ndarray:
 
 
 def _radius(rows: Rows, origin: np.ndarray, most: np.ndarray) -> float:
-    """Return how far any of the rows can be from `origin`; `most` is their largest |x|."""
+    """Return a bound on the distance of the rows from `origin`; `most` is their largest |x|."""
     if isinstance(rows, SparseRows) or len(rows) == 0:
         return _length(most + np.abs(origin))
     wide = origin.astype(np.float64)
@@ -60,38 +60,37 @@ def _length(vector: np.ndarray) -> float:
 
 
 def _least_spread(scale: Scale) -> float:
-    """Return a guess of the spread of rows that differ by little of what they are away from zero."""
+    """Return a guess of the spread of rows whose differences are small relative to their magnitude."""
     radius = _NO_RADIUS * _length(scale.max_abs)
     return scale.n_rows * radius * radius
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Bounds of the addends of a dataset, which determine the grids of its sums.
+    """Bounds on the addends of a dataset, which determine the grids of its sums.
 
-    Rows may be far from zero and near to one another. So sums of squared distances are bounded by
-    what all rows together are away from a point among them. Their addends are not negative: a grid that
-    holds the total holds every partial sum.
+    Rows may be far from zero but near each other. So sums of squared distances are bounded through the
+    total squared distance from a point among the rows. These addends are not negative, so a grid that holds
+    the total holds every partial sum.
 
     Attributes
     ----------
     n_rows : int
     max_abs : ndarray of shape (d,)
-        Bound of the absolute feature values.
+        Bound on the absolute feature values.
     max_weight : float
-        Bound of the row weights; 1 where there are none.
+        Bound on the row weights; 1 if there are none.
     weighted : bool
     wide : bool
         Rows are float64.
     guessed : bool
-        The bounds come from the first rows, with headroom: grids are coarser by that much.
+        The bounds come from the first rows, with headroom, which makes the grids coarser.
     origin : ndarray of shape (d,), or None
         A point among the rows; None: zero.
     spread : float or None
-        Bound of the sum of |x - origin|^2 over all rows; None: what follows from `max_abs`.
+        Bound on the sum of |x - origin|^2 over all rows; None: derived from `max_abs`.
     weighted_spread, weight : float or None
-        Bounds of the same sum times the weights, and of the sum of the weights; None: what follows from
-        `max_weight`.
+        Bounds on the weighted sum, and on the sum of the weights; None: derived from `max_weight`.
     """
 
     n_rows: int
@@ -112,7 +111,7 @@ class Scale:
     ) -> Scale:
         """Guess from the first rows, with headroom; the first pass confirms or refutes it."""
         known = _largest_finite(rows)
-        # A feature that is zero so far gets the reach of the largest one.
+        # A feature that is zero so far gets the bound of the largest one.
         most = np.where(known > 0.0, known, known.max(initial=0.0)) * HEADROOM
         scale = cls(
             n_rows,
@@ -127,13 +126,13 @@ class Scale:
             return scale
         radius = _radius(rows, origin, known) * HEADROOM
         if radius == 0.0:
-            # First rows that are all the same say nothing of how far apart the others are.
+            # Equal first rows say nothing about the distances of the others.
             far = scale.wide and known.any()
             return replace(scale, spread=_least_spread(scale) if far else None)
         return replace(scale, spread=n_rows * radius * radius)
 
     def covers(self, data_statistics: DataStatistics) -> bool:
-        """Return whether all bounds hold; a sum that is too large for its grid is seen to be."""
+        """Return whether all bounds hold; sums too large for their grid are detected."""
         return bool(np.all(data_statistics.max_abs <= self.max_abs)) and self._holds(
             data_statistics
         )
@@ -145,14 +144,14 @@ class Scale:
         )
 
     def wider(self, data_statistics: DataStatistics) -> Scale:
-        """Return what to try instead of a guess that does not cover what a pass found."""
+        """Return the next scale to try after a guess that does not cover the statistics of a pass."""
         scale = self.with_max(data_statistics.max_abs)
         if self._holds(data_statistics):
             return scale
         return replace(scale, spread=max(_WIDER * self.totals[0], _least_spread(scale)))
 
     def after(self, data_statistics: DataStatistics) -> Scale:
-        """Return the scale with bounds that a pass has found, at this scale or at one that is wider."""
+        """Return the scale with the bounds found by a pass at this scale or a wider one."""
         scale = self
         while not scale._holds(data_statistics):
             scale = scale.wider(data_statistics)
@@ -168,12 +167,12 @@ class Scale:
         )
 
     def with_max(self, max_abs: np.ndarray) -> Scale:
-        """Return the scale with bounds of the values that are known, not guessed."""
+        """Return the scale with known, not guessed, bounds on the values."""
         return replace(self, max_abs=max_abs, guessed=False)
 
     @property
     def two_grids(self) -> bool:
-        """True if sums of rows need the residuals' grid as well."""
+        """Whether sums of rows also need the grid of residuals."""
         most = _ROWS_OF_ONE_GRID >> 5 if self.guessed else _ROWS_OF_ONE_GRID
         return self.wide or self.weighted or self.n_rows > most
 
@@ -181,13 +180,13 @@ class Scale:
     def sums(self) -> SumGrid:
         """Grids of the sums of (weighted) rows, arrays of shape (d,).
 
-        Made anew in each process: arrays that travelled may be read-only, a type of its own to kernels.
+        Created anew in each process: unpickled arrays may be read-only, which is another type for kernels.
         """
         return SumGrid.of(self.max_abs * self.max_weight, self.n_rows)
 
     @cached_property
     def totals(self) -> tuple[float, float]:
-        """Bounds of the sum of |x - origin|^2, without and with the weights."""
+        """Bounds on the sum of |x - origin|^2, without and with weights."""
         plain = self.spread
         if plain is None:
             plain = self.n_rows * float((self._magnitude * self._magnitude).sum())
@@ -204,12 +203,12 @@ class Scale:
 
     @property
     def spreads(self) -> tuple[SumGrid, SumGrid]:
-        """Grids of squared distances of all rows to `origin`, without and with the weights."""
+        """Grids of squared distances of all rows to `origin`, without and with weights."""
         plain, weighted = (SumGrid.of_total(bound * _OVER, self.n_rows) for bound in self.totals)
         return plain, weighted
 
     def squares(self, centres: np.ndarray, *, weighted: bool = True) -> float:
-        """Return a bound of the sum of squared distances of all rows, each to any of `centres`."""
+        """Return a bound on the sum of squared distances of all rows, each to any of `centres`."""
         away = centres.astype(np.float64)
         gap = np.abs(away if self.origin is None else away - self.origin).max(axis=0, initial=0.0)
         spread, weight = self.totals[int(weighted)], self._weight if weighted else self.n_rows
@@ -218,7 +217,7 @@ class Scale:
         return _OVER * root * root
 
     def squares_by_feature(self, centres: np.ndarray, *, weighted: bool = True) -> np.ndarray:
-        """Return bounds of the same sum for every feature by itself, shape (d,)."""
+        """Return bounds on the same sum for each feature, shape (d,)."""
         magnitude = self.max_abs + np.abs(centres.astype(np.float64)).max(axis=0, initial=0.0)
         alone = (
             magnitude * magnitude * (self.n_rows * (self.max_weight if weighted else 1.0) * _OVER)
@@ -285,7 +284,7 @@ class Grids:
         new: np.ndarray,
         into: KMeansStatistics,
     ) -> None:
-        """Take ``rows[which]`` out of the clusters `old` (-1: of none), and add them to `new`."""
+        """Remove ``rows[which]`` from the clusters `old` (-1: none), and add them to `new`."""
         sums, low, counts = into.sums, into.sums_low, into.counts
         if low is None:
             move(rows, which, old, new, self.sums.high, sums, counts)

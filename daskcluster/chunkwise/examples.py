@@ -14,7 +14,7 @@ from daskcluster.chunkwise.statistics import Reduction
 from daskcluster.elementary import exp2, log2
 
 BINS_PER_OCTAVE = 4
-"""Bins of the histogram of distances: each ends 2^(1/4) times as far out as it begins."""
+"""Bins of the histogram of distances: each ends at 2^(1/4) times its start."""
 _LEAST_OCTAVE, _MOST_OCTAVE = -64, 64
 _LEAST_SORTED = 16_384
 N_BINS = 1 + (_MOST_OCTAVE - _LEAST_OCTAVE) * BINS_PER_OCTAVE
@@ -22,7 +22,7 @@ N_BINS = 1 + (_MOST_OCTAVE - _LEAST_OCTAVE) * BINS_PER_OCTAVE
 
 @dataclass(frozen=True)
 class ExamineParams:
-    """Centres and scale of the sums, and how many rows of each cluster are wanted at either end."""
+    """Centres, scale of the sums, and the number of nearest and farthest rows per cluster."""
 
     score: AssignParams
     most: int = 5
@@ -30,13 +30,13 @@ class ExamineParams:
 
 @dataclass
 class RankedRows:
-    """Some rows of every cluster, in the order of clusters and then of distance; ties by row.
+    """Some rows of every cluster, sorted by cluster, distance and row.
 
     Attributes
     ----------
     labels : ndarray of shape (p,), int32
     sqdist : ndarray of shape (p,), float64
-        To the row's own centre.
+        Squared distance to the row's own centre.
     rows : ndarray of shape (p,), int64
         Global indices.
     """
@@ -63,7 +63,7 @@ class RankedRows:
         return RankedRows(self.labels[order], self.sqdist[order], self.rows[order])
 
     def with_(self, others: Sequence[RankedRows]) -> RankedRows:
-        """Return the rows of all, in no order."""
+        """Return the rows of all, unsorted."""
         every = (self, *others)
         return RankedRows(
             np.concatenate([one.labels for one in every]),
@@ -78,19 +78,19 @@ class RankedRows:
 
 
 class Examples:
-    """Rows of every cluster at either end, among those that were added.
+    """The nearest and farthest added rows of every cluster.
 
     Parameters
     ----------
     most : int
-        Rows of each cluster at either end.
+        Number of nearest, and of farthest, rows per cluster.
 
     Attributes
     ----------
     nearest, farthest : RankedRows
         Up to `most` rows of each cluster.
     histogram : ndarray of shape (513,), int64
-        Rows by their distance to their centre: at 0, then in bins of a quarter of an octave.
+        Number of rows by distance to their centre: 0, then bins of a quarter octave.
     """
 
     def __init__(self, most: int) -> None:
@@ -100,10 +100,10 @@ class Examples:
         self._added: list[RankedRows] = []
 
     def add(self, found: RankedRows) -> None:
-        """Add rows, which need not be ranked."""
+        """Add rows, in any order."""
         self.histogram += np.bincount(_bins(found.sqdist), minlength=N_BINS)
         self._added.append(found)
-        # Sorting takes the ranked rows along: wait until there are as many new ones.
+        # Each sort includes the rows ranked so far, so wait until there are as many new ones.
         if sum(len(one.rows) for one in self._added) > max(_LEAST_SORTED, len(self._nearest.rows)):
             self._rank()
 
@@ -132,7 +132,7 @@ class Examples:
         self._added = []
 
     def __getstate__(self) -> dict[str, Any]:
-        self._rank()  # what travels is small
+        self._rank()  # pickle only the ranked rows
         return vars(self)
 
 
@@ -143,9 +143,9 @@ class ClusterExamples:
     Attributes
     ----------
     found : Examples
-        Of all clusters.
+        Examples of all clusters.
     rows : dict of int to ndarray of shape (d,)
-        By their indices, the examples of those clusters that were asked for.
+        Example rows of the requested clusters, by row index.
     """
 
     found: Examples
@@ -153,7 +153,7 @@ class ClusterExamples:
 
 
 def histogram_edges() -> np.ndarray:
-    """Return where bins 1, 2, ... of the histogram begin, and where the last one ends."""
+    """Return the starts of bins 1, 2, ... of the histogram, and the end of the last one."""
     return exp2(_LEAST_OCTAVE + np.arange(N_BINS) / BINS_PER_OCTAVE)
 
 

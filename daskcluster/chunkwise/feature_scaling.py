@@ -1,4 +1,4 @@
-"""Feature scaling while rows are read: how to learn it, apply it and undo it."""
+"""Feature scaling of rows as they are read: learn, apply and undo it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class FeatureScaling:
     ----------
     kind : {"standard", "minmax"}
     shift : ndarray of shape (d,), float64
-        Mean or minimum of every feature; zero for sparse rows, which keep their zeros: no distance between
-        rows depends on it.
+        Mean or minimum of every feature. Zero for sparse rows, so that they stay sparse; distances do not
+        depend on it.
     width : ndarray of shape (d,), float64
-        Standard deviation or range; 1 for a feature that is constant.
+        Standard deviation or range; 1 for constant features.
 
     Examples
     --------
@@ -46,9 +46,9 @@ class FeatureScaling:
     width: np.ndarray
 
     def apply(self, rows: Rows) -> Rows:
-        """Return scaled rows in the dtype in which rows like these are computed.
+        """Return scaled rows in their compute dtype.
 
-        Every value is computed for itself, in float64, so how rows are cut does not matter.
+        Every value is computed separately in float64, so the result does not depend on the chunks.
         """
         dtype = compute_dtype(rows.dtype)
         if isinstance(rows, SparseRows):
@@ -74,17 +74,17 @@ class FeatureScaling:
         )
 
     def plain(self) -> dict[str, Any]:
-        """Return the scaling as plain JSON values, from which `of` makes it again to the bit."""
+        """Return the scaling as plain JSON values; `of` restores it bit for bit."""
         return {"kind": self.kind, "shift": self.shift.tolist(), "width": self.width.tolist()}
 
     @classmethod
     def of(cls, values: Mapping[str, Any], n_features: int) -> FeatureScaling:
-        """Return the scaling that `plain` gave.
+        """Return the scaling from the values of `plain`.
 
         Raises
         ------
         InvalidParameterError
-            It is no scaling of so many features.
+            The values are not a scaling of `n_features` features.
         """
         kind = values.get("kind")
         arrays = [_numbers(values.get(name), n_features) for name in ("shift", "width")]
@@ -98,7 +98,7 @@ class FeatureScaling:
 
 
 def undone(scaling: FeatureScaling | None, centres: np.ndarray) -> np.ndarray:
-    """Return centres (k, d) of a fit in the units of the data, whether or not it was made on a scale."""
+    """Return centres (k, d) in the units of the data; unchanged if `scaling` is None."""
     return centres if scaling is None else scaling.undo(centres)
 
 
@@ -110,12 +110,13 @@ def _numbers(values: Any, n_features: int) -> np.ndarray | None:
     return found if np.isfinite(found).all() else None
 
 
-# -- learning one ---------------------------------------------------------------------------------------
+# -- learning a scaling
+# ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class FeatureParams:
-    """About what squares are summed, shape (d,), and the scale of the rows."""
+    """The origin of the squares, shape (d,), and the scale of the rows."""
 
     origin: np.ndarray
     scale: Scale
@@ -128,10 +129,10 @@ class FeatureStatistics:
     Attributes
     ----------
     sums, squares : KMeansStatistics
-        Of one cluster that has all rows.
+        Statistics of one cluster that contains all rows.
     least, most : ndarray of shape (d,)
     stored : ndarray of shape (d,), int64
-        Values that are there; of sparse rows the others are zero.
+        Number of stored values; in sparse rows, the others are zero.
     n_rows : int
     """
 
@@ -152,13 +153,13 @@ class FeatureStatistics:
         return self
 
     def extremes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return least and largest value of every feature, zeros that are not stored included."""
+        """Return the smallest and largest value of every feature, including zeros that are not stored."""
         hidden = self.stored < self.n_rows
         least = np.where(hidden, np.minimum(self.least, 0.0), self.least)
         return least, np.where(hidden, np.maximum(self.most, 0.0), self.most)
 
     def scaling(self, kind: str, origin: np.ndarray, *, centred: bool) -> FeatureScaling:
-        """Return the scaling of the rows that were seen."""
+        """Return the scaling of all rows added so far."""
         least, most = self.extremes()
         if kind == "standard":
             weight = float(self.sums.weights[0])
@@ -205,7 +206,7 @@ def _features_chunk(chunk: Chunk, prepared: _Prepared, into: FeatureStatistics) 
 
 
 def _squares(rows: Rows, origin: np.ndarray) -> Rows:
-    """Return (x - origin)^2 of every value, float64; of sparse rows x^2, for their origin is zero."""
+    """Return (x - origin)^2 of every value, float64; x^2 for sparse rows, whose origin is zero."""
     if isinstance(rows, SparseRows):
         wide = rows.data.astype(np.float64)
         return SparseRows(wide * wide, rows.indices, rows.indptr, rows.n_features)

@@ -1,4 +1,4 @@
-"""Sums and variances of clusters of rows that already have labels."""
+"""Statistics of clusters for rows that already have labels: sums, spreads, selected rows."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.sparse_rows import Rows, join_rows
 
 Numbers = Callable[[Chunk], np.ndarray]
-"""(chunk) -> the number of the cluster of every row, int32 (n,), writeable and contiguous."""
+"""(chunk) -> cluster number of every row, int32 (n,), writeable and contiguous."""
 
 
 class RowLabels(Protocol):
-    """Knows the cluster of every row; picklable."""
+    """Source of the cluster numbers of rows; picklable."""
 
     def ready(self) -> Numbers:
-        """Return what finds the numbers of a chunk's clusters; called once for a task."""
+        """Return the function that finds the cluster numbers of a chunk; called once per task."""
         ...
 
 
 @dataclass(frozen=True)
 class ComputedLabels:
-    """Labels that a function finds from the rows themselves.
+    """Labels computed from the rows by a function.
 
     Attributes
     ----------
     fn : callable (chunk, prepared) -> ndarray of int32
-        At module level, e.g. `daskcluster.chunkwise.assign.label_rows`.
+        A module-level function, e.g. `daskcluster.chunkwise.assign.label_rows`.
     params : object
     prepare : callable (params) -> prepared
     normalize : bool
-        Rows are labelled by the cosine metric, whatever else is measured on them.
+        Label rows by the cosine metric, whatever else is computed on them.
     """
 
     fn: Callable[[Chunk, Any], np.ndarray]
@@ -49,20 +49,20 @@ class ComputedLabels:
     normalize: bool = False
 
     def ready(self) -> Numbers:
-        """Return the function, made ready."""
+        """Return the function with prepared parameters."""
         prepared = self.prepare(self.params)
         return lambda chunk: self.fn(replace(chunk, normalize=self.normalize), prepared)
 
 
 @dataclass(frozen=True)
 class RenumberedLabels:
-    """Labels under other numbers; number i becomes ``numbers[i]``."""
+    """Labels with other numbers: i becomes ``numbers[i]``."""
 
     labels: RowLabels
     numbers: np.ndarray
 
     def ready(self) -> Numbers:
-        """Return what finds the new numbers."""
+        """Return the function that finds the new numbers."""
         find, numbers = self.labels.ready(), self.numbers.astype(np.int32)
         return lambda chunk: numbers[find(chunk)]
 
@@ -72,7 +72,7 @@ class RenumberedLabels:
 
 @dataclass(frozen=True)
 class SumsParams:
-    """Parameters of the sums; `scale` bounds the rows."""
+    """What is summed; `scale` bounds the rows."""
 
     labels: RowLabels
     n_clusters: int
@@ -119,17 +119,17 @@ LABELLED_SUMS = Reduction(
 
 @dataclass(frozen=True)
 class SpreadParams:
-    """Means to measure rows against.
+    """Cluster means and labels.
 
     Attributes
     ----------
     labels : RowLabels
     means : ndarray of shape (k, d), float64
     alone : ndarray of shape (k,), bool
-        Clusters of a single row.
+        Which clusters have a single row.
     scale : Scale
     compare : bool
-        Also measure every row against the nearest mean of another cluster.
+        Also compute the distance of every row to the nearest mean of another cluster.
     """
 
     labels: RowLabels
@@ -141,14 +141,14 @@ class SpreadParams:
 
 @dataclass
 class Spreads:
-    """Spread of every cluster: distances of its rows from its mean, summed exactly on two grids.
+    """Distances of the rows of every cluster from its mean, exact on two grids.
 
     Attributes
     ----------
     lengths, squares : ndarray of shape (2, k)
-        Weighted sums of distances, and of squared Euclidean ones: high and low part.
+        Weighted sums of distances, and of squared Euclidean distances: high and low parts.
     silhouettes : ExactScalar
-        Weighted sum of the rows' simplified silhouettes, where they are compared.
+        Weighted sum of the rows' simplified silhouettes, if `compare` was set.
     """
 
     lengths: np.ndarray
@@ -169,7 +169,7 @@ class _PreparedSpread:
     means: PreparedCentres
     ranked: PreparedCentres
     grids: tuple[SumGrid, SumGrid, SumGrid]
-    """Grids of lengths, of squares and of silhouettes."""
+    """Of lengths, of squares and of silhouettes."""
 
 
 def _prepare_spread(params: SpreadParams) -> _PreparedSpread:
@@ -207,7 +207,7 @@ def _spread_chunk(chunk: Chunk, prepared: _PreparedSpread, into: Spreads) -> Non
 
 
 def _lengths(squares: np.ndarray, halved: bool) -> np.ndarray:
-    # Of rows of length one, 1 - cos is half the squared distance.
+    # For rows of length one, 1 - cos is half the squared distance.
     return np.asarray(0.5 * squares if halved else np.sqrt(squares))
 
 
@@ -241,7 +241,7 @@ SPREADS = Reduction(
 
 @dataclass(frozen=True)
 class PickParams:
-    """Which rows: `indices` is int64, ascending."""
+    """Rows to pick: `indices` is int64, ascending."""
 
     labels: RowLabels
     indices: np.ndarray
@@ -249,7 +249,7 @@ class PickParams:
 
 @dataclass
 class PickedRows:
-    """Rows and the numbers of their clusters, by their place among the indices."""
+    """Picked rows and their cluster numbers, by position in `indices`."""
 
     parts: list[tuple[int, Rows, np.ndarray]] = field(default_factory=list)
 
@@ -258,7 +258,7 @@ class PickedRows:
         return self
 
     def joined(self) -> tuple[Rows, np.ndarray]:
-        """Return all rows and their clusters' numbers, in the order of the indices."""
+        """Return all rows and their cluster numbers, in the order of the indices."""
         parts = sorted(self.parts, key=lambda part: part[0])
         rows = join_rows([rows for _, rows, _ in parts])
         return rows, np.concatenate([numbers for _, _, numbers in parts])

@@ -25,7 +25,7 @@ class PotentialParams:
     Attributes
     ----------
     centres : ndarray of shape (c, d)
-        Chosen so far; the state of the step before knows all but the last.
+        Centres chosen so far; the state of the previous step includes all but the last.
     candidates : ndarray of shape (t, d)
     shift : float
         Grid of the masses w * min d^2.
@@ -38,7 +38,7 @@ class PotentialParams:
 
 @dataclass
 class Potentials:
-    """Potential of every candidate, chunk by chunk, so that prefix sums over rows can be formed.
+    """Potential of every candidate by chunk, from which prefix sums over rows follow.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ def _potential_chunk(
     chunk: Chunk, prepared: _PreparedStep, into: Potentials, mind2: np.ndarray
 ) -> None:
     high, low = np.zeros((2, len(prepared.candidates)))
-    grid = SumGrid(prepared.params.shift, prepared.params.shift)  # only the first counts
+    grid = SumGrid(prepared.params.shift, prepared.params.shift)  # the low part is not used
     for block in chunk.cache_blocks():
         part = mind2[block.start - chunk.start : block.stop - chunk.start]
         prepared.centres.lower(block.rows, -1, part)
@@ -115,7 +115,7 @@ POTENTIALS = StatefulReduction(
 class Pick:
     """Finds the row at which the prefix sum of masses from row `start` on exceeds each target.
 
-    Called with a work item's chunk, the next step's parameters (prepared), and the state they will find.
+    Called with a work item's chunk, and the next step's prepared parameters and state.
     """
 
     start: int
@@ -146,21 +146,21 @@ class RoundParams:
     Attributes
     ----------
     candidates : Rows, shape (m, d)
-        All so far; as CSR where the rows are, for they travel.
+        All candidates so far; CSR if the rows are CSR, since they are sent to workers.
     known : int
-        The first `known` of them are in the state of the round before.
+        The state of the previous round includes the first `known` of them.
     key : Key
         Stream of this round's random numbers.
     most : int
-        How many sampled rows are kept at most; 0 samples nothing.
+        Most sampled rows to keep; 0 samples nothing.
     grid : SumGrid
         Of the masses w * d^2.
     weight_shift : float
         M of the grid of the row weights.
     n_clusters : int
-        How many are wanted in the end; they have the tile that new candidates are searched with.
+        Final number of clusters, whose tile is also used to search new candidates.
     rounds : tuple of (first, last)
-        Which candidates were new in each of the rounds before.
+        Ranges of the candidates that were new in each earlier round.
     """
 
     candidates: Rows
@@ -175,7 +175,7 @@ class RoundParams:
 
 @dataclass
 class RoundStatistics:
-    """Parameters of a round of k-means||.
+    """Statistics of a round of k-means||.
 
     Attributes
     ----------
@@ -184,12 +184,12 @@ class RoundStatistics:
     weights : ndarray of shape (m,)
         Weight of the rows nearest to each candidate, on one grid.
     ratios : ndarray
-        u / (w d^2) of the kept rows, ascending: row i belongs to the sample of a round with
-        oversampling l if its ratio is below l / phi.
+        u / (w d^2) of the kept rows, ascending. A row belongs to the sample of a round with oversampling l
+        if its ratio is below l / phi.
     indices : ndarray
-        Of the kept rows.
+        Indices of the kept rows.
     rows : Rows
-        The kept rows themselves; CSR rows stay CSR, since there are many and they travel.
+        The kept rows; CSR rows stay CSR, since many are sent.
     """
 
     most: int
@@ -206,7 +206,7 @@ class RoundStatistics:
         return self
 
     def keep(self, ratios: np.ndarray, indices: np.ndarray, rows: Rows) -> None:
-        """Merge more rows in, keeping the `most` smallest ratios (ties by the lowest row)."""
+        """Merge rows, keeping the `most` smallest ratios (ties by the lowest row)."""
         if len(ratios) == 0:
             return
         ratios = np.concatenate([self.ratios, ratios])
@@ -217,7 +217,7 @@ class RoundStatistics:
 
     @property
     def worst(self) -> float:
-        """Ratios from here on can no longer be kept."""
+        """Ratios from this value on need not be kept."""
         return float(self.ratios[-1]) if len(self.ratios) >= self.most > 0 else np.inf
 
 
@@ -257,8 +257,8 @@ def _no_candidate(n_rows: int, prepared: _PreparedRound) -> np.ndarray:
 
 
 def _rebuild_candidates(chunk: Chunk, prepared: _PreparedRound, labels: np.ndarray) -> None:
-    # Round by round, as it came about: of candidates equally near up to rounding, one search of all of
-    # them may take another than the rounds did.
+    # Replay round by round: if several candidates are equally near up to rounding, a single search of all
+    # of them may choose another one.
     for block in chunk.cache_blocks():
         part = labels[block.start - chunk.start : block.stop - chunk.start]
         for first, new in prepared.earlier:
@@ -289,7 +289,7 @@ def _join(
     first: int,
     labels: np.ndarray,
 ) -> np.ndarray:
-    """Let rows join nearer new candidates, those from `first` on; return squared distances."""
+    """Relabel rows that are nearer to new candidates (from `first` on); return squared distances."""
     found = np.empty(block.n_rows, np.int32)
     new.nearest(block.rows, found)
     found += np.int32(first)
@@ -339,4 +339,4 @@ FIRST_ROUND = Reduction(
     chunk=_first_round_chunk,
     combine=RoundStatistics.combine,
 )
-"""`ROUND` for the first candidate: it has no state yet, so its pass can also gather data statistics."""
+"""`ROUND` for the first candidate. Without state, its pass can also gather data statistics."""

@@ -1,7 +1,7 @@
-"""Mergeable statistics of a pass, and reductions: how chunks become statistics and how those combine.
+"""Mergeable statistics of a pass, and reductions, which compute and combine them.
 
-All of them obey the monoid laws to the bit, because sums live on grids
-(`daskcluster.kernels.sum_grid`) and the rest are minima, maxima and counts.
+All statistics obey the monoid laws exactly, because sums are on grids (`daskcluster.kernels.sum_grid`) and
+the rest are minima, maxima and counts.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class KMeansStatistics:
     sums : ndarray of shape (k, d), float64
         S(j), the weighted sum of the rows of cluster j, rounded to the first grid.
     counts : ndarray of shape (k,)
-        v(j), their weight: int64 counts, or float64 on the first grid.
+        v(j), the weight of these rows: int64 counts, or float64 on the first grid.
     sums_low, counts_low : ndarray or None
-        The residuals on the second grid, where there is one.
+        Residuals on the second grid, if there is one.
     """
 
     sums: np.ndarray
@@ -75,7 +75,7 @@ class KMeansStatistics:
         return self
 
     def subtract(self, other: KMeansStatistics) -> KMeansStatistics:
-        """Undo `combine`, to the bit."""
+        """Undo `combine` exactly."""
         self.sums -= other.sums
         self.counts -= other.counts
         if self.sums_low is not None and other.sums_low is not None:
@@ -109,7 +109,7 @@ class KMeansStatistics:
         return self.sums if self.sums_low is None else self.sums + self.sums_low
 
     def means(self, default: np.ndarray) -> np.ndarray:
-        """Return the clusters' means, float64; a cluster without weight keeps its `default` row."""
+        """Return the clusters' means, float64; a cluster without weight gets its row of `default`."""
         weights = self.weights
         filled = weights > 0.0
         if filled.all():
@@ -125,7 +125,7 @@ class FarthestRows:
     Attributes
     ----------
     most : int
-        How many are kept.
+        Number of rows to keep.
     distances, indices, labels, weights : ndarray of shape (<= most,)
     rows : Rows, shape (<= most, d)
         Dense or CSR, as they were found.
@@ -161,25 +161,25 @@ class FarthestRows:
 
     @property
     def least(self) -> float:
-        """Rows that are nearer than this can no longer be kept."""
+        """Rows with a smaller squared distance need not be kept."""
         return float(self.distances[-1]) if len(self.distances) >= self.most > 0 else -np.inf
 
 
 @dataclass
 class DataStatistics:
-    """Facts about the rows that the first pass collects.
+    """Data statistics of all rows, from the first pass.
 
     Attributes
     ----------
     origin : ndarray of shape (d,)
-        What distances are taken from.
+        Point from which distances are measured.
     max_abs : ndarray of shape (d,)
     sums : ndarray of shape (d,)
         Exact sum of the rows, unweighted.
     spread, weighted_spread : ExactScalar
-        Sum of |x - origin|**2, and the same times the row weights, where there are any.
+        Sum of |x - origin|**2, and the same times the row weights, if any.
     weight : ExactScalar
-        Sum of the row weights, where there are any.
+        Sum of the row weights, if any.
     n_rows : int
     bad_row : int
         Lowest index of a row that holds NaN or infinity; -1 if there is none.
@@ -219,13 +219,13 @@ class DataStatistics:
         return self
 
     def note_bad(self, row: int, is_nan: bool) -> None:
-        """Remember a row that is not finite, if it is the first one so far."""
+        """Record a row that is not finite, if it is the first one so far."""
         if row >= 0 and (self.bad_row < 0 or row < self.bad_row):
             self.bad_row, self.bad_is_nan = row, is_nan
 
     @property
     def mean_variance(self) -> float:
-        """Mean over the features of their (unweighted) variance: the unit of `tol`."""
+        """Unweighted variance, averaged over the features: the unit of `tol`."""
         n = max(1, self.n_rows)
         offset = self.sums / n - self.origin
         return max(0.0, (self.spread.value / n - float((offset * offset).sum())) / len(offset))
@@ -245,13 +245,13 @@ def _all_rows(prepared: Any, statistics: Any, state: Any) -> None:
 
 
 class RowState(Protocol):
-    """Per-row state that is more than arrays: its rows can be viewed, and it knows its size."""
+    """Per-row state that consists of more than arrays."""
 
     @property
     def nbytes(self) -> int: ...
 
     def rows(self, first: int, last: int) -> Self:
-        """Return a view of rows `first` to `last`; what is written there is written here."""
+        """Return a view of rows `first` to `last`; writes to it change this state."""
         ...
 
 
@@ -259,20 +259,20 @@ class RowState(Protocol):
 class Reduction:
     """A picklable description of a pass (every member is a module-level function).
 
-    The laws: `combine` is associative and commutative to the bit, ``zero`` is its neutral
-    element, and `chunk` applied to two halves equals `chunk` applied to the whole.
+    Laws: `combine` is exactly associative and commutative, ``zero`` is its neutral element, and `chunk`
+    applied to two halves equals `chunk` applied to the whole.
 
     Attributes
     ----------
     name : str
-        What progress displays call the pass.
+        Name of the pass in progress displays.
     prepare : callable (params) -> prepared
         Work done once per task before the first chunk, e.g. packing centres into panels.
     zero : callable (prepared) -> statistics
     chunk : callable (chunk, prepared, statistics) -> None
         Adds the chunk to the statistics in place.
     combine : callable (statistics, statistics) -> statistics
-        May reuse its first argument.
+        May change and return its first argument.
     """
 
     name: str
@@ -284,18 +284,18 @@ class Reduction:
 
 @dataclass(frozen=True)
 class StatefulReduction:
-    """A reduction that keeps state for every row of a unit, and may leave rows unread.
+    """A reduction with per-row state, which may skip reading rows.
 
-    The state is *derived*: a function of rows and parameters. `fresh` allocates it (preallocated; a
-    `RowState` may take more later, within `row_bytes`), `rebuild` brings a lost one up to date from the
-    parameters alone, which therefore carry all that is needed. `filter_rows` makes accelerated passes cheap
-    out of core: storage chunks in which it wants no row are neither read nor decoded.
+    The state is *derived*: a function of rows and parameters. `fresh` allocates it (a `RowState` may grow
+    later, within `row_bytes`). `rebuild` restores lost state from rows and parameters only, so the
+    parameters must contain everything needed. `filter_rows` makes accelerated passes cheap out of core:
+    storage chunks without a selected row are neither read nor decoded.
 
     Attributes
     ----------
     name : str
     row_bytes : int
-        State per row, for the memory projection.
+        Bytes of state per row, for the memory projection.
     prepare, zero, combine : callable
         As in `Reduction`.
     fresh : callable (n_rows, prepared) -> state
@@ -303,15 +303,15 @@ class StatefulReduction:
     rebuild : callable (chunk, prepared, state_slice) -> None
         Recomputes the state as it was before this pass.
     chunk : callable (chunk, prepared, statistics, state_slice) -> None
-        Adds the chunk to the statistics and brings its state along.
+        Adds the chunk to the statistics and updates its state.
     filter_rows : callable (prepared, statistics, state) -> ndarray of bool, shape (n_rows,), or None
-        Asked once for every work item with valid state whose rows would have to be read, before anything
-        of it is read. Returns which rows of the work item `chunk` has to see, None for all of them. It
-        may add to the statistics what needs no rows, and change the state. Storage chunks without
-        such a row are not read, and `chunk` is not called for them; of the others it sees every row.
-        Not asked for units that are in memory already, nor for those that are read to stay there:
-        `chunk` is called for the whole of them. Hence `filter_rows` followed by `chunk` on the rows that
-        it names gives what `chunk` alone gives on the whole work item. By default all rows are wanted.
+        Called once for every work item with valid state whose rows would have to be read, before any of
+        them is read. Returns which rows of the work item `chunk` needs; None for all. It may add to the
+        statistics what needs no rows, and change the state. Storage chunks without a selected row are not
+        read, and `chunk` is not called for them; it gets all rows of the other storage chunks.
+        `filter_rows` is not called for work items that are in memory or become resident: `chunk` gets all
+        of their rows. So `filter_rows` followed by `chunk` on the selected rows must have the same result
+        as `chunk` alone on the whole work item. By default, all rows are selected.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""Compiled loops over plain arrays; they import nothing of the package but each other."""
+"""Compiled loops over plain arrays; these modules import nothing else of the package."""

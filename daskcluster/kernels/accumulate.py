@@ -94,7 +94,7 @@ def _add_values_by_label(values, labels, shift, low_shift, high, low):  # type: 
 
 @kernel
 def _sum_on_grid(values, shift, low_shift):  # type: ignore[no-untyped-def]
-    # Eight running sums: exact, so their order is free, and the loop is not one long chain.
+    # Eight running sums, so that the loop is not one dependent chain; sums are exact, so order is free.
     high, low = np.zeros(8), np.zeros(8)
     n = values.shape[0]
     for i in range(0, n - 7, 8):
@@ -120,7 +120,7 @@ def accumulate(
     labels : ndarray of shape (n,), int32
         In ``[0, k)``: not checked.
     shift : ndarray of shape (d,), float64
-        M of the grid of each feature; no value may exceed what M was chosen for.
+        M of the grid of each feature; no value may exceed the bound for which M was chosen.
     sums : ndarray of shape (k, d), float64, C-contiguous
         IN/OUT.
     counts : ndarray of shape (k,), int64
@@ -151,7 +151,7 @@ def accumulate_weighted(
 ) -> None:
     """Add (weighted) rows to the sums of their clusters, on two grids.
 
-    For float64 rows, for weights, and for more rows than one grid has room for.
+    For float64 rows, weighted rows, and more rows than one grid can sum exactly.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def accumulate_weighted(
     weight_grid : SumGrid
         Of the weights.
     counts : ndarray of shape (k,)
-        IN/OUT. int64 without weights, else float64: the high part.
+        IN/OUT. int64 without weights; with weights, the high part in float64.
     count_residuals : ndarray of shape (k,), float64, optional
         IN/OUT. The low part; needed with weights.
     """
@@ -267,7 +267,7 @@ def sum_on_grid(values: np.ndarray, grid: SumGrid) -> tuple[float, float]:
 
 @kernel
 def group_by_label(labels, order, starts):  # type: ignore[no-untyped-def]
-    """List rows cluster by cluster, by counting.
+    """List rows by cluster, by a counting sort.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ def group_by_label(labels, order, starts):  # type: ignore[no-untyped-def]
     >>> order, starts
     (array([1, 0, 2]), array([0, 1, 3]))
     """
-    # Unsigned indices spare the check for negative ones.
+    # Unsigned indices avoid the check for negative ones.
     starts[:] = 0
     for i in range(labels.shape[0]):
         starts[np.uint64(labels[i] + 1)] += 1
@@ -296,7 +296,7 @@ def group_by_label(labels, order, starts):  # type: ignore[no-untyped-def]
         at = starts[label]
         order[np.uint64(at)] = i
         starts[label] = at + 1
-    # Every start has moved on to the next one.
+    # Every start has advanced to the next one; shift them back.
     for j in range(starts.shape[0] - 1, 0, -1):
         starts[j] = starts[j - 1]
     starts[0] = 0

@@ -1,4 +1,4 @@
-"""Arrays as compiled code takes them: one type per dtype, so that each kernel compiles once."""
+"""Array arguments of kernels: one numba type per dtype, so that each kernel compiles once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NO_WEIGHTS = np.empty(0)
 def read_only(array: np.ndarray) -> np.ndarray:
     """Return a read-only view.
 
-    Read-only arrays (memory maps, blocks from Dask) are a type of their own to numba. Inputs that
-    always go in as such need one compilation, not two.
+    Read-only arrays (memory maps, blocks from Dask) are another type for numba. If all inputs are passed as
+    read-only, a kernel is compiled once, not twice.
     """
     view = array.view()
     view.flags.writeable = False
@@ -31,8 +31,8 @@ def weights_or_none(weights: np.ndarray | None) -> np.ndarray:
 def aligned_zeros(*shape: int) -> np.ndarray:
     """Return float64 zeros that start at a cache line.
 
-    Sums that are added to vector by vector: at an odd address every vector straddles two lines, which
-    costs a fifth of `daskcluster.kernels.accumulate.accumulate`.
+    For sums that are updated vector by vector. At an unaligned address, every vector straddles two cache
+    lines, which makes `daskcluster.kernels.accumulate.accumulate` a fifth slower.
     """
     size = math.prod(shape)
     room = np.zeros(size + _LINE // 8)

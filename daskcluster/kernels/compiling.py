@@ -1,6 +1,6 @@
 """Callbacks for the compilation of kernels, for progress messages.
 
-Imports nothing, so that a command can ask before it needs numba.
+Imports nothing, so that a command can use it before it needs numba.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def watched(tell: Tell) -> Iterator[None]:
     Parameters
     ----------
     tell : callable (number) -> None
-        The kernel is the number-th that this process compiles. Called in the thread that waits for it.
+        Gets the number of kernels that this process has begun to compile. Called in the thread that waits
+        for the kernel.
     """
     _watchers.append(tell)
     try:

@@ -1,8 +1,8 @@
 """Data statistics of dense rows: extremes, NaN and infinity, sums and spread.
 
-The largest |x| of a feature is found on bit patterns: with the sign cleared they order as the
-numbers do, and infinity and NaN are the largest of all. So one integer maximum per value both
-measures and checks, and only data that fails is searched for the row at fault.
+The largest |x| of a feature is found from bit patterns: with the sign bit cleared, they order like the
+numbers, with infinity and NaN above all others. So one integer maximum per value both finds the extreme and
+checks the data. Only if the check fails are the rows searched for the bad one.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def look(
     sums: np.ndarray,
     max_abs: np.ndarray,
 ) -> tuple[int, bool, np.ndarray]:
-    """Gather data statistics of rows and squared distances to `origin`, in one visit.
+    """Gather data statistics of rows and squared distances to `origin`, in one sweep.
 
     Parameters
     ----------
@@ -100,9 +100,9 @@ def look(
     grids : three SumGrid
         Of squared distances, of these times the weights, and of the weights.
     sums : ndarray of shape (d,), float64
-        IN/OUT. Rounded rows; of no use if a row is bad.
+        IN/OUT. Sums of the rounded rows; invalid if a row is bad.
     max_abs : ndarray of shape (d,), float64
-        IN/OUT. As `data_statistics` has it.
+        IN/OUT. As in `data_statistics`.
 
     Returns
     -------
@@ -134,13 +134,13 @@ def look(
 
 
 def data_statistics(X: np.ndarray, max_abs: np.ndarray) -> tuple[int, bool]:
-    """Raise `max_abs` to the largest |x| of each feature, and look for NaN and infinity.
+    """Update `max_abs` with the largest |x| of each feature, and find NaN and infinity.
 
     Parameters
     ----------
     X : ndarray of shape (n, d), C-contiguous, float32 or float64
     max_abs : ndarray of shape (d,), float64
-        IN/OUT. Left as it is if a row is bad.
+        IN/OUT. Unchanged if a row is bad.
 
     Returns
     -------

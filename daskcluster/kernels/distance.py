@@ -97,11 +97,11 @@ def run_chains(
     mind2: np.ndarray,
     chosen: np.ndarray,
 ) -> None:
-    """Run chains one after the other: each one's last state is a centre for those that follow.
+    """Run chains one after the other; the last state of each is a centre for the following ones.
 
-    A chain starts at its first proposal y, and moves on to a later one if
-    ``pi(y) / q(y) > u * pi(state) / q(state)``, or if pi(state) is zero. pi is the squared distance
-    to the nearest centre times the row weight, which q has as a factor, too.
+    A chain starts at its first proposal, and moves to a later proposal y if ``pi(y) / q(y) > u * pi(state)
+    / q(state)``, or if pi(state) is zero. pi is the squared distance to the nearest centre times the row
+    weight, which is a factor of q, too.
 
     Parameters
     ----------
@@ -110,13 +110,13 @@ def run_chains(
     rates : ndarray of shape (b * length,), float64
         q / w of the proposals, > 0; a common factor does not matter.
     uniforms : ndarray of shape (b * length,), float64
-        Of the decisions to move on; the first of each chain is not used.
+        Random numbers of the decisions to move; the first of each chain is not used.
     length : int
         Proposals of a chain.
     mind2 : ndarray of shape (b * length,), float64
         IN/OUT. Squared distances to the nearest centre.
     chosen : ndarray of shape (b,), int64
-        OUT. The row that each chain ends at; -1 where that is a centre already.
+        OUT. The row at which each chain ends; -1 if that is already a centre.
 
     Examples
     --------
@@ -134,7 +134,7 @@ _NO_SUMS = np.empty((0, 0))
 
 @kernel
 def _terms(sums, low_sums, weights, centres, origin):  # type: ignore[no-untyped-def]
-    # Totals of every feature first: they stand side by side, and do not wait for one another.
+    # Sum by feature first: these sums are contiguous and independent of each other.
     k, d = centres.shape
     inner, outer = np.zeros(d), np.zeros(d)
     moved, about = np.empty(d), np.empty(d)
@@ -169,9 +169,9 @@ def inertia_terms(
     Parameters
     ----------
     sums : ndarray of shape (k, d), float64
-        Of the rows of each cluster, about zero.
+        Sums of the rows of each cluster, about zero.
     low_sums : ndarray of shape (k, d), float64, or None
-        What is to be added to them.
+        Low parts of the sums.
     weights : ndarray of shape (k,), float64
     centres : ndarray of shape (k, d), float32 or float64
     origin : ndarray of shape (d,), float64

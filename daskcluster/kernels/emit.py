@@ -1,7 +1,7 @@
-"""Small pieces of LLVM vector IR that the intrinsics of this package are built from.
+"""Building blocks of LLVM vector IR for the intrinsics of this package.
 
-Numba's loops cannot say "this vector, in this register"; an intrinsic that emits IR can. Everything
-here is exact about rounding: no flag lets LLVM reorder or fuse.
+Numba's loops cannot keep a given vector in a register; intrinsics that emit IR can. Rounding is well
+defined everywhere: no flag lets LLVM reorder or fuse operations.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _ELEMENTS = {types.float32: ir.FloatType(), types.float64: F64, types.int32: I32
 
 
 class _Outlined(ir.Function):
-    """A function that stays one.
+    """A function that is not inlined.
 
-    On x86 it is compiled for the features that tiles want, of no particular CPU: what LLVM knows of
-    some makes it load so many centres ahead that sums have to leave their registers.
+    On x86 it is compiled for the features of the tiles, but for no particular CPU: for some CPUs, LLVM
+    would load so many centres in advance that sums no longer fit the registers.
     """
 
     def descr_prototype(self, buf: list[str]) -> None:
@@ -38,10 +38,10 @@ class _Outlined(ir.Function):
 
 
 def vector_intrinsic(typing: Callable[..., Any], *, apart: bool = False) -> Any:
-    """Make an intrinsic that is asked with literal arguments first.
+    """Make an intrinsic that is first typed with literal arguments.
 
-    Its arrays are good for `pointer` alone. With `apart`, or where `GRANTED` names features, its code
-    stands in a function of its own.
+    Use its arrays only with `pointer`. With `apart`, or if `GRANTED` names features, its code is a separate
+    function.
     """
 
     @wraps(typing)
@@ -56,15 +56,15 @@ def vector_intrinsic(typing: Callable[..., Any], *, apart: bool = False) -> Any:
 
 
 def tile_intrinsic(typing: Callable[..., Any]) -> Any:
-    """Make a vector intrinsic that stands apart: inside a kernel, sums of a tile lose their registers."""
+    """Make a vector intrinsic as a separate function; inlined, a tile's sums would be spilled."""
     return vector_intrinsic(typing, apart=True)
 
 
 def _call_outlined(
     codegen: Callable[..., Any], context: Any, builder: Any, sig: Any, args: Any
 ) -> Any:
-    """Emit what `codegen` emits in a function of its own, and a call of it."""
-    # Of an array, where its data begin: to pass all that an array has takes longer than a small tile.
+    """Emit the code of `codegen` as a separate function, and a call of it."""
+    # Pass only the data pointers of arrays: passing whole array structures takes longer than a small tile.
     passed = [
         _data(context, builder, kind, value) if isinstance(kind, types.Array) else value
         for kind, value in zip(sig.args, args, strict=True)
@@ -106,7 +106,7 @@ def _data(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
 
 
 def step(builder: Any, pointer: Any, offset: Any) -> Any:
-    """Address `offset` elements on."""
+    """Return the address `offset` elements further."""
     offset = ir.Constant(I64, offset) if isinstance(offset, int) else offset
     return builder.gep(pointer, [offset])
 
@@ -133,7 +133,7 @@ def load_first(builder: Any, pointer: Any, element: Any, lanes: int, count: int)
 
 
 def first_lane(builder: Any, mask: Any, last: int) -> Any:
-    """Return the number of the first lane that is set, as int32, and `last` if none before it is."""
+    """Return the index of the first set lane before `last` as int32, or `last` if there is none."""
     wide = builder.zext(builder.bitcast(mask, ir.IntType(mask.type.count)), I32)
     marked = builder.or_(wide, ir.Constant(I32, 1 << last))
     return builder.cttz(marked, ir.Constant(ir.IntType(1), 1))
@@ -145,7 +145,7 @@ def store(builder: Any, value: Any, pointer: Any, align: int) -> None:
 
 
 def shuffle(builder: Any, a: Any, b: Any, picks: Sequence[int]) -> Any:
-    """Pick lanes out of two vectors, numbered through."""
+    """Select lanes of two vectors, numbered consecutively."""
     mask = ir.Constant(ir.VectorType(I32, len(picks)), list(picks))
     return builder.shuffle_vector(a, b, mask)
 
@@ -190,9 +190,9 @@ def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def prefetch(builder: Any, place: Any, *, level: int = 1) -> None:
-    """Ask for the cache line of an address, which may lie beyond the array.
+    """Prefetch the cache line of an address, which may be beyond the array.
 
-    Into the first level, or the second: there, more lines can be on their way at the same time.
+    The target is the first or second cache level; the second allows more outstanding lines.
     """
     byte = ir.IntType(8).as_pointer()
     name = "llvm.prefetch.p0"

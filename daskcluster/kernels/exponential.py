@@ -1,7 +1,7 @@
 """The exponential of vectors in float32 or float64, as a polynomial.
 
-So that results are the same bits on machines with other maths libraries, and so that it can stay in
-registers between a tile and the sums that it goes to.
+Unlike a maths library, it gives the same bits on all machines, and its operands stay in registers between a
+tile and the sums.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Format(NamedTuple):
 
     @property
     def rounding(self) -> float:
-        """Adding it leaves whole numbers in the last bits."""
+        """Adding it rounds to whole numbers, in the last bits."""
         return 1.5 * 2.0**self.mantissa
 
 
@@ -54,7 +54,7 @@ def polynomial(builder: Any, x: Any, terms: list[float]) -> Any:
 
 
 def exponential(builder: Any, x: Any) -> Any:
-    """Return exp(x) of a vector, x <= 0, good to two units of rounding; e^-700 (e^-87) is the least."""
+    """Return exp(x) of a vector, x <= 0, within two units of rounding; at least e^-700 (float32: e^-87)."""
     form, lanes = _format_of(x), x.type.count
     whole = ir.IntType(form.bits)
     integers = ir.VectorType(whole, lanes)

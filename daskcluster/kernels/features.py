@@ -1,4 +1,4 @@
-"""CPU features of this machine, and those that code is compiled for."""
+"""CPU features of this machine, and those that kernels are compiled for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llvmlite import binding
 _CONFIG: Any = numba.config
 
 WANTED = {"avx512": ("avx512f", "avx512vl", "avx512dq"), "avx2": ("avx2", "fma")}
-"""Features that the tiles for x86 want, the widest first."""
+"""Features that the x86 tiles need, the widest tile first."""
 
 _PLAIN = {"generic", "x86-64", "x86-64-v2"}
 
@@ -23,8 +23,8 @@ def _of_host() -> frozenset[str]:
 def cpu_features() -> frozenset[str]:
     """Return the names of the CPU features that code is compiled for.
 
-    NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are honoured: with either set, only the features named
-    there count, since nothing else is known of that CPU; see `GRANTED` for one that is plain.
+    NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are honoured: with either set, only the features named there
+    count, since nothing else is known of that CPU; see `GRANTED` for the generic CPU.
     """
     if _CONFIG.CPU_FEATURES is not None:
         parts = str(_CONFIG.CPU_FEATURES).split(",")
@@ -33,7 +33,7 @@ def cpu_features() -> frozenset[str]:
 
 
 def _widest(features: Iterable[str]) -> str:
-    """Return what the widest tile for x86 wants of these features, as LLVM writes it."""
+    """Return the features of the widest usable x86 tile, in LLVM's notation."""
     for wanted in WANTED.values():
         if set(wanted).issubset(features):
             return ",".join(f"+{name}" for name in wanted)
@@ -46,9 +46,8 @@ def _granted() -> str:
 
 
 GRANTED = _granted()
-"""Features of this CPU that intrinsics are compiled for, although all else is compiled for a plain x86.
-
-With NUMBA_CPU_NAME=generic unlike machines share a folder of kernels; each runs the tile that suits it."""
+"""Features of this CPU that intrinsics use although everything else is compiled for a generic x86. With
+NUMBA_CPU_NAME=generic, different machines can share a cache folder, and each runs its best tile."""
 
 TILE_FEATURES = GRANTED or _widest(cpu_features())
 """Features that tiles are compiled for, on x86."""

@@ -50,11 +50,11 @@ def _digest_of(path: str) -> bytes:
 
 
 class _Stamped:
-    """A locator of compiled kernels for these sources; a kernel's own file may lie elsewhere.
+    """Base of the cache locators: the cache is keyed by the digest of all kernel sources.
 
-    Each digest has its own folder: numba unpickles an index before it compares stamps, and the index of
-    another version may name classes that are gone. Granted features have a folder, too, so that machines
-    without them never load it.
+    Each digest has its own folder, because numba unpickles an index before it compares stamps, and the
+    index of another version may name classes that no longer exist. Granted features have their own folder,
+    too, so that machines without them never load those kernels.
     """
 
     _py_file: str
@@ -68,7 +68,7 @@ class _Stamped:
 
 
 class GivenFolder(_Stamped, UserProvidedCacheLocator):
-    """The folder that NUMBA_CACHE_DIR names."""
+    """The folder in NUMBA_CACHE_DIR."""
 
 
 class SourceFolder(_Stamped, InTreeCacheLocator):
@@ -86,7 +86,7 @@ _LOCK = threading.Lock()
 
 @contextmanager
 def stamped() -> Iterator[None]:
-    """Let functions that numba is given meanwhile be kept as above."""
+    """While this is open, functions that numba compiles are cached by these locators."""
     with _LOCK:
         before = _CONFIG.CACHE_LOCATOR_CLASSES
         _CONFIG.CACHE_LOCATOR_CLASSES = _NAMES
@@ -125,7 +125,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     function : callable
         A loop over plain arrays in the subset of Python that numba understands.
     """
-    # No kernel is called as a C function: compiling that entry takes a tenth of the time.
+    # Kernels are never called as C functions; leaving out that entry saves a tenth of the time.
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     try:
         with stamped():
@@ -138,7 +138,7 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 class _Announcer(event.Listener):
-    """Announces kernels that numba begins to compile, not those that it loads."""
+    """Announces kernels that numba starts to compile, but not those loaded from the cache."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -157,7 +157,7 @@ event.register("numba:compile", _Announcer())
 
 
 def compilations() -> tuple[int, int]:
-    """Return how many kernels this process loaded from the cache, and how many it compiled."""
+    """Return the number of kernels that this process loaded from the cache, and that it compiled."""
     stats = [compiled.stats for compiled in _KERNELS]
     hits = sum(sum(stat.cache_hits.values()) for stat in stats)
     return hits, sum(sum(stat.cache_misses.values()) for stat in stats)
@@ -165,12 +165,12 @@ def compilations() -> tuple[int, int]:
 
 @cache
 def tile_name() -> str:
-    """Return the tile to use: the override, or the widest that the CPU has.
+    """Return the name of the tile to use: the override, or the widest that the CPU supports.
 
     Raises
     ------
     InvalidParameterError
-        If the environment variable DASKCLUSTER_TILE names no tile.
+        The environment variable DASKCLUSTER_TILE is not the name of a tile.
     """
     forced = os.environ.get(OVERRIDE)
     if forced is not None:

@@ -1,8 +1,8 @@
 """Centres packed for the tile: shifted by a common offset, in panels, each preceded by its initial terms.
 
-A score is ``x'.c' - |c'|^2 / 2`` with x' = fl(x - o) and c' = fl(c - o). The offset o keeps data
-that lies far from the origin from losing its digits; it is a function of the centres alone, so a
-row has the same label in a fit, in a predict, and in any chunk.
+A score is ``x'.c' - |c'|^2 / 2`` with x' = fl(x - o) and c' = fl(c - o). The offset o prevents a loss of
+digits for data far from the origin. It depends only on the centres, so a row has the same label in a fit,
+in a predict, and in any chunk.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ _HEIGHTS = {
     "neon": (13, 12, 10, 8, 6),
 }
 _PANEL_COST = 0.7
-"""Cost of starting a panel, in centres: with equal waste, the higher tile wins."""
+"""Cost of starting a panel, in centres; prefers higher tiles if waste is equal."""
 
 _LINE = 64
-"""Features of a centre that are packed at a time: cache lines of float32 that memory brings together."""
+"""Features of a centre packed at a time: float32 values in the cache lines that are fetched together."""
 
 PORTABLE = Tile("portable", height=4, vectors=1, width=256)
 
@@ -94,8 +94,8 @@ def choose_tile(k: int, dtype: np.dtype[Any], name: str) -> Tile:
 def common_offset(centres: np.ndarray) -> np.ndarray:
     """Return the offset that is subtracted from rows and centres before they are scored.
 
-    The mean of the centres, rounded per feature to a multiple of a power of two not below their
-    spread: close enough to cost no digits, coarse enough that ``x - o`` is mostly exact, and
+    It is the mean of the centres, rounded per feature to a multiple of a power of two that is at least
+    their spread. So it is close enough to lose no digits, coarse enough that ``x - o`` is mostly exact, and
     exactly zero for centres around the origin.
 
     Parameters
@@ -120,7 +120,7 @@ def common_offset(centres: np.ndarray) -> np.ndarray:
 
 @kernel
 def _offset_of(centres, offset):  # type: ignore[no-untyped-def]
-    # Plain loops in a fixed order: the offset must be the same bits on every machine.
+    # Loops in a fixed order, so that the offset has the same bits on every machine.
     k, d = centres.shape
     total, low, high = np.zeros(d), np.full(d, np.inf), np.full(d, -np.inf)
     for j in range(k):
@@ -132,7 +132,7 @@ def _offset_of(centres, offset):  # type: ignore[no-untyped-def]
     for t in range(d):
         mean, spread = total[t] / k, high[t] - low[t]
         if spread > 0.0 and np.isfinite(spread):
-            grid = math.ldexp(1.0, math.frexp(spread)[1])  # exact, as no logarithm is
+            grid = math.ldexp(1.0, math.frexp(spread)[1])  # exact, unlike a logarithm
             mean = grid * np.rint(mean / grid)
         offset[t] = mean if np.isfinite(mean) else 0.0
 
@@ -140,14 +140,14 @@ def _offset_of(centres, offset):  # type: ignore[no-untyped-def]
 @kernel
 def fill_panels(centres, offset, data, height):  # type: ignore[no-untyped-def]
     """Write centres less the offset into panels; OUT: data, see `Panels`. Return |c'|^2, (k,) float64."""
-    # Sequential float64, no contraction: the first term must be the same bits on every machine.
+    # Sequential float64 without contraction, so that first terms have the same bits on every machine.
     k, d = centres.shape
     norms = np.empty(k)
-    # Lines of the panel are filled in the cache and written once, whole: they may lie far apart.
+    # Fill lines of the panel in the cache and write each one once: they may be far apart.
     squares, lines = np.empty(height), np.empty(_LINE * height, data.dtype)
     for p in range(data.shape[0]):
         panel, first = data[p], p * height
-        there = max(0, min(height, k - first))  # none, where a shorter group leaves panels empty
+        there = max(0, min(height, k - first))  # 0 in empty panels of a shorter group
         squares[:] = 0.0
         lines[:] = 0.0
         for start in range(0, d, _LINE):
@@ -157,7 +157,7 @@ def fill_panels(centres, offset, data, height):  # type: ignore[no-untyped-def]
                 centre = centres[first + lane, start : start + count]
                 for t in range(count):
                     lines[t * height + lane] = centre[t] - shift[t]
-            for t in range(count):  # a chain in each lane: they do not wait for one another
+            for t in range(count):  # one independent chain per lane
                 line = lines[t * height : (t + 1) * height]
                 for lane in range(height):
                     value = np.float64(line[lane])
@@ -186,10 +186,10 @@ def place_in_panel(
 ) -> Any:
     """Return the first of the `height` centres of a panel that scores ``best[at]``: 0, 1, ...
 
-    `block_at` is where the row's first feature stands in a block of `rows` rows. The scores are those of
-    `score_tile`, to the bit, with centres in the lanes. So one of them is ``best[at]`` where that came from
-    this panel: NaN never wins there, and -inf wins from nothing. Should none be, it is the last centre:
-    callers index with the result.
+    `block_at` is the position of the row's first feature in a block of `rows` rows. The scores are
+    bit-identical to those of `score_tile`, with centres in the lanes. So if ``best[at]`` came from this
+    panel, one score equals it: NaN never wins, and -inf never beats the initial value. If none is equal,
+    return the last centre, since callers index with the result.
     """
     if not emit.literals(height):
         return None

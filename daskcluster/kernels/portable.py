@@ -1,10 +1,10 @@
 """The portable tile: a plain loop that runs on any CPU.
 
-Rows stand along the inner loop, 256 at a time, so that sums, rows and winners stay in L1; four
-centres by four features are unrolled. Each step is an FMA by name, never a multiplication and an
-addition, hence the same bits as the intrinsic tiles. Where the target has no FMA, each is a call of the
-C library, which rounds once, too: 13 times slower where the CPU has FMA all the same, more where it
-has none, and still the same labels on every worker.
+The inner loop runs over 256 rows at a time, so that sums, rows and winners stay in L1; four centres by four
+features are unrolled. Each step is an explicit FMA, never a multiplication and an addition, so the bits are
+those of the intrinsic tiles. If the compilation target has no FMA, each step is a call of the C library,
+which also rounds once. That is 13 times slower on a CPU that does have FMA, and more on one that has not,
+but labels are the same on every worker.
 """
 
 from __future__ import annotations

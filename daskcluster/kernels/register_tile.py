@@ -1,11 +1,11 @@
 """The register tiles: a panel of centres against a block of rows, all sums in registers.
 
-The intrinsics take arrays with element offsets, and the tile's shape as literal arguments; the
-element type follows from the arrays. They live at module level because numba cannot cache a kernel
-whose closure holds an intrinsic.
+The intrinsics take arrays with element offsets, and the tile's shape as literal arguments; the arrays
+determine the element type. They are at module level because numba cannot cache a kernel with an intrinsic
+in its closure.
 
-Rows stand in the lanes (`daskcluster.kernels.row_block`), so the winners of a block need no
-reduction across lanes. Each lane is a row of its own, hence no result depends on the width.
+Each lane holds one row (`daskcluster.kernels.row_block`), so finding the winners of a block needs no
+reduction across lanes, and no result depends on the vector width.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numba import types
 from daskcluster.kernels import emit
 
 _PICKING_BYTES = 16
-"""Tiles of vectors whose lanes an FMA can pick, as on ARM."""
+"""Bits of vectors from which an FMA can select a lane: those of ARM."""
 
 
 class TileShape(NamedTuple):
@@ -48,8 +48,8 @@ def run_along(
     """Emit the loop over features: one chain per row and centre, in feature order.
 
     A chain starts at `first` [centre] and continues as ``total = term(row, centre, total)``. `panel`
-    points to the coordinates, `height` for each feature; `prefetch` emits what else a feature does: a
-    prefetch. Returns the totals, indexed [centre][vector].
+    points to the coordinates, `height` for each feature; `prefetch` emits an optional prefetch for a
+    feature. Returns the totals, indexed [centre][vector].
     """
     kind = first[0].type.element
     align = emit.bits(kind) // 8
@@ -77,8 +77,8 @@ def run_along(
 def _centres(builder: Any, place: Any, tile: TileShape, align: int) -> list[Any]:
     """Load one feature of the centres of a panel, each repeated in every lane.
 
-    With 128 bits they are loaded as vectors, out of which ARM's FMA takes any lane. Wider vectors
-    have an instruction that loads one number into all lanes.
+    With 128 bits they are loaded as vectors, of which ARM's FMA can use any lane. With wider vectors, an
+    instruction loads one number into all lanes.
     """
     kind, whole = place.type.pointee, tile.height - tile.height % tile.width
     whole = whole if tile.width * align == _PICKING_BYTES else 0
@@ -119,12 +119,12 @@ def score_tile(
 ) -> Any:
     """Score `height` centres, numbered from `first`, against a block of rows; update the winners.
 
-    From element `at` of `best` and `index` stand the scores and numbers of each row's best centre
-    and, with `keep` = 2, ``vectors * width`` elements further those of the runner-up. With `keep` = 0
-    the number is that of the first centre of the winner's panel, and `place_in_panel` tells the rest.
+    `best` and `index` hold, from element `at` on, the score and number of each row's best centre and, with
+    `keep` = 2, ``vectors * width`` elements further those of the second best. With `keep` = 0 the number is
+    that of the first centre of the winner's panel, and `place_in_panel` finds the centre.
 
-    While it computes feature t, the tile prefetches ``prefetched[prefetch_at + t * prefetch_step]``: rows
-    that are packed next. A literal `prefetch_step` of 0 prefetches nothing.
+    At feature t, the tile prefetches ``prefetched[prefetch_at + t * prefetch_step]``, which are rows to
+    pack next. A literal `prefetch_step` of 0 prefetches nothing.
     """
     if not emit.literals(height, vectors, width, keep):
         return None
@@ -168,7 +168,7 @@ def score_tile_prefetching(
     places: Any,
     places_at: Any,
 ) -> Any:
-    """Do as `score_tile`; prefetch ``prefetched[places[places_at + t]]`` at feature t."""
+    """Like `score_tile`, but prefetch ``prefetched[places[places_at + t]]`` at feature t."""
     if not emit.literals(height, vectors, width, keep):
         return None
     tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
@@ -206,7 +206,7 @@ def _score(
     keep: int,
     prefetch: Callable[[Any], None] | None,
 ) -> None:
-    """Emit the body of `score_tile`, whose first nine arguments `args` are."""
+    """Emit the body of `score_tile`; `args` are its first nine arguments."""
     rows = emit.pointer(context, builder, sig.args[0], args[0], args[1])
     start = emit.pointer(context, builder, sig.args[2], args[2], args[3])
     align = emit.bits(emit.element(sig.args[0])) // 8
@@ -271,9 +271,8 @@ def difference_tile(
 ) -> Any:
     """Store the squared distances of a block of rows to `height` centres, in the rows' dtype.
 
-    Direct differences, so the relative error is at most (d + 2) units of rounding:
-    ``out[out_at + j * block + r] = |x_r - c_j|^2``.
-    It prefetches as `score_tile` does.
+    They are computed by direct differences, so the relative error is at most (d + 2) units of rounding:
+    ``out[out_at + j * block + r] = |x_r - c_j|^2``. It prefetches as `score_tile` does.
     """
     if not emit.literals(height, vectors, width):
         return None
@@ -327,7 +326,7 @@ def all_scores_tile(
 ) -> Any:
     """Store the scores of `height` centres and a block of rows: ``out[out_at + j * block + r]``.
 
-    They are those of `score_tile`, to the bit. It prefetches as `score_tile_prefetching` does.
+    They are bit-identical to those of `score_tile`. Prefetches like `score_tile_prefetching`.
     """
     if not emit.literals(height, vectors, width):
         return None
@@ -352,7 +351,7 @@ def all_scores_tile(
 
 
 def _best_of_panel(builder: Any, column: list[tuple[Any, Any]], tile: TileShape) -> tuple[Any, Any]:
-    """Emit the largest score of a panel, one instruction for each, under the panel's first number."""
+    """Emit the largest score of a panel, and the number of the panel's first centre."""
     kind = column[0][0].type
     most = ir.Constant(kind, [float("-inf")] * tile.width)
     for score, _ in column:
@@ -377,8 +376,8 @@ def _update_winners(
     for candidate in candidates:
         rising, wins = candidate, ir.Constant(ir.VectorType(ir.IntType(1), lanes), [0] * lanes)
         for rank, old in enumerate(kept):
-            # Only a larger score wins: ties go to the lowest index, and NaN never wins. Who is
-            # displaced stays ahead of the next in rank, also when both score the same.
+            # Only a larger score wins, so ties go to the lowest index, and NaN never wins. A displaced
+            # winner stays ahead of the next in rank, even if both have the same score.
             wins = builder.or_(wins, builder.fcmp_ordered(">", rising[0], old[0]))
             pairs = list(zip(rising, old, strict=True))
             kept[rank] = tuple(builder.select(wins, new, was) for new, was in pairs)

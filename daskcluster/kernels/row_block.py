@@ -1,7 +1,7 @@
 """Blocks of rows packed for the tiles: transposed, one row per SIMD lane.
 
-A *block* of ``vectors * width`` rows is stored feature by feature, less the common offset; one vector
-instruction advances as many rows. Blocks start at a cache line.
+A *block* of ``vectors * width`` rows is stored feature by feature, minus the common offset, so that one
+vector instruction processes `width` rows. Blocks start at a cache line.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from daskcluster.kernels import emit
 from daskcluster.kernels.jit import kernel
 
 _LANE_BITS = 128
-"""Transposition works inside lanes of this many bits, where shuffles are cheapest."""
+"""Transposition works within lanes of this many bits, where shuffles are cheapest."""
 
 _ALIGN = 64
 
 
 def lanes_of(dtype: np.dtype[Any]) -> int:
-    """Return how many elements fill a lane: rows of fewer features are packed one by one."""
+    """Return the number of elements per lane; rows with fewer features are packed one by one."""
     return _LANE_BITS // 8 // dtype.itemsize
 
 
 @kernel
 def aligned(size, like):  # type: ignore[no-untyped-def]
-    """Uninitialised scratch at a cache line boundary, of the dtype of `like`."""
+    """Return uninitialised scratch with the dtype of `like`, aligned to a cache line."""
     scratch = np.empty(size + _ALIGN, like.dtype)
     skip = (-scratch.ctypes.data % _ALIGN) // scratch.itemsize
     return scratch[skip : skip + size]
@@ -36,7 +36,7 @@ def aligned(size, like):  # type: ignore[no-untyped-def]
 
 @kernel
 def first_row(first, block, n):  # type: ignore[no-untyped-def]
-    """Return the first row of the block from `first` on; the last block repeats rows to be full."""
+    """Return the start of the block of row `first`; the last block repeats earlier rows to be complete."""
     return max(0, min(first, n - block))
 
 
@@ -45,7 +45,7 @@ def _transpose_lanes(builder: Any, rows: list[Any]) -> list[Any]:
     size, lanes = len(rows), rows[0].type.count
 
     def zip_pairs(a: Any, b: Any, first: int, run: int) -> Any:
-        # Runs of `run` elements taken in turn from a and b, starting at `first` in each lane.
+        # Take runs of `run` elements alternately from a and b, starting at `first` in each lane.
         picks: list[int] = []
         for lane in range(0, lanes, size):
             for at in range(first, first + size // 2, run):
@@ -72,10 +72,11 @@ def pack_block(
     vectors: Any,
     width: Any,
 ) -> Any:
-    """Store a block of rows, less the offset, transposed.
+    """Store a block of rows, minus the offset, transposed.
 
     ``out[out_at + t * block + r] = rows[(first + r) * d + t] - offset[t]`` for t < d and
-    r < block = ``vectors * width``. The flat array has all these rows, and d fills a lane.
+    r < block = ``vectors * width``. The flat array must contain all these rows, and d must be at least a
+    lane's elements.
     """
     if not emit.literals(vectors, width):
         return None
@@ -109,7 +110,7 @@ def pack_listed(
     vectors: Any,
     width: Any,
 ) -> Any:
-    """Do as `pack_block` with the rows whose numbers stand in the list from ``listed[first]`` on."""
+    """Like `pack_block`, for the rows whose numbers are listed from ``listed[first]`` on."""
     if not emit.literals(vectors, width):
         return None
     lanes, block = width.literal_value, vectors.literal_value * width.literal_value
@@ -175,13 +176,13 @@ def _store_transposed(
     emit.loop(builder, d, size, [], features)
 
 
-# Numba keeps a tuple of integers literal that a kernel closes over, also in functions it is passed to.
-# These index flat arrays: where a function makes views of rows, references are counted at every call.
+# Numba keeps a tuple of integers in a kernel's closure literal, also in functions that it is passed to.
+# These functions index flat arrays: views of rows would cost reference counting at every call.
 
 
 @kernel
 def pack_rows(rows, n, d, first, offset, packed, at, shape):  # type: ignore[no-untyped-def]
-    """Do as `pack_block` for any number of rows and features; lanes beyond the last row repeat it.
+    """Like `pack_block`, for any number of rows and features; lanes beyond the last row repeat it.
 
     `shape` begins with (vectors, width, lanes), where `lanes` elements fill 128 bits.
     """
@@ -198,7 +199,7 @@ def pack_rows(rows, n, d, first, offset, packed, at, shape):  # type: ignore[no-
 
 @kernel
 def pack_listed_rows(rows, listed, d, offset, packed, shape):  # type: ignore[no-untyped-def]
-    """Do as `pack_rows` with the rows whose numbers are listed, as many as a block has."""
+    """Like `pack_rows`, for the listed rows, as many as fill a block."""
     vectors, width, lanes = shape[0], shape[1], shape[2]
     block = vectors * width
     if d >= lanes:

@@ -1,9 +1,8 @@
 """Intrinsics on a few rows and one point: distances, fused with sums and extremes.
 
-Rows that are visited together share what is loaded for a feature, their sums meet in registers before
-they go to memory, and their lanes are folded together. That changes no bit: on the grids the order
-of additions is free, and the distance of each row has the order of
-`daskcluster.kernels.row_ops.squared_distance`.
+Rows processed together share the loads for a feature, their sums are added in registers before they are
+written to memory, and their lanes are folded together. No bit changes: on the grids, the order of additions
+is free, and the distance of each row has the order of `daskcluster.kernels.row_ops.squared_distance`.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from daskcluster.kernels.sum_grid import emit_rounded, emit_split
 
 _LANES = 8
 _GROUP = 4
-"""Rows at a time: their two times eight lanes fill the registers of AVX2, and half those of AVX-512."""
+"""Rows at a time. Their two times eight lanes fill the registers of AVX2, and half of those of AVX-512."""
 
 PREFETCH_DISTANCE = 1024
-"""Values fetched before they are needed: prefetchers of CPUs lose track of several rows at once."""
+"""Prefetch distance in values; the CPU's own prefetchers cannot follow several rows at once."""
 
 Extra = Callable[[Any, list[Any], list[Any]], None]
-"""Called with a feature, the rows' values from there on as they are stored, and the same widened."""
+"""Called with a feature, the rows' stored values from there on, and the same values as float64."""
 
 
 @emit.vector_intrinsic
@@ -63,9 +62,9 @@ def measure_and_add_rows(
     sums: Any,
     largest: Any,
 ) -> Any:
-    """Do as `measure_rows`, add the rows up on a grid, and raise `largest` to their bit patterns.
+    """Like `measure_rows`, but also sum the rows on a grid and update `largest` with their bit patterns.
 
-    `largest` has d values of the dtype of the rows; without their sign bits, patterns order as numbers do,
+    `largest` has d values of the dtype of the rows. Without sign bits, the patterns order like the numbers,
     with NaN and infinity above all others.
     """
     if not emit.literals(count):
@@ -112,7 +111,7 @@ def _wide(builder: Any, values: Any) -> Any:
 def _distances(
     builder: Any, kinds: tuple[Any, Any], x: Any, p: Any, d: Any, n: int, extra: Extra | None
 ) -> Any:
-    """Emit the visit of n rows; return their squared distances to the point, a vector of n."""
+    """Emit the loop over n rows; return their squared distances to the point, a vector of n."""
     kind, point_kind = kinds
     align = emit.bits(kind) // 8
     rows = [builder.gep(x, [builder.mul(d, ir.Constant(emit.I64, r))]) for r in range(n)]
@@ -184,7 +183,7 @@ def _fold(builder: Any, vectors: list[Any]) -> Any:
     """Add the lanes of each vector as `emit.fold_lanes` does; return the sums as one vector."""
     if len(vectors) == 1:
         return emit.fold_lanes(builder, vectors[0])
-    # Halves of several vectors share an addition; lane r of the result belongs to vector r.
+    # One addition folds halves of several vectors; lane r of the result belongs to vector r.
     lanes = _LANES
     parts = vectors
     while lanes > 1:
@@ -212,7 +211,7 @@ def _add_up(builder: Any, grid: Any, total: Any, values: list[Any]) -> None:
 
 
 def _raise(builder: Any, place: Any, values: list[Any]) -> None:
-    """Raise what is at a place to the largest pattern of all values."""
+    """Update the value at an address with the largest pattern of all values."""
     kind, lanes = values[0].type.element, values[0].type.count
     size = emit.bits(kind)
     pattern = ir.VectorType(ir.IntType(size), lanes)

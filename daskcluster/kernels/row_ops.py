@@ -1,8 +1,8 @@
 """Intrinsics on single rows: additions on a grid, and squared distances in the canonical order.
 
-Features stand in the lanes. Rows and centres are widened to float64 first, so differences and
-squares of float32 values carry no error worth the name. Eight lanes are eight lanes on any CPU: LLVM
-splits them over narrower registers, which changes no rounding.
+Lanes hold features. Rows and centres are converted to float64 first, so differences and squares of float32
+values have negligible errors. There are eight lanes on any CPU: LLVM splits them over narrower registers,
+which does not change rounding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from daskcluster.kernels.sum_grid import emit_rounded, emit_split, pointers
 _LANES = 8
 _LINE_BYTES = 64
 _CHAINS = 4
-"""Independent sums of a rough distance, so that no FMA waits for the one before."""
+"""Number of independent sums of a rough distance, which hide the latency of FMAs."""
 
 
 def _load_wide(builder: Any, place: Any, kind: Any, lanes: int) -> Any:
@@ -75,7 +75,7 @@ def add_on_grid(
 
 @emit.vector_intrinsic
 def fetch_row(typingctx: Any, rows: Any, at: Any, d: Any) -> Any:
-    """Ask memory for ``rows[at : at + d]``, which may lie beyond the array."""
+    """Prefetch ``rows[at : at + d]``, which may be beyond the array."""
     signature = types.void(rows, types.intp, types.intp)
     step = _LINE_BYTES * 8 // emit.bits(emit.element(rows))
 
@@ -87,7 +87,7 @@ def fetch_row(typingctx: Any, rows: Any, at: Any, d: Any) -> Any:
             return []
 
         emit.loop(builder, args[2], step, [], line)
-        # Rows seldom begin with a line, so their last element may lie in one more.
+        # Rows are rarely aligned to lines, so the last element may be in one more line.
         last = builder.sub(args[2], ir.Constant(emit.I64, 1))
         emit.prefetch(builder, builder.gep(source, [last]), level=2)
         return context.get_dummy_value()
@@ -99,7 +99,7 @@ def fetch_row(typingctx: Any, rows: Any, at: Any, d: Any) -> Any:
 def move_on_grid(
     typingctx: Any, rows: Any, at: Any, shift: Any, sums: Any, source: Any, target: Any, d: Any
 ) -> Any:
-    """Take what `add_on_grid` adds from ``sums[source:]`` and add it to ``sums[target:]``."""
+    """Subtract the terms of `add_on_grid` from ``sums[source:]`` and add them to ``sums[target:]``."""
     signature = types.void(rows, types.intp, shift, sums, types.intp, types.intp, types.intp)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -217,8 +217,8 @@ def squared_distance(
 ) -> Any:
     """Return |x - c|^2 of d features from ``rows[at]`` and ``centres[centre_at]`` on, float64.
 
-    The order: whole groups of eight features feed two times eight lanes in turn, one FMA each; the
-    lanes are added, first halves to second halves; at most seven features remain for one chain.
+    The canonical order: groups of eight features alternate between two sets of eight lanes, one FMA each;
+    then lanes are added, first halves to second halves; at most seven remaining features form one chain.
     """
     signature = types.float64(rows, types.intp, centres, types.intp, types.intp)
 
@@ -269,7 +269,7 @@ def rough_squared_distance(
 ) -> Any:
     """Return |x - c|^2 as `squared_distance` does, summed in the rows' dtype: twice as fast for float32.
 
-    Whole groups of a cache line's features feed four vectors in turn; see `rough_error`.
+    Groups of a cache line's features are added to four vectors in turn; see `rough_error`.
     """
     signature = types.float64(rows, types.intp, centres, types.intp, types.intp)
 

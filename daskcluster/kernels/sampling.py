@@ -1,10 +1,9 @@
-"""Kernels of seeding: potentials of candidate centres, minimum distances, draws in proportion to mass.
+"""Kernels of seeding: potentials of candidates, minimum distances, draws in proportion to masses.
 
-Distances are those of `daskcluster.kernels.distance`, sums those of
-`daskcluster.kernels.accumulate`: a seeding draws the same rows in any chunking. Most rows are nearer
-to a centre than to any new candidate, though, and for these a rough distance is enough: a tile of
-direct differences in the rows' own precision, whose relative error is known. Only rows that it
-cannot decide are computed anew.
+Distances are those of `daskcluster.kernels.distance`, sums those of `daskcluster.kernels.accumulate`, so a
+seeding draws the same rows with any chunks. Most rows are nearer to a centre than to any new candidate,
+which a rough distance can show: a tile of direct differences in the rows' own precision, with a known
+relative error. Exact distances are computed only for the other rows.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from daskcluster.kernels.row_ops import fetch_row, squared_distance
 from daskcluster.kernels.sum_grid import SumGrid, rounded, split
 
 _HEIGHT, _VECTORS = 4, 2
-"""Shape of the tile: candidates are few, and it fits any register file."""
+"""Shape of the tile for the few candidates; it fits any register file."""
 
 
 @kernel
 def _undecided(rough, safe, limit):  # type: ignore[no-untyped-def]
-    """Return True if a row at this rough distance may be nearer than `limit`; overflow counts as may."""
+    """Return whether a row with this rough distance may be nearer than `limit` (true on overflow)."""
     return not (rough < np.inf and rough * safe >= limit)
 
 
 @kernel
 def _sum_block(x, d, c, rows, rough, safe, mind2, weights, grid, out):  # type: ignore[no-untyped-def]
     # `rows` is (first, skip, count, block): from `skip` to `count` of the block that begins at `first`.
-    # What candidates leave as it is is summed once, in the last column of `out`; a row that a candidate
-    # would lower adds the difference. On the grids that is exact.
+    # The last column of `out` sums the masses without a candidate; a row that a candidate would lower adds
+    # the difference to that candidate's column. On the grids this is exact.
     (first, skip, count, block), t = rows, out.shape[1] - 1
     for r in range(skip, count):
         if mind2[first + r] < np.inf:
@@ -126,14 +125,14 @@ def _pick(values, weights, shift, target):  # type: ignore[no-untyped-def]
 
 
 def lower(X: np.ndarray, centre: np.ndarray, mind2: np.ndarray) -> None:
-    """Lower squared minimum distances to those to a new centre, where it is nearer.
+    """Set squared minimum distances to those to a new centre where it is nearer.
 
     Parameters
     ----------
     X : ndarray of shape (n, d), C-contiguous, float32 or float64
     centre : ndarray of shape (d,), dtype of X
     mind2 : ndarray of shape (n,), float64
-        IN/OUT. Infinity where there is no centre so far.
+        IN/OUT. Infinity if there is no centre so far.
     """
     _lower_rows(read_only(X), read_only(np.ascontiguousarray(centre)), mind2)
 
@@ -147,14 +146,14 @@ def potentials(
     out_high: np.ndarray,
     out_low: np.ndarray,
 ) -> None:
-    """Add the potential that each candidate would leave: the sum of w * min(mind2, d^2).
+    """Add the potential after adding each candidate: the sum of w * min(mind2, d^2).
 
     Parameters
     ----------
     X : ndarray of shape (n, d), C-contiguous, float32 or float64
     candidates : ndarray of shape (t, d), dtype of X
     mind2 : ndarray of shape (n,), float64
-        Squared distances to the nearest centre so far; infinity where there is none.
+        Squared distances to the nearest centre so far; infinity if there is none.
     weights : ndarray of shape (n,), float64, or None
     grid : SumGrid
         Of the masses.
@@ -178,8 +177,8 @@ def cumulative_pick(
 ) -> int:
     """Return the first row whose prefix sum of w * value, on the grid of `shift`, exceeds `target`.
 
-    Never past the end and never a row without mass: a target that no prefix exceeds gives the last
-    row that has any. -1 if no row has.
+    Never returns a row without mass: if no prefix sum exceeds the target, returns the last row with mass,
+    or -1 if there is none.
 
     Examples
     --------
@@ -289,7 +288,7 @@ def filter_candidate_rows(
     slope: float,
     grid: SumGrid,
 ) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Measure rows and `filter_candidates` them in one visit.
+    """Compute distances of rows and `filter_candidates` in one sweep.
 
     Parameters
     ----------
@@ -304,7 +303,7 @@ def filter_candidate_rows(
     found : ndarray of int64, shape (c,)
         Places of the rows, ascending.
     sqdist : ndarray of float64, shape (c,)
-        Of the rows that were found.
+        Squared distances of these rows.
     high, low : float
         The sum over all rows, on two grids.
 
@@ -322,5 +321,5 @@ def filter_candidate_rows(
     limits = float(offset), float(slope)
     kept = _filter_rows(*values, *limits, grid, totals.reshape(-1), found, sqdist)
     high, low = totals.sum(axis=1)
-    # Copies: the rest of the buffers need not be kept.
+    # Copy, so that the buffers can be freed.
     return found[:kept].copy(), sqdist[:kept].copy(), float(high), float(low)

@@ -1,11 +1,10 @@
-"""The loops around the tile: each block of rows is packed once and meets every panel while in cache.
+"""Loops around the tile: each block of rows is packed once and scored against every panel in cache.
 
-A block's packed rows stay in L1 or L2, the panels stream past them. Where the panels together
-outgrow L2, several blocks are packed at once and meet one group of panels after the other, their
-winners waiting in scratch.
+A block's packed rows stay in L1 or L2 while the panels are streamed. If all panels together exceed L2,
+several blocks are packed at once and scored against one group of panels after the other; their winners are
+held in scratch.
 
-Every loop scores rows with `score_block`, or with `score_listed` where
-they are listed.
+Every loop scores rows with `score_block`, or listed rows with `score_listed`.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from daskcluster.kernels.register_tile import score_tile, score_tile_prefetching
 from daskcluster.kernels.row_block import aligned, first_row, pack_rows
 
 FETCHING = 8
-"""The first panels that a block meets fetch the rows to come, a share each."""
+"""The first panels of a block prefetch the next rows, a share each."""
 
 Shape = tuple[int, int, int, int, int]
 """(vectors, width, lanes, height, keep): `lanes` elements fill 128 bits, `keep` as in `score_tile`."""
 
 
 def tile_shape(tile: Tile, lanes: int, keep: int) -> Shape:
-    """Return what kernels close over to score rows with a register tile."""
+    """Return the constants in the closure of kernels that score rows with a register tile."""
     return tile.vectors, tile.width, lanes, tile.height, keep
 
 
@@ -37,7 +36,7 @@ def tile_shape(tile: Tile, lanes: int, keep: int) -> Shape:
 def search_kernel(tile: Tile, lanes: int, keep: int, *, two_stage: bool = False) -> Any:
     """Build the search for a tile that keeps the `keep` best; `lanes` elements fill 128 bits.
 
-    With `two_stage`, panels compete, and the one best centre is looked for in the panel that has won.
+    With `two_stage`, find the winning panel first, and then the best centre in it.
     """
     if tile == PORTABLE:
         return build_portable(tile.height, tile.width, keep)
@@ -50,7 +49,7 @@ def _build(shape: Shape, keep: int) -> Any:
 
     def search(rows, panels, offset, labels, second, scores, blocks, group):  # type: ignore[no-untyped-def]
         # OUT: labels (n,), and with keep = 2 second (n,) and, unless empty, scores (n, 2).
-        # `blocks` row blocks are packed at once and meet `group` panels at a time.
+        # `blocks` row blocks are packed at once and scored against `group` panels at a time.
         n, d = rows.shape
         flat, panel = rows.reshape(n * d), panels.reshape(panels.size)
         packed = aligned(blocks * d * block, offset)
@@ -83,7 +82,7 @@ def _build(shape: Shape, keep: int) -> Any:
 def score_block(packed, b, panel, part, d, best, index, flat, prefetched, shape):  # type: ignore[no-untyped-def]
     """Score packed block `b` against the panels ``part[0]`` to ``part[1]``; IN/OUT: best, index.
 
-    `prefetched`: where in `flat` the rows to prefetch begin, how many per panel, and for how many panels.
+    `prefetched`: start in `flat` of the rows to prefetch, elements per panel, and number of panels.
     """
     (vectors, width, _, height, keep), (prefetch, share, fetching) = shape, prefetched
     block = vectors * width
@@ -136,8 +135,8 @@ def _unload(first, block, base, keep, best, index, labels, second, scores):  # t
 def score_listed(packed, panel, part, d, best, index, flat, places, shape):  # type: ignore[no-untyped-def]
     """Score a packed block of rows against the panels ``part[0]`` to ``part[1]``.
 
-    OUT: best and index, see `score_tile`; -1 where no centre wins. Meanwhile, memory is asked for
-    ``flat[places]``, d of them for each panel.
+    OUT: best and index, see `score_tile`; -1 if no centre wins. Prefetches ``flat[places]``, d of them per
+    panel.
     """
     vectors, width, _, height, keep = shape
     best[:] = -np.inf
@@ -151,13 +150,13 @@ def score_listed(packed, panel, part, d, best, index, flat, places, shape):  # t
 
 @kernel
 def list_lines(at, first, stop, d, line, places):  # type: ignore[no-untyped-def]
-    """List where the cache lines of the next rows begin, as many as fit; return the next row."""
+    """List the starts of the cache lines of the next rows, as many as fit; return the next row."""
     stop = min(stop, at.shape[0], first + places.shape[0] // (d // line + 1))
     count = 0
     for s in range(first, stop):
         for t in range(0, d, line):
             places[count] = at[s] * d + t
             count += 1
-    # What is left over asks for a line that is there already.
+    # The rest of the list repeats the last line, which is already fetched.
     places[count:] = places[count - 1] if count else 0
     return max(first, stop)

@@ -1,8 +1,8 @@
 """CSR rows: checks, data statistics and exact sums that visit only the stored values.
 
 Everywhere: `data` (m,), `indices` (m,) int32, `indptr` (n + 1,) int64; row i has the values
-``indptr[i] - indptr[0]`` to ``indptr[i + 1] - indptr[0]``. A value
-that is not stored would add a zero, which leaves a sum on a grid as it is.
+``indptr[i] - indptr[0]`` to ``indptr[i + 1] - indptr[0]``. Values that are not stored are zero, and do not
+change a sum on a grid.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def add_sparse(
     shift : ndarray of shape (d,), float64
         M of the grid of each feature.
     sums : ndarray of shape (k, d), float64
-        IN/OUT. What `daskcluster.kernels.accumulate.accumulate` makes of the dense rows, to the bit.
+        IN/OUT. Bit-identical to `daskcluster.kernels.accumulate.accumulate` on the dense rows.
     counts : ndarray of shape (k,), int64
         IN/OUT.
 
@@ -127,7 +127,7 @@ def add_sparse_weighted(
     grid : SumGrid of ndarrays of shape (d,), float64
         Of w * x.
     sums, residuals : ndarray of shape (k, d), float64
-        IN/OUT. High and low part of the sums. Weights are counted by others.
+        IN/OUT. High and low part of the sums. The weights themselves are not summed here.
     """
     rows = (read_only(data), read_only(indices), read_only(indptr))
     _add_weighted(*rows, labels, weights_or_none(weights), *grid, sums, residuals)
@@ -142,7 +142,7 @@ def first_bad_sparse(data: np.ndarray, indptr: np.ndarray) -> tuple[int, bool]:
     >>> first_bad_sparse(np.array([1.0, np.inf]), np.array([0, 1, 1, 2]))
     (2, False)
     """
-    # One reduction tells of good data, which is nearly all of it.
+    # One reduction suffices for data without bad values, the usual case.
     if data.size == 0 or np.isfinite(np.abs(data).max()):
         return -1, False
     row, is_nan = _first_bad(read_only(data), read_only(indptr))
@@ -150,12 +150,12 @@ def first_bad_sparse(data: np.ndarray, indptr: np.ndarray) -> tuple[int, bool]:
 
 
 def raise_max_abs(data: np.ndarray, indices: np.ndarray, max_abs: np.ndarray) -> None:
-    """Raise `max_abs` (d,), float64, to the largest |x| of each feature; values are finite."""
+    """Update `max_abs` (d,), float64, with the largest |x| of each feature; values must be finite."""
     _raise_largest(read_only(data), read_only(indices), max_abs)
 
 
 def first_fault(indices: np.ndarray, indptr: np.ndarray, d: int) -> tuple[int, int, int]:
-    """Look for columns that are out of range, or out of order.
+    """Find columns that are out of range or out of order.
 
     Parameters
     ----------

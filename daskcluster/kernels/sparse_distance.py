@@ -1,11 +1,11 @@
 """Squared distances of CSR rows to dense centres, and the steps of seeding on them.
 
-With S the stored columns of a row, |x - c|^2 is the sum over S of (x - c)^2, plus what |c|^2 has outside
-of S: the difference of |c|^2 and of the part of it that lies in S. Both are added up in feature order,
-in float64; since a term can only raise such a sum, rounded or not, the difference is never negative, and
-exactly zero where the row stores all that the centre has: a row is at distance zero of itself. Its
-error is below 2 (m + 2) u |c|^2 for m non-zeros of the centre and u = 2^-53, far from the whole
-loss of |x|^2 - 2 x.c + |c|^2, though not the relative error of a sum of direct differences.
+With S the stored columns of a row, |x - c|^2 is the sum over S of (x - c)^2, plus the part of |c|^2 outside
+of S, which is |c|^2 minus its part in S. Both parts are summed in feature order, in float64. Since no term
+can lower such a sum, rounded or not, the difference is never negative, and it is exactly zero if the row
+stores all non-zeros of the centre; so a row is at distance zero from itself. The error is below 2 (m + 2) u
+|c|^2 for m non-zeros of the centre and u = 2^-53. This is not the small relative error of direct
+differences, but it avoids the cancellation of |x|^2 - 2 x.c + |c|^2.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def sqdist_all_sparse(
     panels: SparsePanels,
     out: np.ndarray,
 ) -> None:
-    """Compute the squared distances of every row to all centres, to the bit as above.
+    """Compute the squared distances of every row to all centres; same bits as `sqdist_to_assigned_sparse`.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def measure_sparse(
     sums: np.ndarray,
     spread: np.ndarray,
 ) -> None:
-    """Measure squared distances to `origin`, and add all rows up on a grid, in one visit.
+    """Compute squared distances to `origin`, and sum all rows on a grid, in one sweep.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def lower_sparse(
     norm: float,
     mind2: np.ndarray,
 ) -> None:
-    """Lower squared minimum distances (n,), IN/OUT, to those to a new centre, where it is nearer."""
+    """Set squared minimum distances (n,), IN/OUT, to those to a new centre where it is nearer."""
     rows = (read_only(data), read_only(indices), read_only(indptr))
     _lower(*rows, read_only(centre), norm, mind2)
 
@@ -209,14 +209,14 @@ def potentials_sparse(
     out_high: np.ndarray,
     out_low: np.ndarray,
 ) -> None:
-    """Add the potential that each candidate would leave: the sum of w * min(mind2, d^2).
+    """Add the potential after adding each candidate: the sum of w * min(mind2, d^2).
 
     Parameters
     ----------
     data, indices, indptr : ndarrays
         CSR rows.
     panels : SparsePanels
-        The candidates: few.
+        The packed candidates, which should be few.
     mind2, weights, grid, out_high, out_low
         As in `daskcluster.kernels.sampling.potentials`.
     """

@@ -16,7 +16,7 @@ from daskcluster.kernels.jit import kernel, tile_name
 from daskcluster.kernels.panels import fill_panels, vector_width
 
 _PREFETCH_DISTANCE = 16
-"""Entries between the one that is computed and the one whose centres are fetched: measured best."""
+"""Prefetch distance in entries; the best one measured."""
 _LINE = 64
 
 _Entry = tuple[Any, Any]
@@ -24,9 +24,9 @@ _Entry = tuple[Any, Any]
 
 
 def _insert(builder: Any, kept: list[_Entry], entry: _Entry, *, in_order: bool) -> None:
-    """Insert an entry into `kept`, best first; of equal scores the lowest number is better.
+    """Insert an entry into `kept`, best first; among equal scores, the lowest number is better.
 
-    With `in_order` the number is above all that are kept already. NaN is never inserted.
+    With `in_order`, the number is larger than all numbers in `kept`. NaN is never inserted.
     """
     wins = None
     for rank, old in enumerate(kept):
@@ -35,7 +35,7 @@ def _insert(builder: Any, kept: list[_Entry], entry: _Entry, *, in_order: bool) 
             tie = builder.fcmp_ordered("==", entry[0], old[0])
             lower = builder.icmp_signed("<", entry[1], old[1])
             better = builder.or_(better, builder.and_(tie, lower))
-        # Who is displaced stays ahead of the next in rank.
+        # A displaced entry stays ahead of the next in rank.
         wins = better if wins is None else builder.or_(wins, better)
         pairs = list(zip(entry, old, strict=True))
         score, number = (builder.select(wins, new, was) for new, was in pairs)
@@ -85,9 +85,9 @@ def score_entries(
     """Score centres, numbered from `number`, for the row of entries `first` to `stop`.
 
     The panel from `panel_at` on holds the first terms of ``vectors * width`` centres, then their
-    coordinates, feature by feature. ``best[at:at + keep]`` and ``index[at:at + keep]`` are the row's
-    winners under lower centres, best first, and are brought up to date. `entries` is how many entries
-    all rows have together: while it computes, the kernel fetches what the next ones ask for.
+    coordinates, feature by feature. ``best[at:at + keep]`` and ``index[at:at + keep]``, the row's winners
+    among lower centres, best first, are updated. `entries` is the number of entries of all rows: the kernel
+    prefetches the centres' features for the next ones.
     """
     if not emit.literals(vectors, width, keep):
         return None
@@ -116,7 +116,7 @@ def score_entries(
             return builder.gep(coordinates, [builder.mul(number, stride)])
 
         def fetch(s: Any) -> None:
-            # Columns are far apart: no CPU guesses the next one, but the next entries name it.
+            # Columns are far apart, so no CPU predicts the next one; the next entries name it.
             prefetch = builder.add(s, ir.Constant(emit.I64, _PREFETCH_DISTANCE))
             prefetch = builder.select(builder.icmp_signed("<", prefetch, left), prefetch, left)
             place = column(prefetch)
@@ -165,11 +165,11 @@ def _update(builder: Any, best: Any, index: Any, found: list[_Entry]) -> None:
 
 
 _VECTORS = (8, 6, 4, 3, 2, 1)
-"""Vectors of centres that a panel may have; eight sums hide the latency of an FMA, and fit any CPU."""
+"""Possible numbers of vectors per panel; eight sums hide the latency of an FMA, and fit any CPU."""
 _PANEL_COST = 2.0
 """Cost of reading a row once more, in vectors."""
 _ROWS = 256
-"""Rows that meet one panel after the other, while the features they share are in the cache."""
+"""Rows scored against one panel at a time, while their common features are in the cache."""
 
 
 @dataclass(frozen=True)
@@ -211,12 +211,12 @@ def pack_sparse(centres: np.ndarray, room: np.ndarray | None = None) -> SparsePa
     ----------
     centres : ndarray of shape (k, d), float32 or float64
     room : ndarray, optional
-        OUT. ``data`` of earlier panels of as many centres that are no longer used.
+        OUT. Memory to reuse: ``data`` of earlier panels with the same number of centres.
 
     Returns
     -------
     SparsePanels
-        Of about k (d + 1) elements, k rounded up to whole vectors.
+        With about k (d + 1) elements, k rounded up to whole vectors.
     """
     centres = np.ascontiguousarray(centres)
     k, d = centres.shape
@@ -230,14 +230,14 @@ def pack_sparse(centres: np.ndarray, room: np.ndarray | None = None) -> SparsePa
 
 
 def _at_line(rows: int, columns: int, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return uninitialised room that begins at a cache line, so that no vector straddles two."""
+    """Return uninitialised memory aligned to a cache line, so that no vector straddles two lines."""
     room = np.empty(rows * columns + _LINE // dtype.itemsize, dtype)
     skip = -room.ctypes.data % _LINE // dtype.itemsize
     return room[skip : skip + rows * columns].reshape(rows, columns)
 
 
 def squared_norms(centres: np.ndarray) -> np.ndarray:
-    """Return |c|^2 of every centre, float64, added up one feature after the other."""
+    """Return |c|^2 of every centre, float64, summed in feature order."""
     out = np.empty(len(centres))
     _square(read_only(np.ascontiguousarray(centres)), out)
     return out
@@ -257,7 +257,7 @@ def _square(centres, out):  # type: ignore[no-untyped-def]
 def sparse_search_kernel(vectors: int, width: int, keep: int) -> Any:
     """Build the search of CSR rows that keeps the `keep` best.
 
-    ``search(data, indices, indptr, listed, panels, labels, second, scores)``, of all rows if
+    The kernel is ``search(data, indices, indptr, listed, panels, labels, second, scores)``, for all rows if
     none is listed. OUT: labels (n,), and with keep = 2 second (n,) and, unless empty, scores (n, 2).
     """
     return _build(vectors, width, keep)
@@ -305,7 +305,7 @@ def nearest_sparse(
     labels: np.ndarray,
     listed: np.ndarray | None = None,
 ) -> None:
-    """Label every row, or those that are listed, with its nearest centre.
+    """Label every row, or every listed row, with its nearest centre.
 
     Parameters
     ----------
@@ -317,9 +317,9 @@ def nearest_sparse(
         Row i has the values ``indptr[i] - indptr[0]`` to ``indptr[i + 1] - indptr[0]``.
     panels : SparsePanels
     labels : ndarray of shape (n,), int32
-        OUT. What `daskcluster.kernels.tile.nearest` gives for the dense rows with an offset of zero.
+        OUT. The same as `daskcluster.kernels.tile.nearest` for the dense rows with an offset of zero.
     listed : ndarray of shape (n,), int64, optional
-        Rows to label, where they lie: not checked.
+        Indices of the rows to label: not checked.
 
     Examples
     --------

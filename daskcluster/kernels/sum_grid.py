@@ -1,14 +1,14 @@
 """Grids of exact sums: sums that do not depend on the order of their terms.
 
 Floating-point addition is not associative. Here every addend v is first rounded to a grid of
-spacing u, as (v + M) - M with M = 1.5 * 2**52 * u, where u is so large that any partial sum of n
-addends of at most ``max_abs`` is a multiple of u below 2**53 u. Such sums are exact; hence they
-are associative and commutative, and subtraction undoes addition. Where one grid is too coarse
-(float64 rows, weights, many rows) the exact residuals are summed on a second, finer one.
+spacing u, as (v + M) - M with M = 1.5 * 2**52 * u, where u is large enough that any partial sum of n
+addends of at most ``max_abs`` is a multiple of u below 2**53 u. Such sums are exact; so addition is
+associative and commutative, and subtraction undoes it. If one grid is too coarse (float64 rows, weights,
+many rows), the exact residuals are summed on a second, finer one.
 
 The idea of pre-rounding to a common grid is that of reproducible summation (Demmel and Nguyen,
-"Fast Reproducible Floating-Point Summation", ARITH 2013); what differs is that M comes from a
-bound known before the pass, so that the loop has no carry and no branch.
+"Fast Reproducible Floating-Point Summation", ARITH 2013); unlike there, M comes from a bound known before
+the pass, so that the loop has no carry and no branch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def grid_shift(max_abs: Any, n_rows: int) -> Any:
     """
     # frexp: |max_abs| < 2**exponent. At least two bits for rows keep v + M in M's own binade.
     rows = max(2, (max(1, int(n_rows)) - 1).bit_length())
-    if isinstance(max_abs, float):  # as below, in a fifth of the time
+    if isinstance(max_abs, float):  # same as below, in a fifth of the time
         power = max(math.frexp(max_abs)[1] + rows, _LEAST_EXPONENT)
         return math.ldexp(1.5, power) if power < _MOST_EXPONENT else math.inf
     _, exponent = np.frexp(np.asarray(max_abs, dtype=np.float64))
@@ -45,16 +45,16 @@ def grid_shift(max_abs: Any, n_rows: int) -> Any:
 
 
 class SumGrid(NamedTuple):
-    """M of a grid and of the second one, numbers or, for sums side by side, arrays.
+    """The shifts M of a grid and of the second grid; arrays for several sums at once.
 
-    A short kernel takes both parts, not the tuple: that takes Python half a microsecond longer.
+    Short kernels take the two parts as arguments; passing the tuple takes half a microsecond longer.
 
     Attributes
     ----------
     high : float or ndarray
-        Of what addends are rounded to.
+        M of the grid that addends are rounded to.
     low : float or ndarray
-        Of what is left over, at most u / 2, is rounded to.
+        M of the grid that the residuals, at most u / 2, are rounded to.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class SumGrid(NamedTuple):
 
     @classmethod
     def of_total(cls, total: Any, n_rows: int) -> SumGrid:
-        """Return the grids for `n_rows` addends whose absolute values sum up to at most `total`."""
+        """Return the grids for `n_rows` addends whose absolute values sum to at most `total`."""
         return cls._above(grid_shift(total, 1), n_rows)
 
     @classmethod
@@ -82,7 +82,7 @@ class SumGrid(NamedTuple):
         return cls(high, grid_shift(high / 1.5 * 2.0**-53, n_rows))
 
     def split(self, values: Any) -> tuple[Any, Any]:
-        """Round values to the first grid, and what that leaves over to the second."""
+        """Round values to the first grid, and the residuals to the second."""
         high = round_to_grid(values, self.high)
         return high, round_to_grid(values - high, self.low)
 
@@ -96,12 +96,12 @@ def round_to_grid(values: Any, shift: Any) -> Any:
 
 
 rounded = kernel(round_to_grid)
-"""`round_to_grid` for kernels, of numbers."""
+"""`round_to_grid` of a number, for kernels."""
 
 
 @kernel
 def split(value, high, low):  # type: ignore[no-untyped-def]
-    """Do as `SumGrid.split` with a number."""
+    """Like `SumGrid.split`, for a number."""
     part = rounded(value, high)
     return part, rounded(value - part, low)
 
@@ -115,7 +115,7 @@ def emit_rounded(builder: Any, value: Any, shift: Any) -> Any:
 
 
 def emit_split(builder: Any, value: Any, high: Any, low: Any) -> tuple[Any, Any]:
-    """Emit what `split` does."""
+    """Emit the operations of `split`."""
     part = emit_rounded(builder, value, high)
     return part, emit_rounded(builder, builder.fsub(value, part), low)
 
@@ -123,7 +123,7 @@ def emit_split(builder: Any, value: Any, high: Any, low: Any) -> tuple[Any, Any]
 def emit_split_product(
     builder: Any, value: Any, factor: Any, high: Any, low: Any | None
 ) -> tuple[Any, Any | None]:
-    """Emit `split` of ``value * factor``, itself not rounded; without `low`, the first part alone."""
+    """Emit `split` of the exact product ``value * factor``; without `low`, only the first part."""
     part = builder.fsub(emit.fma(builder, value, factor, high), high)
     if low is None:
         return part, None
@@ -132,7 +132,7 @@ def emit_split_product(
 
 
 def pointers(context: Any, builder: Any, grid_type: Any, grid: Any) -> tuple[Any, Any]:
-    """Return the addresses of the shifts of both grids, where they are arrays."""
+    """Return the addresses of the shifts of both grids, which are arrays."""
     zero = ir.Constant(emit.I64, 0)
     high, low = (
         emit.pointer(context, builder, kind, builder.extract_value(grid, at), zero)

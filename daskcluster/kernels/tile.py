@@ -1,7 +1,7 @@
-"""Nearest centres of dense rows: the fused tile, which never stores an n x k matrix.
+"""Nearest centres of dense rows by a fused tile, which never stores an n x k matrix.
 
 The label of a row is the argmax over centres of one FMA chain in feature order that starts at
--|c - o|^2 / 2, lowest index on ties. Every tile computes it to the same bits.
+-|c - o|^2 / 2, lowest index on ties. Every tile computes the same bits.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ __all__ = [
 ]
 
 _CACHE_BYTES = 192 << 10
-"""Budget of the packed rows, and of a group of panels: together they fit the smaller L2 caches."""
+"""Byte limit of the packed rows, and of a group of panels; both together fit small L2 caches."""
 
 _LEAST_GROUP = 10
-"""Centres of a group: its state is 4 bytes a row, and has to be worth it."""
+"""Least number of centres per group; fewer are not worth the 4 bytes of state per row."""
 
 _TWO_STAGE_FROM, _TWO_STAGE_START = 30, 10
-"""A row has to be scored against its winner's panel once more, which costs d steps and about ten more; that
-saves two instructions of three for each centre."""
+"""With two stages, a row is scored once more against its winner's panel, which costs d steps and about ten
+more, but two of three instructions per centre are saved."""
 
 _TRIED: dict[tuple[str, np.dtype[Any]], bool] = {}
-"""Cache: name of a tile and dtype -> whether it compiles on this machine."""
+"""Whether tiles of this name and dtype compile on this machine."""
 
 _NO_LABELS = np.empty(0, np.int32)
 _NO_SCORES = {np.dtype(kind): np.empty((0, 2), np.dtype(kind)) for kind in (np.float32, np.float64)}
 
 
 def _compiles(tile: Tile, dtype: np.dtype[Any]) -> bool:
-    """Return True if searches with such tiles compile; warn if not.
+    """Return whether searches with such tiles can be compiled; warn if not.
 
-    Heights compile alike, so the first that is wanted stands for all.
+    All heights compile alike, so only the first one requested is tried.
     """
     kind = tile.name, dtype
     if kind not in _TRIED:
@@ -71,7 +71,7 @@ def _is_compiled(tile: Tile, dtype: np.dtype[Any]) -> bool:
     row = np.zeros((1, 1), dtype)
     try:
         nearest(row, pack(row, tile=tile), np.empty(1, np.int32))
-    except Exception as error:  # numba and LLVM raise various errors on CPUs that were never tried
+    except Exception as error:  # numba and LLVM raise various errors on untested CPUs
         _warn_portable(tile.name, f"{type(error).__name__}: {error}".splitlines()[0])
         return False
     return True
@@ -80,8 +80,8 @@ def _is_compiled(tile: Tile, dtype: np.dtype[Any]) -> bool:
 @cache
 def _warn_portable(name: str, reason: str) -> None:
     warnings.warn(
-        f"the {name} tile does not compile here ({reason}); the portable tile takes over, with "
-        "the same labels at about a quarter of the speed",
+        f"the {name} tile does not compile here ({reason}); using the portable tile, with the same "
+        "labels at about a quarter of the speed",
         RuntimeWarning,
         stacklevel=4,
     )
@@ -94,7 +94,7 @@ def working_tile(k: int, dtype: np.dtype[Any]) -> Tile:
 
 
 def _blocking(panels: Panels) -> tuple[int, int]:
-    """Row blocks to pack at once, and panels they meet in one go."""
+    """Return the number of row blocks to pack at once, and of panels per group."""
     if panels.data.nbytes <= 4 * _CACHE_BYTES:
         return 1, len(panels.data)
     block_bytes = panels.d * panels.tile.rows * panels.data.itemsize
@@ -103,7 +103,7 @@ def _blocking(panels: Panels) -> tuple[int, int]:
 
 
 def _is_two_stage(panels: Panels) -> bool:
-    """Return True if panels should compete first: with many centres of few features, choosing dominates."""
+    """Return whether to find the winning panel first: for many centres with few features."""
     return panels.tile != PORTABLE and panels.k >= _TWO_STAGE_FROM * (panels.d + _TWO_STAGE_START)
 
 
@@ -114,14 +114,14 @@ def pack(centres: np.ndarray, offset: np.ndarray | None = None, tile: Tile | Non
     ----------
     centres : ndarray of shape (k, d), float32 or float64
     offset : ndarray of shape (d,), optional
-        Subtracted from rows and centres; `common_offset` of the centres by default.
+        Subtracted from rows and centres. Default: `common_offset` of the centres.
     tile : Tile, optional
-        The one that suits this CPU and k by default.
+        Default: the one that suits this CPU and k.
 
     Returns
     -------
     Panels
-        For use in this process: the layout follows its CPU.
+        For use in this process only, since the layout depends on the CPU.
     """
     centres = np.ascontiguousarray(centres)
     k, d = centres.shape
@@ -134,7 +134,7 @@ def pack(centres: np.ndarray, offset: np.ndarray | None = None, tile: Tile | Non
 
 
 def group_size(k: int, dtype: np.dtype[Any]) -> int:
-    """Return how many of k centres should form a group: whole panels, about ten."""
+    """Return the number of centres per group for k centres: whole panels, about ten centres."""
     height = working_tile(k, dtype).height
     return height * -(-_LEAST_GROUP // height)
 
@@ -142,7 +142,7 @@ def group_size(k: int, dtype: np.dtype[Any]) -> int:
 def pack_groups(
     centres: np.ndarray, groups: Sequence[np.ndarray]
 ) -> tuple[Panels, np.ndarray, int]:
-    """Pack centres so that each group stands in panels of its own.
+    """Pack centres so that each group has its own panels.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def nearest_and_sum(
     sums: np.ndarray,
     counts: np.ndarray,
 ) -> None:
-    """Label rows and add them to the sums of their clusters: one visit instead of two.
+    """Label rows and add them to the sums of their clusters, in one sweep.
 
     The same as `nearest` followed by `daskcluster.kernels.accumulate.accumulate`, to the bit.
 
@@ -246,10 +246,10 @@ def nearest_and_move(
     sums: np.ndarray,
     counts: np.ndarray,
 ) -> None:
-    """Label rows anew, and move those whose label changes from one cluster's sums to the other's.
+    """Update labels, and move rows whose label changes from one cluster's sums to the other's.
 
-    The same as `nearest` followed by `daskcluster.kernels.accumulate.move`, to the bit; so sums of the
-    labels before become those that `nearest_and_sum` makes of zeros.
+    The same as `nearest` followed by `daskcluster.kernels.accumulate.move`, to the bit; so the sums for the
+    old labels become those that `nearest_and_sum` computes from zero.
 
     Parameters
     ----------
@@ -291,12 +291,12 @@ def nearest_two(
     X : ndarray of shape (n, d), C-contiguous, dtype of the panels
     panels : Panels
     labels : ndarray of shape (n,), int32
-        OUT. The same as `nearest` gives.
+        OUT. The same as from `nearest`.
     second : ndarray of shape (n,), int32
         OUT. The runner-up, lowest index on ties; -1 where there is none (k = 1).
     scores : ndarray of shape (n, 2), dtype of the panels, optional
         OUT. The scores x'.c' - |c'|^2 / 2 of both (-inf for no runner-up), so that the squared
-        distance is |x'|^2 - 2 score up to rounding; x' and c' are less ``panels.offset``.
+        distance is |x'|^2 - 2 score up to rounding; x' and c' have ``panels.offset`` subtracted.
     """
     search = search_kernel(panels.tile, lanes_of(panels.dtype), 2)
     blocks, group = _blocking(panels)

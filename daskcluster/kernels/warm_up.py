@@ -1,7 +1,7 @@
-"""Compile the kernels that a fit needs, or load them from the cache, before it is timed.
+"""Compile the kernels of a fit, or load them from the cache, before the fit needs them.
 
-Those of bounds are left to their first use: only some fits have bounds, and from the cache a kernel
-comes in a few hundredths of a second.
+Kernels of bounds are left out: only some fits have bounds, and loading a kernel from the cache takes only a
+few hundredths of a second.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ def warm_up(
     Parameters
     ----------
     n_clusters : int, optional
-        The shape of the register tile follows it; without it, kernels that have a tile are left out.
+        Determines the shape of the register tile. Without it, kernels with a tile are left out.
     dtype : dtype
-        In which rows are computed: float32 or float64.
+        Compute dtype of the rows: float32 or float64.
     is_sparse : bool
         Rows are CSR.
 
     Notes
     -----
-    Compiling takes some seconds once per machine; loading from the cache a fraction of one. Processes that
-    share a cache go through the kernels in an order of their own each, so that they share the work, too.
+    Cost: compiling takes some seconds once per machine; loading from the cache takes a fraction of a
+    second. Processes that share a cache visit the kernels in different orders, so that they share the work,
+    too.
     """
     centres = np.zeros((n_clusters or 1, 2), dtype)
     calls = _any_rows(centres) + (_sparse_rows if is_sparse else _dense_rows)(centres)
@@ -96,7 +97,7 @@ def _tiles(centres: np.ndarray) -> Calls:
     rows, labels, shift = np.zeros((4, 2), centres.dtype), np.zeros(4, np.int32), np.zeros(2)
     sums, counts = np.zeros((k, 2)), np.zeros(k, np.int64)
     grids = SumGrid(shift, shift), sums, sums.copy(), _GRID, counts, None
-    of_doubles: Calls = [  # which are added up on two grids, with weights or without
+    of_doubles: Calls = [  # float64 rows are summed on two grids, with weights or without
         lambda: accumulate.accumulate_weighted(rows, labels, None, *grids),
         lambda: accumulate.move_weighted(rows, which, labels, labels, None, *grids),
     ]

@@ -1,1 +1,1 @@
-"""Choosing initial centres (public parameter ``init=``)."""
+"""Methods to choose initial centres (parameter ``init``)."""

@@ -1,9 +1,9 @@
 """AFK-MC2 (Bachem, Lucic, Hassani, Krause, "Fast and Provably Good Seedings for k-Means", NIPS 2016).
 
-D^2 sampling by Markov chains: each further centre is the last state of a chain whose proposals come
-from q(n) = w_n / 2W + w_n |x_n - c_1|^2 / 2 phi, fixed once c_1 is drawn. As in the paper; what
-differs: rows have weights; all proposals are drawn beforehand in one pass, with their rows; there are some
-chains more than centres, because one that ends at a centre that there is already gives none.
+D^2 sampling by Markov chains: each further centre is the last state of a chain whose proposals come from
+q(n) = w_n / 2W + w_n |x_n - c_1|^2 / 2 phi, fixed once c_1 is drawn. Differences from the paper: rows have
+weights; all proposals are drawn in one pass before the chains run, with their rows; there are a few more
+chains than centres, because a chain that ends at an existing centre adds none.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _LEAST_CHAINS, _MOST_CHAINS = 16, 64
 
 @dataclass(frozen=True)
 class Proposals:
-    """What chains choose from.
+    """The proposals of all chains.
 
     Attributes
     ----------
     picked : ndarray of shape (c * m,), int64
-        Which of the rows each proposal is, chain after chain.
+        Index into `rows` of each proposal, chain by chain.
     rows : Rows, shape (n, d)
         In the compute dtype.
     rates : ndarray of shape (n,), float64
         q / w of each row.
     taken : ndarray of shape (n,), bool
-        Rows that are centres already.
+        Whether a row is already a centre.
     """
 
     picked: np.ndarray
@@ -49,23 +49,23 @@ class Proposals:
 def choose_by_chains(
     centres: np.ndarray, proposals: Proposals, uniforms: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Run one chain after the other, until there are enough centres.
+    """Run chains one after the other until there are enough centres.
 
     Parameters
     ----------
     centres : ndarray of shape (k0, d)
-        Finished ones, at least one, in the compute dtype.
+        Existing centres, at least one, in the compute dtype.
     proposals : Proposals
     uniforms : ndarray of shape (c, m), float64
     most : int
-        How many new centres are wanted; those of further chains are left out.
+        Number of new centres; further chains are not used.
 
     Returns
     -------
     centres : ndarray of shape (k0 + new, d)
-        Those that were given, and one of every chain that did not end at a centre.
+        The given centres, and one for every chain that did not end at a centre.
     chosen : ndarray of shape (new,), int64
-        Which rows the new ones are.
+        Indices into `proposals.rows` of the new centres.
     """
     n_chains, length = uniforms.shape
     first, taken = len(centres), proposals.taken.copy()
@@ -116,19 +116,21 @@ def afk_mc2(
     n_clusters : int
     seed : int
     chain_length : int
-        m >= 1: proposals for each centre. The longer, the closer to k-means++ without candidates.
+        m >= 1, the number of proposals per centre. Longer chains approximate k-means++ with a single
+        candidate better.
 
     Returns
     -------
     centres : ndarray of shape (k, d)
     indices : ndarray of shape (k,)
-        Where there are fewer distinct rows than centres, some are the same.
+        If there are fewer distinct rows than centres, some centres are equal.
 
     Notes
     -----
-    Cost: one pass, n distances, and data statistics (with weights: a pass for the mean) before it; a pass
-    more only if many chains end at centres, as where few rows are distinct. m k^2 / 2 distances of the
-    k m rows (and a sixteenth to spare) that were proposed, which are kept in memory. No state for rows.
+    Cost: one pass with n distances, after data statistics (with weights, after a pass for the mean);
+    another pass only if many chains end at existing centres, as when few rows are distinct. The k m
+    proposed rows (and a sixteenth more) are held in memory; the chains compute m k^2 / 2 distances. No
+    per-row state.
     """
     moments = measure(rows)
     indices = draw_rows(rows.placement.dataset, 1, Key(seed, "first centre"))
@@ -155,7 +157,7 @@ def afk_mc2(
 
 
 def n_proposals(n_clusters: int, chain_length: int) -> int:
-    """Return how many rows are proposed, and held, for so many centres."""
+    """Return the number of rows that are proposed and held in memory."""
     return _n_chains(n_clusters) * chain_length
 
 

@@ -1,10 +1,10 @@
 """k-means|| (Bahmani et al., "Scalable K-Means++", VLDB 2012): a few passes instead of k.
 
-As in the paper: the first candidate is a random row, each round draws every row independently with
-probability min(1, l w d^2 / phi), candidates are weighted by the rows nearest to them and reduced to k by
-weighted k-means++. What differs: l = 2k and five rounds, as is common; a round costs one pass,
-because rows whose ratio u / (w d^2) is among the smallest are kept and the threshold l / phi is applied
-when phi is known; the reduction is followed by the refinement that is given.
+As in the paper, the first candidate is a random row, each round draws every row independently with
+probability min(1, l w d^2 / phi), and the candidates, weighted by the rows nearest to them, are reduced to
+k by weighted k-means++. Differences: l = 2k and five rounds, as is common. A round costs one pass, not two:
+the rows with the smallest ratios u / (w d^2) are kept, and the threshold l / phi is applied when phi is
+known. The reduction is followed by the given refinement.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def kmeans_parallel(
     reduce_candidates : callable
         Weighted clustering of the candidates in memory.
     oversampling : float
-        l is this many times k.
+        l / k.
     n_rounds : int
 
     Returns
@@ -54,10 +54,10 @@ def kmeans_parallel(
 
     Notes
     -----
-    Cost: ``n_rounds + 1`` passes (the first one with data statistics), 2k distances a row in each but the
-    first; 4 bytes of state a row; a task returns at most about 2k rows.
+    Cost: ``n_rounds + 1`` passes, the first of which also gathers data statistics; 2k distances per row in
+    each but the first. 4 bytes of state per row. Each task returns at most about 2k rows.
     """
-    rows.placement.drop_state(ROUND.name)  # which is of a restart before this one
+    rows.placement.drop_state(ROUND.name)  # left by an earlier restart
     dataset = rows.placement.dataset
     wanted = max(1.0, oversampling * n_clusters)
     most = most_drawn(n_clusters, oversampling)
@@ -80,11 +80,13 @@ def kmeans_parallel(
         known = len(candidates)
         fresh = found.rows[np.flatnonzero(sampled)]
         if isinstance(fresh, SparseRows) and not isinstance(candidates, SparseRows):
-            candidates = SparseRows.of(candidates)  # they travel every round
+            candidates = SparseRows.of(candidates)  # smaller to send in every round
         candidates = join_rows([candidates, fresh])
         if len(fresh) == 0:
-            known -= 1  # an empty draw: process the last candidate again, with new numbers
-    kept = found.weights > 0.0  # a duplicate of another candidate has no row nearest to it
+            known -= (
+                1  # nothing was drawn: process the last candidate again, with new random numbers
+            )
+    kept = found.weights > 0.0  # a duplicate of another candidate has no rows
     candidates, weights = candidates[kept], found.weights[kept]
     if len(candidates) < n_clusters:
         candidates, weights = _fill(rows, candidates, weights, n_clusters, seed)
@@ -94,13 +96,13 @@ def kmeans_parallel(
 
 
 def most_drawn(n_clusters: int, oversampling: float = OVERSAMPLING) -> int:
-    """Return how many rows a round draws at most: six standard deviations above the mean."""
+    """Return a bound on the rows drawn in a round: six standard deviations above the mean."""
     wanted = max(1.0, oversampling * n_clusters)
     return math.ceil(wanted + 6.0 * math.sqrt(wanted) + 16.0)
 
 
 def most_candidates(n_clusters: int) -> int:
-    """Return how many candidates there are at most after all rounds."""
+    """Return a bound on the number of candidates after all rounds."""
     return 1 + N_ROUNDS * most_drawn(n_clusters)
 
 
@@ -114,7 +116,7 @@ def _round(
     n_clusters: int,
 ) -> RoundStatistics:
     found: RoundStatistics
-    first = dense_rows(candidates[:1])  # no row costs more than with this one alone
+    first = dense_rows(candidates[:1])  # its cost is an upper bound of all later ones
     if known == 0:
         found = rows.reduce(
             FIRST_ROUND,
@@ -149,7 +151,7 @@ def _round(
 def _fill(
     rows: ScaledPlacement, few: Rows, weights: np.ndarray, n_clusters: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Too few candidates (tiny or duplicate data): complete with random rows."""
+    """Add random rows if there are too few candidates (few rows, or duplicates)."""
     candidates = dense_rows(few)
     dataset = rows.placement.dataset
     missing = n_clusters - len(candidates)

@@ -1,9 +1,9 @@
 """Greedy k-means++ (Arthur and Vassilvitskii 2007), weighted, on any engine.
 
-Several candidates are drawn by D^2 sampling at every step and the one that lowers the potential most
-is kept. Masses are rounded to a grid, so that prefix sums over rows are exact and the draw
-depends on the seed alone: not on chunks, threads or workers. The grid follows the potential down, so
-that a row far from all others does not make their distances round to nothing.
+Every step draws several candidates by D^2 sampling and keeps the one that lowers the potential most. Masses
+are rounded to a grid, so that prefix sums over rows are exact, and the draw depends only on the seed, not
+on chunks, threads or workers. The grid becomes finer as the potential falls, so that a row far from all
+others does not make their distances round to zero.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from daskcluster.seeding.uniform import draw_rows, fill_centres, take_centres
 
 _OVER = 1.01
 _MANY, _MOST_REFINED = 2.0**10, 2
-"""A potential that rounding may have spoilt is measured again on a finer grid, so often at most."""
+"""A potential below `_MANY` times its rounding error is recomputed on a finer grid, at most `_MOST_REFINED`
+times."""
 
 
 def kmeans_plusplus(
@@ -35,22 +36,22 @@ def kmeans_plusplus(
     n_clusters : int
     seed : int
     n_local_trials : int, optional
-        Candidates a step; default 2 + floor(log k), scikit-learn's.
+        Candidates per step; default 2 + floor(log k), as in scikit-learn.
 
     Returns
     -------
     centres : ndarray of shape (k, d)
     indices : ndarray of shape (k,)
-        Where every row is a centre already, further ones are drawn at random.
+        If every row is already a centre, further ones are drawn at random.
 
     Notes
     -----
-    Cost: one pass per centre with (1 + n_local_trials) distances a row, and data statistics if no pass
-    has been made yet; at most two passes more after a step that leaves next to nothing, as of duplicates.
-    8 bytes of state a row. Out of core, k-means|| needs six passes instead.
+    Cost: one pass per centre with 1 + n_local_trials distances per row, and data statistics if no pass has
+    gathered them yet; at most two more passes after a step that leaves almost no potential, as with
+    duplicate rows. 8 bytes of state per row. Out of core, prefer k-means||, which takes six passes.
     """
     trials = n_local_trials or 2 + int(log(max(1, n_clusters)))
-    rows.placement.drop_state(POTENTIALS.name)  # which is of a restart before this one
+    rows.placement.drop_state(POTENTIALS.name)  # left by an earlier restart
     rows.known()
     indices = [int(draw_rows(rows.placement.dataset, 1, Key(seed, "first centre"))[0])]
     centres = take_centres(rows, np.array(indices))
@@ -74,14 +75,14 @@ def kmeans_plusplus(
 
 @dataclass(frozen=True)
 class _Masses:
-    """The potential of rows with each of some candidates added to the centres.
+    """The potentials of the rows after adding each of several candidates to the centres.
 
     Attributes
     ----------
     shift : float
         M of the grid of the masses.
     lost : float
-        Bound of what rounding to the grid took from all masses together.
+        Bound on the total rounding error of all masses.
     starts : ndarray of shape (c,), int64
     parts : ndarray of shape (c, t)
         Potential of every candidate over the rows from each start to the next.
@@ -99,7 +100,7 @@ class _Masses:
 def _measured(
     rows: ScaledPlacement, centres: np.ndarray, candidates: np.ndarray, bound: float
 ) -> _Masses:
-    """Return the masses of all rows, which `bound` is not less than together."""
+    """Return the masses of all rows; `bound` must not be less than their sum."""
     shift = grid_shift(bound, 1)
     params = PotentialParams(centres, candidates, shift)
     found: Potentials = rows.placement.map_state(POTENTIALS, params)

@@ -15,11 +15,11 @@ _ROUNDING = 1.0 + 2.0**-40
 
 
 def draw_rows(dataset: Dataset, m: int, key: Key, *, fewer: bool = False) -> np.ndarray:
-    """Return `m` distinct rows, drawn one after the other in proportion to the weights left.
+    """Return `m` distinct rows, drawn one after the other in proportion to the remaining weights.
 
-    Row i gets the exponential key -log(1 - u_i) / w_i; the `m` smallest keys are such a draw
-    (Efraimidis and Spirakis, 2006). Only the weights are read, no row is. Rows without weight are never
-    drawn. The result is in the order of the keys; with `fewer` it may be shorter than `m`.
+    Row i gets the exponential key -log(1 - u_i) / w_i; the rows with the `m` smallest keys are such a draw
+    (Efraimidis and Spirakis, 2006). Only weights are read, no rows. Rows without weight are never drawn.
+    The result is in the order of the keys; with `fewer` it may be shorter than `m`.
 
     Raises
     ------
@@ -49,20 +49,20 @@ def draw_rows(dataset: Dataset, m: int, key: Key, *, fewer: bool = False) -> np.
 def _least_keys(
     uniforms: np.ndarray, weights: np.ndarray | None, m: int, enough: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return which rows may have the `m` smallest keys of all, and these keys; none far above `enough`."""
-    # u <= -log(1 - u): where u alone is too much, no logarithm is needed.
+    """Return rows that may have the `m` smallest keys of all, and their keys; none far above `enough`."""
+    # u <= -log(1 - u), so if u is already too large, no logarithm is needed.
     least = _per_weight(uniforms, weights)
     few = np.flatnonzero(least <= enough * _ROUNDING)
     keys = _per_weight(-log1p(-uniforms[few]), None if weights is None else weights[few])
     if m < len(few):
-        # A threshold, ties and all: which of them a partition takes differs from machine to machine.
+        # Keep all ties at the threshold, since partition breaks ties differently on different machines.
         inside = keys <= np.partition(keys, m - 1)[m - 1]
         few, keys = few[inside], keys[inside]
     return few, keys
 
 
 def _per_weight(keys: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Return keys of rows that have weights: infinite where these are zero."""
+    """Return keys divided by the weights; infinite for zero weights."""
     if weights is None:
         return keys
     wide = weights.astype(np.float64)
@@ -95,7 +95,7 @@ def random_rows(rows: ScaledPlacement, n_clusters: int, seed: int) -> tuple[np.n
 def fill_centres(
     rows: ScaledPlacement, centres: np.ndarray, indices: np.ndarray, n_clusters: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Complete centres with random rows: every row is one already, so these are duplicates.
+    """Complete the centres with random rows, which are duplicates, since every row is already a centre.
 
     Parameters
     ----------

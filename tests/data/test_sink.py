@@ -114,7 +114,7 @@ def test_what_is_no_array_is_never_overwritten(kind: str, tmp_path: Any) -> None
         path.write_text("mine")
     else:
         zarr.open_group(str(path), mode="w").create_array("X", data=np.ones(3))
-    with pytest.raises(OutputExistsError, match=r"overwrite=True does not touch it"):
+    with pytest.raises(OutputExistsError, match=r"of a kind that overwrite=True replaces"):
         make(path, overwrite=True)
     assert path.exists()
 
