@@ -1,16 +1,15 @@
 """Variational EM for Gaussian mixtures with truncated posteriors (var-GMM-S), one pass per iteration.
 
 Forster and Luecke, "Can clustering scale sublinearly with its clusters?" (AISTATS 2018); Hirschberger,
-Forster and Luecke (arXiv 1810.00803), whose numbers of equations are used here. Each row n keeps the set
-K(n) of the C' nearest clusters among those it was compared with, each cluster c the G clusters G_c
-that were nearest on average to the rows that c is nearest to (eq. 31).
+Forster and Luecke (arXiv 1810.00803), whose equation numbers are used here. Each row n has a candidate
+set K(n): the C' nearest of the clusters that it was compared with. Each cluster c has a neighbourhood G_c:
+the G clusters with the smallest mean distance to the rows whose nearest cluster is c (eq. 31).
 
-What differs from the paper: with ``rule="tile"`` a row is compared with its set K(n) and the neighbours'
-neighbours of its nearest cluster, which are as many candidates as the neighbours of all members of K(n),
-but the same for all rows of that cluster. K(n) is part of either search space, so the free energy never
-falls. Eq. 31 then takes, of rows that stayed with their cluster, all their candidates, and, of
-rows that came from another one, the clusters that they keep (or all candidates, where they
-keep fewer than a neighbourhood has).
+Differences from the paper: with ``rule="tile"``, a row is compared with K(n) and the neighbours'
+neighbours of its nearest cluster. These are as many candidates as the neighbours of all members of K(n),
+but all rows of a cluster share them. K(n) is part of either search space, so the free energy never falls.
+Eq. 31 then uses all candidates of rows that stayed with their cluster. Of rows that moved to it, it uses
+only the members of the new K(n), or all candidates if C' < G.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ def updated(
     ----------
     statistics : MixtureStatistics
     old : Gaussians
-        Those of the pass.
+        Parameters of the pass.
     kind : {"isotropic", "spherical", "diag"}
-        Of the new variances. Weights are learnt with variances of the clusters' own.
+        Covariance type of the result. Except with ``"isotropic"``, weights are learnt too.
     floor : float, or ndarray of shape (d,) with ``kind="diag"``
-        Least variance, or that of each feature.
+        Minimum variance, for all features or for each.
 
     Notes
     -----
@@ -56,7 +55,7 @@ def updated(
     before = old.means.astype(np.float64)
     means = np.where(filled[:, None], firsts / divisor, before).astype(old.means.dtype)
     step = means.astype(np.float64) - before
-    # sum w |x - c|^2 about the new c, by feature
+    # The sums of w (x - c)^2 by feature, moved from the old c to the new one.
     change = masses[:, None] * step * step - 2.0 * step * (firsts - masses[:, None] * before)
     seconds = statistics.seconds
     spread = seconds + (change if seconds.ndim == 2 else change.sum(axis=1))
@@ -75,22 +74,22 @@ def updated(
 
 
 def variances_by_feature(statistics: MixtureStatistics, old: Gaussians) -> np.ndarray:
-    """Return the weighted variance of all rows, regardless of clusters, for each feature (d,).
+    """Return the weighted variance of each feature over all rows, regardless of clusters, (d,).
 
     Parameters
     ----------
     statistics : MixtureStatistics
         With second moments by feature.
     old : Gaussians
-        Those of the pass.
+        Parameters of the pass.
     """
     masses, firsts = statistics.masses[:, None], statistics.firsts
     before, total = old.means.astype(np.float64), float(statistics.masses.sum())
     if not total > 0.0:
         return np.zeros(old.d)
-    # sum q |x - a|^2 about the mean a of all rows, from sums about the means of the clusters
-    way = before - firsts.sum(axis=0) / total
-    spread = statistics.seconds + way * (2.0 * (firsts - masses * before) + masses * way)
+    # The sums of w (x - a)^2 about the mean a of all rows, from sums about the cluster means.
+    offset = before - firsts.sum(axis=0) / total
+    spread = statistics.seconds + offset * (2.0 * (firsts - masses * before) + masses * offset)
     return np.maximum(spread.sum(axis=0) / total, 0.0)
 
 
@@ -99,14 +98,14 @@ def _column(old: Gaussians, ndim: int) -> np.ndarray:
 
 
 def as_kind(gaussians: Gaussians, kind: str, weights: np.ndarray | None = None) -> Gaussians:
-    """Return the same mixture with variances of shape `kind`, and with weights where it has them.
+    """Return the same mixture with variances in the shape of `kind`, and with weights if `kind` has them.
 
     Parameters
     ----------
     gaussians : Gaussians
     kind : {"isotropic", "spherical", "diag"}
     weights : ndarray of shape (k,), optional
-        None: its own, or all the same.
+        None: equal weights. Ignored if the mixture has weights.
     """
     k, d = gaussians.k, gaussians.d
     if kind == "isotropic" or gaussians.weights is not None:
@@ -119,31 +118,32 @@ def as_kind(gaussians: Gaussians, kind: str, weights: np.ndarray | None = None) 
 
 
 _LEAST_VARIANCE = 1e-30
-"""Share of the mean variance of the features, if that is below one."""
+"""Minimum variance, relative to the mean feature variance or, if that exceeds one, to one."""
 _LEAST_OF_SINGLE = 1e-36
+"""Absolute minimum variance for float32 rows."""
 
 _SETTLED = (StopReason.CONVERGED, StopReason.TOLERANCE)
 
 
 @dataclass
 class MixtureResult:
-    """The mixture, and how the loop came to it.
+    """A fitted mixture and the history of its fit.
 
     Attributes
     ----------
     gaussians : Gaussians
     free_energy : float
-        At these parameters; -inf without iterations.
+        A weighted sum over rows at these parameters; -inf without iterations.
     weight : float
-        Total row weight: the free energy is a sum over rows.
+        Total row weight.
     masses : ndarray of shape (k,)
         Posterior row weight of each cluster, at these parameters.
     n_iter : int
     stop_reason : StopReason
     history : list of dict
-        One record an iteration: ``iteration, free_energy, inertia, variance, seconds, n_distances,
-        n_moved``; the inertia is weighted by posteriors, and the first record has the distances of the
-        passes before it, too.
+        A record per iteration: ``iteration, free_energy, inertia, variance, seconds, n_distances,
+        n_moved``. The inertia is weighted by posteriors. The first record also counts the distances of
+        the passes before it.
     """
 
     gaussians: Gaussians
@@ -162,15 +162,15 @@ class EMState:
     Attributes
     ----------
     gaussians : Gaussians
-        That the next iteration starts from. After an iteration that changed nothing to speak of, those
-        that it started from: it is the last one, and has evaluated these.
+        Parameters that the next iteration starts from. If the last iteration converged, the parameters
+        that it started from, because those are the ones it evaluated.
     masses : ndarray of shape (k,)
     history : sequence of dict
-        As of `MixtureResult`; there is at least one iteration.
+        As in `MixtureResult`; empty before the first iteration.
     reason : StopReason or None
-        Why the last iteration was the last one, if it was.
+        Why EM stopped; None if it has not.
     carried : Carried
-        Between the passes.
+        State of the passes.
     """
 
     gaussians: Gaussians
@@ -184,17 +184,17 @@ class Keeper(Protocol):
     """Stores states of EM, from which a fit can resume."""
 
     def begin(self, *, is_last: bool) -> StateFiles | None:
-        """Return where the sets of all rows go in the iteration that begins, if its end is to be kept.
+        """Begin an iteration; return where to save the sets of all rows, or None not to save them.
 
         Parameters
         ----------
         is_last : bool
-            It is the last one that `max_iter` allows.
+            The iteration is the last one that `max_iter` allows.
         """
         ...
 
     def end(self, state: EMState) -> None:
-        """Take the state after the iteration."""
+        """Store the state after the iteration, if it is due."""
         ...
 
 
@@ -218,20 +218,20 @@ def variational_em(
         Not changed.
     settings : EMSettings
     callbacks : sequence of callables
-        Hear an `EMStepEnded` each iteration.
+        Called with an `EMStepEnded` after each iteration.
     variances : ndarray of shape (), (k,) or (k, d), optional
-        First ones, of the shape that `settings.covariance_type` has; None: one for all, by eq. 8.
+        Initial variances, in the shape of `settings.covariance_type`; None: one for all, by eq. 8.
     weights : ndarray of shape (k,), optional
-        First mixing weights, where they are learnt; None: all the same.
+        Initial mixing weights, where they are learnt; None: equal ones.
     resumed : EMState, optional
-        Resume from there, to the same bits; `rows` must know what its first pass learnt.
+        State to resume from, to a bit-identical result; `rows` must have its data statistics.
     keeper : Keeper, optional
 
     Notes
     -----
-    Cost: ``warmup_steps`` + 1 passes before the first iteration, then one pass each, and one more if
-    the end is not that of `tol`. At most C' + G^2 + `n_random` distances a row and pass. State: 4 C'
-    bytes a row.
+    Cost: ``warmup_steps`` + 1 passes before the first iteration, then one pass per iteration, and one
+    more unless EM ends by `tol`. At most C' + G^2 + `n_random` distances per row and pass. State: 4 C'
+    bytes per row.
     """
     rows.known()
     centres = np.ascontiguousarray(centres, dtype=rows.dtype)
@@ -256,7 +256,7 @@ class _Run:
         self.settings, self.passes = settings, passes
         data_statistics = rows.known()
         self.weight = data_statistics.weight.value or float(data_statistics.n_rows)
-        # A feature that varies by no more than the rounding of its numbers is constant.
+        # A feature whose deviation is within rounding error counts as constant.
         resolution = float(np.finfo(rows.dtype).eps) * data_statistics.max_abs.astype(np.float64)
         self._constant = resolution * resolution
         self._least = _least_variance(data_statistics.mean_variance, rows.dtype)
@@ -265,7 +265,7 @@ class _Run:
     def first(
         self, centres: np.ndarray, variances: np.ndarray | None, weights: np.ndarray | None
     ) -> EMState:
-        """Return the state before the first iteration; makes the passes that the variance needs."""
+        """Return the state before the first iteration, after the searches and, by eq. 8, the variance."""
         kind, gaussians = self.settings.covariance_type, Gaussians(centres, np.asarray(1.0))
         if variances is not None:
             gaussians = Gaussians(centres, np.asarray(np.maximum(variances, self._least)))
@@ -315,7 +315,7 @@ class _Run:
         return EMState(kept, found.masses, history, reason, self.passes.carried())
 
     def result(self, state: EMState) -> MixtureResult:
-        """Return the result; makes the pass that evaluates it, if no iteration has."""
+        """Return the result. Makes one more pass if no iteration has evaluated its parameters."""
         assert state.reason is not None
         gaussians = as_kind(state.gaussians, self.settings.covariance_type)
         free_energy, masses = _free_energy(state), state.masses
@@ -342,7 +342,7 @@ class _Run:
         return updated(found, gaussians, kind=kind, floor=floor)
 
     def _floors(self, found: MixtureStatistics, gaussians: Gaussians) -> np.ndarray:
-        """Return the least variance of each feature, (d,)."""
+        """Return the minimum variance of each feature, (d,)."""
         share = self.settings.floor_share
         if share == 0.0:
             return np.full(gaussians.d, self._floor)

@@ -1,4 +1,4 @@
-"""VariationalGaussianMixture: mixtures of many Gaussians, by EM with few candidates per row."""
+"""VariationalGaussianMixture: mixtures of many Gaussians, by EM with a few candidates per row."""
 
 from __future__ import annotations
 
@@ -36,56 +36,57 @@ _NOT_CONVERGED = (
 
 
 class VariationalGaussianMixture(LabelsLater, MixtureRows):
-    """Gaussian mixture by truncated variational EM: var-GMM-S, and with a coreset vc-GMM.
+    """Gaussian mixture by truncated variational EM: var-GMM-S, or vc-GMM with a coreset.
 
-    Each row has posteriors for a few components only, those that are nearest among the ones it has
-    looked at; where it looks follows from neighbourhoods of components that are learnt on the way. An
-    iteration costs the same for each row however many components there are. The result is the same to
-    the bit on any engine, for any chunking and any number of workers.
+    Each row has posteriors for a few components only: the nearest of its candidates. The candidates come
+    from neighbourhoods of components, which are learnt during the fit. The cost of an iteration per row
+    does not depend on the number of components. The result is bit-identical on any engine, for any
+    chunking and any number of workers.
 
     Parameters
     ----------
     n_components : int >= 1
     covariance_type : {"isotropic", "spherical", "diag"}
-        One variance for all components, which then weigh the same (the paper's model); one for each;
-        one for each and feature. The latter two learn mixing weights.
+        One variance for all components, with equal weights (the paper's model); one per component; or
+        one per component and feature. The latter two also learn mixing weights.
     truncation : int >= 1
-        C', posteriors of a row. With all components, EM is exact.
+        C', the number of posteriors per row. With all components, EM is exact.
     n_neighbors : int >= 2
-        G, at least 2: components in a neighbourhood, the component itself among them.
+        G, the size of a neighbourhood, which includes the component itself; at least 2.
     n_random : int >= 0
         Extra components drawn at random for each row in each iteration.
     coreset_size : int >= 1, optional
-        Learn from a `daskcluster.LightweightCoreset` of so many rows. None: from all rows.
+        Fit a `daskcluster.LightweightCoreset` of this many rows. None: all rows.
     init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
-        First means; a fitted estimator or the URL of a saved model is a warm start. Of another mixture
-        (or of scikit-learn's) variances and weights are taken as well.
+        Initial means; a fitted estimator or the URL of a saved model is a warm start. A mixture (ours or
+        scikit-learn's) provides its variances and weights as well.
     n_init : int >= 1
-        Restarts, from first means and sets that are drawn anew; the one with the highest free energy is
-        kept. Given means are used as they are, once.
+        Restarts, each with newly drawn initial means and candidate sets; the one with the highest free
+        energy is kept. Means that are given start a single fit.
     weights_init : array-like of shape (k,), optional
-        First mixing weights, for ``"spherical"`` and ``"diag"``.
+        Initial mixing weights, for ``"spherical"`` and ``"diag"``.
     precisions_init : float, array-like of shape (k,) or (k, d), optional
-        Inverses of the first variances, after `covariance_type`, on the scale of the fit like
-        `covariances_`. With these or `weights_init` components have variances of their own from the first
-        iteration on.
+        Inverses of the initial variances, in the shape that `covariance_type` has and, like
+        `covariances_`, on the scale of the fit. With these or `weights_init`, each component has its own
+        variance from the first iteration on.
     warmup_steps : int >= 0
-        Searches without learning, before the first variance is set: 2 to 4 help where clusters overlap.
+        Searches before the first variance is set; 2 to 4 help where clusters overlap.
     reg_covar : float >= 0 or "auto"
-        Least variance. ``"auto"``: 1e-6 of the features' mean variance; with ``"diag"`` 1e-6 of each
-        feature's own, so that the units of features do not matter.
+        Minimum variance. ``"auto"``: 1e-6 of the mean variance of the features; with ``"diag"``, 1e-6 of
+        each feature's variance, so that the units of the features do not matter.
     tol : float >= 0
-        Stop when the free energy changes by less than this for each unit of row weight and feature; 0:
-        never. It is tested once the components have learnt variances of their own: with ``"spherical"``
-        and ``"diag"`` from the fourth iteration on, or from the second if it begins with them.
+        Stop when the free energy, divided by total row weight and number of features, changes by less
+        than this; 0 never stops. It is tested once each component has learnt its own variance: with
+        ``"spherical"`` and ``"diag"`` from the fourth iteration on, or from the second if initial
+        variances or weights are given.
     max_iter : int >= 0
     search : {"tile", "row", "alternate"}
-        Where rows look: at their own components and the neighbours' neighbours of the nearest
-        (``"tile"``), or at the neighbours of all their own components (``"row"``, as in the paper): as
-        many, but not shared by the rows of a component, hence slower. ``"alternate"``: both in turn,
-        which ends in better optima where either alone is stuck, at the mean of their costs.
+        The candidates of a row. ``"tile"``: the row's own components, and the neighbours' neighbours of
+        the nearest one. ``"row"``: the neighbours of all its own components, as in the paper; this gives
+        as many candidates, but rows of a component do not share them, so it is slower. ``"alternate"``:
+        both in turn, which escapes local optima that hold either alone, at the mean of their costs.
     chain_length : int >= 1
-        Of ``init="afk-mc2"``.
+        As in `daskcluster.KMeans`, for ``init="afk-mc2"``.
     random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
@@ -94,48 +95,50 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     max_time : float > 0, optional
     checkpoint : str or path, optional
     checkpoint_every : int >= 1
-        As of `daskcluster.KMeans`. A commit takes the bytes of the mixture and, written by the tasks
-        themselves, 4 C' bytes a row; with `coreset_size` that of the coreset.
+        As in `daskcluster.KMeans`. A commit takes the bytes of the mixture plus 4 C' bytes per row, which
+        the tasks write; with `coreset_size`, per row of the coreset, plus the coreset's own commit.
 
     Attributes
     ----------
     weights_ : ndarray of shape (k,)
         Mixing weights.
     means_ : ndarray of shape (k, d)
-        float32 for rows of 32 bits or less that are exact in it, else float64. In the units of the data,
-        also where those were opened with ``scale=``.
+        float32 if the rows have 32 bits or less and are exact in it, else float64. In the units of the
+        data, even if the data were opened with ``scale=``.
     covariances_ : float, ndarray of shape (k,) or (k, d)
-        Variances, after `covariance_type`; like densities on the scale of the fit, if it had one.
+        Variances, in the shape that `covariance_type` has. Like densities, they are on the scale of the
+        fit if the data were scaled.
     precisions_ : float, ndarray of shape (k,) or (k, d)
-        Their inverses.
+        Inverses of the variances.
     converged_ : bool
     lower_bound_ : float
-        Free energy of the mixture for each unit of row weight: a lower bound of the mean
-        log-likelihood of the rows that were learnt from, which it is where `truncation` is all components.
+        Free energy divided by total row weight: a lower bound of the mean log-likelihood of the fitted
+        rows, and equal to it where `truncation` is all components.
     n_iter_ : int
     history_ : list of dict
-        For each iteration ``free_energy`` (a sum over rows, at the parameters that the iteration
-        started from), ``inertia``, ``variance``, ``seconds``, ``n_distances`` (of the first: with the
-        searches before it), ``n_moved``.
+        A record per iteration: ``free_energy`` (a sum over rows, at the parameters that the iteration
+        started from), ``inertia``, ``variance``, ``seconds``, ``n_distances`` (for the first iteration,
+        including the searches before it), ``n_moved``.
     labels_ : ndarray of shape (n,), int32, or Labels
-        Computed when asked for, one pass: an array for rows given in memory, else a handle.
+        Computed on first access, in one pass: an array for rows in memory, else a handle.
     coreset_ : Dataset
-        What was learnt from, where `coreset_size` was given; left out of pickles.
+        The coreset that was fitted, if `coreset_size` was given; not pickled.
     stop_reason_, seeding_, passes_, bytes_read_, n_features_in_, feature_names_in_
         As in `daskcluster.KMeans`.
 
     Notes
     -----
-    Cost of each start: seeding (two or three passes for afk-mc2), then ``warmup_steps`` + 1 passes, then
-    one an iteration, and one more where the fit does not end by `tol`; at most C' + G^2 + `n_random`
-    distances a row and pass. State: 4 C' bytes a row. With a coreset: two passes over the rows. Sets that
-    are lost with a worker are made again from those that were saved last (every eighth step, where all
-    workers share a host; else from the first ones) and the steps since, whose parameters travel with each
-    pass to a cluster.
+    Cost of each restart: seeding (two or three passes for afk-mc2), then ``warmup_steps`` + 1 passes, then
+    one per iteration, and one more unless the fit ends by `tol`; at most C' + G^2 + `n_random` distances
+    per row and pass. State: 4 C' bytes per row. With a coreset: two passes over the rows.
+
+    If a worker is lost, the candidate sets of its rows are recomputed by repeating the steps since the
+    last save. Sets are saved every eighth step if all workers share a host; otherwise the steps are
+    repeated from the start. The parameters of these steps are sent to the cluster with each pass.
 
     Forster and Luecke (AISTATS 2018); Hirschberger, Forster and Luecke (arXiv 1810.00803). The free energy
-    never falls, but for the floor and the switch to variances of the components' own after the
-    second iteration. A component without rows keeps its mean.
+    never falls, except where `reg_covar` raises a variance or where components switch to variances of
+    their own after the second iteration. A component without rows keeps its mean.
 
     Examples
     --------
@@ -218,22 +221,22 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
         resume : bool
-            Resume from the last state under `checkpoint`, to the same bits as if the fit had never been
-            interrupted. Without one the fit begins at its beginning.
+            Resume from the last state under `checkpoint`; the result is bit-identical to that of an
+            uninterrupted fit. Without a saved state, the fit starts from the beginning.
 
         Raises
         ------
         CheckpointError
-            What is under `checkpoint` is of other data or parameters, or damaged.
+            The checkpoint belongs to other data or parameters, or is damaged.
         InvalidParameterError, InvalidDataError
-            Which say what, the value, the rule and the remedy.
+            A parameter or the data is invalid.
         MemoryLimitError
-            The engine's memory does not suffice.
+            The fit needs more memory than the engine has.
 
         Warns
         -----
         ConvergenceWarning
-            `max_iter` ended the fit before `tol` did. With ``tol=0`` that is what was asked for.
+            The fit reached `max_iter` before `tol`. Not given with ``tol=0``.
         """
         self.check_parameters()
         dataset = dense_dataset(self, X, sample_weight)
@@ -246,7 +249,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         return self
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Learn the mixture, and return the label of every row; see ``labels_``."""
+        """Learn the mixture and return the label of every row; see ``labels_``."""
         return self.fit(X, sample_weight=sample_weight).labels_
 
     # -- checks -----------------------------------------------------------------------------------
@@ -256,7 +259,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         if self.coreset_size is not None:
             check_coreset_size(self.coreset_size, "component", self.n_components)
 
-    # -- what was learnt --------------------------------------------------------------------------
+    # -- results ----------------------------------------------------------------------------------
 
     def _take_over(
         self, run: MixtureRun, dataset: Dataset, engine: Engine, *, in_memory: bool
@@ -296,12 +299,12 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         Raises
         ------
         OutputExistsError
-            There is something at `url` and `overwrite` is False.
+            `url` exists and `overwrite` is False.
         """
         save_model(self.to_model(), url, overwrite=overwrite, storage_options=storage_options)
 
     def to_model(self) -> MixtureModel:
-        """Return what was learnt as a plain, data-free value."""
+        """Return the fitted mixture as a `MixtureModel`, which holds no data."""
         check_is_fitted(self)
         return MixtureModel(
             centres=self._means,
@@ -317,16 +320,16 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     def to_sklearn(self) -> Any:
         """Return a fitted `sklearn.mixture.GaussianMixture` with the same parameters, in float64.
 
-        It evaluates all components: its posteriors differ from ours by what `truncation` leaves out.
+        It evaluates all components, so its posteriors also cover those that `truncation` leaves out.
         """
-        # Imports half of scikit-learn, which nothing else needs.
+        # Deferred: the import loads large parts of scikit-learn.
         from daskcluster.estimators.export import sklearn_mixture
 
         return sklearn_mixture(self)
 
     @classmethod
     def from_model(cls, model: MixtureModel) -> Self:
-        """Return the fitted estimator that a model describes (without ``labels_``)."""
+        """Return a fitted estimator with the parameters of a model, without ``labels_``."""
         known = {"n_components": model.n_clusters, "covariance_type": model.covariance_type}
         if "truncation" not in model.parameters:
             known["truncation"] = model.truncation

@@ -55,12 +55,12 @@ if TYPE_CHECKING:
 _PASSES = (PassStarted, PassProgress, PassEnded)
 _FIXED = (StopReason.CONVERGED, StopReason.TOLERANCE)
 _FLOOR = 1e-6
-"""Least variance, in variances of the feature, or in their mean where features share one."""
+"""Minimum variance, relative to that of the feature, or to their mean where features share a variance."""
 
 
 @dataclass
 class MixtureRun:
-    """Result of a fit and its cost; passes and bytes are those over the rows."""
+    """Result and cost of a fit. With a coreset, only passes over the original rows are counted."""
 
     result: MixtureResult
     seeding: str
@@ -75,7 +75,7 @@ class MixtureFit(SeededFit):
     Attributes
     ----------
     state : MixtureState
-        Where it is.
+        Progress of the fit.
     """
 
     estimator: VariationalGaussianMixture
@@ -126,7 +126,7 @@ class MixtureFit(SeededFit):
         return MixtureRun(result, self.method, self.passes, self.bytes_read, coreset)
 
     def _coreset(self, size: int) -> LightweightCoreset:
-        """Return the coreset that EM runs on; its commits lie in a folder next to those of the fit."""
+        """Return the coreset to run EM on; its commits lie in a folder next to those of the fit."""
         place = None
         commits = self.checkpoints.commits
         if commits is not None:
@@ -145,7 +145,7 @@ class MixtureFit(SeededFit):
         return drawn.draw(self.dataset, resume=self.resumes)
 
     def _learn(self, placement: Placement) -> MixtureResult:
-        """Return the restart with the highest free energy, the first of equal ones."""
+        """Return the restart with the highest free energy; the first one on ties."""
         rows = ScaledPlacement(placement)
         self.recall(rows)
         best = None if self.state.best is None else self.state.best.result()
@@ -175,7 +175,7 @@ class MixtureFit(SeededFit):
         )
 
     def _centres(self, rows: ScaledPlacement) -> np.ndarray:
-        """Return the first means, chosen now or before; or the means that EM has come to."""
+        """Return the current means of EM if it has started, else the initial means, seeding if needed."""
         if self.state.em is not None:
             return self.state.em.means
         if self.state.centres is None:
@@ -187,7 +187,7 @@ class MixtureFit(SeededFit):
 
     @property
     def _number(self) -> tuple[int, ...]:
-        """Number that separates the draws of a restart from those of the first start."""
+        """Part of the random key: the number of the restart, or empty for the first one."""
         return (self.state.restart,) if self.state.restart else ()
 
     def _settings(self, rows: ScaledPlacement) -> EMSettings:
@@ -218,12 +218,12 @@ class MixtureFit(SeededFit):
 
     @property
     def width(self) -> int:
-        """Clusters in the set of a row."""
+        """Size of a row's candidate set."""
         return min(self.estimator.truncation, self.n_clusters)
 
     @property
     def has_sets(self) -> bool:
-        """True if rows have candidate sets; exact EM has none."""
+        """Whether rows have candidate sets; exact EM has none."""
         return self.width < self.n_clusters
 
     def sets_at(self, place: Location) -> StateFiles:
@@ -237,7 +237,7 @@ class MixtureFit(SeededFit):
         return mixture_shapes(k, self.dataset.n_features, g, kind)
 
     def check_attached(self, found: Document, place: Callable[[str], Location]) -> None:
-        """Refuse a commit whose sets of rows are damaged: reads them all."""
+        """Refuse a commit whose candidate sets are damaged. Reads them all."""
         framed = Framed(found, place("").url)
         sets = framed.state(MixtureState, self._shapes).attached.sets
         data_statistics = framed.header(self.dataset.n_features).data_statistics
@@ -257,7 +257,7 @@ class MixtureFit(SeededFit):
 
 
 class _Keeper:
-    """Commits states of EM; the tasks write the sets of their rows in the pass before."""
+    """Commits states of EM; in the pass before a commit, the tasks write the sets of their rows."""
 
     def __init__(self, fit: MixtureFit, rows: ScaledPlacement, commits: Commits) -> None:
         self._fit, self._rows, self._commits = fit, rows, commits
@@ -283,7 +283,7 @@ class _Keeper:
 
 
 class _Quiet:
-    """Keeps passes over the coreset to itself: those that are counted are over the rows."""
+    """Drops the events of passes over the coreset; only passes over the rows are reported."""
 
     def __init__(self, callbacks: tuple[Callback, ...]) -> None:
         self._callbacks = callbacks
@@ -301,7 +301,7 @@ def mixture_footprint(
     method: str,
     chain_length: int,
 ) -> Footprint:
-    """Return what a fit needs per thread, per row and per process, seeded by `method`."""
+    """Return the memory per thread, per row and per process of a fit that is seeded by `method`."""
     d, k = dataset.n_features, n_components
     grids = 2 if dataset.weights is not None or dataset.dtype.itemsize == 8 else 1
     seconds = 2 * d if covariance_type == "diag" else 2

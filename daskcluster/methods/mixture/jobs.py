@@ -1,4 +1,4 @@
-"""Jobs on a Gaussian mixture: a row belongs to the component with the largest posterior."""
+"""Jobs on a Gaussian mixture: labels, posteriors, scores. Rows belong to their most probable component."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from daskcluster.typing import Dataset
 
 
 class MixtureJobs:
-    """Jobs on rows under a `MixtureModel`."""
+    """Operations of jobs on rows under a `MixtureModel`."""
 
     def row_labels(self, model: MixtureModel, dataset: Dataset) -> ComputedLabels:
-        """Return what labels rows of `dataset`."""
+        """Return the computation of labels for rows of `dataset`."""
         params = MixtureRowParams.of(_gaussians(model, dataset))
         return ComputedLabels(label_by_density, params, prepare_rows)
 
@@ -60,7 +60,7 @@ class MixtureJobs:
     def evaluate(
         self, model: MixtureModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
     ) -> ScoreStatistics:
-        """Return size, weight and cost of every cluster on `dataset`, rows with their nearest mean."""
+        """Return size, weight and cost of every cluster, with rows of `dataset` at their nearest mean."""
         means = _gaussians(model, dataset).means
         chosen = choose_engine(engine, dataset)
         with chosen.place(dataset, callbacks=callbacks) as placement:
@@ -87,7 +87,7 @@ class MixtureJobs:
         engine: Any,
         callbacks: Sequence[Callback],
     ) -> Examination:
-        """Return figures, and the nearest and farthest rows, of every mean, with its rows. One pass."""
+        """Return statistics and the nearest and farthest rows of every mean. One pass."""
         rows = RowParams(_gaussians(model, dataset).means)
         return examine_rows(dataset, rows, shown, most, engine, callbacks)
 
@@ -95,7 +95,7 @@ class MixtureJobs:
 def _gaussians(model: MixtureModel, dataset: Dataset) -> Gaussians:
     if isinstance(dataset, SparseDataset):
         raise InvalidDataError(
-            "a mixture takes dense rows, the source is sparse; project the rows to fewer features first."
+            "a mixture takes dense rows, but the source is sparse; project its rows to fewer features first."
         )
     return gaussians_for(
         dataset.dtype, model.centres, model.variances, model.mixing, model.covariance_type

@@ -24,16 +24,16 @@ class MixtureModel(FittedModel):
     centres : ndarray of shape (k, d), float32 or float64
         Means.
     variances : ndarray of shape (1,), (k,) or (k, d), float64
-        Shared by all components, each one's own, or each one's by feature.
+        Shared by all components, one per component, or one per component and feature.
     mixing : ndarray of shape (k,), float64
         Mixing weights.
     weights : ndarray of shape (k,), float64
         Posterior row weight of each component.
     covariance_type : {"isotropic", "spherical", "diag"}
     lower_bound : float
-        Free energy for each unit of row weight.
+        Free energy divided by total row weight.
     truncation : int
-        Posteriors that a row has.
+        Number of posteriors per row.
     n_iter, stop_reason, seeding, passes, bytes_read, history, parameters, feature_names, n_rows,
     created_with, estimator
         As in `daskcluster.models.fitted.FittedModel`.
@@ -41,7 +41,7 @@ class MixtureModel(FittedModel):
     Raises
     ------
     ModelFormatError
-        A value breaks a rule above (finite centres, positive variances, shapes that fit, ...).
+        A value is invalid: a centre that is not finite, a variance that is not positive, a wrong shape.
 
     Examples
     --------
@@ -69,15 +69,15 @@ class MixtureModel(FittedModel):
             check_per_cluster(name, getattr(self, name), self.n_clusters)
         if self.covariance_type not in COVARIANCE_TYPES:
             raise ModelFormatError(
-                f"covariance_type={self.covariance_type!r} should be one of "
-                f"{', '.join(COVARIANCE_TYPES)}."
+                f"covariance_type should be one of {', '.join(COVARIANCE_TYPES)}, "
+                f"got {self.covariance_type!r}."
             )
         self._check_variances()
         if self.lower_bound is not None and not math.isfinite(self.lower_bound):
-            raise ModelFormatError(f"lower_bound={self.lower_bound!r} should be finite.")
+            raise ModelFormatError(f"lower_bound should be finite, got {self.lower_bound!r}.")
         if not 1 <= self.truncation <= self.n_clusters:
             raise ModelFormatError(
-                f"truncation={self.truncation} should be in [1, {self.n_clusters}], the components."
+                f"truncation={self.truncation} should be in [1, n_components={self.n_clusters}]."
             )
 
     def _check_variances(self) -> None:
@@ -85,8 +85,9 @@ class MixtureModel(FittedModel):
         shape = {"isotropic": (1,), "spherical": (k,), "diag": (k, d)}[self.covariance_type]
         if self.variances.shape != shape or self.variances.dtype != np.float64:
             raise ModelFormatError(
-                f"variances of shape {self.variances.shape}, {self.variances.dtype}, should be of shape "
-                f"{shape}, float64, for covariance_type={self.covariance_type!r}."
+                f"variances should have shape {shape} and dtype float64 for "
+                f"covariance_type={self.covariance_type!r}, got {self.variances.shape} and "
+                f"{self.variances.dtype}."
             )
         if not (np.isfinite(self.variances).all() and (self.variances > 0).all()):
             raise ModelFormatError("variances should be finite and > 0.")
@@ -101,7 +102,7 @@ class MixtureModel(FittedModel):
         }
 
     def own(self) -> dict[str, Any]:
-        """Return the part of `body` that only this kind of model has."""
+        """Return the entries of `body` that only this kind of model has."""
         return {
             "covariance_type": self.covariance_type,
             "lower_bound": self.lower_bound,
@@ -109,7 +110,7 @@ class MixtureModel(FittedModel):
         }
 
     def facts(self) -> dict[str, Any]:
-        """Return what only this kind of model has to say, for tables."""
+        """Return the metadata that only this kind of model has, for tables."""
         return {
             "covariance_type": self.covariance_type,
             "dtype": str(self.centres.dtype),
@@ -118,7 +119,7 @@ class MixtureModel(FittedModel):
 
     @classmethod
     def from_parts(cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> MixtureModel:
-        """Return the model that `body` and `arrays` describe; see `ModelFormatError`."""
+        """Return the model that `body` and `arrays` describe, or raise `ModelFormatError`."""
         has_bound = body.get("lower_bound") is not None
         return cls(
             covariance_type=read_text(body, "covariance_type"),

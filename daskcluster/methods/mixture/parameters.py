@@ -13,12 +13,12 @@ COVARIANCE_TYPE = Parameter(
     "covariance_type",
     str,
     "isotropic",
-    "One variance in all, one per component, or one per component and feature.",
+    "One variance for all components, one per component, or one per component and feature.",
     choices=COVARIANCE_TYPES,
 )
 
 N_SAMPLES = Parameter("n_samples", int, 1, "Rows to draw.", ge=1)
-"""Of `sample`."""
+"""The parameter of ``VariationalGaussianMixture.sample``."""
 
 MIXTURE = (
     shared.N_CLUSTERS.varied(name="n_components", help="Number of components."),
@@ -31,7 +31,7 @@ MIXTURE = (
         ge=1,
     ),
     Parameter(
-        "n_neighbors", int, 5, "Components in a neighbourhood, the candidates of its rows.", ge=2
+        "n_neighbors", int, 5, "Components in a neighbourhood, including the component itself.", ge=2
     ),
     Parameter(
         "n_random", int, 0, "Extra components drawn at random for each row in each iteration.", ge=0
@@ -48,20 +48,20 @@ MIXTURE = (
         "reg_covar",
         float,
         "auto",
-        "Minimum variance. auto: 1e-6 of the features' mean variance, or of each feature's own with diag.",
+        "Minimum variance. auto: 1e-6 of the mean feature variance; with diag, of each feature's variance.",
         word="auto",
         ge=0,
     ),
     shared.TOL.varied(
-        help="Stop when the free energy changes by less than this for each row and feature; 0 never."
+        help="Stop when the free energy per row and feature changes by less than this; 0 never stops."
     ),
     shared.MAX_ITER.varied(help="Maximum number of EM iterations; 0 keeps the initial means."),
     Parameter(
         "search",
         str,
         "tile",
-        "Candidates of a row: tile shares them among rows, row is the search of the paper, "
-        "alternate takes turns.",
+        "Candidates of a row: tile shares them among rows of a component, row searches as in the paper, "
+        "alternate does both in turn.",
         choices=("tile", "row", "alternate"),
     ),
     shared.CHAIN_LENGTH,

@@ -1,4 +1,4 @@
-"""The passes of variational EM, and the state of rows and clusters between E-steps."""
+"""Passes of variational EM, and the state of rows and clusters between E-steps."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ from daskcluster.storage.location import locate
 from daskcluster.storage.row_state import StateFiles
 
 SAVE_EVERY = 8
-"""Steps between two saves of K(n): a lost worker costs its rows half of these again on average."""
+"""Steps between two saves of K(n). On average, rows of a lost worker repeat half of these."""
 
 
 class Saves:
-    """Saves every `SAVE_EVERY` steps where sets may be lost, and those that are asked for.
+    """Decides when the candidate sets are saved, and removes the saves that are not needed any more.
 
-    On threads nothing is lost. On a cluster sets are saved if there is a folder that all workers see.
+    Sets are saved when the caller requests it and, on a cluster with a folder that all workers share,
+    every `SAVE_EVERY` steps. Threads lose no sets and need no saves.
 
     Parameters
     ----------
     placement : Placement
     width : int
-        Clusters in a set.
+        Size of a set.
     last : StateFiles, optional
-        A save that is whole, of an earlier fit.
+        A complete save of an earlier fit.
 
     Attributes
     ----------
     last : StateFiles or None
-        The last save that is whole.
+        The last complete save.
     """
 
     def __init__(self, placement: Placement, width: int, last: StateFiles | None = None) -> None:
@@ -55,13 +56,14 @@ class Saves:
         self._next: StateFiles | None = None
 
     def next(self, n_steps: int, asked: StateFiles | None = None) -> StateFiles | None:
-        """Return where to save sets in the step that makes a journal of `n_steps`, None for not at all.
+        """Return where to save the sets in the next step, or None not to save them.
 
         Parameters
         ----------
         n_steps : int
+            Length of the journal after that step.
         asked : StateFiles, optional
-            Where somebody wants them in any case.
+            Files that the caller requests in any case.
         """
         self._next = asked
         if asked is not None or n_steps < SAVE_EVERY:
@@ -73,12 +75,14 @@ class Saves:
         return self._next
 
     def done(self, n_rows: int) -> bool:
-        """Return True if the sets of all rows were saved; the save before is removed, unless it is kept.
+        """Return whether the sets of all rows were saved; remove the save that is not needed any more.
+
+        Saves of a checkpoint are never removed.
 
         Raises
         ------
         CheckpointError
-            Workers have written what is kept where the driver does not see it.
+            The driver does not see the checkpoint files that the workers wrote.
         """
         if self._next is None:
             return False
@@ -95,16 +99,16 @@ class Saves:
 
 @dataclass(frozen=True)
 class Carried:
-    """State that passes carry from one iteration to the next, other than the parameters.
+    """State that passes carry from one iteration to the next, in addition to the parameters.
 
     Attributes
     ----------
     n_steps : int
-        E-steps so far: each has random numbers of its own.
+        E-steps so far; part of the key of the random numbers of each.
     neighbours : ndarray of shape (k, g), int32, or None
-        G_c; None for exact EM, which carries nothing.
+        G_c; None for exact EM.
     sets : StateFiles or None
-        K(n) of all rows, where they were saved in the last pass.
+        K(n) of all rows, if the last pass saved them.
     """
 
     n_steps: int
@@ -113,7 +117,7 @@ class Carried:
 
 
 class ExactPasses:
-    """Passes over all clusters; rows have no state."""
+    """Passes of exact EM: rows are compared with all clusters and have no state."""
 
     def __init__(self, rows: ScaledPlacement, settings: EMSettings) -> None:
         self._rows, self._settings = rows, settings
@@ -125,10 +129,10 @@ class ExactPasses:
         return score_rows(self._rows, gaussians.means).inertia
 
     def search(self, gaussians: Gaussians) -> None:
-        """Nothing is searched for."""
+        """Do nothing: exact EM has no candidate sets."""
 
     def step(self, gaussians: Gaussians, save_to: StateFiles | None = None) -> MixtureStatistics:
-        """Make an E-step and return what an M-step needs; there are no sets to save."""
+        """Make an E-step and return the statistics of the M-step; `save_to` is ignored."""
         key = Key(self._settings.seed, "mixture sets")
 
         def params(scale: Scale) -> MixtureParams:
@@ -148,7 +152,7 @@ class ExactPasses:
 
 
 class TruncatedPasses:
-    """Passes that keep K(n) with the rows, and G_c here.
+    """Passes of truncated EM: K(n) stays with the rows, G_c in this object.
 
     Parameters
     ----------
@@ -156,7 +160,7 @@ class TruncatedPasses:
     k : int
     settings : EMSettings
     resumed : Carried, optional
-        What passes that were made before have left.
+        State after earlier passes.
     """
 
     def __init__(
@@ -175,11 +179,11 @@ class TruncatedPasses:
         self._n_uncounted = self._room = 0
 
     def first_cost(self, gaussians: Gaussians) -> float:
-        """Search with a variance of one, and return the sum of the least squared distances (eq. 8)."""
+        """Search with a variance of one; return the weighted sum of the least squared distances (eq. 8)."""
         return self.search(gaussians).bound.value
 
     def search(self, gaussians: Gaussians) -> MixtureStatistics:
-        """Look for the sets of rows before the first iteration."""
+        """Search for the candidate sets before the first iteration, in ``warmup_steps`` + 1 passes."""
         for _ in range(self._settings.warmup_steps + 1):
             found = self._pass(gaussians, self._search(), learns=False)
             self._n_uncounted += found.n_distances
@@ -187,13 +191,15 @@ class TruncatedPasses:
         return found
 
     def step(self, gaussians: Gaussians, save_to: StateFiles | None = None) -> MixtureStatistics:
-        """Make an E-step and return what an M-step needs. The search before counts as the first.
+        """Make an E-step and return the statistics of the M-step.
+
+        The first step after `search` does not search again.
 
         Parameters
         ----------
         gaussians : Gaussians
         save_to : StateFiles, optional
-            Where the sets of all rows go.
+            Files to save the sets of all rows in.
         """
         search = None if self._searched else self._search()
         found = self._pass(gaussians, search, learns=True, save_to=save_to)
@@ -238,7 +244,7 @@ class TruncatedPasses:
         if self._saves.done(found.n_saved):
             self._journal.clear()
         if search is not None:
-            # Elsewhere pairs come merged: more than one thread has.
+            # Otherwise the pairs of several threads are merged, and their number says little about one.
             if self._rows.placement.shares_memory:
                 self._room = found.pairs.most_used
             self._learn_neighbours(found, search, gaussians)
@@ -258,7 +264,7 @@ class TruncatedPasses:
 
 
 def first_neighbours(seed: int, k: int, g: int) -> np.ndarray:
-    """Return (k, g) int32: each cluster itself, and g - 1 distinct others, drawn uniformly."""
+    """Return initial neighbourhoods (k, g), int32: each cluster, then g - 1 distinct others at random."""
     generator = Key(seed, "mixture neighbours").generator()
     found = np.empty((k, g), np.int32)
     for c in range(k):

@@ -16,9 +16,9 @@ from daskcluster.typing import Dataset
 
 
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
-    """Return what a fit with `parameters` takes on `dataset`: passes over a coreset do not count.
+    """Return the projected cost of a fit with `parameters` on `dataset`.
 
-    The sets of rows, 4 C' bytes a row, always fit or the fit is refused: they are part of the footprint.
+    Passes over a coreset do not count. The candidate sets, 4 C' bytes per row, are part of the footprint.
     """
     k = int(parameters["n_components"])
     check_enough_rows(dataset, k)
@@ -34,7 +34,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         seeding=method,
         passes_seeding=seeding,
         restarts=restarts,
-        passes_at_most=restarts * (seeding + before + max_iter + 1),  # the last one evaluates
+        passes_at_most=restarts * (seeding + before + max_iter + 1),  # + 1: the evaluation at the end
         footprint=mixture_footprint(
             dataset,
             k,
@@ -69,7 +69,7 @@ def _plan_on_coreset(dataset: Dataset, parameters: Mapping[str, Any], size: int)
 
 
 def _components_met(parameters: Mapping[str, Any]) -> int:
-    """Return how many components a row is compared with in an iteration, at most."""
+    """Return the maximum number of components that a row is compared with in an iteration."""
     k, q = int(parameters["n_components"]), int(parameters["truncation"])
     if q >= k:
         return k
@@ -84,7 +84,7 @@ def commit_bytes(dataset: Dataset, parameters: Mapping[str, Any], n_rows: int) -
     )
     mixture = centres_bytes(dataset, k) + 8 * k * (1 + own)
     if int(parameters["n_init"]) > 1:
-        mixture *= 2  # the best one, too
+        mixture *= 2  # also stores the best restart
     if q >= k:
         return mixture
     return mixture + 8 * k * min(k, int(parameters["n_neighbors"])) + 4 * q * n_rows

@@ -1,4 +1,4 @@
-"""Row methods of a fitted mixture: labels, posteriors, densities, criteria, samples."""
+"""Methods of a fitted mixture on rows: labels, posteriors, densities, criteria, samples."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ def save_posteriors(
     callbacks: Sequence[Callback] = (),
     resume: bool = False,
 ) -> None:
-    """Stream the posteriors of `dataset` to a Zarr group at `url`; nothing is left of a failed try.
+    """Stream the posteriors of `dataset` to a Zarr group at `url`. A failed call leaves no group there.
 
     Parameters
     ----------
     truncation : int
-        Posteriors of a row.
+        Number of posteriors per row.
     resume : bool
-        As of `save_rows`.
+        As in `save_rows`.
 
     Notes
     -----
-    Cost: one pass; the group holds 8 bytes for each of the n x `truncation` entries before
-    compression: ``components`` int32 and ``probabilities`` float32, largest first.
+    Cost: one pass. The group has arrays ``components`` (int32) and ``probabilities`` (float32) of shape
+    (n, `truncation`), largest first: 8 bytes per entry before compression.
     """
     params = MixtureRowParams.of(gaussians, truncation)
     sink = GroupSink.create(
@@ -104,7 +104,7 @@ def dense_dataset(estimator: Any, X: Any, sample_weight: Any, *, reset: bool = T
     if isinstance(dataset, SparseDataset):
         raise InvalidDataError(
             f"{type(estimator).__name__} takes dense rows, X is sparse; project the rows "
-            "to fewer features first, or pass X.toarray() where that fits."
+            "to fewer features first, or pass X.toarray() if it fits in memory."
         )
     return dataset
 
@@ -112,7 +112,7 @@ def dense_dataset(estimator: Any, X: Any, sample_weight: Any, *, reset: bool = T
 def gaussians_for(
     dtype: Any, means: np.ndarray, variances: Any, mixing: np.ndarray, covariance_type: str
 ) -> Gaussians:
-    """Return a fitted mixture, ready for rows of `dtype`; isotropic ones all weigh the same."""
+    """Return a fitted mixture for rows of `dtype`; isotropic mixtures have no `mixing` weights."""
     shared = covariance_type == "isotropic"
     return Gaussians(
         for_rows(means, dtype),
@@ -122,18 +122,18 @@ def gaussians_for(
 
 
 def log_likelihood(rows: ScaledPlacement, gaussians: Gaussians) -> tuple[float, float]:
-    """Return the weighted sum of the rows' log-densities, and their weight. One pass.
+    """Return the weighted sum of the rows' log-densities, and the total row weight. One pass.
 
     Raises
     ------
     InvalidParameterError
-        No row has a weight.
+        All rows have weight zero.
     """
     found = rows.reduce(LIKELIHOOD, lambda scale: LikelihoodParams(gaussians, scale))
     weight = float(found.weight.value)
     if not weight > 0.0:
         raise InvalidParameterError(
-            f"total weight of the rows={weight} should be > 0; give some row a weight."
+            f"the total weight of the rows should be > 0, got {weight}; give some rows a positive weight."
         )
     return found.bounds.value + weight * gaussians.log_constant, weight
 
@@ -142,8 +142,8 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
     """Base of estimators that learn a Gaussian mixture.
 
     Subclasses have the parameters ``engine``, ``callbacks``, ``truncation`` and ``random_state``, and learn
-    ``means_``, ``covariances_`` and ``weights_``: rows are compared with ``_means``, the same on the scale
-    of the fit, if it had one.
+    ``means_``, ``covariances_`` and ``weights_``. Rows are compared with ``_means``: the means on the scale
+    of the fit.
     """
 
     engine: Any
@@ -172,20 +172,20 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
         storage_options: dict[str, Any] | None = None,
         resume: bool = False,
     ) -> Any:
-        """Return the component with the largest posterior for every row, by full search.
+        """Return the component with the largest posterior of every row, by full search.
 
         Parameters
         ----------
         X : array-like of shape (n, d), dask array, zarr.Array, Dataset, or URL
         output : str, optional
-            URL of a Zarr array to which labels are streamed chunk by chunk; whole or absent.
+            URL of a Zarr array to stream labels to, chunk by chunk. It appears once it is complete.
         overwrite : bool
             Replace an existing output.
         storage_options : dict, optional
             For the output's file system.
         resume : bool
-            Resume an interrupted call that wrote `output`: chunks that it finished are not
-            computed again. What is finished stays, should this call be interrupted, too.
+            Resume an interrupted call that wrote `output`, without computing its finished chunks again.
+            If this call is interrupted in turn, finished chunks are preserved.
 
         Returns
         -------
@@ -228,25 +228,26 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
         ----------
         X : array-like of shape (n, d), dask array, zarr.Array, Dataset, or URL
         output : str, optional
-            URL of a Zarr group to which they are streamed chunk by chunk, whole or absent: arrays
-            ``components`` (int32) and ``probabilities`` (float32) of shape (n, C'), largest first.
+            URL of a Zarr group to stream the posteriors to, chunk by chunk: arrays ``components`` (int32)
+            and ``probabilities`` (float32) of shape (n, C'), largest first. It appears once it is
+            complete.
         overwrite : bool
             Replace an existing output.
         storage_options : dict, optional
             For the output's file system.
         resume : bool
-            Resume an interrupted call that wrote `output`: chunks that it finished are not
-            computed again. What is finished stays, should this call be interrupted, too.
+            Resume an interrupted call that wrote `output`, without computing its finished chunks again.
+            If this call is interrupted in turn, finished chunks are preserved.
 
         Returns
         -------
         scipy.sparse.csr_array of shape (n, k), float64
-            `truncation` entries a row, which add up to one; the components are found by full search.
-            With `output` its URL.
+            `truncation` entries per row, which sum to one; the components are found by full search. With
+            `output`, its URL instead.
 
         Notes
         -----
-        Cost: one pass; 12 bytes for each of the n C' entries, in this process, unless there is an `output`.
+        Cost: one pass; without `output`, 12 bytes in this process for each of the n C' entries.
         """
         check_is_fitted(self)
         k = len(self._means)
@@ -289,11 +290,11 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
         return total / weight
 
     def aic(self, X: Any) -> float:
-        """Return Akaike's information criterion on the rows; the lower the better. One pass."""
+        """Return Akaike's information criterion on the rows; lower is better. One pass."""
         return 2.0 * self.n_parameters() - 2.0 * self._likelihood(X, None)[0]
 
     def bic(self, X: Any) -> float:
-        """Return the Bayesian information criterion on the rows; the lower the better. One pass."""
+        """Return the Bayesian information criterion on the rows; lower is better. One pass."""
         total, weight, _ = self._likelihood(X, None)
         return self.n_parameters() * float(log(weight)) - 2.0 * total
 
@@ -318,7 +319,7 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
         X = self._means[drawn] + np.sqrt(variances) * generator.standard_normal((n, d))
         return undone(self.scaling_, X).astype(self._means.dtype), drawn
 
-    # -- how they are computed --------------------------------------------------------------------
+    # -- computation ------------------------------------------------------------------------------
 
     def _gaussians(self, dtype: Any) -> Gaussians:
         return gaussians_for(
@@ -353,7 +354,7 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
             return *log_likelihood(ScaledPlacement(placement), gaussians), dataset.n_rows
 
     def n_parameters(self) -> int:
-        """Return how many free numbers the fitted mixture has, as `aic` and `bic` count them."""
+        """Return the number of free parameters of the mixture, as `aic` and `bic` count them."""
         check_is_fitted(self)
         k, d = self._means.shape
         variances = int(np.size(self.covariances_))

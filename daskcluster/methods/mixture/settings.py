@@ -5,39 +5,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SHARED_STEPS = 2
-"""M-steps that learn one variance for all clusters before each learns its own."""
+"""Initial M-steps that learn one variance for all clusters; later ones learn one per cluster."""
 
 
 @dataclass(frozen=True)
 class EMSettings:
-    """Settings of the fit of a mixture.
+    """Settings of a fit by EM.
 
     Attributes
     ----------
     covariance_type : {"isotropic", "spherical", "diag"}
     truncation : int
-        C', clusters that a row keeps; with all of them, EM is exact.
+        C', the size of a row's candidate set; with all clusters, EM is exact.
     n_neighbors : int
-        G, the cluster itself among them.
+        G, including the cluster itself.
     n_random : int
         Clusters drawn at random for each row in each E-step.
     warmup_steps : int
         E-steps before the first variance is set.
     rule : {"tile", "row", "alternate"}
-        Of `Search`, or both in turn.
+        As in `Search`; ``"alternate"`` takes both in turn.
     floor : float
-        Least variance.
+        Minimum variance.
     floor_share : float
-        Also, for variances by feature: the least one, in variances of that feature over all rows. A
-        feature that is constant has `floor`.
+        Minimum variance of a feature, as a fraction of its variance over all rows; for variances by
+        feature. Constant features have `floor` instead.
     tol : float
-        Stop when the free energy changes by less than this for each unit of row weight and feature; 0
-        never. So the units of the features do not matter, which the free energy itself depends on.
+        Stop when the free energy, divided by total row weight and number of features, changes by less
+        than this; 0 never stops. A change of the free energy, unlike its value, does not depend on the
+        units of the features.
     max_iter : int
     seed : int
     max_time : float or None
     shared_steps : int
-        M-steps that learn one variance before clusters learn their own; 0 for given variances.
+        M-steps that learn one variance for all clusters before each learns its own; 0 for given variances.
     """
 
     covariance_type: str = "isotropic"
@@ -56,15 +57,15 @@ class EMSettings:
 
     @property
     def first_tested_iteration(self) -> int:
-        """The first iteration whose change of the free energy says anything.
+        """First iteration at which `tol` is tested.
 
-        One with learnt variances behind it: while all clusters share theirs, little may change before
-        much does.
+        Until clusters have learnt their own variances, a small change of the free energy may precede a
+        large one.
         """
         return 2 if self.covariance_type == "isotropic" else self.shared_steps + 2
 
     def rule_of(self, number: int) -> str:
-        """Return where rows look in a pass, the first of which is 0."""
+        """Return the search rule of pass `number`, counted from 0."""
         if self.rule != "alternate":
             return self.rule
         searches = number - (number > self.warmup_steps)  # the pass after them does not search

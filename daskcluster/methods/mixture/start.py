@@ -1,4 +1,4 @@
-"""Initial variances and weights of a mixture: given ones, or those of another mixture."""
+"""Initial variances and weights of a mixture: from parameters, or from another mixture."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _DIMENSIONS = {"isotropic": 0, "spherical": 1, "diag": 2}
 
 @dataclass(frozen=True)
 class MixtureStart:
-    """First variances and weights, each of which may be left to the fit.
+    """Initial variances and weights; None leaves them to the fit.
 
     Attributes
     ----------
     variances : ndarray of shape (), (k,) or (k, d), float64, or None
-        Of the shape that the fit's covariance type has.
+        In the shape of the fit's covariance type.
     weights : ndarray of shape (k,), float64, or None
     """
 
@@ -39,14 +39,14 @@ class MixtureStart:
 
 
 def start_of(estimator: VariationalGaussianMixture, n_features: int) -> MixtureStart:
-    """Return where `estimator` begins with rows of so many features.
+    """Return the initial variances and weights of `estimator` for rows with `n_features` features.
 
-    ``weights_init`` and ``precisions_init`` take the place of what a mixture given as ``init`` has.
+    ``weights_init`` and ``precisions_init`` override those of a mixture given as ``init``.
 
     Raises
     ------
     InvalidParameterError
-        They have a wrong shape or impossible values.
+        ``weights_init`` or ``precisions_init`` has a wrong shape or invalid values.
     """
     kind, k = estimator.covariance_type, int(estimator.n_components)
     start = _of_another(estimator.init, kind, (k, n_features))
@@ -59,12 +59,12 @@ def start_of(estimator: VariationalGaussianMixture, n_features: int) -> MixtureS
 
 
 def _of_another(init: Any, kind: str, shape: tuple[int, int]) -> MixtureStart:
-    """Return variances and weights of a fitted mixture, ours or scikit-learn's, or of a saved one."""
+    """Return the variances and weights of a fitted mixture (ours or scikit-learn's) or a saved model."""
     if isinstance(init, str) and not is_method(init):
         try:
             init = load_document(init)
         except (ModelFormatError, FileNotFoundError):
-            return MixtureStart()  # who takes the means says what is wrong
+            return MixtureStart()  # loading the means raises the error
     if isinstance(init, MixtureModel):
         found, weights, scaling = init.variances, init.mixing, init.scaling
     elif hasattr(init, "means_") and hasattr(init, "covariances_"):
@@ -75,7 +75,7 @@ def _of_another(init: Any, kind: str, shape: tuple[int, int]) -> MixtureStart:
     else:
         return MixtureStart()
     variances, weights = np.asarray(found, np.float64), np.asarray(weights, np.float64)
-    # On another scale variances say nothing; of another number of components the means are refused.
+    # Variances on another scale are useless; a wrong number of components is refused with the means.
     if (
         scaling is not None
         or len(weights) != shape[0]
@@ -94,12 +94,12 @@ def _precisions(given: Any, kind: str, shape: tuple[int, int]) -> np.ndarray:
     if precisions.shape != expected:
         raise InvalidParameterError(
             f"The parameter '{kind} precision' should have the shape of {expected}, but got "
-            f"{precisions.shape}; give 1 / covariances_ of a mixture with covariance_type={kind!r}."
+            f"{precisions.shape}; pass 1 / covariances_ of a mixture with covariance_type={kind!r}."
         )
     if not (np.isfinite(precisions).all() and (precisions > 0.0).all()):
         raise InvalidParameterError(
-            f"'{kind} precision' should be positive: precisions_init has values from {precisions.min()} "
-            f"to {precisions.max()}; give 1 / variance."
+            f"'{kind} precision' should be positive and finite: precisions_init has values from "
+            f"{precisions.min()} to {precisions.max()}; pass 1 / variance."
         )
     return precisions
 
@@ -108,13 +108,13 @@ def _weights(given: Any, kind: str, k: int) -> np.ndarray:
     weights = np.asarray(given, np.float64)
     if kind == "isotropic":
         raise InvalidParameterError(
-            "weights_init is given, and isotropic components all weigh the same; leave it out, or choose "
-            "covariance_type='spherical' or 'diag'."
+            "weights_init has no effect with covariance_type='isotropic', whose components have equal "
+            "weights; omit it, or use covariance_type='spherical' or 'diag'."
         )
     if weights.shape != (k,):
         raise InvalidParameterError(
-            f"The parameter 'weights' should have the shape of ({k},), but got {weights.shape}; give "
-            "weights_init one number for each component."
+            f"The parameter 'weights' should have the shape of ({k},), but got {weights.shape}; pass one "
+            "weight per component as weights_init."
         )
     if not ((weights >= 0.0) & (weights <= 1.0)).all():
         raise InvalidParameterError(

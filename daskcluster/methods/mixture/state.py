@@ -1,4 +1,4 @@
-"""The checkpoint of ``VariationalGaussianMixture.fit`` between two iterations."""
+"""The checkpoint that ``VariationalGaussianMixture.fit`` writes between two iterations."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from daskcluster.storage.state import Shapes
 
 @dataclass(frozen=True)
 class Attached:
-    """Folders next to the commits, which refer to them by name.
+    """Names of the folders that lie next to the commits.
 
     Attributes
     ----------
     coreset : str or None
-        Commits of the coreset that the fit learns from.
+        Commits of the coreset that is fitted.
     sets : str or None
-        K(n) of all rows, written by the tasks that have them.
+        K(n) of all rows, written by the tasks.
     """
 
     coreset: str | None = None
@@ -34,7 +34,7 @@ class Attached:
 
 @dataclass(frozen=True)
 class EMCheckpoint:
-    """An `EMState`, but for the sets of rows.
+    """An `EMState` without the sets of rows.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class EMCheckpoint:
     variance : float or None
         Shared by all clusters.
     variances : ndarray of shape (k,) or (k, d), or None
-        Of each cluster, where none is shared.
+        Of each cluster, if they do not share one.
     mixing : ndarray of shape (k,), or None
     masses : ndarray of shape (k,)
     history : sequence of dict
@@ -63,7 +63,7 @@ class EMCheckpoint:
 
     @classmethod
     def of(cls, state: EMState) -> EMCheckpoint:
-        """Return what is kept of a state."""
+        """Return the checkpoint of a state."""
         carried = state.carried
         near = carried.neighbours
         return cls(
@@ -76,7 +76,7 @@ class EMCheckpoint:
         )
 
     def state(self, sets: StateFiles | None) -> EMState:
-        """Return the state, with the sets of rows where they are."""
+        """Return the state, with the files that hold the sets of rows."""
         near = self.neighbours
         carried = Carried(self.n_steps, None if near is None else near.astype(np.int32), sets)
         return EMState(_gaussians(self), self.masses, list(self.history), self.reason, carried)
@@ -84,14 +84,14 @@ class EMCheckpoint:
 
 @dataclass(frozen=True)
 class MixtureCheckpoint:
-    """A `MixtureResult`: what the best of the restarts before has come to.
+    """The `MixtureResult` of the best restart so far.
 
     Attributes
     ----------
     means, variance, variances, mixing, masses, history, reason
-        As of `EMCheckpoint`.
+        As in `EMCheckpoint`.
     free_energy, weight : float
-        As of `MixtureResult`.
+        As in `MixtureResult`.
     """
 
     means: np.ndarray
@@ -106,7 +106,7 @@ class MixtureCheckpoint:
 
     @classmethod
     def of(cls, result: MixtureResult) -> MixtureCheckpoint:
-        """Return what is kept of a result."""
+        """Return the checkpoint of a result."""
         return cls(
             *_parts(result.gaussians),
             result.masses,
@@ -117,7 +117,7 @@ class MixtureCheckpoint:
         )
 
     def result(self) -> MixtureResult:
-        """Return the result again."""
+        """Return the result that this is a checkpoint of."""
         return MixtureResult(
             _gaussians(self),
             self.free_energy,
@@ -132,7 +132,7 @@ class MixtureCheckpoint:
 def _parts(
     gaussians: Gaussians,
 ) -> tuple[np.ndarray, float | None, np.ndarray | None, np.ndarray | None]:
-    """Return the fields that both classes begin with."""
+    """Return the leading fields of both checkpoint classes."""
     shared = gaussians.shared
     variance = float(gaussians.variances) if shared else None
     variances = None if shared else gaussians.variances
@@ -146,7 +146,7 @@ def _gaussians(kept: EMCheckpoint | MixtureCheckpoint) -> Gaussians:
 
 @dataclass(frozen=True)
 class MixtureState:
-    """State of a fit.
+    """Progress of a fit.
 
     Attributes
     ----------
@@ -155,9 +155,9 @@ class MixtureState:
         Initial means; None before they are chosen, and once EM has started.
     em : EMCheckpoint or None
     restart : int
-        Which restart is under way.
+        Number of the current restart.
     best : MixtureCheckpoint or None
-        Of the restarts before.
+        Best of the previous restarts.
     """
 
     attached: Attached = Attached()

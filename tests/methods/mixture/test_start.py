@@ -137,7 +137,7 @@ def test_a_coreset_and_a_resumed_fit_begin_there_too(rows, tmp_path):
         ("diag", {"weights_init": np.ones(3) / 3}, "should have the shape of"),
         ("diag", {"weights_init": [0.9, 0.9, -0.4, -0.4]}, r"should be in the range \[0, 1\]"),
         ("diag", {"weights_init": np.full(K, 0.2)}, "should be normalized"),
-        ("isotropic", {"weights_init": np.full(K, 0.25)}, "all weigh the same"),
+        ("isotropic", {"weights_init": np.full(K, 0.25)}, "have equal weights"),
         ("diag", {"precisions_init": np.ones(K)}, "'diag precision' should have the shape of"),
         ("spherical", {"precisions_init": np.ones((K, D))}, r"shape of \(4,\), but got \(4, 3\)"),
         ("isotropic", {"precisions_init": np.ones(K)}, r"shape of \(\), but got \(4,\)"),
