@@ -265,7 +265,7 @@ class _Run:
     def first(
         self, centres: np.ndarray, variances: np.ndarray | None, weights: np.ndarray | None
     ) -> EMState:
-        """Return the state before the first iteration, after the searches and, by eq. 8, the variance."""
+        """Return the state before the first iteration, after the searches; sets missing variances."""
         kind, gaussians = self.settings.covariance_type, Gaussians(centres, np.asarray(1.0))
         if variances is not None:
             gaussians = Gaussians(centres, np.asarray(np.maximum(variances, self._least)))

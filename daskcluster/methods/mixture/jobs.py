@@ -95,7 +95,7 @@ class MixtureJobs:
 def _gaussians(model: MixtureModel, dataset: Dataset) -> Gaussians:
     if isinstance(dataset, SparseDataset):
         raise InvalidDataError(
-            "a mixture takes dense rows, but the source is sparse; project its rows to fewer features first."
+            "a mixture takes dense rows, the source is sparse; project its rows to fewer features first."
         )
     return gaussians_for(
         dataset.dtype, model.centres, model.variances, model.mixing, model.covariance_type

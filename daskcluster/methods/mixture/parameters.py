@@ -31,7 +31,11 @@ MIXTURE = (
         ge=1,
     ),
     Parameter(
-        "n_neighbors", int, 5, "Components in a neighbourhood, including the component itself.", ge=2
+        "n_neighbors",
+        int,
+        5,
+        "Components in a neighbourhood, including the component itself.",
+        ge=2,
     ),
     Parameter(
         "n_random", int, 0, "Extra components drawn at random for each row in each iteration.", ge=0

@@ -34,7 +34,8 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         seeding=method,
         passes_seeding=seeding,
         restarts=restarts,
-        passes_at_most=restarts * (seeding + before + max_iter + 1),  # + 1: the evaluation at the end
+        passes_at_most=restarts
+        * (seeding + before + max_iter + 1),  # + 1: the evaluation at the end
         footprint=mixture_footprint(
             dataset,
             k,

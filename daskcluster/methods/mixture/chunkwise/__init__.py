@@ -1,1 +1,1 @@
-"""Truncated E-steps of a chunk, and what they bring back."""
+"""E-steps of a chunk, and the statistics that they return."""

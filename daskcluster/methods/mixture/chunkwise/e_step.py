@@ -1,8 +1,8 @@
-"""Chunkwise truncated EM: update the candidate sets K(n) of rows and sum the moments in one visit.
+"""Truncated EM on a chunk: update the candidate sets K(n) of its rows and sum moments, in one pass.
 
-The sets are *carried* state: they depend on all steps before, not on the parameters alone. Params
-therefore hold the journal of the steps made since the sets were last saved, or since the
-beginning, and rows whose sets were lost go through all of them again, to the same bits.
+The sets are *carried* state: they depend on all previous steps, not only on the parameters. Params
+therefore hold a journal of the steps since the sets were last saved, or since the start. Lost sets are
+recomputed by repeating the steps of the journal, to identical bits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from daskcluster.randomness import Key
 
 @dataclass(frozen=True)
 class Search:
-    """Candidates among which rows find nearer clusters.
+    """The search space of rows: the candidates that they are compared with.
 
     Attributes
     ----------
@@ -43,9 +43,9 @@ class Search:
         ``"row"``: the neighbours of all members of K(n). ``"tile"``: K(n), and the neighbours' neighbours
         of its nearest member, which all rows of that cluster share.
     n_random : int
-        Clusters drawn at random for each row, in addition.
+        Number of extra candidates that are drawn at random for each row.
     key : Key
-        Of the draws; new in each step.
+        Random key of the draws; another one in each step.
     """
 
     neighbours: np.ndarray
@@ -54,7 +54,7 @@ class Search:
     key: Key
 
     def lists(self, height: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the shared candidates (k, width) and how many there are, for tiles of a height."""
+        """Return the shared candidates (k, width) and their numbers (k,), for tiles of `height`."""
         k, g = self.neighbours.shape
         if self.rule == "row":
             return _no_lists(k)
@@ -70,13 +70,13 @@ def _no_lists(k: int) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Step:
-    """One E-step: with these parameters, in this search space.
+    """The parameters and the search space of one E-step.
 
     Attributes
     ----------
     gaussians : Gaussians
     search : Search or None
-        None leaves K(n) as a set, and only orders it.
+        None: the members of K(n) stay the same and are only sorted.
     """
 
     gaussians: Gaussians
@@ -84,10 +84,10 @@ class Step:
 
 
 class SavedSets(Protocol):
-    """Sets of all rows after one pass, where any task can read and write them."""
+    """Storage for the sets of all rows after one pass, which any task can read and write."""
 
     def write(self, start: int, values: np.ndarray) -> bool:
-        """Save the sets of the rows from `start` on; False, or an error, if that failed."""
+        """Save the sets of the rows from `start` on. Return False, or raise an error, on failure."""
         ...
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -97,7 +97,7 @@ class SavedSets(Protocol):
 
 @dataclass(frozen=True)
 class MixtureParams:
-    """A step, what comes of it, and the steps before.
+    """Params of a pass: its step, its options, and the journal of earlier steps.
 
     Attributes
     ----------
@@ -106,19 +106,19 @@ class MixtureParams:
     truncation : int
         Size of K(n).
     initial : Key
-        Of the sets that rows begin with.
+        Random key of the initial sets.
     journal : tuple of Step
-        Those made since `saved`, in order.
+        Steps since `saved`, in order.
     saved : SavedSets or None
-        The state that the journal resumes from; None: a new one.
+        Sets that the journal starts from; None: the initial sets.
     save_to : SavedSets or None
-        Where sets go after this step.
+        Where to save the sets after this step; None: nowhere.
     learns : bool
-        Add up the moments of an M-step.
+        Sum the moments of the M-step.
     rooted : bool
-        Clusters are as near as the mean distance (not the mean cost) says.
+        Neighbours are ranked by mean distance, not by mean cost.
     room : int
-        Pairs of clusters that a thread makes room for before it has met any.
+        Initial capacity of a thread's table of pairs of clusters.
     """
 
     step: Step
@@ -134,7 +134,7 @@ class MixtureParams:
 
 
 class _Ready:
-    """A step made ready for rows: its lists and kernel."""
+    """A step, prepared for rows: its candidate lists and its kernel."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -144,7 +144,7 @@ class _Ready:
             self.lists, self.sizes = _no_lists(gaussians.k)
         else:
             self.lists, self.sizes = search.lists(listed_tile_for(dtype).height)
-        self.tells_kept = search is not None and search.rule == "tile"
+        self.selects = search is not None and search.rule == "tile"
         self.n_neighbours = 0 if search is None else search.neighbours.shape[1]
         near = search.neighbours if search is not None and search.rule == "row" else None
         self.neighbours = np.empty((gaussians.k, 0), np.int32) if near is None else near
@@ -173,18 +173,18 @@ class _Ready:
     ) -> np.ndarray:
         """Update the sets of a block and add it to `into`; return its weighted log-sums or least costs.
 
-        These are in the order of the kernel's visits: all that is made of them is an exact sum.
+        The values are not in the order of the rows; callers use them in an exact sum only.
         """
         gaussians, pairs = self.step.gaussians, into.pairs
         bounds = np.empty(block.n_rows)
-        kept = self.tells_kept and sets.shape[1] >= self.n_neighbours
+        selected_only = self.selects and sets.shape[1] >= self.n_neighbours
         pairs.table, computed, n_moved = self.kernel(
             (read_only(block.rows), weights_or_none(block.weights)),
             sets,
             gaussians.costs,
             (gaussians.sharpness, gaussians.least_posterior),
             self.space(block.start, block.stop),
-            into.neighbour_sums_of(rooted=rooted, kept=kept),
+            into.neighbour_sums_of(rooted=rooted, selected_only=selected_only),
             (pairs.table, pairs.used),
             (grids.moments, into.moments),
             bounds,
@@ -196,7 +196,7 @@ class _Ready:
 
 
 class _Prepared:
-    """Params, made ready once per task; the journal only if rows have to be replayed."""
+    """Params, prepared once per task; the journal is prepared only if steps have to be repeated."""
 
     def __init__(self, params: MixtureParams) -> None:
         self.params = params
@@ -219,7 +219,7 @@ class _Prepared:
             params.step.gaussians,
             two_grids=params.scale.two_grids,
             learns=params.learns and not quiet,
-            tells=params.step.search is not None and not quiet,
+            collects=params.step.search is not None and not quiet,
             width=self.ready.lists.shape[1],
             room=params.room,
             key_shift=self.grids.keys,
@@ -246,8 +246,8 @@ def _rebuild(chunk: Chunk, prepared: _Prepared, state: np.ndarray) -> None:
         state[:] = params.saved.read(chunk.start, chunk.stop)
         if len(state) and not 0 <= state.min() <= state.max() < k:
             raise CheckpointError(
-                f"the saved sets of rows {chunk.start} to {chunk.stop} name clusters that are not among "
-                f"the {k} of the fit; remove that checkpoint, or begin without resume."
+                f"the saved sets of rows {chunk.start} to {chunk.stop} refer to clusters outside the "
+                f"{k} of the fit; remove the damaged checkpoint, or start with resume=False."
             )
     nothing = prepared.zero(quiet=True)
     for block in chunk.blocks():
@@ -275,7 +275,7 @@ def _step_chunk(
 
 
 def truncated_pass(truncation: int) -> StatefulReduction:
-    """Return the reduction `MixtureParams` -> `MixtureStatistics` for sets of that size."""
+    """Return the reduction `MixtureParams` -> `MixtureStatistics` for sets of size `truncation`."""
     return StatefulReduction(
         name="truncated EM",
         row_bytes=4 * truncation,
@@ -288,7 +288,7 @@ def truncated_pass(truncation: int) -> StatefulReduction:
     )
 
 
-# -- without truncation: exact EM, which has no state ---------------------------------------------
+# -- exact EM: no truncation, no state ------------------------------------------------------------
 
 
 def _exact_chunk(chunk: Chunk, prepared: _Prepared, into: MixtureStatistics) -> None:

@@ -22,13 +22,13 @@ from daskcluster.methods.mixture.kernels.sums import MomentGrids, Moments
 
 POSTERIOR = np.dtype([("components", np.int32), ("probabilities", np.float64)])
 STORED_POSTERIOR = np.dtype([("components", np.int32), ("probabilities", np.float32)])
-"""As they are written: float32 has more digits than distances of float32 rows give a posterior."""
+"""Posteriors as they are stored. float32 suffices: distances of float32 rows have fewer correct digits."""
 _NONE, _NO_SECONDS = np.empty(0), np.empty((2, 0))
 
 
 @dataclass(frozen=True)
 class MixtureRowParams(RowParams):
-    """A mixture for per-row results; `centres` are its means, `most` the posteriors of a row.
+    """A mixture for per-row results; `centres` are its means, `most` is the number of posteriors per row.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ def label_by_density(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
 def posterior_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
     """Return the `most` clusters with the largest posteriors of every row, (n, most) of `POSTERIOR`.
 
-    Largest first; the posteriors of a row add up to one.
+    Largest first; the posteriors of a row sum to one.
     """
     params, _ = prepared
     found = np.empty((chunk.n_rows, params.most), POSTERIOR)
@@ -76,7 +76,7 @@ def posterior_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
 
 
 def stored_posteriors(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
-    """Return `posterior_rows` as they are written, (n, most) of `STORED_POSTERIOR`."""
+    """Return `posterior_rows` in the stored dtype, (n, most) of `STORED_POSTERIOR`."""
     return posterior_rows(chunk, prepared).astype(STORED_POSTERIOR)
 
 
@@ -119,7 +119,7 @@ def _visit(
 
 @dataclass(frozen=True)
 class LikelihoodParams:
-    """A mixture, and the scale of the rows."""
+    """A mixture and the scale of the rows."""
 
     gaussians: Gaussians
     scale: Scale
@@ -127,7 +127,7 @@ class LikelihoodParams:
 
 @dataclass
 class Likelihood:
-    """Weighted sum of log-densities, less the constant that all rows have in common; and the weight."""
+    """Weighted sum of log-densities without the common `log_constant`, and the total row weight."""
 
     bounds: ExactScalar
     weight: ExactScalar

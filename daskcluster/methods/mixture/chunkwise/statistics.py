@@ -1,4 +1,4 @@
-"""Parameters of a Gaussian mixture as costs of rows, and the statistics that a pass of EM returns."""
+"""Parameters of a Gaussian mixture, the costs that they define, and the statistics of a pass of EM."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class Gaussians:
     means : ndarray of shape (k, d)
         In the compute dtype of the rows.
     variances : ndarray of shape (), (k,) or (k, d), float64
-        Shared by all clusters, each cluster's own, or each cluster's by feature.
+        Shared by all clusters, one per cluster, or one per cluster and feature.
     weights : ndarray of shape (k,), float64, or None
-        None: all the same, and no part of the costs.
+        None: equal weights, which costs leave out.
 
     Notes
     -----
-    With a shared variance and equal weights a cluster costs its squared distance; else its cost is
-    ``-2 log`` of the joint density, less what all clusters have in common. Posteriors are proportional to
-    ``exp(-sharpness * cost)``, and the log-density of a row is `log_constant` more than its log-sum. What
-    all have in common is a power of two near the variances of each feature: a mixture of rows times a
-    power of two has the same costs, to the bit.
+    With a shared variance and equal weights, the cost of a cluster for a row is the squared distance.
+    Otherwise it is ``-2 log`` of the joint density without terms common to all clusters. Posteriors are
+    proportional to ``exp(-sharpness * cost)``; the log-density of a row is its log-sum plus `log_constant`.
+    The common term of each feature is the logarithm of a power of two near its variances, so that scaling
+    the rows and the mixture by a power of two leaves the costs bit-identical.
     """
 
     means: np.ndarray
@@ -62,7 +62,7 @@ class Gaussians:
 
     @property
     def shared(self) -> bool:
-        """Costs are squared distances."""
+        """Whether all clusters share one variance, so that costs are squared distances."""
         return self.variances.ndim == 0
 
     @property
@@ -83,12 +83,12 @@ class Gaussians:
 
     @cached_property
     def _exponents(self) -> np.ndarray:
-        """Powers of two that costs leave out, for each feature or for all alike."""
+        """Exponents of the powers of two that costs leave out: (d,), or a scalar for all features."""
         return np.frexp(self.variances.max(axis=0))[1]
 
     @cached_property
     def costs(self) -> Costs:
-        """Arguments of the kernels."""
+        """The coefficients of the costs, for the kernels."""
         kind, flat = self.means.dtype, read_only(self.means.reshape(-1))
         if self.shared:
             return Costs(flat, flat, np.ones(self.k, kind), np.zeros(self.k, kind))
@@ -103,19 +103,19 @@ class Gaussians:
 
     @cached_property
     def steepest(self) -> np.ndarray:
-        """The largest cost of a squared distance of one along each feature, (d,)."""
+        """The largest cost per unit of squared distance along each feature, (d,)."""
         if self.shared:
             return np.ones(self.d)
         return np.broadcast_to(1.0 / self.variances.min(axis=0), (self.d,))
 
     @property
     def least_posterior(self) -> float:
-        """Posteriors below this are none: far less than the rounding of costs makes of them."""
+        """Posteriors below this count as zero: rounding errors of the costs are far larger."""
         return float(np.finfo(self.means.dtype).eps) / 8
 
 
 _FIRST_ROOM = 1 << 10
-_SLACK = 1.05  # squared distances that are had back from costs are a little off
+_SLACK = 1.05  # squared distances recomputed from costs have rounding errors
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class MixtureGrids:
         most = float(np.abs(gaussians.costs.add).max())
         by_feature = _SLACK * scale.squares_by_feature(means)
         cost = float((by_feature * steepest).sum()) + weight * most
-        # Of log-sums; or of costs, where a pass learns nothing: its variance is one.
+        # A bound of log-sums, and of the least costs that a search returns: its variance is one.
         bound = cost * 2.0 * gaussians.sharpness + weight * (float(log(gaussians.k + 1.0)) + 1.0)
         seconds = SumGrid.of_total(by_feature if gaussians.by_feature else np.empty(0), n)
         totals = scale.weights, SumGrid.of_total(_SLACK * scale.squares(means), n)
@@ -152,14 +152,15 @@ class MixtureGrids:
 
 @dataclass
 class PairSums:
-    """Sums of keys over pairs of clusters (c, other), sparse; see `truncated_pairs`.
+    """Sparse sums of keys over pairs of clusters (c, other).
 
     Attributes
     ----------
     table : ndarray, used : ndarray of shape (1,)
-        What the kernel adds to.
+        The hash table that the kernel adds to, and the number of its keys.
     others : list of (table, used)
-        Of other threads. They are merged where they travel; who reads them here adds them up on the way.
+        Tables of other threads. Pickling merges them; `listed` does not, so its readers have to add up
+        the entries of a pair.
     """
 
     table: np.ndarray = field(default_factory=lambda: new_table(_FIRST_ROOM))
@@ -168,13 +169,13 @@ class PairSums:
 
     @classmethod
     def with_room(cls, n_pairs: int) -> PairSums:
-        """Return none, with room for so many."""
+        """Return empty sums with room for `n_pairs` pairs."""
         used = np.zeros(1, np.int64)
         return cls(with_room(new_table(_FIRST_ROOM), used, n_pairs), used)
 
     @property
     def most_used(self) -> int:
-        """Pairs of the fullest table."""
+        """Number of pairs in the fullest table."""
         return max(int(used[0]) for _, used in self._tables)
 
     @property
@@ -186,7 +187,7 @@ class PairSums:
         return self
 
     def listed(self) -> np.ndarray:
-        """Return keys, sums and counts, (n, 3) int64; a pair may be there once for each table."""
+        """Return keys, sums and counts, (n, 3) int64. A pair has an entry for each table that holds it."""
         tables = self._tables
         ends = np.cumsum([0, *(int(used[0]) for _, used in tables)])
         pairs = np.empty((ends[-1] + 1, 3), np.int64)
@@ -201,7 +202,7 @@ class PairSums:
             for more, n_more in self._tables:
                 table = with_room(table, used, int(n_more[0]))
                 merge_pairs(table, used, more)
-        return {"pairs": table[table[:, 0] >= 0]}  # free slots do not travel
+        return {"pairs": table[table[:, 0] >= 0]}  # without the free slots
 
     def __setstate__(self, state: dict[str, np.ndarray]) -> None:
         used, pairs = np.zeros(1, np.int64), state["pairs"]
@@ -218,15 +219,16 @@ class MixtureStatistics:
     moments : Moments
         Empty where the pass learns no parameters.
     bound : ExactScalar
-        Weighted sum of the rows' log-sums, or of their least costs.
+        Weighted sum of the rows' log-sums or, in a search, of their least costs.
     neighbour_sums : ndarray of shape (k, width), neighbour_counts : ndarray of shape (k,)
-        Of keys, over rows that stayed with their cluster; empty where neighbours are not updated.
+        Sums of keys over rows that stayed with their cluster, and the numbers of these rows. Empty where
+        neighbours are not updated.
     pairs : PairSums
-        Of keys, over rows that came to a cluster.
+        Sums of keys over rows that moved to another cluster.
     key_shift : float
         M of the grid of keys.
     n_distances, n_moved, n_saved : int
-        Distances; rows with another nearest cluster than before; rows whose sets were saved.
+        Distances computed; rows whose nearest cluster changed; rows whose sets were saved.
     """
 
     moments: Moments
@@ -246,7 +248,7 @@ class MixtureStatistics:
         *,
         two_grids: bool,
         learns: bool,
-        tells: bool,
+        collects: bool,
         width: int,
         room: int = 0,
         key_shift: float = 0.0,
@@ -258,26 +260,26 @@ class MixtureStatistics:
             np.zeros((2, k * d if gaussians.by_feature else 0)),
             aligned_zeros(4 * k),
         )
-        neighbour_sums_of = gaussians.k if tells else 0
+        neighbour_sums_of = gaussians.k if collects else 0
         return cls(
             moments,
             ExactScalar(),
             np.zeros((neighbour_sums_of, width)),
             np.zeros(neighbour_sums_of, np.int64),
-            PairSums.with_room(room if tells else 0),
+            PairSums.with_room(room if collects else 0),
             key_shift,
         )
 
-    def neighbour_sums_of(self, *, rooted: bool, kept: bool) -> NeighbourSums:
-        """Return where the kernel adds keys."""
-        how = np.array([rooted]), np.array([kept])
+    def neighbour_sums_of(self, *, rooted: bool, selected_only: bool) -> NeighbourSums:
+        """Return the arrays that the kernel adds keys to."""
+        how = np.array([rooted]), np.array([selected_only])
         return NeighbourSums(
             self.neighbour_sums, self.neighbour_counts, np.array([self.key_shift]), *how
         )
 
     def combine(self, other: MixtureStatistics) -> MixtureStatistics:
-        for mine, theirs in zip(self.moments, other.moments, strict=True):
-            mine += theirs
+        for total, more in zip(self.moments, other.moments, strict=True):
+            total += more
         self.bound.combine(other.bound)
         self.neighbour_sums += other.neighbour_sums
         self.neighbour_counts += other.neighbour_counts

@@ -1,6 +1,6 @@
-"""Rows against all clusters: exact EM, and densities and labels under a fitted mixture.
+"""Comparison of rows with all clusters: exact EM, and densities and labels under a fitted mixture.
 
-Nothing is truncated here: each block of rows meets every cluster, so the cost is n k d.
+Cost: n k d, as nothing is truncated.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from daskcluster.methods.mixture.kernels.tile import BLOCK, listed_distances, li
 
 @cache
 def all_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
-    """Build the visit of rows by all clusters.
+    """Build the kernel that compares rows with all clusters.
 
     ``visit((rows, weights), costs, (sharpness, least), every, (grids, moments), index, posteriors,
-    bounds)``. With `every` the posteriors are those of all clusters: `bounds` (n,) are exact, and, unless
-    `moments` has no totals, rows are added to the sums. Else they are those of the ``index.shape[1]`` best.
-    OUT: index (n, q) int32 and posteriors (n, q), which may be (n, 0), of the q best; bounds.
+    bounds)``. With `every`, posteriors are over all clusters, `bounds` (n,) are exact log-sums, and rows
+    are added to the sums if `moments` has totals. Otherwise, posteriors are over the ``q =
+    index.shape[1]`` clusters of least cost. OUT: index (n, q) int32 and posteriors (n, q), or (n, 0), of
+    these q clusters; bounds.
     """
     return _build(*listed_tile_for(dtype), lanes_of(dtype), int(scaled))
 
@@ -70,7 +71,9 @@ def _build(height: int, vectors: int, width: int, lanes: int, scaled: int) -> An
             if learns:
                 for r in range(here):
                     taken[r] = start + r
-                if skip:  # rows of the last block that were seen before do not count again
+                if (
+                    skip
+                ):  # the last block overlaps the one before; its first rows are already counted
                     _drop_first(near, posterior, k, skip, block)
                 add_block(
                     x, d, taken, here, weights, (number, near, posterior), costs, sums, scratch

@@ -1,4 +1,4 @@
-"""Candidates that a row does not share with its group: their distances, pair by pair."""
+"""Extra candidates of a row, which its group does not share: pairs and their distances."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daskcluster.kernels import emit
 from daskcluster.kernels.jit import kernel
 
 SLOT_BITS = 32
-"""A pair is one word: the place of its cost in these upper bits, its cluster in the lower ones."""
+"""A pair is one word: its cluster in this many lower bits, the place of its cost in the upper bits."""
 
 
 @emit.vector_intrinsic
@@ -29,12 +29,12 @@ def pair_distances(
     block: Any,
     scaled: Any,
 ) -> Any:
-    """Store what `listed_distances` computes, for pairs of a row of a block and a cluster.
+    """Store squared distances as `listed_distances` defines them, for pairs of a row and a cluster.
 
     ``pairs[p]`` has the cluster and the place in `out`; its row is ``taken[place % block]``. `count` is
-    rounded up to whole fours, so up to three more pairs are read. Features stand in the lanes: sixteen
-    chains, folded, then one chain for the at most fifteen features that remain. The same on any CPU,
-    for any other three pairs of a four.
+    rounded up to a multiple of four, so up to three more pairs are read. Features are in the lanes: sixteen
+    chains, folded, then one chain for the remaining features (at most fifteen). A distance depends
+    neither on the CPU nor on the other pairs.
     """
     if not emit.literals(block, scaled):
         return None
@@ -108,7 +108,7 @@ def _fold_four(builder: Any, vectors: list[Any]) -> Any:
     """Return the sums of the lanes of four vectors of sixteen, as one vector of four."""
 
     def halves(a: Any, b: Any, run: int) -> Any:
-        # Runs of `run` lanes of a, then of b, in turn; and their other halves, added.
+        # Adds lanes that are `run` apart; the sums are in runs of `run` lanes of a and b in turn.
         lanes = a.type.count
         low = [
             base + at + i
@@ -121,7 +121,7 @@ def _fold_four(builder: Any, vectors: list[Any]) -> Any:
         return builder.fadd(first, emit.shuffle(builder, a, b, high))
 
     pairs = [halves(vectors[0], vectors[1], 1), halves(vectors[2], vectors[3], 1)]
-    # Lanes of a pair: a b a b ...; now four and four in turn.
+    # The lanes of each pair are a b a b ...; joined they are a b c d a b c d ...
     joined = halves(pairs[0], pairs[1], 2)
     while joined.type.count > 4:
         half = joined.type.count // 2
@@ -132,10 +132,10 @@ def _fold_four(builder: Any, vectors: list[Any]) -> Any:
 
 
 class Costs(NamedTuple):
-    """Cost of a cluster for a row: ``scale[c] |(x - mean[c]) * inverse[c]|^2 + add[c]``.
+    """Coefficients of the cost of cluster c: ``scale[c] |(x - mean[c]) * inverse[c]|^2 + add[c]``.
 
-    `means` and `inverse` are flat (k * d), in the rows' dtype; `inverse` is used by tiles that are
-    built for it only. `scale` and `add` have shape (k,) and the rows' dtype.
+    `means` and `inverse` are flat (k * d,), in the rows' dtype; only kernels built with `scaled` use
+    `inverse`. `scale` and `add` have shape (k,) and the rows' dtype.
     """
 
     means: np.ndarray
@@ -147,9 +147,9 @@ class Costs(NamedTuple):
 class Space(NamedTuple):
     """The candidates of rows.
 
-    `lists` (k, width) int32: candidates of the rows whose nearest cluster is c, ``sizes[c]`` of them, then
-    fillers up to a multiple of the tile's height. `neighbours` (k, g) int32: candidates for every
-    member of a row's own set; g = 0 for none. `drawn` (n, n_random) int32.
+    `lists` (k, width) int32: ``sizes[c]`` candidates of the rows whose nearest cluster is c, then fillers
+    up to a multiple of the tile's height. `neighbours` (k, g) int32: the candidates that each member of
+    a row's own set adds; g = 0 for none. `drawn` (n, n_random) int32: random candidates of each row.
     """
 
     lists: np.ndarray
@@ -160,14 +160,14 @@ class Space(NamedTuple):
 
 @kernel
 def list_own(own, here, g, first, mark, number, extra, pairs):  # type: ignore[no-untyped-def]
-    """List pairs of rows and members of their own sets that are not marked with cluster g.
+    """List pairs of rows and members of their own sets that are not in the list of cluster g.
 
-    `own` has the sets of a block, in runs of the block by rank. OUT: pairs (see `pair_distances`), of which
-    the number is returned; number, from run `first` on; and extra, how many each row has. No branches,
-    and no row waits for another's.
+    `own` has the sets of a block, in one run per rank; members of the list are marked with g + 1 in `mark`.
+    Returns the number of pairs. OUT: pairs (see `pair_distances`); number, the clusters, from run `first`
+    on; and extra, the number of pairs of each row. There are no branches and no dependencies between rows.
 
-    A set has no member twice, so nothing has to be noted; the nearest member is g itself, which is marked
-    if there is a list. Unsigned indices spare the check for negative ones.
+    Members of a set are distinct, so they need no marks. The nearest member is g itself, which is marked
+    if there is a list. Unsigned indices avoid numba's check for negative ones.
     """
     block, wanted, n_pairs = extra.shape[0], np.int32(g + 1), np.int64(0)
     extra[:] = 0
@@ -185,7 +185,7 @@ def list_own(own, here, g, first, mark, number, extra, pairs):  # type: ignore[n
 
 @kernel
 def list_all(taken, here, g, first, sources, marks, number, extra, pairs):  # type: ignore[no-untyped-def]
-    """Do as `list_own`, with neighbours of all members and clusters that were drawn.
+    """Do as `list_own`, also with the neighbours of all members and with random clusters.
 
     `sources` is (sets, neighbours, drawn), `marks` (mark, seen).
     """

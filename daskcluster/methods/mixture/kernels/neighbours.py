@@ -1,4 +1,4 @@
-"""Neighbourhoods of clusters: the nearest other clusters, estimated from the distances of rows."""
+"""Neighbourhoods of clusters: the nearest other clusters, estimated from distances of rows."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @kernel
 def pair_key(c, other):  # type: ignore[no-untyped-def]
-    """Return the key of a pair of clusters: c in the upper half, so that no division takes them apart."""
+    """Return the key of a pair of clusters: `c` in the upper half of the word, `other` in the lower."""
     return (np.int64(c) << np.int64(HALF)) | np.int64(other)
 
 
 @kernel
 def slot_of(key, mask):  # type: ignore[no-untyped-def]
-    """Return where the search for a key begins: by those bits of a product that depend on both clusters."""
+    """Return the first slot to probe for a key: a hash of the bits that depend on both clusters."""
     return ((np.uint64(key) * _MIX) >> np.uint64(HALF)) & mask
 
 
 @kernel
 def add_pair(table, used, key, value, count):  # type: ignore[no-untyped-def]
-    """Add `value`, seen `count` times, to a key; `used` (1,) counts the keys. Needs a free slot."""
+    """Add `value` and `count` to the sums of a key; `used` (1,) counts the keys. Needs a free slot."""
     mask = np.uint64(table.shape[0] - 1)
     at = slot_of(key, mask)
     while table[at, 0] != key:
@@ -41,7 +41,7 @@ def add_pair(table, used, key, value, count):  # type: ignore[no-untyped-def]
 
 @kernel
 def new_table(size):  # type: ignore[no-untyped-def]
-    """Return a free table of `size` slots, a power of two."""
+    """Return an empty table of `size` slots; `size` is a power of two."""
     table = np.zeros((size, SLOT), np.int64)
     table[:, 0] = -1
     return table
@@ -49,7 +49,7 @@ def new_table(size):  # type: ignore[no-untyped-def]
 
 @kernel
 def merge_pairs(table, used, more):  # type: ignore[no-untyped-def]
-    """Add all pairs of one table (which may be compact) to another that has the room."""
+    """Add all pairs of table `more`, which may be compact, to `table`, which needs room for them."""
     for at in range(more.shape[0]):
         if more[at, 0] >= 0:
             add_pair(table, used, more[at, 0], more[at, 1], more[at, 2])
@@ -57,7 +57,7 @@ def merge_pairs(table, used, more):  # type: ignore[no-untyped-def]
 
 @kernel
 def with_room(table, used, more):  # type: ignore[no-untyped-def]
-    """Return the table with room for so many more keys: itself, or a larger copy."""
+    """Return `table` if it has room for `more` keys, else a larger copy."""
     size = table.shape[0]
     if 3 * (used[0] + more) <= 2 * size:
         return table
@@ -70,8 +70,8 @@ def with_room(table, used, more):  # type: ignore[no-untyped-def]
 
 @kernel
 def list_pairs(table, start, pairs):  # type: ignore[no-untyped-def]
-    """Copy all pairs of a table to ``pairs[start:]``; `pairs` has a row more than it needs."""
-    # No branch: it would go wrong at every other slot.
+    """Copy all pairs of a table to ``pairs[start:]``, which needs one extra row."""
+    # Without a branch, which would be mispredicted at every other slot.
     at = start
     for slot in range(table.shape[0]):
         for j in range(3):
@@ -84,9 +84,9 @@ _OTHER = np.uint64((1 << HALF) - 1)
 
 @kernel
 def _select(members, means, count, c, near, nearest):  # type: ignore[no-untyped-def]
-    """Keep those of the first `count` clusters whose means are least, ties by number, behind c itself.
+    """Select c itself, then those of the first `count` clusters with the least means; ties by number.
 
-    OUT: near and nearest (g,), means and numbers; -1 where there are too few.
+    OUT: near (g,) means and nearest (g,) cluster numbers, -1 where there are too few.
     """
     g = near.shape[0]
     near[0], near[1:] = -np.inf, np.inf
@@ -106,7 +106,7 @@ def _select(members, means, count, c, near, nearest):  # type: ignore[no-untyped
 
 @kernel
 def _fill(found, old):  # type: ignore[no-untyped-def]
-    """Fill the places that hold -1 with members of `old` that are not there yet."""
+    """Replace each -1 in `found` by a member of `old` that is not in it yet."""
     for j in range(found.shape[0]):
         if found[j] >= 0:
             continue
@@ -118,13 +118,14 @@ def _fill(found, old):  # type: ignore[no-untyped-def]
 
 @kernel
 def learn_neighbours(lists, sizes, sums, counts, step, pairs, old):  # type: ignore[no-untyped-def]
-    """Return the clusters (k, g) with the least mean keys, each cluster itself first.
+    """Return the neighbourhoods (k, g): each cluster itself, then the clusters with the least mean keys.
 
-    ``sums[c, j] / counts[c]`` is the mean over rows that stayed with c, in steps of 1 / `unit`; `pairs`
-    has those of rows that came to it, one pair perhaps several times. A cluster without rows, and what
-    is missing in a row of the result, keeps `old`.
+    ``sums[c, j]`` is the sum of keys over the ``counts[c]`` rows that stayed with c, for the j-th cluster
+    of its list; `step` is the number of grid steps in a key of one. `pairs` has the sums, in grid steps,
+    over rows that moved to c; a pair may occur several times. Clusters without rows, and places without
+    a candidate, keep the members of `old`.
     """
-    # Cluster by cluster, so that one lookup in the list of the other cluster finds a pair.
+    # One cluster at a time, so that `place` maps each other cluster directly to its sums.
     k, g = old.shape
     n = pairs.shape[0]
     found, near, nearest = np.empty((k, g), np.int32), np.empty(g), np.empty(g, np.int64)
@@ -142,7 +143,7 @@ def learn_neighbours(lists, sizes, sums, counts, step, pairs, old):  # type: ign
             place[lists[c, j]] = j
         size = n_listed
         for i in range(starts[c], starts[c + 1]):
-            # Without a branch, as every other one would go wrong: a place is right if its member is.
+            # Without a branch, which would often be mispredicted. A place is valid if its member matches.
             pair = np.uint64(order[np.uint64(i)])
             other = np.uint64(pairs[pair, 0]) & _OTHER
             spot = np.uint64(place[other])
@@ -168,8 +169,8 @@ def learn_neighbours(lists, sizes, sums, counts, step, pairs, old):  # type: ign
 def neighbour_lists(neighbours, lists, sizes):  # type: ignore[no-untyped-def]
     """List the neighbours' neighbours of each cluster; OUT: lists (k, width), sizes (k,).
 
-    The neighbours themselves come first: the nearest are met first, and others then seldom enter.
-    Beyond its size a list repeats the cluster itself.
+    The neighbours themselves come first, so that later candidates seldom enter the sets of rows. Beyond
+    its size, a list repeats the cluster itself.
     """
     k, g = neighbours.shape
     mark = np.full(k, -1, np.int64)

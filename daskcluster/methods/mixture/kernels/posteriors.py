@@ -1,4 +1,4 @@
-"""The q smallest costs of each row of a block, their posteriors and log-sums."""
+"""Posteriors of a block of rows: the q smallest costs of each row, exponentials, log-sums."""
 
 from __future__ import annotations
 
@@ -52,10 +52,11 @@ def weigh(
     vectors: Any,
     width: Any,
 ) -> Any:
-    """Turn costs of a block, `keep` runs of which none is below those of `least`, into posteriors.
+    """Turn `keep` runs of costs of a block, none of them below the run `least`, into posteriors.
 
-    ``posterior[rank] = exp(-sharpness * cost[rank]) / total``, 0 where less than `floor`, and
-    ``bound = log(total)`` without what all terms have in common.
+    With terms ``exp(-sharpness * cost[rank])``: ``posterior[rank] = term / total``, or 0 if less than
+    `floor`, and ``bound = log(total)``. Terms are computed relative to that of `least`, so that none
+    overflows.
     """
     if not emit.literals(vectors, width):
         return None
@@ -108,7 +109,7 @@ def weigh(
 
 
 _IN_REGISTERS = 6
-"""So many kept runs of a block stay in registers while candidates go by."""
+"""Largest number of runs of least costs that stay in registers during the insertion of candidates."""
 
 
 @emit.vector_intrinsic
@@ -124,10 +125,11 @@ def keep_least(
     vectors: Any,
     width: Any,
 ) -> Any:
-    """Insert candidates of every row of a block into the row's `keep` least, in ascending order.
+    """Insert candidates of every row of a block into the row's `keep` least costs, in ascending order.
 
-    `near` and `number` have the costs and numbers of candidates in runs of a block, of which `count` from
-    run `first` on are inserted; `best` and `index` have `keep` runs. Who came first stays ahead on ties.
+    `near` and `number` hold the costs and cluster numbers of candidates, in runs of a block; the `count`
+    runs from run `first` on are inserted. `best` and `index` have `keep` runs. On ties, the earlier
+    candidate comes first.
     """
     if not emit.literals(vectors, width):
         return None
@@ -172,7 +174,7 @@ def keep_least(
 
 @dataclass(frozen=True)
 class _Runs:
-    """One vector of each run: costs of `kind`, and names."""
+    """One vector of each run: costs of `kind` and cluster numbers."""
 
     builder: Any
     kind: Any
@@ -202,7 +204,7 @@ class _Runs:
 
 
 def _in_registers(new: _Runs, kept: _Runs, count: Any, n_kept: int) -> None:
-    """Emit the insertion of all candidates into runs that are loaded before and stored behind."""
+    """Emit the insertion of all candidates, with the runs loaded once before and stored once after."""
     builder, ranks = new.builder, [ir.Constant(emit.I64, rank) for rank in range(n_kept)]
 
     def insert(j: Any, held: list[Any]) -> list[Any]:
@@ -212,7 +214,7 @@ def _in_registers(new: _Runs, kept: _Runs, count: Any, n_kept: int) -> None:
         for rank, pair in enumerate(old):
             for part in (0, 1):
                 entering = comes[part]
-                if rank:  # whom the candidate has moved back
+                if rank:  # the pair that the candidate displaces
                     entering = builder.select(wins[rank - 1], old[rank - 1][part], entering)
                 grown.append(builder.select(wins[rank], entering, pair[part]))
         return grown
@@ -223,7 +225,7 @@ def _in_registers(new: _Runs, kept: _Runs, count: Any, n_kept: int) -> None:
 
 
 def _in_memory(new: _Runs, kept: _Runs, count: Any, n_kept: Any) -> None:
-    """Emit the same for any number of kept runs: the candidate, then whom it moves back, rises."""
+    """Emit the same for any number of runs: each candidate displaces a pair, which displaces the next."""
     builder = new.builder
     nobody = ir.Constant(ir.VectorType(ir.IntType(1), new.lanes), [0] * new.lanes)
 
@@ -254,9 +256,10 @@ def add_keys(
     vectors: Any,
     width: Any,
 ) -> Any:
-    """Add `count` runs of costs of a block, or their square roots, to float64 sums, on a grid.
+    """Add `count` runs of costs of a block, or their square roots, to float64 sums on a grid.
 
-    ``sums[at] += counted[r] * on_grid(near[at])`` for lane r of each run, where `counted` is 0 or 1.
+    ``sums[at] += counted[r] * on_grid(near[at])`` for lane r of each run; `counted` is 0 or 1. With
+    `rooted`, the square root of ``near[at]`` is added.
     """
     if not emit.literals(vectors, width):
         return None

@@ -1,4 +1,4 @@
-"""Sums of the M-step: rows added to clusters on grids."""
+"""Sums of the M-step: add rows to clusters, rounded to grids so that sums are exact."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from daskcluster.methods.mixture.kernels.tile import BLOCK
 
 _LANES = 8
 _WIDE = 4 * _LANES
-"""Features of a row that meet one sum after another: four chains, none of which waits for another."""
+"""Features per step: four independent vectors, whose latencies overlap."""
 
 
 @emit.vector_intrinsic
@@ -44,14 +44,14 @@ def add_rows(
     block: Any,
     two: Any,
 ) -> Any:
-    """Add the first `here` rows of a block to the `count` clusters that each has a posterior of.
+    """Add the first `here` rows of a block to their clusters; each row has posteriors of `count` clusters.
 
-    With w = ``weights[r] * posterior``, where that is above zero: ``sums[c * d + t] += on_grid(w * x[t])``
-    for t < d, rounded once, and the residuals to `low_sums` with `two` = 1; and ``totals[4 * c:]`` get the
-    high parts of w and of ``w * squared``, then their low parts, where squared is ``squares * (cost -
-    add[c]) / scale[c]``, or the cost itself if all clusters are `plain`. `grid` is a `SumGrid` of d shifts
-    each, `both` of two. `shares` and `places` are scratch of `count` elements. A part of a row is widened
-    once and goes to all its sums.
+    With w = ``weights[r] * posterior``, for w > 0: ``sums[c * d + t] += on_grid(w * x[t])`` for t < d,
+    rounded once; with `two` = 1 the residuals are added to `low_sums`. ``totals[4 * c:]`` get the high
+    parts of w and ``w * squared``, then their low parts, where squared is ``squares * (cost - add[c]) /
+    scale[c]``, or the cost itself if all clusters are `plain`. `grid` is a `SumGrid` with d shifts in each
+    part, `both` one with two. `shares` and `places` are scratch of `count` elements. Each part of a row is
+    widened once and added to the sums of all its clusters.
     """
     if not emit.literals(block, two):
         return None
@@ -119,7 +119,7 @@ def _wide(builder: Any, value: Any) -> Any:
 def _totals(
     builder: Any, bases: dict[str, Any], both: tuple[Any, Any], squares: Any, plain: Any
 ) -> Any:
-    """Return what adds w and w * squared to the totals of a cluster: high parts, then low parts."""
+    """Return a function that adds w and w * squared to the totals of a cluster, high and low parts."""
     grid = [emit.load(builder, place, emit.F64, 2, 8) for place in both]
     flag = builder.trunc(plain, ir.IntType(1))
 
@@ -152,7 +152,7 @@ def _spread(
     n_shares: Any,
     two: bool,
 ) -> Any:
-    """Return the body of a loop over parts of a row, each of which goes to all sums."""
+    """Return a function that makes the body of a loop over parts of a row and adds each to all sums."""
     kind = source.type.pointee
 
     def add_at(base: Any, place: Any, value: Any) -> None:
@@ -199,10 +199,10 @@ def _spread(
 class Moments(NamedTuple):
     """Sums of an M-step, float64, flat; w is the row weight times the posterior.
 
-    `firsts` (k * d,) of w x, and `low_firsts`, their low part, empty where one grid is enough. `seconds`
-    (2, k * d) of w (x - mean)^2 by feature, high and low part, or (2, 0). `totals` (4 k,): for each
-    cluster the high parts of the sums of w and of w |x - mean|^2, then the low parts (without the latter,
-    if by feature).
+    `firsts` (k * d,): sums of w x. `low_firsts`: their low parts, empty where one grid is enough.
+    `seconds` (2, k * d): high and low parts of the sums of w (x - mean)^2 by feature, or (2, 0).
+    `totals` (4 k,): for each cluster the high parts of the sums of w and of w |x - mean|^2, then their low
+    parts. With sums by feature, the sums of w |x - mean|^2 are zero.
     """
 
     firsts: np.ndarray
@@ -212,7 +212,7 @@ class Moments(NamedTuple):
 
 
 class MomentGrids(NamedTuple):
-    """The grids of `Moments`: of arrays (d,), or (0,) for `seconds`, and (2,) for `totals`."""
+    """The grids of `Moments`: shifts (d,) for `firsts`, (d,) or (0,) for `seconds`, (2,) for `totals`."""
 
     firsts: SumGrid
     seconds: SumGrid
@@ -234,10 +234,9 @@ def _build_add_block(block: int) -> Any:
     ):
         """Add the first `here` rows of a block to their clusters; `found` is (index, best, posterior).
 
-        `sums` is (`MomentGrids`, `Moments`). `scratch` has float64 (block,), and float64 and int64 of as
-        many elements as a row has posteriors.
+        `sums` is (`MomentGrids`, `Moments`); `scratch` comes from `add_scratch`.
         """
-        # Parts of tuples are taken out once: each costs the count of a reference.
+        # Tuples are unpacked once, because numba counts a reference at every access.
         (index, best, posterior), (grids, moments) = found, sums
         means, scale, add = costs.means, costs.scale, costs.add
         grid, (second, low_second), both = grids.firsts, grids.seconds, grids.totals
@@ -275,7 +274,7 @@ def _build_add_block(block: int) -> Any:
 
 @kernel
 def add_scratch(block, count):  # type: ignore[no-untyped-def]
-    """Return what `add_block` needs for blocks of rows with `count` posteriors."""
+    """Return the scratch arrays of `add_block` for blocks of rows with `count` posteriors each."""
     return np.empty(block), np.empty(count), np.empty(count, np.int64)
 
 

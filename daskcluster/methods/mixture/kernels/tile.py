@@ -1,9 +1,9 @@
-"""The tile of truncated EM: a block of rows against clusters that are listed, not packed.
+"""Tile of truncated EM: squared distances of a block of rows to clusters that are listed, not packed.
 
-The rows of a group share their candidates, but the next group has others; packing them into panels
-would cost more than it saves. So the centres are read where they stand, one broadcast a feature. Direct
-differences, which need no common offset: a distance is good to (d + 2) units of rounding wherever the
-rows lie.
+Rows of a group share their candidates, but each group has other ones, and packing them into panels would
+cost more than it saves. So centres are read in place, with one broadcast per feature. Differences are
+computed directly and need no common offset: the relative error of a distance is at most (d + 2) rounding
+errors wherever the rows lie.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from daskcluster.kernels.jit import tile_name
 from daskcluster.kernels.panels import vector_width
 
 BLOCK = 16
-"""Rows of a block: groups are small where clusters are many."""
+"""Rows per block. Small, because groups are small where there are many clusters."""
 
 
 class ListedTile(NamedTuple):
@@ -31,7 +31,7 @@ class ListedTile(NamedTuple):
 
 
 def listed_tile_for(dtype: np.dtype[Any]) -> ListedTile:
-    """Return the tile for this CPU: eight chains, or more where a block takes more vectors."""
+    """Return the tile for this CPU: eight FMA chains, or more if a block has more vectors."""
     width = vector_width(dtype, tile_name())
     vectors = BLOCK // width
     return ListedTile(max(2, 8 // vectors), vectors, width)
@@ -57,7 +57,7 @@ def listed_distances(
 
     ``out[j * block + r] = sum_t ((x_r[t] - c[t]) * s[t])^2`` for j < count, rounded up to whole
     tiles, where c and s are the rows ``listed[first + j]`` of `centres` and `inverse`; with `scaled` = 0
-    all s are one. One FMA chain in feature order, so that the result does not depend on the CPU.
+    all s are one. Each sum is one FMA chain in feature order, so the result does not depend on the CPU.
     """
     if not emit.literals(height, vectors, width, scaled):
         return None

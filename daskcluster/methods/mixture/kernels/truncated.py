@@ -1,9 +1,10 @@
-"""Truncated EM on rows in memory: search, posteriors and sums in one visit.
+"""Truncated EM on rows in memory: search, posteriors and sums in one visit of each row.
 
-Rows are visited by the cluster that is nearest so far. All rows of one cluster share the candidates
-that stand in its list, and meet them as tiles; the other candidates of a row (the rest of its own set K(n),
-clusters drawn at random) is computed one by one. The best q are kept by a network of comparisons with
-rows in the lanes, and the row goes to the sums of its clusters while it is still in the cache.
+Rows are visited in groups with the same nearest cluster so far. All rows of a group share the candidates
+in the list of that cluster, whose distances are computed in tiles. Distances to the other candidates of a
+row (the rest of its own set K(n), random clusters) are computed pair by pair. A network of comparisons,
+with rows in the SIMD lanes, selects the q nearest; then rows are added to the sums of their clusters while
+they are still in the cache.
 """
 
 from __future__ import annotations
@@ -32,22 +33,23 @@ from daskcluster.methods.mixture.kernels.tile import BLOCK, listed_distances, li
 
 
 class NeighbourSums(NamedTuple):
-    """Sums from which neighbourhoods are learnt: keys of pairs (nearest cluster, other).
+    """Sums of keys of pairs (nearest cluster, other), from which neighbourhoods are learnt.
 
-    `sums` (k, width) and `counts` (k,): of rows that stayed with their cluster, over its list. `shift`
-    (1,): M of the grid of keys. `rooted` (1,): keys are square roots of costs. `kept` (1,): rows that came
-    from another cluster contribute those they keep alone, not all their candidates.
+    `sums` (k, width) and `counts` (k,): sums over rows that stayed with their cluster, for the clusters of
+    its list, and the numbers of these rows. `shift` (1,): M of the grid of keys. `rooted` (1,): keys are
+    square roots of costs. `selected_only` (1,): rows that moved from another cluster contribute only the
+    members of their new sets, not all candidates.
     """
 
     sums: np.ndarray
     counts: np.ndarray
     shift: np.ndarray
     rooted: np.ndarray
-    kept: np.ndarray
+    selected_only: np.ndarray
 
 
 STEPS = 1.5 * 2.0**52
-"""M in steps of its grid."""
+"""M of a grid, in steps of the grid."""
 
 
 @kernel
@@ -72,15 +74,16 @@ def _steps(key, shift, step, rooted):  # type: ignore[no-untyped-def]
     return np.int64(rounded(value, shift) * step)
 
 
-def _build_tell_pairs(block: int) -> Any:
-    def tell_pairs(  # type: ignore[no-untyped-def]
+def _build_add_moved(block: int) -> Any:
+    def add_moved(  # type: ignore[no-untyped-def]
         costs, number, counts, here, home, stays, grid, table, used, keys
     ):
-        """Tell of the first `counts` costs of those of the first `here` rows that did not stay.
+        """Add the keys of rows that moved to the table: of the first `counts` costs of each such row.
 
-        Not of their own clusters. `grid` is (shift, rooted), `keys` is scratch for as many pairs:
-        their slots are asked for before the first is needed. What `add_pair` does stands here once more:
-        numba counts references at every call of a function that has a loop.
+        Of the first `here` rows, those with ``stays[r] == 0`` moved; pairs of a cluster with itself are
+        left out. `grid` is (shift, rooted). `keys` is scratch for the pairs, whose slots are all prefetched
+        before the first is used. The code of `add_pair` is repeated here, because numba counts references
+        at every call of a function that has a loop.
         """
         shift, rooted = grid
         step, n_pairs, n_used = STEPS / shift, 0, used[0]
@@ -109,22 +112,22 @@ def _build_tell_pairs(block: int) -> Any:
             table[at, 2] += 1
         used[0] = n_used
 
-    return kernel(tell_pairs)
+    return kernel(add_moved)
 
 
-_tell_pairs = _build_tell_pairs(BLOCK)
+_add_moved = _build_add_moved(BLOCK)
 
 
 @cache
 def step_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
-    """Build the E- and M-step; `scaled` for costs with inverse deviations by feature.
+    """Build the kernel of an E-step and the sums of an M-step; `scaled` for variances by feature.
 
     ``step((rows, weights), sets, costs, (sharpness, least), space, neighbour_sums_of, pairs,
-    (grids, moments), bounds, learn)`` returns the table of pairs, which may have grown (with `used`), the
+    (grids, moments), bounds, learn)`` returns the table of pairs (a larger one if it had to grow), the
     number of distances, and the number of rows whose nearest cluster changed. `bounds` (n,) are the
     weighted contributions of the rows to the free energy, in the order of visits. With ``learn = 0``
-    nothing is added to the sums, and `bounds` are the smallest costs, from which the first variance is
-    computed.
+    nothing is added to the moments, and `bounds` are the weighted smallest costs, from which the first
+    variance is computed.
     """
     return _build_step(*listed_tile_for(dtype), lanes_of(dtype), int(scaled))
 
@@ -152,7 +155,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
         neighbours, drawn = space.neighbours, space.drawn
         alone = neighbours.shape[1] + drawn.shape[1] == 0
         plain = not (scales != 1.0).any() and not (adds != 0.0).any()
-        listed, sizes, tells = space.lists, space.sizes, neighbour_sums_of.counts.shape[0] > 0
+        listed, sizes, collects = space.lists, space.sizes, neighbour_sums_of.counts.shape[0] > 0
         stays, kept_sums = np.empty(block), np.zeros(wide * block)
         neighbour_sums, neighbour_counts = neighbour_sums_of.sums, neighbour_sums_of.counts
         mark, seen = np.zeros(k, np.int32), np.full(k, -1, np.int64)
@@ -164,10 +167,10 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
         factors[:] = 1.0
         grid, both, firsts = grids.firsts, grids.totals, moments.firsts
         low_firsts, totals = moments.low_firsts, moments.totals
-        weighted, two, tells_kept = (
+        weighted, two, selected_only = (
             weights.shape[0] > 0,
             low_firsts.shape[0] > 0,
-            neighbour_sums_of.kept[0],
+            neighbour_sums_of.selected_only[0],
         )
         table, used = pairs
         shift, rooted = neighbour_sums_of.shift[0], neighbour_sums_of.rooted[0]
@@ -190,7 +193,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                 for r in range(first + here, min(first + here + block, n)):
                     fetch_row(x, order[r] * d, d)
                     fetch_row(flat_sets, order[r] * q, q)
-                for r in range(block):  # kept where all costs overflow
+                for r in range(block):  # sets stay the same if all costs overflow
                     at = taken[r] * q
                     for rank in range(q):
                         index[rank * block + r] = flat_sets[np.uint64(at + rank)]
@@ -212,7 +215,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                     n_pairs = list_all(
                         taken, here, g, m, sources, marks, number, extra, extra_pairs
                     )
-                for at in range(n_pairs, n_pairs + 4):  # the last four may go beyond the pairs
+                for at in range(n_pairs, n_pairs + 4):  # fillers, as pairs are read in fours
                     extra_pairs[at] = (near.shape[0] - block) << SLOT_BITS
                 pair_distances(
                     x, taken, d, centres, inverse, extra_pairs, n_pairs, near, block, scaled
@@ -226,7 +229,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                 for r in range(here):
                     most_extra = max(most_extra, extra[r])
                 best[:] = infinity
-                # A row's own first, then the nearest of the list: the others then seldom enter.
+                # Own candidates first, then the list, nearest first: later ones then seldom enter.
                 keep_least(near, number, m, most_extra, best, index, q, vectors, width)
                 keep_least(near, number, 0, m, best, index, q, vectors, width)
                 weigh(best, best, q, sharpness, least, posterior, bound, vectors, width)
@@ -241,7 +244,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                         x, d, taken, here, weights, (index, best, posterior), costs, sums, scratch
                     )
                 else:
-                    # As `add_block` does, without a call that counts references.
+                    # Same as `add_block`, but without a call, at which numba counts references.
                     if two:
                         add_rows(
                             x, taken, here, d, factors, posterior, best, index, q, scales, adds, 1.0, plain,
@@ -258,7 +261,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                     at = taken[r] * q
                     for rank in range(q):
                         flat_sets[np.uint64(at + rank)] = index[rank * block + r]
-                if not tells:
+                if not collects:
                     continue
                 left = here
                 for r in range(block):
@@ -268,9 +271,9 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                 staying += here - left
                 if left:
                     table = with_room(table, used, left * most)
-                    if tells_kept:
+                    if selected_only:
                         extra[:] = q
-                        _tell_pairs(
+                        _add_moved(
                             best,
                             index,
                             extra,
@@ -284,7 +287,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                         )
                     else:
                         extra += m
-                        _tell_pairs(
+                        _add_moved(
                             near,
                             number,
                             extra,
@@ -296,7 +299,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                             used,
                             keys,
                         )
-            if tells:
+            if collects:
                 neighbour_counts[g] += staying
                 for j in range(m):
                     one, other = 0.0, 0.0  # exact on their grid, so in any order
