@@ -1,4 +1,4 @@
-"""The base of the kernel k-means estimators: predict, transform, score, and the attributes of a fit."""
+"""Base of the kernel k-means estimators: predict, transform, score, and fitted attributes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from daskcluster.typing import Dataset
 class KernelEstimator(ClusterEstimator):
     """Base of estimators whose centres are weighted sums of images of rows.
 
-    Subclasses have the parameters ``n_clusters``, ``kernel`` and what belongs to it, ``n_init``,
+    Subclasses have the parameters ``n_clusters``, ``kernel`` and those of the kernel, ``n_init``,
     ``max_iter``, ``tol``, ``engine``, ``callbacks``, ``verbose``, ``max_time``, ``checkpoint`` and
     ``checkpoint_every``.
     """
@@ -81,16 +81,16 @@ class KernelEstimator(ClusterEstimator):
         Parameters
         ----------
         X : array-like of shape (n, d), dask array or frame, Dataset, or URL
-            With ``kernel="precomputed"``, K of the rows and of all rows of the fit, (n, n_fit).
+            With ``kernel="precomputed"``, the matrix (n, n_fit) of K(x, y) for rows y of the fit.
         output : str, optional
-            URL of a Zarr array to which labels are streamed chunk by chunk; whole or absent.
+            URL of a Zarr array to stream labels to, chunk by chunk. It appears once it is complete.
         overwrite : bool
             Replace an existing output.
         storage_options : dict, optional
             For the output's file system.
         resume : bool
-            Resume an interrupted call that wrote `output`: chunks that it finished are not
-            computed again. What is finished stays, should this call be interrupted, too.
+            Resume an interrupted call that wrote `output`, without computing its finished chunks again.
+            If this call is interrupted in turn, finished chunks are preserved.
 
         Returns
         -------
@@ -99,7 +99,7 @@ class KernelEstimator(ClusterEstimator):
 
         Notes
         -----
-        Cost: one pass, as many Gram values a row as there are supports.
+        Cost: one pass, with one Gram value per row and support.
         """
         params = self._params()
         if output is None:
@@ -118,14 +118,14 @@ class KernelEstimator(ClusterEstimator):
         return output
 
     def transform(self, X: Any) -> Any:
-        """Return distances of every row to every centre in the space of the kernel, float64 (n, k).
+        """Return the distance of every row to every centre in the space of the kernel, float64 (n, k).
 
-        Precomputed values must be those of the fit: K(x, x) of other rows is not known. The kernels of
-        graphs have no distances of other rows at all.
+        A precomputed matrix must be that of the fit, because K(x, x) of other rows is not known. Kernels
+        of graphs have no `transform`.
 
         Notes
         -----
-        Cost: one pass; the result takes n k numbers.
+        Cost: one pass; the result takes 8 n k bytes.
         """
         refuse_distances(self._params().model)
         if self._centres.gram.is_precomputed:
@@ -148,14 +148,14 @@ class KernelEstimator(ClusterEstimator):
             return -float(measure_by_gram(placement, centres).inertia)
 
     def _params(self) -> GramRowParams:
-        """Return what rows are compared with."""
+        """Return the params of row methods: the centres, with the function of a callable kernel."""
         check_is_fitted(self)
         gram = self._centres.gram
         if gram.name == CALLABLE and gram.function is None:
             if not callable(self.kernel):
                 raise InvalidParameterError(
-                    "the model was fitted with a callable kernel, which is not saved with it; give it back "
-                    "by set_params(kernel=function) before predict."
+                    "the model was fitted with a callable kernel, which is not saved with it; restore it "
+                    "with set_params(kernel=function) before predict."
                 )
             sums = replace(self._centres.sums, gram=replace(gram, function=self.kernel))
             self._centres = replace(self._centres, sums=sums)
@@ -172,7 +172,7 @@ class KernelEstimator(ClusterEstimator):
         with choose_engine(self.engine, dataset).place(dataset) as placement:
             return results_of_rows(placement, fn, params, dtype, width)
 
-    # -- scikit-learn's ways ------------------------------------------------------------------------
+    # -- scikit-learn ------------------------------------------------------------------------------
 
     @property
     def _n_features_out(self) -> int:
@@ -185,7 +185,7 @@ class KernelEstimator(ClusterEstimator):
         return tags
 
     def _rows_of(self, X: Any, sample_weight: Any) -> Dataset:
-        """Return the rows of a fit; K itself, where it is precomputed, has no features to scale."""
+        """Return the rows of a fit. Scaling is refused for precomputed values, which have no features."""
         precomputed = self.kernel == "precomputed"
         dataset = fit_dataset(self, X, sample_weight, scalable=not precomputed)
         check_enough_rows(dataset, self.n_clusters)
@@ -198,10 +198,10 @@ class KernelEstimator(ClusterEstimator):
         if self.kernel_params and not callable(self.kernel):
             raise InvalidParameterError(
                 f"kernel_params={self.kernel_params!r} are arguments of a callable kernel; for "
-                f"kernel={self.kernel!r} give gamma, degree and coef0."
+                f"kernel={self.kernel!r} set gamma, degree and coef0 instead."
             )
 
-    # -- what was learnt ----------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def _learn(
         self,
@@ -230,8 +230,8 @@ class KernelEstimator(ClusterEstimator):
         if distinct < self.n_clusters:
             warnings.warn(
                 f"Number of distinct clusters ({distinct}) found smaller than n_clusters "
-                f"({self.n_clusters}). Possibly due to duplicate points in X, or to a kernel in which "
-                "they are alike: check gamma.",
+                f"({self.n_clusters}). Possibly due to duplicate points in X, or to a kernel that hardly "
+                "distinguishes them: check gamma.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -244,7 +244,7 @@ class KernelEstimator(ClusterEstimator):
         self.support_coefficients_ = sums.factors
 
     def to_model(self) -> KernelKMeansModel:
-        """Return what was learnt as a plain value; a callable kernel is left out."""
+        """Return the fitted model with its support rows; a callable kernel is left out."""
         return KernelKMeansModel(
             **support_arrays(self._centres, self.n_features_in_), **self._facts()
         )
@@ -261,7 +261,7 @@ class KernelEstimator(ClusterEstimator):
 
     @classmethod
     def from_model(cls, model: KernelKMeansModel) -> Self:
-        """Return the fitted estimator that a model describes (without ``labels_``)."""
+        """Return a fitted estimator with the parameters of a model, without ``labels_``."""
         self = from_provenance(cls, model, n_clusters=model.n_clusters)
         self.scaling_, self._centres = model.scaling, model.gram_centres()
         self._show_centres()

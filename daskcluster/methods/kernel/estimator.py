@@ -1,4 +1,4 @@
-"""KernelKMeans: Lloyd's algorithm in the space of a kernel, all rows against all rows."""
+"""KernelKMeans: Lloyd's algorithm in the space of a kernel, on all pairs of rows."""
 
 from __future__ import annotations
 
@@ -24,37 +24,38 @@ from daskcluster.parameters.parameter import Parameter
 class KernelKMeans(KernelEstimator):
     """K-means in the space of a Mercer kernel, or of a graph of neighbours.
 
-    Every iteration compares all rows with all rows; the n x n matrix is never formed, its blocks are
-    computed and added up as rows stream past each other. `daskcluster.MiniBatchKernelKMeans` comes
-    close at a cost that does not depend on n. The result is the same to the bit on any engine and
-    number of threads and workers.
+    Every iteration compares all rows with all rows. The n x n matrix is never formed: its blocks are
+    computed and summed as rows stream through. `daskcluster.MiniBatchKernelKMeans` gives similar results
+    at a cost that does not depend on n. The result is bit-identical on any engine and for any number of
+    threads and workers.
 
     Parameters
     ----------
     n_clusters : int >= 1
     kernel : {"rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed", "knn", "heat"}, callable
-        As of `daskcluster.MiniBatchKernelKMeans`; and ``"knn"`` or ``"heat"``. ``"knn"`` is D^-1 A
-        D^-1 with A the adjacency matrix of nearest neighbours (with loops, made symmetric) and D its
-        row sums; ``"heat"`` is exp(-t L) with L = I - D^-1/2 A D^-1/2. The rows have to fit in memory.
+        As in `daskcluster.MiniBatchKernelKMeans`, or a kernel of the graph of nearest neighbours.
+        ``"knn"`` is D^-1 A D^-1 with A the adjacency matrix (with loops, made symmetric) and D its row
+        sums; ``"heat"`` is exp(-t L) with L = I - D^-1/2 A D^-1/2. For graphs, the rows must fit in
+        memory.
     gamma : float >= 0 or "auto"
     degree : int >= 1
     coef0 : float
-        As of `daskcluster.MiniBatchKernelKMeans`.
+        As in `daskcluster.MiniBatchKernelKMeans`.
     n_neighbors : int >= 1
-        Of ``"knn"`` and ``"heat"``: neighbours of each row, itself among them.
+        Neighbours of each row, including the row itself; for ``"knn"`` and ``"heat"``.
     heat_time : float > 0
         t of ``"heat"``.
     kernel_params : dict, optional
-        Further arguments of a callable.
+        Further arguments of a callable kernel.
     init : {"k-means++", "random"}, array
-        First centres, images of rows; or the numbers of these rows.
+        How to choose the rows whose images are the initial centres; or the numbers of these rows.
     n_init : int >= 1 or "auto"
-        Starts, of which the one with the lowest inertia is kept; "auto" is one. Each takes as long as the
-        first.
+        Number of starts; the one with the lowest inertia is kept. "auto" is one. Every start takes about
+        the same time.
     max_iter : int >= 0
-        Centre updates at most; 0 keeps the first centres.
+        Maximum number of centre updates; 0 keeps the initial centres.
     tol : float >= 0
-        Stop when an iteration lowers the inertia by at most this times itself; 0: when no label changes.
+        Stop when an iteration lowers the inertia by at most this fraction; 0 runs until no label changes.
     random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
@@ -62,30 +63,29 @@ class KernelKMeans(KernelEstimator):
     max_time : float > 0, optional
     checkpoint : str or path, optional
     checkpoint_every : int >= 1
-        As of `daskcluster.KMeans`.
+        As in `daskcluster.KMeans`.
 
     Attributes
     ----------
     labels_, inertia_, gamma_, support_, support_clusters_, support_coefficients_, n_iter_, stop_reason_,
     history_, seeding_, passes_, bytes_read_, n_features_in_, cluster_sizes_, cluster_weights_,
     cluster_costs_
-        As of `daskcluster.MiniBatchKernelKMeans`; the supports are all rows.
+        As in `daskcluster.MiniBatchKernelKMeans`; all rows are supports.
 
     Notes
     -----
-    Cost: n^2 Gram values an iteration, in a pass for each 64 MB of rows; kernel k-means++ as many passes as
-    there are clusters. Memory: 16 n k bytes, and a model of all rows. Graphs: 8 n `n_neighbors` bytes
-    and some more; their nearest neighbours are found by scikit-learn. K(x, x) of the heat kernel is
-    exact up to 12,000 rows, and an estimate above, on which labels do not depend.
+    Cost: n^2 Gram values per iteration, in one pass per 64 MB of rows; kernel k-means++ takes one pass per
+    cluster. Memory: 16 n k bytes, plus the model, which holds all rows. Graphs take somewhat more than
+    8 n `n_neighbors` bytes; scikit-learn finds their nearest neighbours. K(x, x) of the heat kernel is
+    exact for up to 12,000 rows and an estimate for more; labels do not depend on it.
 
-    New rows are joined to the graph by the edges that they would have. Rows of the fit keep their
-    degrees, and walks of the heat that come back through the new row are left out (see
-    `daskcluster.methods.kernel.chunkwise.centres`).
-    Rows at the distance of the last neighbour are neighbours too.
-    The model holds all rows; ``predict`` compares each with all of them. There is no ``transform`` or
-    ``score`` then, for K(x, x) of new rows is not known.
+    With a graph, ``predict`` compares each new row with all rows of the fit and connects it to its
+    neighbours. All rows at the distance of the last neighbour count as neighbours. The degrees of the
+    rows of the fit stay the same, and for the heat kernel, walks that return through the new row are left
+    out (see `daskcluster.methods.kernel.chunkwise.centres`). K(x, x) of new rows is not known, so there
+    is no ``transform`` or ``score``.
 
-    Matrices that are no Mercer kernels (``"knn"`` is none) can give squared distances below zero, which
+    Matrices that are not Mercer kernels (such as ``"knn"``) can give negative squared distances, which
     count as zero; the inertia may then rise. A cluster without rows keeps its centre.
 
     Examples
@@ -165,11 +165,11 @@ class KernelKMeans(KernelEstimator):
         Raises
         ------
         CheckpointError
-            What is under `checkpoint` is of other data or parameters, or damaged.
+            The checkpoint belongs to other data or parameters, or is damaged.
         InvalidParameterError, InvalidDataError
-            Which say what, the value, the rule and the remedy.
+            A parameter or the data is invalid.
         MemoryLimitError
-            The engine's memory does not suffice.
+            The fit needs more memory than the engine has.
         """
         self.check_parameters()
         dataset = self._rows_of(X, sample_weight)
@@ -183,11 +183,12 @@ class KernelKMeans(KernelEstimator):
         super().check_parameters()
         if not isinstance(self.init, str) and np.shape(self.init) != (self.n_clusters,):
             raise InvalidParameterError(
-                f"init of shape {np.shape(self.init)} should be the numbers of {self.n_clusters} rows."
+                f"init of shape {np.shape(self.init)} should have shape ({self.n_clusters},): the numbers of "
+                "the rows to start from."
             )
 
     def to_model(self) -> KernelKMeansModel:
-        """Return what was learnt as a plain value, all rows in it; a callable kernel is left out."""
+        """Return the fitted model, which holds all rows; a callable kernel is left out."""
         centres = getattr(self, "_centres", None)
         if not isinstance(centres, GraphCentres):
             return super().to_model()

@@ -1,4 +1,4 @@
-"""The set-up of kernel k-means: the Gram function, seeding, and the final figures of clusters."""
+"""Set-up and evaluation of kernel k-means: the Gram function, seeding, statistics of clusters."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _HAVE_GAMMA = ("rbf", "laplacian", "polynomial")
 
 
 def gram_of(estimator: Any, rows: ScaledPlacement) -> GramFunction:
-    """Return the Gram function that the parameters name; ``gamma="auto"`` takes a pass over the rows.
+    """Return the Gram function of an estimator; ``gamma="auto"`` takes a pass over the rows.
 
-    gamma is 1 / kappa with kappa = 4 (sum of the features' variances), twice the mean squared distance of
-    two rows (the rule of Wang, Gittens and Mahoney 2019 for exp(-d^2 / kappa)); for the Laplacian
-    kernel, whose distances are sums of absolute differences, 1 / sqrt(d kappa).
+    With "auto", gamma is 1 / kappa, where kappa = 4 (sum of the features' variances) is twice the mean
+    squared distance of two rows (the rule of Wang, Gittens and Mahoney 2019 for exp(-d^2 / kappa)). For
+    the Laplacian kernel, whose distances are sums of absolute differences, it is 1 / sqrt(d kappa).
     """
     kernel = estimator.kernel
     if callable(kernel):
@@ -58,7 +58,7 @@ def gram_of(estimator: Any, rows: ScaledPlacement) -> GramFunction:
 
 
 def automatic_gamma(kernel: str, rows: ScaledPlacement) -> float:
-    """Return gamma from the variances of the features; 1 for rows that are all the same."""
+    """Return gamma from the variances of the features; 1 if all rows are equal."""
     d = rows.placement.dataset.n_features
     kappa = 4.0 * d * rows.known().mean_variance
     if not kappa > 0.0:
@@ -67,59 +67,59 @@ def automatic_gamma(kernel: str, rows: ScaledPlacement) -> float:
 
 
 def check_square(estimator: Any, dataset: Dataset) -> None:
-    """Refuse precomputed values that are not those of all rows and all rows."""
+    """Refuse a precomputed matrix that is not square."""
     if dataset.n_rows != dataset.n_features:
         raise InvalidDataError(
             f"X of shape ({dataset.n_rows}, {dataset.n_features}) should be square for "
-            f"kernel='precomputed' of {type(estimator).__name__}: the matrix K of all rows and all rows."
+            f"kernel='precomputed' of {type(estimator).__name__}: the matrix of K(x, y) for all rows x, y."
         )
 
 
 def kernel_restarts(estimator: Any, method: str) -> int:
-    """Return how many fits are made, of which the one with the lowest inertia is kept.
+    """Return the number of starts, of which the one with the lowest inertia is kept.
 
-    ``n_init="auto"`` is one: a fit takes n^2 values, or an extra pass to evaluate it.
+    ``n_init="auto"`` is one, because a start takes n^2 Gram values or an extra pass to evaluate it.
     """
     warn_of_one_start(estimator, method, stacklevel=4)
     return 1 if estimator.n_init == "auto" or method in GIVEN else int(estimator.n_init)
 
 
 def seed_of_start(seed: int, start: int) -> int:
-    """Return the seed of one of several starts: the first has that of the fit."""
+    """Return the seed of a start; the first one has the seed of the fit."""
     return Key(seed, "restart", start).derived_seed() if start else seed
 
 
 def refuse_distances(centres: GramCentres) -> None:
-    """Refuse to measure rows by centres in the space of a graph's kernel."""
+    """Refuse distances to centres of a graph's kernel."""
     if isinstance(centres, GraphCentres):
         raise InvalidParameterError(
-            f"kernel={centres.gram.name!r} is that of the graph of the fit's rows: it can label other rows "
-            "(predict), but K(x, x) of theirs is not known, so there are no distances of rows; use "
-            "inertia_ and summary() of the fit, or a kernel of two rows, such as 'rbf'."
+            f"kernel={centres.gram.name!r} is defined on the graph of the fitted rows: it can label other "
+            "rows (predict), but their K(x, x) is not known, so there are no distances. Use inertia_ and "
+            "summary() of the fit, or a kernel of two rows, such as 'rbf'."
         )
 
 
 def given_centres(init: Any, dataset: Dataset, gram: GramFunction, k: int) -> list[Points]:
-    """Return centres that a caller gave: rows (k, d), or with precomputed values row numbers (k,)."""
+    """Return the centres given as `init`: rows (k, d), or row numbers (k,) with precomputed values."""
     if gram.is_precomputed:
         numbers = np.asarray(init)
         inside = numbers.dtype.kind in "iu" and numbers.shape == (k,)
         if not inside or not ((numbers >= 0) & (numbers < dataset.n_rows)).all():
             raise InvalidParameterError(
-                f"init={init!r} should be the numbers of {k} rows, in 0 to {dataset.n_rows - 1}, "
-                "where the kernel is precomputed."
+                f"init={init!r} should be {k} row numbers in 0 to {dataset.n_rows - 1} with a precomputed "
+                "kernel."
             )
         return [Points(None, numbers[j : j + 1].astype(np.int64)) for j in range(k)]
     centres = checked_centres(init, k, dataset, compute_dtype(dataset.dtype))
     rows = ready_rows(
         SparseRows.of(centres) if isinstance(dataset, SparseDataset) else centres, gram
     )
-    # Rows of no dataset have numbers that no row has.
+    # Given centres are not rows of the dataset and get negative numbers.
     return [Points(rows[j : j + 1], np.array([-1 - j])) for j in range(k)]
 
 
 def ready_rows(rows: Rows, gram: GramFunction) -> Rows:
-    """Return rows as the kernels take them."""
+    """Return rows in the form that the kernels need."""
     return gram.chunk(Chunk(rows)).computed()
 
 
@@ -130,9 +130,9 @@ def measure_by_gram(
     labels: np.ndarray | None = None,
     bound: float = 1.0,
 ) -> ScoreStatistics:
-    """Return size, weight and cost of every cluster; OUT: labels, where there is room for them.
+    """Return size, weight and cost of every cluster; OUT: labels, unless None.
 
-    One pass; a second one if a weighted squared distance is larger than `bound` with 2^8 headroom.
+    One pass; a second one if a weighted squared distance exceeds `bound` times 2^8, the headroom.
     """
     weights = placement.dataset.weights
     heaviest = 1.0 if weights is None else float(weights.max())
@@ -146,7 +146,7 @@ def measure_by_gram(
 
 
 Columns = Callable[[np.ndarray], np.ndarray]
-"""Row numbers (m,) -> K of all rows and these, float64 (n, m)."""
+"""Row numbers (m,) -> K(x, y) for all rows x and these rows y, float64 (n, m)."""
 
 
 def kernel_kmeans_plusplus(
@@ -169,12 +169,12 @@ def kernel_kmeans_plusplus(
     n_clusters : int
     seed : int
     n_local_trials : int, optional
-        Candidates a step; default 2 + floor(log k).
+        Candidates per step; default 2 + floor(log k).
 
     Returns
     -------
     ndarray of shape (k,), int64
-        Distinct rows while there are any at a distance; then rows at random.
+        Row numbers. Once every row coincides with a chosen one, the rest are drawn at random.
 
     Notes
     -----
@@ -204,14 +204,14 @@ def _distances(columns: Columns, diagonal: np.ndarray, which: np.ndarray) -> np.
 
 
 def _draw(mass: np.ndarray, m: int, key: Key) -> np.ndarray:
-    """Return `m` rows in proportion to their mass, by inverse CDF."""
+    """Draw `m` rows in proportion to their mass, by inverse CDF."""
     edges = np.cumsum(mass)
     found = np.searchsorted(edges, key.generator().random(m) * edges[-1], side="right")
     return np.asarray(found.clip(0, np.flatnonzero(mass > 0.0)[-1]))
 
 
 def _filled(chosen: list[int], mass: np.ndarray, n_clusters: int, key: Key) -> np.ndarray:
-    """Return `chosen` and rows at random: every row is a centre already."""
+    """Return `chosen` and random rows; for rows that all coincide with a chosen one."""
     rest = np.setdiff1d(np.flatnonzero(mass > 0.0), chosen)
     pool = rest if len(rest) >= n_clusters - len(chosen) else np.arange(len(mass))
     drawn = key.generator().choice(pool, n_clusters - len(chosen), replace=len(pool) < n_clusters)
@@ -219,20 +219,21 @@ def _filled(chosen: list[int], mass: np.ndarray, n_clusters: int, key: Key) -> n
 
 
 def register_gram(name: str, function: Callable[[Any, Any], Any]) -> None:
-    """Let ``kernel=name`` be a Gram function of one's own, on the command line and in saved models, too.
+    """Register a Gram function, so that ``kernel=name`` uses it in estimators and on the command line.
 
-    A model that is loaded finds the function by its name, where a callable would have to be given back.
+    Saved models store the name and find the function again when they are loaded. The function of a
+    callable kernel, in contrast, is not saved.
 
     Parameters
     ----------
     name : str
     function : callable (X, Y) -> ndarray of shape (len(X), len(Y))
-        Of a module that workers can import. Symmetric, positive semi-definite, finite; the rows of CSR
-        data come as `scipy.sparse.csr_array`.
+        A function of a module that workers can import: symmetric, positive semi-definite, finite. CSR
+        rows are passed as `scipy.sparse.csr_array`.
 
     Notes
     -----
-    Cost: that of the function, which is called for blocks of rows with all points of the centres.
+    Cost: the function is called with blocks of rows and all points of the centres.
 
     Examples
     --------

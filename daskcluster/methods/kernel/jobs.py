@@ -1,4 +1,4 @@
-"""Jobs on a kernel k-means model: a row belongs to the nearest centre in the space of the kernel."""
+"""Jobs on a kernel k-means model: labels and scores, by distances in the space of the kernel."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from daskcluster.typing import Dataset
 
 
 class KernelJobs:
-    """Jobs on rows under a `KernelKMeansModel`."""
+    """Operations of jobs on rows under a `KernelKMeansModel`."""
 
     def row_labels(self, model: KernelKMeansModel, dataset: Dataset) -> ComputedLabels:
-        """Return what labels rows of `dataset`."""
+        """Return the computation of labels for rows of `dataset`."""
         params = GramRowParams.of(_centres(model))
         return ComputedLabels(label_by_gram, params, prepare_rows)
 
@@ -34,7 +34,7 @@ class KernelJobs:
         if centres.gram.is_precomputed and dataset.n_rows != dataset.n_features:
             raise InvalidDataError(
                 f"rows of shape ({dataset.n_rows}, {dataset.n_features}) should be the square matrix of "
-                "the fit: K(x, x) of other rows is not known where the kernel is precomputed."
+                "the fit: with a precomputed kernel, K(x, x) of other rows is not known."
             )
         with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:
             return measure_by_gram(placement, centres)
@@ -51,6 +51,6 @@ def _centres(model: KernelKMeansModel) -> GramCentres:
     if model.gram.name == CALLABLE:
         raise InvalidParameterError(
             "the model was fitted with a callable kernel, which is not saved with it; load it with "
-            "daskcluster.load_model, give the function back by set_params(kernel=...), and predict."
+            "daskcluster.load_model, restore the function with set_params(kernel=...), and predict."
         )
     return model.gram_centres()

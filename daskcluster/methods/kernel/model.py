@@ -30,17 +30,18 @@ _NONE = np.zeros(1, np.int64)
 
 @dataclass(frozen=True, eq=False)
 class KernelKMeansModel(FittedModel):
-    """A fitted kernel k-means, with no more of its data than the rows that its centres are made of.
+    """A fitted kernel k-means. Of the data it holds only the support rows, which make up its centres.
 
     Attributes
     ----------
     centres : ndarray of shape (k, d)
-        The weighted sums of support rows: for tables, no row is compared with them. Of precomputed
-        values, the coefficients in their columns.
+        Weighted sums of the support rows, for display only: rows are not compared with them. With
+        precomputed values, the coefficients of the supports in their columns.
     supports : ndarray
-        Support rows (m, d), or the values of CSR rows and one more; one number if there are none.
+        Support rows (m, d), or the values of CSR rows and one extra value; a single number with
+        precomputed values.
     columns, starts : ndarrays of int64
-        Of CSR rows; one number for others.
+        Column indices and row offsets of CSR rows; a single number for other rows.
     rows, clusters : ndarrays of shape (m,), int64
         Row number and cluster of each support.
     coefficients : ndarray of shape (m,), float64
@@ -49,13 +50,13 @@ class KernelKMeansModel(FittedModel):
     weights, sizes, costs : ndarrays of shape (k,)
         As in `daskcluster.models.kmeans.KMeansModel`; costs in the space of the kernel.
     kernel, gamma, degree, coef0
-        The Gram function; a callable itself is not kept.
+        The Gram function. The function of a callable kernel is not stored.
     inertia : float
 
     Raises
     ------
     ModelFormatError
-        A value breaks a rule (finite coefficients, clusters below k, shapes that fit, ...).
+        A value is invalid: a coefficient that is not finite, a cluster >= k, a wrong shape.
     """
 
     kind: ClassVar[str] = "kernel-kmeans"
@@ -94,23 +95,23 @@ class KernelKMeansModel(FittedModel):
         if self.supports.ndim == 1 and self.kernel != PRECOMPUTED:
             self._check_csr()
         if not (math.isfinite(self.inertia) and self.inertia >= 0.0):
-            raise ModelFormatError(f"inertia={self.inertia!r} should be finite and >= 0.")
+            raise ModelFormatError(f"inertia should be finite and >= 0, got {self.inertia!r}.")
 
     def _check_gram(self) -> None:
         known = (*self.kernels, *FUNCTIONS)
         if self.kernel not in known:
             raise ModelFormatError(
                 f"kernel={self.kernel[:40]!r} should be one of {', '.join(known)}; if another package "
-                "registers it, import that first (DASKCLUSTER_PRELOAD does)."
+                "registers it, import that package first, or name it in DASKCLUSTER_PRELOAD."
             )
         if self.gamma < 0.0 or not 1 <= self.degree <= 1000:
             raise ModelFormatError(
-                f"gamma={self.gamma!r} should be >= 0, degree={self.degree!r} in [1, 1000]."
+                f"gamma should be >= 0, got {self.gamma!r}, and degree in [1, 1000], got {self.degree!r}."
             )
 
     @property
     def n_supports(self) -> int:
-        """Rows that are kept."""
+        """Number of support rows."""
         return len(self.rows)
 
     def _check_dtypes(self) -> None:
@@ -119,13 +120,16 @@ class KernelKMeansModel(FittedModel):
             wanted = np.int64 if name in whole else np.float64
             found = getattr(self, name).dtype
             if found != wanted:
-                raise ModelFormatError(f"{name} of dtype {found} should be {np.dtype(wanted)}.")
+                raise ModelFormatError(f"{name} should have dtype {np.dtype(wanted)}, got {found}.")
 
     def _check_supports(self) -> None:
         k, d, m = self.n_clusters, self.n_features, len(self.rows)
         shapes = [each.shape for each in (self.rows, self.coefficients, self.clusters)]
         if shapes != [(m,)] * 3 or self.norms.shape != (k,):
-            raise ModelFormatError("rows, coefficients, clusters should be as many as supports.")
+            raise ModelFormatError(
+                f"rows, coefficients and clusters should have shape ({m},) and norms ({k},), got {shapes} "
+                f"and {self.norms.shape}."
+            )
         if not (np.isfinite(self.coefficients).all() and np.isfinite(self.norms).all()):
             raise ModelFormatError("coefficients and norms should be finite.")
         if not ((self.clusters >= 0) & (self.clusters < k)).all():
@@ -140,30 +144,33 @@ class KernelKMeansModel(FittedModel):
             raise ModelFormatError("support rows should be finite.")
         kept = self.n_supports, d
         if self.supports.ndim == 2 and self.supports.shape != kept:
-            raise ModelFormatError(f"supports of shape {self.supports.shape} should be {kept}.")
+            raise ModelFormatError(f"supports should have shape {kept}, got {self.supports.shape}.")
 
     def _check_csr(self) -> None:
         starts, columns, d = self.starts, self.columns, self.n_features
         rising = starts.shape == (self.n_supports + 1,) and bool((np.diff(starts) >= 0).all())
         if not rising or starts[0] != 0 or starts[-1] > min(len(self.supports), len(columns)):
-            raise ModelFormatError("support rows in CSR form should have starts that rise in them.")
+            raise ModelFormatError(
+                f"starts of CSR support rows should be {self.n_supports + 1} ascending offsets from 0 to at "
+                "most the number of stored values."
+            )
         if not ((columns >= 0) & (columns < d)).all():
             raise ModelFormatError(f"columns of support rows should be in 0 to {d - 1}.")
 
     @property
     def gram(self) -> GramFunction:
-        """Return the Gram function; a callable without its function."""
+        """The Gram function; that of a callable kernel lacks its function."""
         function = FUNCTIONS.get(self.kernel)
         return GramFunction(self.kernel, self.gamma, self.degree, self.coef0, function)
 
     def gram_centres(self) -> GramCentres:
-        """Return the centres as rows are compared with them."""
+        """Return the centres in the form that rows are compared with."""
         points = Points(self.support_rows(), self.rows)
         sums = GramSums(self.gram, points, self.coefficients, self.clusters, self.n_clusters)
         return GramCentres(sums, self.norms)
 
     def support_rows(self) -> Any:
-        """Return the rows that are kept, ready for the kernels; None of precomputed values."""
+        """Return the support rows, ready for the kernels; None for precomputed values."""
         if self.kernel == PRECOMPUTED:
             return None
         if self.supports.ndim == 2:
@@ -180,7 +187,7 @@ class KernelKMeansModel(FittedModel):
         return found
 
     def own(self) -> dict[str, Any]:
-        """Return the part of `body` that only this kind of model has."""
+        """Return the entries of `body` that only this kind of model has."""
         return {
             "kernel": self.kernel,
             "gamma": self.gamma,
@@ -190,7 +197,7 @@ class KernelKMeansModel(FittedModel):
         }
 
     def facts(self) -> dict[str, Any]:
-        """Return what only this kind of model has to say, for tables."""
+        """Return the metadata that only this kind of model has, for tables."""
         return {
             "kernel": self.kernel,
             "gamma": self.gamma,
@@ -200,7 +207,7 @@ class KernelKMeansModel(FittedModel):
 
     @classmethod
     def own_parts(cls, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the constructor's arguments that only this kind of model has, arrays apart."""
+        """Return the constructor arguments, other than arrays, that only this kind of model has."""
         return {
             "kernel": read_text(body, "kernel"),
             "gamma": read_number(body, "gamma"),
@@ -211,12 +218,12 @@ class KernelKMeansModel(FittedModel):
 
     @classmethod
     def from_parts(cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
-        """Return the model that `body` and `arrays` describe; see `ModelFormatError`."""
+        """Return the model that `body` and `arrays` describe, or raise `ModelFormatError`."""
         return cls(**cls.own_parts(body), **cls.shared_parts(body, arrays))
 
 
 def support_arrays(centres: GramCentres, n_features: int) -> dict[str, Any]:
-    """Return the fields of a model that say what its centres are."""
+    """Return the fields of a model that describe its centres."""
     sums, gram = centres.sums, centres.gram
     return {
         "centres": _weighted_sums(sums, n_features),
@@ -236,7 +243,7 @@ def row_arrays(rows: Rows | None) -> dict[str, np.ndarray]:
     """Return the fields of a model that hold its support rows."""
     if isinstance(rows, SparseRows):
         return {
-            # One entry more: no array is empty.
+            # One extra entry, so that no array is empty.
             "supports": np.append(rows.data, rows.data.dtype.type(0)),
             "columns": np.append(rows.indices, 0).astype(np.int64),
             "starts": rows.offsets,

@@ -10,9 +10,9 @@ from daskcluster.parameters.algorithm import Algorithm
 from daskcluster.parameters.parameter import Parameter
 
 GRAPHS = dict.fromkeys(("knn", "heat"))
-"""Kernels that only `daskcluster.KernelKMeans` has."""
+"""Kernels of `daskcluster.KernelKMeans` only."""
 KERNELS = dict.fromkeys(("rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed"))
-"""All others, in the order of help; `register_gram` adds to them."""
+"""All other kernels, in the order of the help text; `register_gram` adds to them."""
 
 KERNEL = Parameter(
     "kernel",
@@ -41,13 +41,15 @@ KERNEL_INIT = Parameter(
     also=("array",),
 )
 KERNEL_PARAMS = Parameter("kernel_params", object, None, "Arguments of a callable kernel.")
-KERNEL_N_INIT = shared.N_INIT.varied(help="Starts; the one with the lowest inertia wins. auto: 1.")
+KERNEL_N_INIT = shared.N_INIT.varied(
+    help="Number of starts; the one with the lowest inertia is kept. auto: 1."
+)
 
 KERNEL_KMEANS = (
     shared.N_CLUSTERS,
     KERNEL.varied(
-        help="Mercer kernel; precomputed: the rows are those of its symmetric matrix; knn, heat: of the "
-        "graph of nearest neighbours.",
+        help="Mercer kernel; precomputed: the rows are those of its symmetric matrix; knn, heat: kernels "
+        "of the graph of nearest neighbours.",
         choices=ChainMap(GRAPHS, KERNELS).keys(),
     ),
     GAMMA,
@@ -61,8 +63,8 @@ KERNEL_KMEANS = (
     shared.MAX_ITER,
     shared.TOL.varied(
         default=0.0,
-        help="Stop when an iteration lowers the inertia by at most this times itself; 0 runs until no "
-        "label changes.",
+        help="Stop when an iteration lowers the inertia by at most this fraction; 0 runs until no label "
+        "changes.",
     ),
     *shared.RUN,
     shared.MAX_TIME,
@@ -83,7 +85,7 @@ MINI_BATCH_KERNEL = (
         int,
         200,
         "A centre consists of the latest batches that hold at least this many of its rows; none keeps all "
-        "batches, and then a step is a pass over all rows.",
+        "batches and makes each step a pass over all rows.",
         off="none",
         ge=1,
     ),
@@ -91,7 +93,7 @@ MINI_BATCH_KERNEL = (
         "normalize_truncated",
         bool,
         True,
-        "Scale the coefficients of a truncated centre so that they add up to one.",
+        "Scale the coefficients of a truncated centre so that they sum to one.",
     ),
     LEARNING_RATE.varied(default="sqrt"),
     KERNEL_INIT.varied(help="How to choose the initial centres from a sample of rows."),
@@ -103,7 +105,7 @@ MINI_BATCH_KERNEL = (
     shared.TOL.varied(
         default=0.0,
         help="Stop when a step lowers the mean squared distance of its batch by less than this; 0 never "
-        "does.",
+        "stops.",
     ),
     *shared.RUN,
     shared.MAX_TIME,

@@ -200,7 +200,7 @@ def test_a_graph_has_no_distances_of_other_rows():
     X = counts()
     model = fitted(X, kernel="heat")
     for what in (model.transform, model.score):
-        with pytest.raises(InvalidParameterError, match=r"K\(x, x\) of theirs is not known"):
+        with pytest.raises(InvalidParameterError, match=r"their K\(x, x\) is not known"):
             what(X)
 
 

@@ -1,4 +1,4 @@
-"""MiniBatchKernelKMeans: kernel k-means by mini-batches, at a cost that does not depend on n."""
+"""MiniBatchKernelKMeans: kernel k-means by mini-batches, with steps whose cost does not depend on n."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from daskcluster.parameters.parameter import Parameter
 
 
 class MiniBatchKernelKMeans(KernelEstimator):
-    """K-means in the space of a Mercer kernel, by mini-batches, on rows of any number.
+    """K-means in the space of a Mercer kernel, by mini-batches, for any number of rows.
 
     A step compares a batch of rows with the centres, which are weighted sums of images of a few rows, and
     moves each centre towards the mean of its rows. Clusters need not be convex. The n x n matrix is never
-    formed. The result is the same to the bit on any engine and any number of threads and workers.
+    formed. The result is bit-identical on any engine and for any number of threads and workers.
 
     Parameters
     ----------
@@ -34,42 +34,43 @@ class MiniBatchKernelKMeans(KernelEstimator):
         ``"auto"`` is 1 / (4 times the sum of the features' variances), from one pass.
     degree : int >= 1
     coef0 : float
-        Of the polynomial kernel.
+        Parameters of the polynomial kernel.
     kernel_params : dict, optional
-        Further arguments of a callable.
+        Further arguments of a callable kernel.
     batch_size : int >= 1
-        Rows of a step.
+        Rows per step.
     truncation : int >= 1, None or False
-        tau: a centre consists of the latest batches that have at least so many of its rows, so of at most
-        tau + batch_size. None keeps everything (Algorithm 1): a pass over all rows a step.
+        tau: a centre consists of the latest batches that together have at least tau of its rows, so of at
+        most tau + batch_size rows. None keeps all batches (Algorithm 1); each step is then a pass over
+        all rows.
     normalize_truncated : bool
-        Scale the coefficients of a truncated centre so that they add up to one. False leaves them as
-        the paper's equation (1) has them: centres then shrink towards the origin.
+        Scale the coefficients of a truncated centre so that they sum to one. False leaves them as in
+        equation (1) of the paper; centres then shrink towards the origin.
     learning_rate : {"count", "sqrt"}
-        As of `daskcluster.MiniBatchKMeans`.
+        As in `daskcluster.MiniBatchKMeans`.
     init : {"k-means++", "random"}, array
-        First centres, images of rows of a random sample; or rows (k, d) (row numbers (k,) where the
-        kernel is precomputed).
+        How to choose the rows of a random sample whose images are the initial centres; or rows (k, d); or,
+        with a precomputed kernel, row numbers (k,).
     n_init : int >= 1 or "auto"
-        Starts, with batches of their own, of which the one with the lowest inertia on all rows is kept;
-        "auto" is one. Each takes as long as the first.
+        Number of starts, each with other batches; the one with the lowest inertia on all rows is kept.
+        "auto" is one. Every start takes about the same time.
     init_size : int >= 1, optional
-        Rows of the sample: three batches, at least 3 k, by default.
+        Rows in the sample; by default three batches, and at least 3 k.
     max_iter : int >= 0
-        Batches at most; 0 keeps the first centres.
+        Maximum number of batches; 0 keeps the initial centres.
     tol : float >= 0
-        Stop when a step lowers the mean squared distance of its batch by less than this; 0 never does.
+        Stop when a step lowers the mean squared distance of its batch by less than this; 0 never stops.
     random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
-        Where passes run, see `daskcluster.KMeans`. Steps run in this process.
+        Where passes run; see `daskcluster.KMeans`. Steps run in this process.
     callbacks : sequence of callables
-        Hear the events of `daskcluster.events`.
+        Called with the events of `daskcluster.events`.
     verbose : int >= 0 or bool
     max_time : float > 0, optional
-        Seconds, without the last pass; the step that exceeds them is the last.
+        Seconds for the steps, without the last pass; the step that exceeds them is the last.
     checkpoint : str or path, optional
     checkpoint_every : int >= 1
-        As of `daskcluster.KMeans`; every step counts.
+        As in `daskcluster.KMeans`, counted in steps.
 
     Attributes
     ----------
@@ -78,11 +79,11 @@ class MiniBatchKernelKMeans(KernelEstimator):
         Weighted sum of squared distances to the centres, in the space of the kernel.
     gamma_ : float
     support_ : ndarray of shape (m,), int64
-        Numbers of the rows that make up the centres; below 0 for a centre that was given.
+        Numbers of the rows that make up the centres; negative for centres given as `init`.
     support_clusters_, support_coefficients_ : ndarrays of shape (m,)
-        Which centre each belongs to, and its coefficient.
+        The centre and the coefficient of each support.
     history_ : list of dict
-        A record for each step: see `daskcluster.events.KernelStepEnded`.
+        A record per step; see `daskcluster.events.KernelStepEnded`.
     n_iter_, stop_reason_, seeding_, passes_, bytes_read_, n_features_in_, feature_names_in_
         As in `daskcluster.KMeans`.
     cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
@@ -90,18 +91,20 @@ class MiniBatchKernelKMeans(KernelEstimator):
     Notes
     -----
     Cost of a step: at most (b + b / k) k (tau + b) + b^2 Gram values for any n; with
-    ``truncation=None`` n b. At the end one pass for inertia and labels, with at most k (tau + b) Gram
-    values a row; before the first step one for ``gamma="auto"``. Memory: k (tau + b) rows twice, and the
-    batches of `daskcluster.MiniBatchKMeans`; with ``truncation=None`` all batches, and 16 n k bytes.
+    ``truncation=None``, n b. ``gamma="auto"`` takes one pass before the first step. Inertia and labels
+    take one pass at the end, with at most k (tau + b) Gram values per row. Memory: k (tau + b) rows twice,
+    and the batches as in `daskcluster.MiniBatchKMeans`; with ``truncation=None``, all batches and 16 n k
+    bytes.
 
     B. Jourdan and G. Schwartzman, "Mini-batch kernel k-means" (2024), Algorithms 1 and 2. Batches are
-    drawn without replacement, pass after pass, as in `daskcluster.MiniBatchKMeans`; printed signs and
-    indices that disagree with the derivation are corrected. Squared distances below zero, which rounding
-    or a matrix that is no Mercer kernel give, count as zero. A cluster without rows in a batch stays.
+    drawn without replacement, pass after pass, as in `daskcluster.MiniBatchKMeans`. Signs and indices in
+    the paper that disagree with its derivation are corrected. Negative squared distances, which come from
+    rounding or from a matrix that is not a Mercer kernel, count as zero. The centre of a cluster without
+    rows in a batch does not move.
 
     Examples
     --------
-    Two rings, which no k-means can tell apart:
+    Two rings, which k-means cannot separate:
 
     >>> import numpy as np
     >>> import daskcluster as dc
@@ -182,11 +185,11 @@ class MiniBatchKernelKMeans(KernelEstimator):
         Raises
         ------
         CheckpointError
-            What is under `checkpoint` is of other data or parameters, or damaged.
+            The checkpoint belongs to other data or parameters, or is damaged.
         InvalidParameterError, InvalidDataError
-            Which say what, the value, the rule and the remedy.
+            A parameter or the data is invalid.
         MemoryLimitError
-            The engine's memory does not suffice.
+            The fit needs more memory than the engine has.
         """
         self.check_parameters()
         dataset = self._rows_of(X, sample_weight)
@@ -202,6 +205,6 @@ class MiniBatchKernelKMeans(KernelEstimator):
         super().check_parameters()
         if self.init_size is not None and self.init_size < self.n_clusters:
             raise InvalidParameterError(
-                f"init_size={self.init_size} should be >= n_clusters={self.n_clusters}: first centres are "
-                "distinct rows of the sample."
+                f"init_size={self.init_size} should be >= n_clusters={self.n_clusters}: the initial centres "
+                "are distinct rows of the sample."
             )

@@ -176,7 +176,7 @@ def test_a_callable_kernel_is_given_back_after_loading():
     model = fitted(X, kernel=gaussian, kernel_params={"gamma": 0.1})
     model.save("memory://kernel/callable.zarr", overwrite=True)
     loaded = dc.load_model("memory://kernel/callable.zarr")
-    with pytest.raises(InvalidParameterError, match="give it back"):
+    with pytest.raises(InvalidParameterError, match="restore it with set_params"):
         loaded.predict(X)
     partial = loaded.set_params(kernel=lambda X, Y: reference.gram(X, Y, gamma=0.1))
     np.testing.assert_array_equal(partial.predict(X), model.labels_)
