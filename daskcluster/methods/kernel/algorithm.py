@@ -1,8 +1,8 @@
 """Full-batch kernel k-means: Lloyd's algorithm in the space of a Gram function, without the Gram matrix.
 
 ``|phi(x) - C_j|^2 = K(x, x) - 2 P_xj + Q_j`` with P_xj the mean of K(x, y) over the cluster's rows y,
-and Q_j the mean of P_yj over them. All that is asked of K is its weighted sums over clusters for all
-rows; blocks of rows stream past blocks of rows for that.
+and Q_j the mean of P_yj over them. This needs only weighted sums of K over clusters, which are computed
+for all rows from pairs of blocks of rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LEAST_BLOCK = 1024
 
 
 class GramMatrix(Protocol):
-    """K of all rows and all rows, as far as kernel k-means has to know it."""
+    """The matrix of K(x, y) for all rows x and y: the operations that kernel k-means needs."""
 
     meter: Meter
 
@@ -43,11 +43,11 @@ class GramMatrix(Protocol):
     def n_rows(self) -> int: ...
 
     def diagonal(self) -> np.ndarray:
-        """Return K(x, x), float64 (n,); computed once."""
+        """Return K(x, x), float64 (n,). Computed once."""
         ...
 
     def columns(self, which: np.ndarray) -> np.ndarray:
-        """Return K(x, y) for all rows x and some rows y, float64 (n, m)."""
+        """Return K(x, y) for all rows x and the rows y in `which` (m,), float64 (n, m)."""
         ...
 
     def sums(self, factors: np.ndarray, groups: np.ndarray, n_groups: int) -> np.ndarray:
@@ -57,7 +57,7 @@ class GramMatrix(Protocol):
 
 @dataclass
 class StreamedGram:
-    """K of rows wherever they are: a pass for each 64 MB of rows that all rows are compared with.
+    """Gram matrix of the rows of a placement, computed in one pass per 64 MB of rows.
 
     Parameters
     ----------
@@ -101,13 +101,13 @@ class StreamedGram:
         return total
 
     def blocks(self) -> list[tuple[int, int]]:
-        """Return ranges of rows that are compared with all rows at a time: a fact of the dataset."""
+        """Return the ranges of rows that passes compare with all rows; they depend on the dataset only."""
         n = self.n_rows
         step = n if self.gram.is_precomputed else _block_rows(self.placement.dataset)
         return [(first, min(first + step, n)) for first in range(0, n, step)]
 
     def points(self) -> Points:
-        """Return all rows as points, of which a model is made; mind the memory."""
+        """Return all rows as points, in memory."""
         return self._points(0, self.n_rows)
 
     def _points(self, first: int, last: int) -> Points:
@@ -132,7 +132,7 @@ class StreamedGram:
 
 
 def n_blocks(dataset: Dataset) -> int:
-    """Return how many blocks of rows all rows are compared with, one after the other."""
+    """Return the number of blocks of rows, which is the number of passes per iteration."""
     return -(-dataset.n_rows // _block_rows(dataset))
 
 
@@ -147,7 +147,7 @@ def _none() -> Points:
 
 @dataclass
 class FullResult:
-    """Centres, labels under them, and how the loop came to them.
+    """Centres, labels under them, and the state that they are computed from.
 
     Attributes
     ----------
@@ -156,7 +156,7 @@ class FullResult:
     costs : ndarray of shape (n,)
         Squared distances to the nearest centres.
     state : FullState
-        From which all others follow.
+        Determines the other attributes; see `restored`.
     """
 
     members: Members
@@ -172,22 +172,22 @@ class FullResult:
 def members_of(
     gram: GramMatrix, labels: np.ndarray, weights: np.ndarray, before: Members
 ) -> Members:
-    """Return the means of clusters; a cluster without weight keeps the centre that it had `before`."""
+    """Return the means of clusters; a cluster without weight keeps its centre of `before`."""
     k = len(before.norms)
     totals = np.bincount(labels, weights, minlength=k)
-    there = totals[labels] > 0.0
-    factors = np.where(there, weights / np.where(there, totals[labels], 1.0), 0.0)
+    filled = totals[labels] > 0.0
+    factors = np.where(filled, weights / np.where(filled, totals[labels], 1.0), 0.0)
     products = gram.sums(factors, labels, k)
     norms = np.bincount(labels, factors * products[np.arange(len(labels)), labels], minlength=k)
-    gone = totals <= 0.0
-    products[:, gone], norms[gone] = before.products[:, gone], before.norms[gone]
+    empty = totals <= 0.0
+    products[:, empty], norms[empty] = before.products[:, empty], before.norms[empty]
     rows = [np.flatnonzero((labels == j) & (factors > 0.0)) for j in range(k)]
-    terms = [before.terms[j] if gone[j] else (rows[j], factors[rows[j]]) for j in range(k)]
+    terms = [before.terms[j] if empty[j] else (rows[j], factors[rows[j]]) for j in range(k)]
     return Members(terms, products, norms)
 
 
 def restored(gram: GramMatrix, state: FullState, weights: np.ndarray) -> FullResult:
-    """Return what a state says. Cost: the n^2 Gram values of an iteration, or n k of seeds."""
+    """Return the centres and labels of a state. Cost: n^2 Gram values; n k before the first iteration."""
     diagonal, seeds = gram.diagonal(), state.seeds
     if state.assigned is None:
         terms = [(seeds[j : j + 1], np.ones(1)) for j in range(len(seeds))]
@@ -217,21 +217,21 @@ def full_batch(
     ----------
     gram : GramMatrix
     resumed : FullState
-        Where to start, or to resume: ``FullState(seeds)`` has rows as centres.
+        State to start or resume from; ``FullState(seeds)`` starts with rows as centres.
     weights : ndarray of shape (n,)
     max_iter : int
     tol : float
-        Stop when an iteration lowers the inertia by at most this times itself; 0: when no label changes.
+        Stop when an iteration lowers the inertia by at most this fraction; 0 runs until no label changes.
     max_time : float or None
     callbacks : sequence of callables
-        Hear `IterationEnded`.
+        Called with `IterationEnded` events.
     keep : callable (state) -> None
-        Is given the state after each iteration.
+        Called with the state after each iteration.
 
     Notes
     -----
-    Cost: an iteration computes n^2 Gram values in as many passes as there are 64 MB of rows; resuming
-    takes one of them more. Memory: 16 n k bytes.
+    Cost: n^2 Gram values per iteration, in one pass per 64 MB of rows; resuming costs one extra iteration.
+    Memory: 16 n k bytes.
     """
     found = restored(gram, resumed, weights)
     if resumed.reason is not None and is_final(resumed.reason, found.n_iter, max_iter, max_time):
@@ -248,7 +248,7 @@ def full_batch(
 def _iterated(
     gram: GramMatrix, before: FullResult, weights: np.ndarray, stopping: Stopping, tol: float
 ) -> FullResult:
-    """Return what follows from an iteration."""
+    """Return the result of one more iteration."""
     began, values, k = time.perf_counter(), gram.meter.n_values, len(before.state.seeds)
     inertia = float((weights * before.costs).sum())
     members = members_of(gram, before.labels, weights, before.members)

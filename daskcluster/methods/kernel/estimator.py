@@ -183,8 +183,8 @@ class KernelKMeans(KernelEstimator):
         super().check_parameters()
         if not isinstance(self.init, str) and np.shape(self.init) != (self.n_clusters,):
             raise InvalidParameterError(
-                f"init of shape {np.shape(self.init)} should have shape ({self.n_clusters},): the numbers of "
-                "the rows to start from."
+                f"init of shape {np.shape(self.init)} should have shape ({self.n_clusters},): the numbers "
+                "of the rows to start from."
             )
 
     def to_model(self) -> KernelKMeansModel:

@@ -1,4 +1,4 @@
-"""One call of ``KernelKMeans.fit``: the Gram matrix, several starts, and the figures of the best one."""
+"""One call of ``KernelKMeans.fit``: the Gram matrix, several starts, statistics of the best one."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ class KernelState:
     Attributes
     ----------
     start : int
-        Which start is under way.
+        Number of the current start.
     loop : FullState
+        State of the current start.
     best : FullState or None
-        The end of the best of the starts before.
+        Final state of the best of the previous starts.
     """
 
     start: int
@@ -62,7 +63,7 @@ class KernelState:
     best: FullState | None = None
 
     def check(self, n_rows: int) -> None:
-        """Refuse numbers of rows and clusters that there are not."""
+        """Refuse row and cluster numbers that are out of range."""
         self.loop.check(n_rows)
         if self.best is not None:
             self.best.check(n_rows)
@@ -109,7 +110,7 @@ class KernelFit(Fit):
         return evaluated
 
     def _of_rows(self, placement: Placement, weights: np.ndarray) -> Evaluated:
-        """Return the result for a kernel of two rows, as a last pass evaluates it."""
+        """Return the result for a kernel of two rows, evaluated by a last pass."""
         estimator, rows = self.estimator, ScaledPlacement(placement)
         self.recall(rows)
         if estimator.kernel == "precomputed" or callable(estimator.kernel):
@@ -125,10 +126,10 @@ class KernelFit(Fit):
         return _result(found, centres), scores, room
 
     def _of_graph(self, placement: Placement, weights: np.ndarray) -> Evaluated:
-        """Return the result for a graph's kernel; its figures are those of the loop.
+        """Return the result for a graph's kernel, with the statistics of the last iteration.
 
-        Labels are those that `predict` gives, which knows rows by their neighbours alone: rows at no
-        distance of each other are labelled alike.
+        Labels are those of `predict`, which depend only on the neighbours of a row: rows at distance zero
+        have the same label.
         """
         estimator, rows = self.estimator, ScaledPlacement(placement)
         self.recall(rows)
@@ -138,8 +139,8 @@ class KernelFit(Fit):
         gram = GraphGram(graph.adjacency, heat, self.seed)
         if gram.is_estimated:
             text = (
-                f"K(x, x) of the heat kernel of {gram.n_rows:,} rows is an estimate, which seeding and "
-                "inertia follow; labels do not depend on it."
+                f"K(x, x) of the heat kernel is an estimate for {gram.n_rows:,} rows; seeding and inertia "
+                "use it, labels do not."
             )
             publish(self.callbacks, Notice(text))
         found = self._best(gram, weights, rows)
@@ -198,7 +199,7 @@ class KernelFit(Fit):
             )
             if not inside:
                 raise InvalidParameterError(
-                    f"init={estimator.init!r} should be row numbers in 0 to {gram.n_rows - 1}."
+                    f"init={estimator.init!r} should have row numbers in 0 to {gram.n_rows - 1}."
                 )
         elif self.method == "random":
             heavy = np.flatnonzero(weights > 0.0)

@@ -1,10 +1,11 @@
 """Gram matrices of neighbour graphs (k-nn and heat kernel) as sparse products, and their model.
 
 With A the adjacency matrix (symmetric, with loops) and D its row sums, the k-nn kernel is D^-1 A D^-1,
-and the heat kernel exp(-t L) of L = I - D^-1/2 A D^-1/2 (Chung 1997; the paper prints it without its
-minus sign). The heat kernel is a dense matrix, but kernel k-means only asks for products with it:
-exp(-t) times the Taylor series of exp(t D^-1/2 A D^-1/2), whose terms fall below 10^-13 of the sum
-after some twenty for t = 1. Of long times, for which exp(-t) vanishes, it is a product of shorter ones.
+and the heat kernel is exp(-t L) with L = I - D^-1/2 A D^-1/2 (Chung 1997; the paper prints it without its
+minus sign). The heat kernel is a dense matrix, but kernel k-means only needs products with it:
+exp(-t) times the Taylor series of exp(t D^-1/2 A D^-1/2). For t = 1, the terms fall below 10^-13 of the
+sum after some twenty terms. For long times, at which exp(-t) underflows, it is a product of heat kernels
+for shorter times.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from daskcluster.storage.document import read_count, read_number
 from daskcluster.typing import Dataset
 
 EXACT_ROWS = 12_000
-"""Up to so many rows K(x, x) of the heat kernel is computed; above it is estimated."""
+"""Largest number of rows for which K(x, x) of the heat kernel is exact; it is estimated for more."""
 _PROBES = 64
 _COLUMNS = 512
 _LEFT_OUT = 1e-13
 _LONGEST = 64.0
-"""Heat of longer times is made of several pieces."""
+"""Longest time of a single Taylor series; longer times are split."""
 
 
 @dataclass
@@ -58,13 +59,13 @@ class GraphGram:
     Parameters
     ----------
     adjacency : scipy.sparse array of shape (n, n), float64, CSR
-        Ones where rows are neighbours: symmetric, with loops. Products with ones alone are the same bits on
-        every machine; whether SciPy rounds a product before it adds it is up to its compiler.
+        Ones where rows are neighbours: symmetric, with loops. Only ones give the same bits on every
+        machine, because SciPy's compiler decides whether products are rounded before they are added.
     heat_time : float or None
     seed : int
-        Of the probes that estimate the diagonal of a large heat kernel: signs z at random, of whose
-        z * Kz the mean is K(x, x), with a standard error of ``sqrt(2 / 64)`` times the length of the
-        rest of the row. Labels do not depend on it, only seeding and inertia do.
+        Seed of the probes that estimate the diagonal of a large heat kernel. A probe is a vector z of
+        random signs; K(x, x) is the mean of z * Kz, with a standard error of ``sqrt(2 / 64)`` times the
+        length of the rest of the row. Seeding and inertia use the estimate, labels do not.
     """
 
     adjacency: Any
@@ -83,33 +84,34 @@ class GraphGram:
 
     @property
     def is_estimated(self) -> bool:
-        """K(x, x) is estimated."""
+        """Whether K(x, x) is estimated."""
         return self.heat_time is not None and self.n_rows > EXACT_ROWS
 
     def apply(self, vectors: np.ndarray) -> np.ndarray:
-        """Return K times vectors (n, m)."""
+        """Return K times `vectors` (n, m)."""
         began = time.perf_counter()
         found = self._step(vectors) if self.heat_time is None else self._heat(vectors)[0]
         self.meter.seconds += time.perf_counter() - began
         return np.asarray(found)
 
     def spread(self, vectors: np.ndarray) -> np.ndarray:
-        """Return what the edges of a row from elsewhere bring of vectors (n, m).
+        """Return the contribution of an edge from a new row to each row, for `vectors` (n, m).
 
-        See `daskcluster.methods.kernel.chunkwise.centres`.
+        This is D^-1 V for the k-nn kernel and D^-1/2 U V for the heat kernel, with K = exp(-t) + S U; see
+        `daskcluster.methods.kernel.chunkwise.centres.GraphCentres`.
         """
         beyond = vectors if self.heat_time is None else self._heat(vectors)[1]
         return np.asarray(self._scale[:, None] * beyond)
 
     def _step(self, vectors: np.ndarray, factor: float = 1.0) -> np.ndarray:
-        """Return S times vectors (n, m) times a factor, of S = D^-1 A D^-1 or D^-1/2 A D^-1/2."""
+        """Return `factor` times S V, with S = D^-1 A D^-1 or D^-1/2 A D^-1/2 and V = `vectors` (n, m)."""
         scale = self._scale[:, None]
         found = self.adjacency @ (scale * vectors)
         found *= factor * scale
         return np.asarray(found)
 
     def _heat(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return K V and U V, of K = exp(-t) + S U."""
+        """Return K V and U V, where K = exp(-t) + S U."""
         t = float(self.heat_time or 0.0)
         n_pieces = max(1, math.ceil(t / _LONGEST))
         piece, beyond = t / n_pieces, np.zeros_like(vectors)
@@ -173,27 +175,28 @@ KNN, HEAT = "knn", "heat"
 
 @dataclass(frozen=True, eq=False)
 class GraphKMeansModel(KernelKMeansModel):
-    """A fitted kernel k-means whose kernel is that of a graph.
+    """A fitted kernel k-means with a graph's kernel.
 
-    See `daskcluster.methods.kernel.chunkwise.centres`.
+    See `daskcluster.methods.kernel.chunkwise.centres.GraphCentres`.
 
     Attributes
     ----------
     supports, columns, starts
         All rows of the fit, in their order.
     rows, clusters, coefficients
-        Which of them make up the centres, in which cluster, and how much.
+        Number, cluster and coefficient of each row that is part of a centre.
     radii : ndarray of shape (n,), float64
         Squared distance of each row to its last neighbour.
     spread : ndarray of shape (n, k), float64
+        As in `GraphCentres`.
     n_neighbors : int
     heat_time : float
-        Of the heat kernel.
+        t of the heat kernel.
 
     Raises
     ------
     ModelFormatError
-        A value breaks a rule.
+        A value is invalid.
     """
 
     kind: ClassVar[str] = "graph-kmeans"
@@ -210,19 +213,19 @@ class GraphKMeansModel(KernelKMeansModel):
         n, k = self.n_supports, self.n_clusters
         if self.radii.shape != (n,) or self.spread.shape != (n, k):
             raise ModelFormatError(
-                f"radii of shape {self.radii.shape} and spread of shape {self.spread.shape} should be "
-                f"({n},) and ({n}, {k})."
+                f"radii and spread should have shapes ({n},) and ({n}, {k}), got {self.radii.shape} and "
+                f"{self.spread.shape}."
             )
         if not (np.isfinite(self.radii).all() and (self.radii >= 0.0).all()):
             raise ModelFormatError("radii should be finite and >= 0.")
         if not np.isfinite(self.spread).all():
             raise ModelFormatError("spread should be finite.")
         if not ((self.rows >= 0) & (self.rows < n)).all():
-            raise ModelFormatError(f"numbers of rows should be in 0 to {n - 1}.")
+            raise ModelFormatError(f"row numbers should be in 0 to {n - 1}.")
         if not (1 <= self.n_neighbors <= n and self.heat_time > 0.0):
             raise ModelFormatError(
-                f"n_neighbors={self.n_neighbors!r} should be in 1 to {n}, heat_time={self.heat_time!r} "
-                "above 0."
+                f"n_neighbors should be in 1 to {n}, got {self.n_neighbors!r}, and heat_time > 0, got "
+                f"{self.heat_time!r}."
             )
 
     @property
@@ -230,7 +233,7 @@ class GraphKMeansModel(KernelKMeansModel):
         return int(self.radii.size)
 
     def gram_centres(self) -> GraphCentres:
-        """Return the centres as rows are compared with them."""
+        """Return the centres in the form that rows are compared with."""
         points = Points(None, self.rows)
         sums = GramSums(self.gram, points, self.coefficients, self.clusters, self.n_clusters)
         known = Neighbourhoods(self.support_rows(), self.radii, self.n_neighbors)
@@ -255,7 +258,7 @@ class GraphKMeansModel(KernelKMeansModel):
 
 
 def graph_arrays(centres: GraphCentres, n_features: int) -> dict[str, Any]:
-    """Return the fields of a model that say what its centres are, and the graph around them."""
+    """Return the fields of a model that describe its centres and its graph."""
     known, sums = centres.neighbourhoods, centres.sums
     points = Points(known.points[sums.points.indices], sums.points.indices)
     placed = GramSums(sums.gram, points, sums.factors, sums.groups, sums.n_groups)
@@ -270,20 +273,20 @@ def graph_arrays(centres: GraphCentres, n_features: int) -> dict[str, Any]:
 
 
 _SPARE = 8
-"""Neighbours more than wanted that scikit-learn is asked for: ties, and what its rounding may swap."""
+"""Extra neighbours requested from scikit-learn, for ties and pairs that its rounding may swap."""
 _MOST_TIES = 32
-"""Times `n_neighbors`: more neighbours a row, on average, are not a graph of neighbours any more."""
+"""Largest mean number of neighbours per row, in multiples of `n_neighbors`; more are refused."""
 
 
 @dataclass(frozen=True)
 class NeighbourGraph:
-    """Rows, their neighbours, and their twins, which are at no distance at all (each row among them).
+    """Rows, their neighbours, and their twins: rows at distance zero, including the row itself.
 
     Attributes
     ----------
     neighbourhoods : Neighbourhoods
     adjacency, twins : CSR arrays of shape (n, n), float64
-        Ones; symmetric.
+        Ones for pairs of neighbours and of twins; symmetric.
     """
 
     neighbourhoods: Neighbourhoods
@@ -294,27 +297,28 @@ class NeighbourGraph:
 def neighbour_graph(dataset: Dataset, n_neighbors: int) -> NeighbourGraph:
     """Return the graph in which two rows are neighbours if either is among the nearest of the other.
 
-    scikit-learn finds candidates, by trees where there are few features; exact distances decide
-    (`daskcluster.methods.kernel.chunkwise.neighbours`), and ties are all in. A row is its own neighbour.
+    scikit-learn finds candidates, with trees if there are few features. Exact distances then decide
+    (`daskcluster.methods.kernel.chunkwise.neighbours`), and all ties are neighbours. A row is its own
+    neighbour.
 
     Parameters
     ----------
     dataset : Dataset
-        Its rows are read into memory, twice over while candidates are sought.
+        Its rows are read into memory, with a second copy during the search for candidates.
     n_neighbors : int
-        The row itself among them.
+        Number of nearest rows, including the row itself.
 
     Raises
     ------
     InvalidParameterError
-        There are fewer rows.
+        There are fewer than `n_neighbors` rows.
     InvalidDataError
-        Too many rows are alike.
+        Too many rows are equal.
     """
     if n_neighbors > dataset.n_rows:
         raise InvalidParameterError(
-            f"n_neighbors={n_neighbors} should be <= n_samples={dataset.n_rows}: a row is its own "
-            "neighbour; pass fewer."
+            f"n_neighbors={n_neighbors} should be <= n_samples={dataset.n_rows} (each row counts as its "
+            "own neighbour); pass a smaller n_neighbors."
         )
     blocks = [block.rows for block in whole(dataset).blocks()]
     points = join_rows(blocks)[np.arange(dataset.n_rows)]  # a copy: the caller may change its rows
@@ -327,8 +331,8 @@ def neighbour_graph(dataset: Dataset, n_neighbors: int) -> NeighbourGraph:
 
 
 def _nearest(points: Rows, n_neighbors: int) -> tuple[Pairs, np.ndarray]:
-    """Return what `nearest` does of all points, from candidates where these are sure to suffice."""
-    from sklearn.neighbors import NearestNeighbors  # workers open graphs and do not need it
+    """Return the same as ``nearest(points, points)``, by candidates where these certainly suffice."""
+    from sklearn.neighbors import NearestNeighbors  # deferred: workers do not need it
 
     n, wanted = len(points), min(n_neighbors + _SPARE, len(points))
     wide = rows_for_callers(points.astype(np.float64))
@@ -355,9 +359,10 @@ def _nearest(points: Rows, n_neighbors: int) -> tuple[Pairs, np.ndarray]:
 def _refuse_ties(n_pairs: int, n_neighbors: int, n_rows: int) -> None:
     if n_pairs > _MOST_TIES * n_neighbors * n_rows:
         raise InvalidDataError(
-            f"more than {n_pairs:,} pairs of {n_rows:,} rows are as near as the n_neighbors={n_neighbors} "
-            f"nearest, {_MOST_TIES} times as many as without ties: rows are alike. Give each distinct "
-            "row once, with sample_weight, or a kernel of two rows, such as 'rbf'."
+            f"too many rows are alike: {n_pairs:,} pairs of {n_rows:,} rows are as near as the "
+            f"n_neighbors={n_neighbors} nearest, over {_MOST_TIES} times as many as without ties. Pass "
+            "each distinct row once, with its count as sample_weight, or use a kernel of two rows, such "
+            "as 'rbf'."
         )
 
 

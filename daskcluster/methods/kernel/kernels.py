@@ -1,8 +1,8 @@
-"""The tile of Gram functions: values of a block of rows and a panel of points, evaluated and summed.
+"""Tile of Gram functions: weighted sums of values of a block of rows and a panel of points.
 
-Products or distances, the transcendental and the weighted sum all happen in registers; the value of a
-pair is never stored. The chain of a pair runs in feature order and the sums in the order of the points,
-in float64, so that a row has the same sums on any CPU.
+Products or distances, exponentials or powers, and the weighted sums are all computed in registers; values
+of single pairs are never stored. The chain of a pair is in feature order, and sums are in the order of
+the points, in float64, so that the sums of a row are the same on any CPU.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from daskcluster.kernels.register_tile import TileShape, broadcast, run_along
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_rows
 
 SQUARE, ABSOLUTE, PRODUCT = 0, 1, 2
-"""Term of a feature: (x - y)^2, |x - y|, x y."""
+"""The term of each feature: (x - y)^2, |x - y|, x y."""
 
 _VECTORS = 2
 _HEIGHTS = {"avx512": 8, "avx2": 4, "neon": 8, "portable": 4}
@@ -89,8 +89,8 @@ def add_gram(
     """Add Gram values of a block of rows and `height` points to the float64 sums of the points' groups.
 
     ``sums[sums_at + places[first + j] + r] += factors[first + j] * K(x_r, y_j)``, where K is
-    ``exp(scale * total)``, or for products ``(scale * total + shift) ** degree``, and `total` adds up
-    what `term` names. Coordinates stand from ``panel[panel_at]`` on, `height` for each feature.
+    ``exp(scale * total)``, or for products ``(scale * total + shift) ** degree``, and `total` is the sum of
+    the terms of kind `term` over features. Coordinates start at ``panel[panel_at]``, `height` per feature.
     """
     if not emit.literals(term, height, vectors, width):
         return None
@@ -141,10 +141,10 @@ def add_gram(
 
 
 _PACKED_BYTES = 512 << 10
-"""Budget of packed rows and their sums: they stay in L2 while the panels pass."""
+"""Bytes of rows packed at a time, with their sums: they stay in L2 during the loop over panels."""
 
 _SPARSE_LANES = 32
-"""Points of a panel that CSR rows meet: their sums fit the registers."""
+"""Points per panel for CSR rows: their sums fit in registers."""
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 
 
@@ -155,7 +155,7 @@ class PointPanels:
     Attributes
     ----------
     data : ndarray of shape (n_panels, (d + 1) * height)
-        The coordinates of `height` points, feature by feature, behind as many numbers that are not used.
+        `height` unused numbers, then the coordinates of `height` points, feature by feature.
     d, height : int
     """
 
@@ -183,7 +183,7 @@ def _build_dense(height: int, vectors: int, width: int, lanes: int, term: int) -
     block, shape = vectors * width, (vectors, width, lanes)
 
     def add_all(rows, panels, factors, groups, function, blocks, out):  # type: ignore[no-untyped-def]
-        # `blocks` row blocks are packed at once, and meet one panel after the other.
+        # `blocks` row blocks are packed at once and compared with one panel after the other.
         (n, d), n_groups = rows.shape, out.shape[1]
         scale, shift, degree = function
         flat, panel, stride = rows.reshape(n * d), panels.reshape(panels.size), panels.shape[1]
@@ -221,7 +221,7 @@ def gram_sums(
     function: tuple[float, float, int],
     out: np.ndarray,
 ) -> None:
-    """Add up Gram values of dense rows.
+    """Compute weighted sums of Gram values for dense rows.
 
     Parameters
     ----------
@@ -229,9 +229,9 @@ def gram_sums(
     panels : PointPanels
         The points.
     factors : ndarray of shape (m,), float64
-        a of each point.
+        Weight of each point.
     groups : ndarray of shape (m,)
-        In ``[0, n_groups)``: not checked.
+        Group of each point, in ``[0, n_groups)``; not checked.
     term : {SQUARE, ABSOLUTE, PRODUCT}
     function : (scale, shift, degree)
         K is ``exp(scale * total)``, scale <= 0, or for products ``(scale * total + shift) ** degree``.
@@ -265,7 +265,7 @@ def gram_sums(
 
 @kernel
 def _exponential(x):  # type: ignore[no-untyped-def]
-    # exp(x) for x <= 0; e^-700 is the least. Without FMA: the same bits on any machine.
+    # exp(x) for x <= 0, at least e^-700. Without FMA, for the same bits on any machine.
     x = max(x, -700.0)
     k = np.rint(x * 1.4426950408889634)
     r = (x - k * _LN2_HIGH) - k * _LN2_LOW
@@ -278,7 +278,7 @@ def _exponential(x):  # type: ignore[no-untyped-def]
 
 @kernel
 def _spread(data, indices, indptr, first, count, panel, norms):  # type: ignore[no-untyped-def]
-    # OUT: panel (d, lanes), all zero before; norms (2, lanes): |y|^2 and |y|_1.
+    # OUT: panel (d, lanes), zero on entry; norms (2, lanes): |y|^2 and |y|_1.
     for lane in range(count):
         norms[0, lane] = norms[1, lane] = 0.0
         i = first + lane
@@ -354,9 +354,9 @@ def gram_sums_sparse(
     n_features: int,
     out: np.ndarray,
 ) -> None:
-    """Add up Gram values of CSR rows and CSR points (data, indices, indptr); see `gram_sums`.
+    """Compute weighted sums of Gram values for CSR rows and points (data, indices, indptr).
 
-    Memory: 256 bytes a feature.
+    Arguments as in `gram_sums`. Memory: 256 bytes per feature.
     """
     scale, shift, degree = function
     wanted = float(scale), float(shift), int(degree)
@@ -364,7 +364,7 @@ def gram_sums_sparse(
     _sum_sparse(*both, factors, groups.astype(np.int64), term, wanted, n_features, out)
 
 
-# -- values that exist already ----------------------------------------------------------------------
+# -- precomputed values -----------------------------------------------------------------------------
 
 
 @kernel
@@ -382,13 +382,13 @@ def add_columns(
     groups: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Add up columns of a matrix in groups: ``out[i, groups[j]] += factors[j] * values[i, columns[j]]``.
+    """Sum columns of a matrix by group: ``out[i, groups[j]] += factors[j] * values[i, columns[j]]``.
 
     Parameters
     ----------
     values : ndarray of shape (n, N), C-contiguous, float32 or float64
     columns : ndarray of shape (m,)
-        In ``[0, N)``: not checked.
+        In ``[0, N)``; not checked.
     factors, groups, out
         As in `gram_sums`.
     """

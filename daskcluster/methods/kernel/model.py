@@ -151,8 +151,8 @@ class KernelKMeansModel(FittedModel):
         rising = starts.shape == (self.n_supports + 1,) and bool((np.diff(starts) >= 0).all())
         if not rising or starts[0] != 0 or starts[-1] > min(len(self.supports), len(columns)):
             raise ModelFormatError(
-                f"starts of CSR support rows should be {self.n_supports + 1} ascending offsets from 0 to at "
-                "most the number of stored values."
+                f"starts of CSR support rows should be {self.n_supports + 1} ascending offsets from 0 to "
+                "at most the number of stored values."
             )
         if not ((columns >= 0) & (columns < d)).all():
             raise ModelFormatError(f"columns of support rows should be in 0 to {d - 1}.")

@@ -1,4 +1,4 @@
-"""The projected cost of the kernel k-means fits."""
+"""Projected cost of the kernel k-means fits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HAVE_GAMMA = ("rbf", "laplacian", "polynomial")
 
 
 def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
-    """Return what a fit of `MiniBatchKernelKMeans` takes on `dataset`; the last pass costs the most."""
+    """Return the projected cost of a `MiniBatchKernelKMeans` fit; `flop` is that of the last pass."""
     k, b, max_iter = (int(parameters[name]) for name in ("n_clusters", "batch_size", "max_iter"))
     check_enough_rows(dataset, k)
     restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])
@@ -40,7 +40,7 @@ def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
 
 
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
-    """Return what a fit of `KernelKMeans` takes on `dataset`; graphs take one pass in all."""
+    """Return the projected cost of a `KernelKMeans` fit on `dataset`; graphs take a single pass."""
     n, k, max_iter = dataset.n_rows, int(parameters["n_clusters"]), int(parameters["max_iter"])
     check_enough_rows(dataset, k)
     restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])
@@ -58,6 +58,6 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
 
 
 def first_passes(parameters: Mapping[str, Any]) -> int:
-    """Return the passes before the first step: one where gamma follows from the rows."""
+    """Return the number of passes before seeding: one for an automatic gamma or the check for NaN."""
     automatic = parameters["kernel"] in _HAVE_GAMMA and parameters["gamma"] == "auto"
     return int(automatic or parameters["kernel"] in (PRECOMPUTED, *GRAPHS))

@@ -1,4 +1,4 @@
-"""Centres of full-batch kernel k-means as means of rows, and the checkpoint of a fit."""
+"""Centres of full-batch kernel k-means as means of rows, and the state of its loop."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Members:
     Attributes
     ----------
     terms : list of k pairs of ndarrays
-        The rows of each centre, and the share of its weight that each has.
+        The rows of each centre and their shares of its weight.
     products : ndarray of shape (n, k)
-        P.
+        P_xj, the inner products of rows and centres.
     norms : ndarray of shape (k,)
-        Q.
+        Q_j, the squared lengths of the centres.
     """
 
     terms: list[tuple[np.ndarray, np.ndarray]]
@@ -40,19 +40,19 @@ class Members:
 
     @classmethod
     def nowhere(cls, n_rows: int, k: int) -> Self:
-        """Return centres at the origin, of no rows."""
+        """Return centres at the origin, made of no rows."""
         none = np.empty(0, np.int64), np.empty(0)
         return cls([none] * k, np.zeros((n_rows, k)), np.zeros(k))
 
 
 @dataclass(frozen=True)
 class Gone:
-    """Centres whose clusters have no weight any more: they stay where they were.
+    """Centres of clusters that have lost all their weight; these centres do not move.
 
     Attributes
     ----------
     clusters, sizes : ndarrays of shape (g,), int64
-        Which they are, and the rows that each is a mean of.
+        Their clusters, and the number of rows that each is a mean of.
     rows, factors : ndarrays of shape (m,), int64 and float64
         These rows and their shares, one centre after the other.
     norms : ndarray of shape (g,)
@@ -68,7 +68,7 @@ class Gone:
 
     @classmethod
     def of(cls, members: Members, totals: np.ndarray) -> Self | None:
-        """Return the centres whose clusters have a weight in `totals` (k,) of zero; None without any."""
+        """Return the centres of clusters whose weight in `totals` (k,) is zero; None if there are none."""
         clusters = np.flatnonzero(totals <= 0.0)
         if not len(clusters):
             return None
@@ -83,7 +83,7 @@ class Gone:
         )
 
     def put(self, members: Members) -> None:
-        """Put them into `members`."""
+        """Copy these centres into `members`."""
         members.products[:, self.clusters], members.norms[self.clusters] = self.products, self.norms
         ends = np.cumsum(self.sizes)
         for j, first, last in zip(self.clusters, ends - self.sizes, ends, strict=True):
@@ -92,23 +92,22 @@ class Gone:
 
 @dataclass(frozen=True)
 class FullState:
-    """State of a loop between two iterations.
+    """State of the loop between two iterations.
 
-    Centres are means of rows, so labels say where they are, and what they have to do with other rows
-    follows.
+    Centres are means of rows, so the labels determine them and their inner products with all rows.
 
     Attributes
     ----------
     seeds : ndarray of shape (k,), int64
-        Rows whose images are the first centres.
+        Rows whose images are the initial centres.
     assigned : ndarray of shape (n,), int64, or None
-        The labels that the centres are the means of; None before the first iteration.
+        Labels of the clusters whose means are the centres; None before the first iteration.
     gone : Gone or None
-        Centres of which these labels say nothing.
+        Centres without rows, which the labels do not determine.
     history : sequence of dict
-        A record for each iteration.
+        A record per iteration.
     reason : StopReason or None
-        Why the last iteration was the last one, if it was.
+        Why the loop stopped; None if it has not.
     """
 
     seeds: np.ndarray
@@ -125,7 +124,7 @@ class FullState:
         return {"seeds": (k,), "assigned": (n_rows,), **gone}
 
     def check(self, n_rows: int) -> None:
-        """Refuse numbers of rows and clusters that there are not.
+        """Refuse row and cluster numbers that are out of range.
 
         Raises
         ------
@@ -142,4 +141,4 @@ class FullState:
         check_numbers("gone_sizes", gone.sizes, n_rows + 1)
         lengths = {len(gone.clusters), len(gone.sizes), len(gone.norms), gone.products.shape[1]}
         if len(lengths) > 1 or not gone.sizes.sum() == len(gone.rows) == len(gone.factors):
-            raise ModelFormatError("its arrays of centres that have gone do not belong together.")
+            raise ModelFormatError("the lengths of its arrays of empty clusters do not match.")

@@ -1,4 +1,4 @@
-"""Chunkwise kernel k-means: distances of rows to centres in the space of a Gram function."""
+"""Kernel k-means on a chunk: distances of rows to centres in the space of a Gram function."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class GramCentres:
         return len(self.norms)
 
     def relative(self, rows: Rows) -> np.ndarray:
-        """Return Q_j - 2 P_xj, float64 (n, k): squared distances less K(x, x)."""
+        """Return Q_j - 2 P_xj, float64 (n, k): squared distances minus K(x, x)."""
         found = self.sums(rows)
         return np.asarray(self.norms - 2.0 * found)
 
@@ -56,7 +56,7 @@ class GramCentres:
 
 
 def clamped(squares: np.ndarray) -> np.ndarray:
-    """Return squared distances, 0 where rounding or a matrix that is no Mercer kernel made them less."""
+    """Return squared distances, with negative ones (rounding, or not a Mercer kernel) set to 0."""
     return np.asarray(np.maximum(squares, 0.0))
 
 
@@ -130,18 +130,18 @@ def gram_diagonal_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
 
 @dataclass(frozen=True)
 class GramScoreParams:
-    """Centres to measure rows by, and the grids of the sums.
+    """Params of the pass that evaluates centres.
 
     Attributes
     ----------
     model : GramCentres
     n_rows : int
     bound : float
-        Of weighted squared distances. A row beyond it (`GramScore.largest`) spoils the sums: then the
-        pass is made again with that as the bound.
+        Bound of weighted squared distances. If a row exceeds it (see `GramScore.largest`), the sums are
+        invalid, and the pass has to be repeated with that bound.
     max_weight : float
     labels : ndarray of shape (n,), int32, or None
-        OUT. Room for labels by global row index (only within one process).
+        OUT. Labels by global row index (only within one process).
     """
 
     model: GramCentres
@@ -212,13 +212,16 @@ GRAM_SCORE = Reduction(name="score", zero=_zero, chunk=_score_chunk, combine=Gra
 
 @dataclass(frozen=True, eq=False)
 class GraphCentres(GramCentres):
-    """Centres C_j, each a weighted sum of images of the graph's rows.
+    """Centres C_j, each a weighted sum of images of the rows of a graph.
+
+    A new row is connected to its neighbours in the graph, whose degrees stay the same.
 
     Attributes
     ----------
     neighbourhoods : Neighbourhoods
     spread : ndarray of shape (n, k), float64
-        What a neighbour's edge brings: D^-1 times the coefficients of the centres, or D^-1/2 U times them.
+        The contribution of an edge to each row: D^-1 times the coefficients of the centres for the k-nn
+        kernel, D^-1/2 U times them for the heat kernel exp(-t) + S U.
     heat_time : float or None
         t of the heat kernel; None for the k-nn kernel.
     """
@@ -234,12 +237,12 @@ class GraphCentres(GramCentres):
         return self.relative_to(pairs.matrix(n), twins.matrix(n))
 
     def relative_to(self, adjacency: Any, twins: Any) -> np.ndarray:
-        """Return Q_j - 2 P_xj of rows of which the neighbours are known, float64 (m, k).
+        """Return Q_j - 2 P_xj of rows with known neighbours, float64 (m, k).
 
         Parameters
         ----------
         adjacency, twins : CSR arrays of shape (m, n)
-            Ones where rows are neighbours; where they are at no distance.
+            Ones where rows are neighbours, and where they are at distance zero.
         """
         degrees = np.diff(adjacency.indptr)[:, None].astype(np.float64)
         found = adjacency @ self.spread

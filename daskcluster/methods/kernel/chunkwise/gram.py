@@ -1,7 +1,7 @@
 """Gram functions (Mercer kernels), points to evaluate them at, and weighted sums of their values.
 
-A centre of kernel k-means is a weighted sum of images of points, so all that is ever asked of a Gram
-function is ``sum over y of a(y) K(x, y)``, for all x of a chunk and some groups of points y.
+A centre of kernel k-means is a weighted sum of images of points. So the only operation on a Gram function
+is ``sum over y of a(y) K(x, y)``, for all rows x of a chunk and groups of points y.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _TERMS = {
     "cosine": kernels.PRODUCT,
 }
 VECTOR_GRAMS = tuple(_TERMS)
-"""Gram functions of two rows that the kernels compute."""
+"""Names of the Gram functions that compiled kernels compute."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""Gram functions of others, by name; see `daskcluster.methods.kernel.initial.register_gram`."""
+"""Registered Gram functions, by name; see `daskcluster.methods.kernel.initial.register_gram`."""
 PRECOMPUTED = "precomputed"
 CALLABLE = "callable"
 
 _VALUES_BYTES = 8 << 20
-"""Gram values that a callable returns at a time, and entries of CSR rows that are spread out."""
+"""Bytes of Gram values that a callable returns at a time, or of CSR rows that are made dense."""
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -51,7 +51,7 @@ class GramFunction:
         precomputed: the rows are those of the matrix K; callable.
     gamma, degree, coef0
     function : callable (X, Y, **parameters) -> ndarray of shape (len(X), len(Y))
-        Of ``"callable"``, and of a name that was registered.
+        The function of ``"callable"`` or of a registered name.
     parameters : mapping
         Further arguments of `function`.
     """
@@ -65,11 +65,11 @@ class GramFunction:
 
     @property
     def normalize(self) -> bool:
-        """Rows are scaled to length one first."""
+        """Whether rows are scaled to length one first."""
         return self.name == "cosine"
 
     def chunk(self, chunk: Chunk) -> Chunk:
-        """Return the rows of a chunk as they are compared."""
+        """Return a chunk whose rows are normalized if the function needs it."""
         return replace(chunk, normalize=self.normalize)
 
     @property
@@ -78,17 +78,17 @@ class GramFunction:
 
     @property
     def is_function(self) -> bool:
-        """Values come from `function`."""
+        """Whether values come from `function`."""
         return self.name == CALLABLE or self.function is not None
 
     @property
     def term(self) -> int:
-        """Term that the kernels sum over features."""
+        """The kind of term that the kernels sum over features."""
         return _TERMS[self.name]
 
     @property
     def numbers(self) -> tuple[float, float, int]:
-        """Scale, shift and degree, as the kernels take them."""
+        """Scale, shift and degree, the arguments of the kernels."""
         if self.name == "polynomial":
             return self.gamma, self.coef0, self.degree
         return (1.0, 0.0, 1) if self.term == kernels.PRODUCT else (-self.gamma, 0.0, 1)
@@ -100,7 +100,7 @@ class GramFunction:
         ----------
         rows : Rows, shape (n, d)
         indices : ndarray of shape (n,)
-            Their global row numbers, which say where the diagonal is in precomputed rows.
+            Their global row numbers: the columns of the diagonal in precomputed rows.
         """
         if self.name in ("rbf", "laplacian"):
             return np.ones(len(rows))
@@ -121,14 +121,15 @@ class GramFunction:
         values = np.ascontiguousarray(found, np.float64)
         if values.shape != (len(rows), len(points)) or not np.isfinite(values).all():
             raise InvalidDataError(
-                f"kernel(X, Y) gave values of shape {values.shape} for {len(rows)} and {len(points)} "
-                "rows; it should return a finite array of shape (len(X), len(Y))."
+                f"kernel(X, Y) returned shape {values.shape}, or values that are not finite, for "
+                f"{len(rows)} and {len(points)} rows; it should return a finite array of shape "
+                "(len(X), len(Y))."
             )
         return values
 
 
 def _power(base: np.ndarray, degree: int) -> np.ndarray:
-    """Return `base` to the power of a whole number, multiplied as the kernels do."""
+    """Return `base` to an integer power, with the same multiplications as in the kernels."""
     found = base.copy()
     for _ in range(1, degree):
         found *= base
@@ -148,7 +149,7 @@ def squared_lengths(rows: Rows) -> np.ndarray:
 
 
 def rows_for_callers(rows: Rows) -> Any:
-    """Return rows as a caller's function takes them: an array, or scipy's CSR."""
+    """Return rows in the form that functions of users take: an array, or a SciPy CSR array."""
     if not isinstance(rows, SparseRows):
         return rows
     from scipy.sparse import csr_array
@@ -175,13 +176,13 @@ class Points:
         return len(self.indices)
 
     def take(self, which: np.ndarray) -> Points:
-        """Return some of the points, a copy."""
+        """Return a copy of some of the points."""
         rows = None if self.rows is None else self.rows[which]
         return Points(rows, self.indices[which])
 
 
 def join_points(parts: Sequence[Points]) -> Points:
-    """Return points one after the other."""
+    """Return the concatenation of points."""
     indices = np.concatenate([part.indices for part in parts])
     rows = [part.rows for part in parts if part.rows is not None]
     return Points(join_rows(rows) if rows else None, indices)
@@ -191,7 +192,7 @@ def join_points(parts: Sequence[Points]) -> Points:
 class GramSums:
     """Sums over groups of points: ``S_g(x) = sum over y in g of factor(y) K(x, y)``.
 
-    Shared by the threads of a task; what is packed stays in the process.
+    Threads of a task share it. Packed points are not pickled.
 
     Parameters
     ----------
@@ -258,7 +259,7 @@ class GramSums:
         return self.gram.values(rows, self._made(kind, rows.dtype))
 
     def _made(self, kind: str, dtype: np.dtype[Any]) -> Any:
-        """Return the points in a form that rows of some kind and dtype meet; made once."""
+        """Return the points in the form `kind` ("csr", "panels" or "dense") and dtype. Made once."""
         with self._lock:
             if (kind, dtype) not in self._panels:
                 self._panels[kind, dtype] = self._make(kind, dtype)
@@ -276,7 +277,7 @@ class GramSums:
 
 
 def row_cuts(n_rows: int, n_groups: int) -> Iterator[slice]:
-    """Yield slices of rows whose sums take a few megabytes."""
+    """Yield slices of rows whose sums take at most a few megabytes."""
     step = max(32, _VALUES_BYTES // (8 * max(1, n_groups)) // 32 * 32)
     for first in range(0, n_rows, step):
         yield slice(first, min(first + step, n_rows))

@@ -1,8 +1,8 @@
-"""Neighbours of rows: pairs at most as far apart as the g-th nearest row of one of them.
+"""Neighbours of rows: pairs at most as far apart as one of them is from its g-th nearest row.
 
-Products with norms only rule pairs out. What they leave is decided by differences in float64, the same
-from either side to the bit, and rows at the same distance are neighbours together: no rounding of a
-product, no order of rows and no chunk has a say in it.
+Distances estimated from products and norms only rule pairs out. The other pairs are decided by differences
+in float64, which are bit-identical from either side, and all ties are neighbours. So neighbours do not
+depend on the rounding of products, on the order of the rows, or on chunks.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from daskcluster.methods.kernel.chunkwise.gram import rows_for_callers, squared_
 from daskcluster.sparse_rows import Rows, SparseRows
 
 _ESTIMATES = 4 << 20
-"""Products at a time."""
+"""Number of products computed at a time."""
 _DIFFERENCES = 4 << 20
-"""Differences of features at a time."""
+"""Number of differences of features computed at a time."""
 _PANEL = 4096
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Neighbours, by rows and then by points.
+    """Pairs of neighbours, sorted by rows and then by points.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Pairs:
         return Pairs(self.n_rows, self.rows[which], self.points[which], self.gaps[which])
 
     def matrix(self, n_points: int) -> Any:
-        """Return a CSR array (n_rows, n_points) with ones where pairs are."""
+        """Return a CSR array (n_rows, n_points) with ones at the pairs."""
         from scipy.sparse import csr_array
 
         ends = np.searchsorted(self.rows, np.arange(self.n_rows + 1))
@@ -53,20 +53,20 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhoods:
-    """The rows of a fit, and how far each one's neighbours are.
+    """The rows of a fit and the radii of their neighbourhoods.
 
     Attributes
     ----------
     points : Rows, shape (n, d)
         Ready for the kernels.
     radii : ndarray of shape (n,), float64
-        Squared distance of each to its g-th nearest, itself the first.
+        Squared distance of each to its g-th nearest row; the row itself is the first.
     n_neighbors : int
         g.
 
     Examples
     --------
-    Row 5 is among the two nearest rows of 9 now, so 9 is its neighbour too.
+    The new row 5 lies within the radius of 9, so 9 is a neighbour too.
 
     >>> import numpy as np
     >>> points = np.array([[3.0], [4.0], [9.0]])
@@ -86,14 +86,14 @@ class Neighbourhoods:
         object.__setattr__(self, "norms", squared_lengths(self.points))
 
     def pairs(self, rows: Rows) -> Pairs:
-        """Return which points are neighbours of rows that are ready for the kernels.
+        """Return the points that are neighbours of rows; `rows` are ready for the kernels.
 
-        A point is one if it is among the row's g nearest points, or if the row is not beyond the point's
-        radius. Rows of the fit so have the neighbours that they had there.
+        A point is a neighbour if it is among the g nearest points of the row, or if the row is within the
+        radius of the point. So rows of the fit have the same neighbours as in the fit.
 
         Notes
         -----
-        Cost: n distances a row. Memory: some 100 MB, and the pairs.
+        Cost: n distances per row. Memory: about 100 MB, plus the pairs.
         """
         step = max(1, _ESTIMATES // max(1, len(self.points)))
         parts = []
@@ -108,7 +108,7 @@ class Neighbourhoods:
 def nearest(rows: Rows, points: Rows, n_neighbors: int) -> tuple[Pairs, np.ndarray]:
     """Return the `n_neighbors` nearest points of every row, and the squared distance of the last of them.
 
-    All that are as far as the last one are among them.
+    Points at the same distance as the last one are included.
 
     Parameters
     ----------
@@ -143,14 +143,14 @@ def _joined(parts: list[tuple[int, Pairs]], n_rows: int) -> Pairs:
 def _candidates(
     rows: Rows, known: Neighbourhoods, radii: np.ndarray | None
 ) -> tuple[Pairs, np.ndarray]:
-    """Return pairs that hold all neighbours, and the squared distance to the g-th nearest of each row."""
+    """Return pairs that include all neighbours, and each row's squared distance to its g-th nearest."""
     g, own = known.n_neighbors, squared_lengths(rows)
     estimates = _estimates(rows, own, known)
     slack = rounding(own, known.norms, known.points.shape[1])
-    reach = (np.partition(estimates, g - 1, axis=1)[:, g - 1] + slack)[:, None]
+    threshold = (np.partition(estimates, g - 1, axis=1)[:, g - 1] + slack)[:, None]
     if radii is not None:
-        reach = np.maximum(reach, radii + slack[:, None])
-    i, j = np.nonzero(estimates <= reach)
+        threshold = np.maximum(threshold, radii + slack[:, None])
+    i, j = np.nonzero(estimates <= threshold)
     gaps = squared_gaps(rows, i, known.points, j)
     return Pairs(len(rows), i, j, gaps), nth_of_each(i, gaps, len(rows), g)
 
@@ -169,19 +169,19 @@ def _estimates(rows: Rows, lengths: np.ndarray, known: Neighbourhoods) -> np.nda
 
 
 def rounding(lengths: np.ndarray, norms: np.ndarray, n_features: int) -> np.ndarray:
-    """Return by how much more than the truth an estimate may lack at most, twice over, for each row."""
+    """Return twice a bound of the error of an estimated squared distance, for each row."""
     unit = np.finfo(np.float64).eps
     return np.asarray(4.0 * unit * (n_features + 8) * (lengths + norms.max(initial=0.0)))
 
 
 def nth_of_each(rows: np.ndarray, values: np.ndarray, n_rows: int, nth: int) -> np.ndarray:
-    """Return the `nth` smallest value of each row, which all have so many; `rows` ascend."""
+    """Return the `nth` smallest value of each row; `rows` ascend, and each has at least `nth` values."""
     order = np.lexsort((values, rows))
     return np.asarray(values[order][np.searchsorted(rows, np.arange(n_rows)) + nth - 1])
 
 
 def squared_gaps(rows: Rows, i: np.ndarray, points: Rows, j: np.ndarray) -> np.ndarray:
-    """Return squared distances of pairs, float64 (p,): the same bits if rows and points change places."""
+    """Return squared distances of pairs, float64 (p,): bit-identical if rows and points are swapped."""
     found = np.empty(len(i))
     step = max(1, _DIFFERENCES // max(1, rows.shape[1]))
     for first in range(0, len(i), step):
@@ -192,7 +192,7 @@ def squared_gaps(rows: Rows, i: np.ndarray, points: Rows, j: np.ndarray) -> np.n
 
 
 def like(rows: Rows, points: Rows) -> Rows:
-    """Return rows as an array or as CSR, whichever `points` are."""
+    """Return rows in the form of `points`: an array or CSR."""
     if isinstance(points, SparseRows):
         return rows if isinstance(rows, SparseRows) else SparseRows.of(rows)
     return rows.toarray() if isinstance(rows, SparseRows) else rows

@@ -1,11 +1,12 @@
 """Mini-batch kernel k-means (B. Jourdan and G. Schwartzman, "Mini-batch kernel k-means", 2024).
 
 A step labels a batch of rows with their nearest centres in the space of the Gram function, and each
-centre moves towards the mean of its rows: C <- (1 - alpha) C + alpha cm(B). Centres are either windows of
-the last batches (Algorithm 2, `daskcluster.methods.kernel.minibatch.centres`), at a cost independent of n,
-or inner products with all rows (Algorithm 1, `daskcluster.methods.kernel.minibatch.recursion`).
+centre moves towards the mean of its rows: C <- (1 - alpha) C + alpha cm(B). Centres are stored either as
+windows of the last batches (Algorithm 2, `daskcluster.methods.kernel.minibatch.centres`), at a cost
+independent of n, or as inner products with all rows (Algorithm 1,
+`daskcluster.methods.kernel.minibatch.recursion`).
 
-What differs from the paper: batches are drawn without replacement, pass after pass; a fit stops early when
+Differences from the paper: batches are drawn without replacement, pass after pass; a fit stops early when
 a step improves its own batch by *less* than tol (the paper's test has the other sign).
 """
 
@@ -28,14 +29,14 @@ from daskcluster.methods.minibatch.batches import Batches
 
 @dataclass(frozen=True)
 class KernelStopping:
-    """When the loop ends.
+    """Stopping criteria of the loop.
 
     Attributes
     ----------
     max_iter : int
-        Batches at most.
+        Maximum number of batches.
     tol : float
-        Stop when a step lowers the mean cost of its batch by less than this; 0 never does.
+        Stop when a step lowers the mean cost of its batch by less than this; 0 never stops.
     max_time : float or None
         Seconds; the step that exceeds them is the last.
     """
@@ -47,16 +48,16 @@ class KernelStopping:
 
 @dataclass(frozen=True)
 class KernelSteps:
-    """The steps that a loop has made.
+    """The steps so far.
 
     Attributes
     ----------
     seen : ndarray of shape (k,), float64
-        Weight of the rows that each cluster has had.
+        Total weight of the rows of each cluster, over all batches.
     history : sequence of dict
-        A record for each.
+        A record per step.
     reason : StopReason or None
-        Why the last step was the last one, if it was.
+        Why the loop stopped; None if it has not.
     """
 
     seen: np.ndarray
@@ -66,7 +67,7 @@ class KernelSteps:
 
 @dataclass
 class KernelResult:
-    """Centres in the space of a Gram function, and how the loop came to them."""
+    """Centres in the space of a Gram function, and the history of the loop."""
 
     centres: GramCentres
     n_iter: int
@@ -83,7 +84,7 @@ def learning_rates(rate: str, counts: np.ndarray, seen: np.ndarray) -> np.ndarra
     counts : ndarray of shape (k,)
         b_j, the weight of each cluster's rows in the batch.
     seen : ndarray of shape (k,)
-        v_j, their weight in the batches before.
+        v_j, the weight of its rows in earlier batches.
 
     Examples
     --------
@@ -92,9 +93,9 @@ def learning_rates(rate: str, counts: np.ndarray, seen: np.ndarray) -> np.ndarra
     array([0.5  , 0.866, 0.   ])
     """
     alphas = np.zeros(len(counts))
-    there = counts > 0.0
-    below = counts.sum() if rate == "sqrt" else (seen + counts)[there]
-    alphas[there] = counts[there] / below
+    filled = counts > 0.0
+    divisor = counts.sum() if rate == "sqrt" else (seen + counts)[filled]
+    alphas[filled] = counts[filled] / divisor
     return np.sqrt(alphas) if rate == "sqrt" else alphas
 
 
@@ -109,7 +110,7 @@ def minibatch_kernel(
     resumed: KernelSteps | None = None,
     keep: Callable[[KernelSteps], None] = lambda steps: None,
 ) -> KernelSteps:
-    """Move centres by one batch after the other.
+    """Move centres by one batch after another.
 
     Parameters
     ----------
@@ -118,23 +119,23 @@ def minibatch_kernel(
     rate : {"sqrt", "count"}
     stopping : KernelStopping
     dtype : dtype
-        In which rows are computed.
+        Dtype in which rows are computed.
     callbacks : sequence of callables
-        Hear `KernelStepEnded`.
+        Called with `KernelStepEnded` events.
     resumed : KernelSteps, optional
-        Made before: `moving` is where they have led to, `batches` are those that follow.
+        Earlier steps; `moving` are the centres after them and `batches` those that follow.
     keep : callable (steps) -> None
-        Is given all steps so far, after each of them; they may be changed once it has returned.
+        Called after each step with all steps so far; their arrays and lists change afterwards.
 
     Returns
     -------
     KernelSteps
-        All of them; `moving` is where they have led to.
+        All steps; `moving` are the centres after them.
 
     Raises
     ------
     InvalidDataError
-        A row that was met is not finite.
+        A row of a batch is not finite.
     """
     began = time.perf_counter()
     resumed = resumed or KernelSteps(np.zeros(moving.k))

@@ -1,4 +1,4 @@
-"""Centres of mini-batch kernel k-means, and the sliding windows of batches (Algorithm 2)."""
+"""Centres of mini-batch kernel k-means as sliding windows of batches (Algorithm 2)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from daskcluster.sparse_rows import Rows
 
 @dataclass(frozen=True, eq=False)
 class Mean:
-    """The mean of the images of some points.
+    """The weighted mean of the images of some points.
 
     Attributes
     ----------
     points : Points
     shares : ndarray of shape (m,), float64
-        Of each point; they add up to one.
+        Weights of the points, which sum to one.
     """
 
     points: Points
@@ -37,18 +37,18 @@ class Mean:
 
 @dataclass
 class Window:
-    """One centre.
+    """One centre: a weighted sum of the means of the last batches.
 
     Parameters
     ----------
     first : Points
-        One point, where the centre starts.
+        The point whose image is the initial centre.
     norm : float
-        K of it with itself.
+        K(x, x) of that point.
     truncation : int or None
-        tau: fewer points than that are never left by dropping a batch. None drops nothing.
+        tau: batches are dropped as long as at least tau points remain. None drops nothing.
     normalize : bool
-        Once something was dropped, scale coefficients so that they add up to one.
+        After the first drop, scale the coefficients so that they sum to one.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Window:
         normalize: bool,
         has_first: bool,
     ) -> Window:
-        """Return a window as it stood; the arguments are its attributes."""
+        """Return a window with the given attributes."""
         window = cls(means[0].points, 0.0, truncation, normalize)
         window.means, window.factors, window.products = means, factors, products
         window._has_first = has_first
@@ -91,17 +91,17 @@ class Window:
 
     @property
     def has_first(self) -> bool:
-        """The first centre is still part of it."""
+        """Whether the initial centre is still part of the window."""
         return self._has_first
 
     @property
     def n_points(self) -> int:
-        """Rows of batches in the window; the first centre does not count."""
+        """Number of rows of batches in the window, without the initial centre."""
         return sum(map(len, self.means)) - self._has_first
 
     @property
     def coefficients(self) -> np.ndarray:
-        """Squared norm of each mean, (L,)."""
+        """Coefficient of each mean, after normalization, (L,)."""
         total = self.factors.sum()
         if self._has_first or not self.normalize or not total > 0.0:
             return self.factors
@@ -126,7 +126,7 @@ class Window:
         )
 
     def move(self, mean: Mean, alpha: float, products: np.ndarray) -> None:
-        """Go towards `mean` by `alpha`, and drop batches that are not needed any more.
+        """Move the centre towards `mean` by `alpha`, and drop batches that are no longer needed.
 
         Parameters
         ----------
@@ -160,7 +160,7 @@ class Window:
         self._has_first = False
 
     def terms(self) -> tuple[Points, np.ndarray]:
-        """Return the points of the centre and their coefficients, without those that are zero."""
+        """Return the points of the centre and their coefficients, without points of coefficient zero."""
         pairs = [
             (mean.points, c * mean.shares)
             for mean, c in zip(self.means, self.coefficients, strict=True)
@@ -170,7 +170,7 @@ class Window:
 
 
 def joined(gram: GramFunction, centres: list[tuple[Points, np.ndarray]]) -> GramSums:
-    """Return the sums of centres, each given by its points and their coefficients."""
+    """Return the sums of several centres, each given by its points and their coefficients."""
     sizes = [len(points) for points, _ in centres]
     return GramSums(
         gram,
@@ -183,7 +183,7 @@ def joined(gram: GramFunction, centres: list[tuple[Points, np.ndarray]]) -> Gram
 
 @dataclass(frozen=True, eq=False)
 class GramBatch:
-    """Rows of a step, ready for the kernels.
+    """The rows of a step, ready for the kernels.
 
     Attributes
     ----------
@@ -226,7 +226,7 @@ class GramBatch:
 
 @dataclass
 class Meter:
-    """Number of Gram values computed, and the seconds they took."""
+    """Number of Gram values computed, and the seconds that it took."""
 
     n_values: int = 0
     seconds: float = 0.0
@@ -242,7 +242,7 @@ class MovingGramCentres(Protocol):
     def k(self) -> int: ...
     @property
     def n_points(self) -> int:
-        """Points that make up the centres, as far as they are kept."""
+        """Number of points that make up the centres."""
         ...
 
     def relative(self, batch: GramBatch) -> np.ndarray:
@@ -250,7 +250,7 @@ class MovingGramCentres(Protocol):
         ...
 
     def move(self, batch: GramBatch, labels: np.ndarray, alphas: np.ndarray) -> None:
-        """Move each centre towards the mean of its rows; alpha 0 for clusters without any."""
+        """Move each centre towards the mean of its rows; clusters without rows have alpha 0."""
         ...
 
     def centres(self) -> GramCentres:
@@ -260,7 +260,7 @@ class MovingGramCentres(Protocol):
 
 @dataclass
 class MovingWindows:
-    """Centres that are windows of the last batches (Algorithm 2).
+    """Centres as windows of the last batches (Algorithm 2).
 
     Parameters
     ----------
@@ -298,9 +298,9 @@ class MovingWindows:
         gram : GramFunction
         first : sequence of Points
         norms : ndarray of shape (k,)
-            K of these with themselves.
+            K(x, x) of these points.
         truncation, normalize
-            Of all windows.
+            As in `Window`.
         n_threads : int
         """
         windows = [
@@ -363,7 +363,7 @@ def _shares_of(n: int, n_threads: int) -> list[slice]:
 
 
 def _in_threads(work: Any, parts: Sequence[Any], n_threads: int | None = None) -> None:
-    """Run ``work(part)`` for all parts, at most `n_threads` (default: all) at a time."""
+    """Run ``work(part)`` for all parts, at most `n_threads` at a time (default: all at once)."""
     n_threads = len(parts) if n_threads is None else n_threads
     if n_threads < 2 or len(parts) < 2:
         for part in parts:

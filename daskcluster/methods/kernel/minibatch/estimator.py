@@ -205,6 +205,6 @@ class MiniBatchKernelKMeans(KernelEstimator):
         super().check_parameters()
         if self.init_size is not None and self.init_size < self.n_clusters:
             raise InvalidParameterError(
-                f"init_size={self.init_size} should be >= n_clusters={self.n_clusters}: the initial centres "
-                "are distinct rows of the sample."
+                f"init_size={self.init_size} should be >= n_clusters={self.n_clusters}: the initial "
+                "centres are distinct rows of the sample."
             )

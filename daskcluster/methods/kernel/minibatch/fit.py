@@ -1,4 +1,4 @@
-"""One call of ``MiniBatchKernelKMeans.fit``: seeding, the loop in this process, the last pass."""
+"""One call of ``MiniBatchKernelKMeans.fit``: seeding, the loop in this process, and the last pass."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 _SAMPLE_BYTES = 256 << 20
 
 Evaluated = tuple[KernelResult, ScoreStatistics, np.ndarray | None]
-"""The loop's result, the figures of clusters, and labels where there was room for them."""
+"""Result of the loop, statistics of clusters, and labels if rows are labelled in this process."""
 
 
 @dataclass(frozen=True)
 class _End:
-    """A start that has made its steps, and the rows that it was seeded from."""
+    """A start whose steps are done, with the rows that it was seeded from."""
 
     state: StartState
     centres: GramCentres
@@ -96,7 +96,7 @@ class MiniBatchKernelFit(Fit):
         return None if given is None or given is False else int(given)
 
     def circumstances(self) -> Mapping[str, Any]:
-        """Return what batches depend on, where rows are read ahead."""
+        """Return the size of the prefetch buffer, on which batches depend unless rows are in memory."""
         return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
 
     def run(self) -> Evaluated:
@@ -141,7 +141,7 @@ class MiniBatchKernelFit(Fit):
         return best
 
     def _evaluated(self, rows: ScaledPlacement, end: _End) -> Evaluated:
-        """Return one start, evaluated on all rows."""
+        """Return one start, evaluated on all rows. One pass."""
         placement, centres = rows.placement, end.centres
         costs = nearest_by_gram(centres, end.sample.rows, end.sample.diagonal)[1]
         room = placement.shares_memory and self.labelled
@@ -151,7 +151,7 @@ class MiniBatchKernelFit(Fit):
         return end.result(), found, labels
 
     def _made(self, rows: ScaledPlacement, gram: GramFunction, state: BatchKernelState) -> _End:
-        """Make all steps of a start that are left."""
+        """Make the remaining steps of a start."""
         estimator, resumed = self.estimator, state.made
         if resumed is not None and self._has_ended(resumed.steps):
             return self._ended(rows, gram, resumed)
@@ -183,7 +183,7 @@ class MiniBatchKernelFit(Fit):
     def _set_out(
         self, rows: ScaledPlacement, gram: GramFunction, batches: Batches, state: BatchKernelState
     ) -> tuple[GramBatch, MovingGramCentres]:
-        """Return the sample of a start, and its centres: the first ones, or where they were."""
+        """Return the sample of a start and its centres: the initial ones, or those of the saved state."""
         if state.made is not None:
             return self._rows_of(gram).batch(state.made.sample), self._moving(
                 rows, gram, state.made
@@ -203,11 +203,11 @@ class MiniBatchKernelFit(Fit):
         )
 
     def _sample(self, batches: Batches, gram: GramFunction, key: Key) -> GramBatch:
-        """Return the rows that seeding samples; at least k of them have a weight."""
+        """Return the rows that seeding samples; at least k of them have a positive weight."""
         drawn, k = batches.sample(self._sample_rows(), key), self.n_clusters
         refuse_bad_batch(drawn, batches.row_of, " of those seen so far")
         if self.method != "array" and np.count_nonzero(drawn.listed_weights()) < k:
-            # Weights are rare: only they are read to find them.
+            # Few rows have a weight, so choose them by the weights alone.
             return self._rows_of(gram).batch(draw_rows(self.dataset, k, key))
         return GramBatch.of(drawn, batches.rows_of_last(), gram, self.dtype)
 
@@ -234,7 +234,7 @@ class MiniBatchKernelFit(Fit):
         return bool(self.estimator.normalize_truncated), threads_of(self.engine)
 
     def _chosen(self, sample: GramBatch, gram: GramFunction, seed: int) -> np.ndarray:
-        """Return which rows of the sample are the first centres."""
+        """Return the positions in the sample of the rows that are the initial centres."""
         k = self.estimator.n_clusters
         if self.method == "random":
             heavy = np.flatnonzero(sample.weights > 0.0)
@@ -261,7 +261,7 @@ class MiniBatchKernelFit(Fit):
         return steps.reason is not None and is_final(steps.reason, made, most, self.time_left())
 
     def _ended(self, rows: ScaledPlacement, gram: GramFunction, state: StartState) -> _End:
-        """Return what a start has left that has ended before."""
+        """Return a start that had ended when its state was saved."""
         centres = self._moving(rows, gram, state).centres()
         return _End(state, centres, self._rows_of(gram).batch(state.sample))
 
@@ -271,7 +271,7 @@ class MiniBatchKernelFit(Fit):
     def _moving(
         self, rows: ScaledPlacement, gram: GramFunction, state: StartState
     ) -> MovingGramCentres:
-        """Return the centres of a start that resumes."""
+        """Return the centres of a start from its saved state."""
         at = self._rows_of(gram).points
         if state.products is not None:
             return state.products.restored(gram, at, rows.placement)
@@ -293,7 +293,7 @@ class MiniBatchKernelFit(Fit):
         *,
         now: bool,
     ) -> None:
-        """Commit where a start is, if it is time to."""
+        """Commit the state of a start, if a commit is due."""
         traffic = rows.placement.traffic
         self.keep(
             lambda: replace(state, made=StartState.of(sample.indices, steps, moving)),
@@ -311,7 +311,7 @@ class MiniBatchKernelFit(Fit):
         return min(size, fitting, n)
 
     def _most_points(self) -> int:
-        """Return how many rows the centres may consist of."""
+        """Return the maximum number of rows that the centres consist of."""
         estimator, n = self.estimator, self.dataset.n_rows
         if self.truncation is None:
             return min(n, max(1, estimator.max_iter) * estimator.batch_size)
@@ -319,7 +319,7 @@ class MiniBatchKernelFit(Fit):
 
 
 def norms_of(first: list[Points], gram: GramFunction, dataset: Dataset) -> np.ndarray:
-    """Return K of points with themselves, (k,)."""
+    """Return K(x, x) of points, (k,)."""
     points = join_points(first)
     if points.rows is not None:
         return gram.diagonal(points.rows, points.indices)
@@ -335,7 +335,7 @@ def minibatch_footprint(
     *,
     truncated: bool,
 ) -> Footprint:
-    """Return what mini-batch kernel k-means needs: without windows every step is a pass."""
+    """Return the memory that mini-batch kernel k-means needs, with windows (`truncated`) or without."""
     found = kernel_footprint(dataset, n_clusters, n_points)
     rows = held_bytes(dataset, room_bytes)
     if truncated:
@@ -344,7 +344,7 @@ def minibatch_footprint(
 
 
 def kernel_footprint(dataset: Dataset, n_clusters: int, n_points: int) -> Footprint:
-    """Return what kernel k-means needs per thread, for the memory projection: points and their panels."""
+    """Return the memory that kernel k-means needs per thread: points and their panels."""
     row_bytes = (
         8 if n_points == 0 else max(8, dataset.bytes_of((0, dataset.n_rows)) // dataset.n_rows)
     )

@@ -1,8 +1,9 @@
 """Centres of mini-batch kernel k-means as inner products with all rows (Algorithm 1).
 
-With P_xj = <phi(x), C_j> and Q_j = <C_j, C_j>, a step of C <- (1 - a) C + a cm(B) is, for every row x of
-the data, ``P <- (1 - a) P + a M`` with M_xj the mean of K(x, y) over the cluster's rows y of the batch, and
-``Q <- (1 - a)^2 Q + 2 a (1 - a) mean P_yj + a^2 mean M_yj``, the means over those rows, P before the step.
+With P_xj = <phi(x), C_j> and Q_j = <C_j, C_j>, the step C <- (1 - a) C + a cm(B) updates, for every row x,
+``P <- (1 - a) P + a M`` with M_xj the mean of K(x, y) over the cluster's rows y of the batch, and ``Q <-
+(1 - a)^2 Q + 2 a (1 - a) mean P_yj + a^2 mean M_yj``, with means over the same rows y and P from before
+the step.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from daskcluster.typing import Dataset, Range
 def chosen_rows(dataset: Dataset, numbers: np.ndarray) -> Rows:
     """Return rows by their numbers, in the given order.
 
-    Unlike ``dataset.take`` it leaves CSR rows in CSR form, with all that is stored of them.
+    Unlike ``dataset.take``, it leaves CSR rows in CSR form, with all their stored entries.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ def chosen_rows(dataset: Dataset, numbers: np.ndarray) -> Rows:
 
     Notes
     -----
-    Cost: every storage chunk that has one of them is read once.
+    Cost: every storage chunk with at least one of the rows is read once.
 
     Examples
     --------
@@ -64,7 +65,7 @@ def chosen_rows(dataset: Dataset, numbers: np.ndarray) -> Rows:
 
 
 def _spans(dataset: Dataset, ordered: np.ndarray) -> Iterator[Range]:
-    """Yield from the first to the last row that is wanted of each storage chunk."""
+    """Yield the range from the first to the last requested row of each storage chunk."""
     edges = dataset.read_edges((0, dataset.n_rows))
     places = np.searchsorted(ordered, edges)
     for first, last in zip(places[:-1].tolist(), places[1:].tolist(), strict=True):
@@ -74,13 +75,13 @@ def _spans(dataset: Dataset, ordered: np.ndarray) -> Iterator[Range]:
 
 @dataclass
 class MovingProducts:
-    """Centres known by their inner products with all rows; nothing is ever forgotten.
+    """Centres as inner products with all rows; no batch is ever dropped.
 
     Parameters
     ----------
     gram : GramFunction
     terms : list of k lists of pairs
-        The points of each centre and their coefficients: one to start from, then those of each batch.
+        Points of each centre and their coefficients: the initial point, then those of each batch.
     squares : ndarray of shape (k,)
         Q.
     products : ndarray of shape (n, k)
@@ -91,7 +92,7 @@ class MovingProducts:
     Notes
     -----
     Cost of a step: a pass with n b Gram values. Memory: 16 n k bytes, and the rows of all batches so far,
-    of which the model is made.
+    which make up the model.
     """
 
     gram: GramFunction
@@ -105,7 +106,7 @@ class MovingProducts:
     def start(
         cls, gram: GramFunction, first: Sequence[Points], norms: np.ndarray, placement: Placement
     ) -> MovingProducts:
-        """Return centres at one point each, `norms` (k,) K of these with themselves. One pass."""
+        """Return centres at one point each; `norms` (k,) are their K(x, x). One pass."""
         starts = [(point, np.ones(1)) for point in first]
         squares = np.array(norms, np.float64)
         self = cls(gram, [[start] for start in starts], squares, np.empty((0, 0)), placement)
@@ -159,7 +160,7 @@ class MovingProducts:
 
 
 def _sums_of(means: dict[int, Mean], k: int, gram: GramFunction) -> GramSums:
-    """Return the sums over the means of clusters, of which some may have none."""
+    """Return the sums over the means of clusters; clusters without a mean have empty sums."""
     return GramSums(
         gram,
         join_points([mean.points for mean in means.values()]),
@@ -170,7 +171,7 @@ def _sums_of(means: dict[int, Mean], k: int, gram: GramFunction) -> GramSums:
 
 
 def _merged(terms: list[tuple[Points, np.ndarray]]) -> tuple[Points, np.ndarray]:
-    """Return the points of a centre, each row once, and what its coefficients add up to."""
+    """Return the points of a centre, each row once, with the sum of its coefficients."""
     points = join_points([points for points, _ in terms])
     factors = np.concatenate([factors for _, factors in terms])
     _, first, home = np.unique(points.indices, return_index=True, return_inverse=True)
@@ -181,16 +182,16 @@ def _merged(terms: list[tuple[Points, np.ndarray]]) -> tuple[Points, np.ndarray]
 
 @dataclass(frozen=True)
 class NumberedRows:
-    """Reads rows again for a resumed fit.
+    """Reads rows by their numbers again, for a resumed fit.
 
     Parameters
     ----------
     dataset : Dataset
     gram : GramFunction
     dtype : dtype
-        In which rows are computed.
+        Dtype in which rows are computed.
     init : object
-        The parameter of the estimator; numbers -1 - j are those of centres that it gives.
+        The parameter of the estimator; number -1 - j stands for its j-th given centre.
     n_clusters : int
     """
 
@@ -201,7 +202,7 @@ class NumberedRows:
     n_clusters: int
 
     def batch(self, numbers: np.ndarray) -> GramBatch:
-        """Return rows as those of a step."""
+        """Return rows in the form of a batch."""
         weights = self.dataset.weights
         weights = None if weights is None else np.asarray(weights, np.float64)[numbers]
         batch = Batch(chosen_rows(self.dataset, numbers), np.arange(len(numbers)), weights)
@@ -209,7 +210,7 @@ class NumberedRows:
         return GramBatch.of(batch, numbers, self.gram, self.dtype)
 
     def points(self, numbers: np.ndarray) -> Points:
-        """Return rows, and centres that were given, as points."""
+        """Return rows, and given centres, as points."""
         if self.gram.is_precomputed:
             return Points(None, numbers)
         inside = numbers >= 0
@@ -220,6 +221,6 @@ class NumberedRows:
         if n_inside < len(numbers):
             given = given_centres(self.init, self.dataset, self.gram, self.n_clusters)
             parts += [point.rows for point in given if point.rows is not None]
-        # Given centre -1 - j stands j places behind the rows that were read.
+        # The j-th given centre, number -1 - j, comes j places after the rows that were read.
         places = np.where(inside, np.cumsum(inside) - 1, n_inside - 1 - numbers)
         return Points(join_rows(parts)[places], numbers)

@@ -1,4 +1,4 @@
-"""The state of a mini-batch kernel k-means fit between two steps."""
+"""State of a mini-batch kernel k-means fit between two steps."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from daskcluster.methods.kernel.minibatch.recursion import MovingProducts
 from daskcluster.storage.state import Shapes, check_numbers, within
 
 PointsAt = Callable[[np.ndarray], Points]
-"""From numbers of rows to points that are ready for the kernels."""
+"""Row numbers -> points that are ready for the kernels."""
 
 
 @dataclass(frozen=True)
 class WindowsState:
-    """Centres that are windows of the last batches, one after the other, oldest batch first.
+    """Centres as windows of the last batches: one window after the other, oldest batch first.
 
     Attributes
     ----------
     lengths : ndarray of shape (k,), int64
-        L, the means of each window.
+        L, the number of means of each window.
     first : ndarray of shape (k,), int64
-        1 where the oldest of them is the first centre, else 0.
+        1 where the oldest mean is the initial centre, else 0.
     sizes : ndarray of shape (sum of L,), int64
-        Points of each mean.
+        Number of points of each mean.
     factors : ndarray of shape (sum of L,)
         Coefficients of the means.
     products : ndarray of shape (sum of L^2,)
         Inner products of the means of each window.
     points : ndarray of shape (m,), int64
-        Their numbers.
+        Row numbers of the points.
     shares : ndarray of shape (m,)
-        Of the points in their means.
+        Shares of the points in their means.
     """
 
     lengths: np.ndarray
@@ -57,7 +57,7 @@ class WindowsState:
 
     @classmethod
     def of(cls, moving: MovingWindows) -> Self:
-        """Return where the windows are."""
+        """Return the state of moving windows."""
         windows = moving.windows
         means = [mean for window in windows for mean in window.means]
         return cls(
@@ -77,7 +77,7 @@ class WindowsState:
         return {"lengths": (k,), "first": (k,), **dict.fromkeys(free, (None,))}
 
     def check(self, n_rows: int) -> None:
-        """Refuse what are no windows of so many rows.
+        """Refuse arrays that are not windows of `n_rows` rows.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class WindowsState:
         whole = int(self.lengths.sum()) == len(self.sizes) == len(self.factors)
         inner = int((self.lengths**2).sum()) == len(self.products)
         if not (whole and inner and int(self.sizes.sum()) == m == len(self.shares)):
-            raise ModelFormatError("its arrays of windows do not belong together.")
+            raise ModelFormatError("the lengths of its arrays of windows do not match.")
 
     def restored(
         self,
@@ -102,7 +102,7 @@ class WindowsState:
         normalize: bool,
         n_threads: int = 1,
     ) -> MovingWindows:
-        """Return the windows; arguments as of `MovingWindows.start`."""
+        """Return the moving windows; arguments as in `MovingWindows.start`."""
         points, ends = at(self.points), np.cumsum(self.sizes)
         means = [
             Mean(_cut(points, first, last), self.shares[first:last])
@@ -127,19 +127,20 @@ class WindowsState:
 
 @dataclass(frozen=True)
 class ProductsState:
-    """Centres known by their inner products with all rows.
+    """Centres as inner products with all rows.
 
     Attributes
     ----------
     squares : ndarray of shape (k,)
+        Squared lengths of the centres.
     sizes : ndarray of shape (k,), int64
-        Points of each centre, the one that it started from first.
+        Number of points of each centre; the initial one comes first.
     points : ndarray of shape (m,), int64
-        Their numbers, one centre after the other.
+        Row numbers of the points, one centre after the other.
     factors : ndarray of shape (m,)
-        Their coefficients.
+        Coefficients of the points.
     products : ndarray of shape (n, k), or None
-        None where no step follows.
+        Inner products; None if no step follows.
     """
 
     squares: np.ndarray
@@ -150,7 +151,7 @@ class ProductsState:
 
     @classmethod
     def of(cls, moving: MovingProducts) -> Self:
-        """Return where the centres are."""
+        """Return the state of moving centres."""
         terms = [term for centre in moving.terms for term in centre]
         return cls(
             moving.squares.copy(),
@@ -167,7 +168,7 @@ class ProductsState:
         return {"squares": (k,), "sizes": (k,), "products": (n_rows, k), **free}
 
     def check(self, n_rows: int) -> None:
-        """Refuse what are no centres of so many rows.
+        """Refuse arrays that are not centres of `n_rows` rows.
 
         Raises
         ------
@@ -177,10 +178,10 @@ class ProductsState:
         check_numbers("points", self.points, n_rows, -k)
         check_numbers("sizes", self.sizes, m + 1, 1)
         if not int(self.sizes.sum()) == m == len(self.factors):
-            raise ModelFormatError("its arrays of centres do not belong together.")
+            raise ModelFormatError("the lengths of its arrays of centres do not match.")
 
     def restored(self, gram: GramFunction, at: PointsAt, placement: Placement) -> MovingProducts:
-        """Return the centres; arguments as of `MovingProducts.start`."""
+        """Return the moving centres; arguments as in `MovingProducts.start`."""
         points, factors = at(self.points), self.factors.copy()
         products = np.empty((0, 0)) if self.products is None else self.products
         ends = np.cumsum(self.sizes)
@@ -202,7 +203,7 @@ def _cut(points: Points, first: int, last: int) -> Points:
 
 @dataclass(frozen=True)
 class StartState:
-    """State of one start between two steps. Batches follow from the seed and the number of steps.
+    """State of one start between two steps. The seed and the number of steps determine the next batch.
 
     Attributes
     ----------
@@ -211,7 +212,7 @@ class StartState:
     steps : KernelSteps
     windows : WindowsState or None
     products : ProductsState or None
-        The centres, as one of the two.
+        The centres, in one of the two forms.
     """
 
     sample: np.ndarray
@@ -221,14 +222,14 @@ class StartState:
 
     @classmethod
     def of(cls, sample: np.ndarray, steps: KernelSteps, moving: MovingGramCentres) -> Self:
-        """Return where centres are that have made `steps`."""
+        """Return the state after `steps`, with the centres `moving`."""
         if isinstance(moving, MovingWindows):
             return cls(sample, steps, windows=WindowsState.of(moving))
         assert isinstance(moving, MovingProducts)
         return cls(sample, steps, products=ProductsState.of(moving))
 
     def ended(self) -> Self:
-        """Return the same of a start after which no step follows: what only steps need is left out."""
+        """Return the state of an ended start, without the inner products, which only steps need."""
         if self.products is None:
             return self
         return replace(self, products=replace(self.products, products=None))
@@ -257,7 +258,7 @@ class StartState:
         check_numbers("sample", self.sample, n_rows)
         centres = self.windows if truncated else self.products
         if centres is None:
-            raise ModelFormatError("it lacks its centres.")
+            raise ModelFormatError("it has no centres.")
         centres.check(n_rows)
 
 
@@ -268,11 +269,11 @@ class BatchKernelState:
     Attributes
     ----------
     start : int
-        Which start is under way.
+        Number of the current start.
     made : StartState or None
-        What has come of it; None: nothing yet.
+        State of the current start; None before its seeding.
     best : StartState or None
-        The end of the best of the starts before.
+        Final state of the best of the previous starts.
     """
 
     start: int
@@ -297,4 +298,4 @@ class BatchKernelState:
                 each.check(n_rows, truncated=truncated)
         products = None if self.made is None else self.made.products
         if products is not None and products.products is None:
-            raise ModelFormatError("it lacks 'made_products_products'.")
+            raise ModelFormatError("it has no array 'made_products_products'.")
