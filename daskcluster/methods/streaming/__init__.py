@@ -1,1 +1,1 @@
-"""K-means and mixtures of rows that keep coming."""
+"""K-means and Gaussian mixtures of streams of rows."""

@@ -45,7 +45,7 @@ _FROM_CENTRES = {
     "stop_reason_": "stop_reason",
     "seeding_": "seeding",
 }
-"""Learnt attributes, and their names in `StreamCentres`."""
+"""Fitted attributes, and their names in `StreamCentres`."""
 
 _FROM_FOLD: dict[str, Callable[[StreamFold], Any]] = {
     "rows_seen_": lambda fold: fold.n_rows,
@@ -58,83 +58,85 @@ _FROM_FOLD: dict[str, Callable[[StreamFold], Any]] = {
 
 
 class StreamingKMeans(KMeansEstimator):
-    """K-means of a stream: rows come in any portions, are read once, and may be forgotten.
+    """K-means of a stream: rows arrive in batches of any size, are read once, and may be forgotten.
 
-    Rows are cut into leaves of a fixed number of rows, each leaf becomes a lightweight coreset (Bachem,
-    Lucic and Krause, KDD 2018), and coresets are merged by fours and reduced, so that the summary of all
-    rows stays small (Har-Peled and Mazumdar, STOC 2004). Centres are found on the summary, from the ones
-    before, and keep their numbers; the first ones are numbered as their first rows come. The state depends
-    on the rows and their order alone: portions, chunks, threads and workers do not change a bit of it.
+    Rows are cut into leaves of a fixed number of rows. Each leaf becomes a lightweight coreset (Bachem,
+    Lucic and Krause, KDD 2018), and every four coresets are merged and reduced to one, so that the summary
+    of all rows stays small (Har-Peled and Mazumdar, STOC 2004). Centres are computed on the summary,
+    starting from the previous ones, and clusters keep their numbers. The initial clusters are numbered in
+    the order in which their first rows arrived. The state depends only on the rows and their order; it is
+    bit-identical for any batches, chunks, threads and workers.
 
     Parameters
     ----------
     n_clusters : int >= 1
     coreset_size : int >= 1 or "auto"
-        m, rows of each coreset. ``"auto"``: 20 k max(1, ln k), at least 2,000, with k the larger of
-        `n_clusters` and `max_clusters`. A leaf is eight times as many rows, in whole thousands (1,024).
+        m, the number of rows of each coreset. ``"auto"``: 20 k max(1, ln k), at least 2,000, where k is
+        the larger of `n_clusters` and `max_clusters`. A leaf has eight times as many rows, rounded up to
+        a multiple of 1,024.
     half_life : str or number, optional
-        A row weighs half as much when so many rows have come after it; or, for a time such as ``"90s"``,
-        ``"10m"``, ``"6h"`` or ``"7d"``, when it is so much older than the latest time stamp.
+        Number of later rows after which the weight of a row has halved; or, as a time such as ``"90s"``,
+        ``"10m"``, ``"6h"`` or ``"7d"``, its age relative to the latest timestamp.
     window : str or number, optional
-        Forget rows at once when they are so old, in rows or as a time, up to an eighth of the window. Not
-        together with `half_life`.
+        Age, in rows or as a time, at which rows are forgotten, to within an eighth of the window. Cannot
+        be combined with `half_life`.
     max_clusters : int >= 1, optional
-        Clusters may be added up to this number when new rows no longer fit the centres. None: never.
+        Maximum number of clusters; more are added when new rows no longer fit. None: none are added.
     drift_threshold : float >= 1
-        Rows no longer fit when their mean squared distance to the centres that were found before them
-        is so many times what it was for the leaves before.
+        New rows no longer fit when their mean squared distance to the current centres is this many times
+        that of earlier leaves.
     init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
-        First centres; ``"auto"`` is k-means++.
+        How to choose the initial centres; ``"auto"`` is k-means++.
     max_iter : int >= 0
     tol : float >= 0
     metric : {"euclidean", "cosine"}
-        Of each search on the summary, see `daskcluster.KMeans`.
+        For each search on the summary; see `daskcluster.KMeans`.
     random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
-        Makes the coresets of `fit`; everything else happens in this process.
+        Makes the coresets; everything else runs in this process.
     callbacks : sequence of callables
-        Hear the events of `daskcluster.events`, `DriftFound` among them.
+        Called with the events of `daskcluster.events`, including `DriftFound`.
     verbose : int >= 0 or bool
     chain_length : int >= 1
-        Of ``"afk-mc2"``.
+        As in `daskcluster.KMeans`, for ``"afk-mc2"``.
 
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (k, d)
-        Of all rows so far; computed when first asked for after new rows.
+        Centres for all rows so far; computed on first access after new rows.
     cluster_births_ : ndarray of shape (k,), int64
-        How many rows had come when the cluster of each number began to be: numbers stay with their
-        clusters, but one may be given to another cluster when its own is gone, and says so here.
+        Number of rows seen when each cluster was created. Clusters keep their numbers; if a cluster
+        disappears, its number may go to a new one, which then has a later birth.
     inertia_ : float
-        Weighted sum of squared distances on the summary, with weights as of now.
+        Weighted sum of squared distances on the summary, with current weights.
     labels_ : ndarray of shape (n,), int32, or Labels
-        Of the rows of `fit`, or the last portion of `partial_fit`, under the centres of then; computed
-        when asked for.
+        Labels of the rows of `fit`, or of the last call of `partial_fit`, under the current centres;
+        computed on access.
     rows_seen_, n_rows_ : int
-        Rows so far.
+        Number of rows so far.
     remembered_ : float
-        The weight that they have left.
+        Weight of all rows after forgetting.
     coreset_ : Dataset
-        The summary, weighted.
+        The weighted summary.
     drift_ : dict
-        ``error`` of the last leaf under the centres before it, ``baseline``, their ``ratio``, ``is_high``
-        and the ``counts`` of its rows in each cluster.
+        ``error`` of the last leaf under the centres before it, ``baseline``, their ``ratio``, ``is_high``,
+        and ``counts``, the weight of its rows in each cluster.
     cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
-        Rows of the summary, and the remembered weight and inertia of each cluster.
+        Number of rows in the summary, weight after forgetting, and inertia of each cluster.
     n_iter_, passes_, bytes_read_, stop_reason_, seeding_, history_, n_features_in_, feature_names_in_
-        As in `daskcluster.KMeans`; a record of `history_` tells of a search for centres at a leaf.
+        As in `daskcluster.KMeans`; `history_` has a record per search for centres.
 
     Notes
     -----
-    Cost: every row is read once; a leaf visits its rows twice (three times with weights or a half-life) and
-    a third of a merge of 4 m rows. Centres are sought when new rows have a sixth of the weight of all that
-    are remembered: k-means of the summary from the centres before, and when they have half of it, with a
-    local search (Lattanzi and Sohler, ICML 2019) for single centres that serve better elsewhere.
-    Memory: at most 33 coresets of m rows (three for each time that the rows become four times as many), and
-    the rows of a leaf. Neither time nor memory of a row depend on how many came before it.
+    Cost: every row is read once. A leaf visits its rows twice (three times with weights or a half-life) and
+    takes on average a third of a merge of 4 m rows. Centres are recomputed when new rows have a sixth of
+    the remembered weight, by k-means of the summary from the previous centres. When new rows have half of
+    it, a local search (Lattanzi and Sohler, ICML 2019) also moves single centres.
+    Memory: at most 33 coresets of m rows (three more each time that the number of rows quadruples), and
+    the rows of a leaf. The time and memory per row do not depend on the number of earlier rows.
 
-    What differs from the papers: the weights of a coreset are scaled such that they sum to the weight of
-    its rows, which is known.
+    Difference from the papers: the weights of a coreset are scaled so that they sum to the weight of its
+    rows, which is known.
 
     Examples
     --------
@@ -186,10 +188,10 @@ class StreamingKMeans(KMeansEstimator):
         self.verbose = verbose
         self.chain_length = chain_length
 
-    # -- rows -------------------------------------------------------------------------------------
+    # -- fitting ----------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Forget everything, and fold the rows of `X` in, in their order.
+        """Start anew and fold in the rows of `X`, in order.
 
         Parameters
         ----------
@@ -205,6 +207,7 @@ class StreamingKMeans(KMeansEstimator):
         Raises
         ------
         InvalidParameterError, InvalidDataError
+            A parameter or the data is invalid.
 
         Notes
         -----
@@ -232,8 +235,7 @@ class StreamingKMeans(KMeansEstimator):
         y : ignored
         sample_weight : array-like of shape (b,), optional
         timestamp : float, optional
-            When the rows came to be, in seconds of any clock. Needed where the half-life or the window is
-            a time.
+            Time of the rows, in seconds of any clock. Required if `half_life` or `window` is a time.
 
         Returns
         -------
@@ -248,14 +250,14 @@ class StreamingKMeans(KMeansEstimator):
         return self._fold_in(dataset, timestamp)
 
     def merge(self, other: StreamingKMeans) -> Self:
-        """Merge the state of another estimator, of a stream that ran in parallel.
+        """Merge the state of another estimator, for a stream that ran in parallel.
 
-        Where ages are numbers of rows, the last rows of both count as equally old.
+        If ages are numbers of rows, the last rows of both streams have the same age.
 
         Parameters
         ----------
         other : StreamingKMeans
-            With the same parameters, but for the seed; left as it is.
+            An estimator with the same parameters, except for the seed. Not changed.
 
         Returns
         -------
@@ -264,25 +266,25 @@ class StreamingKMeans(KMeansEstimator):
         Raises
         ------
         InvalidParameterError
-            It has other parameters, or rows with other features.
+            Parameters or numbers of features differ, or this estimator has seen no rows.
         """
         mine, theirs = (each.__dict__.get("_fold") for each in (self, other))
         if theirs is None:
             return self
         if mine is None:
             raise InvalidParameterError(
-                f"merge needs rows on both sides, and this {type(self).__name__} has seen none; merge into "
-                "the other one, or call partial_fit first."
+                f"merge needs rows on both sides, and this {type(self).__name__} has seen none; merge in the "
+                "other direction, or call partial_fit first."
             )
         if self.n_features_in_ != other.n_features_in_:
             raise InvalidParameterError(
                 f"a stream of {other.n_features_in_} features cannot be merged into one of "
-                f"{self.n_features_in_}; merge those of the same features."
+                f"{self.n_features_in_}; merge streams with the same features."
             )
         if mine.settings.comparable() != theirs.settings.comparable():
             raise InvalidParameterError(
-                "two streams can be merged if they have the same coreset_size, half_life, window, metric "
-                "and dtype; make both with the same parameters."
+                "streams can be merged only if they have the same coreset_size, half_life, window, metric "
+                "and dtype; create both with the same parameters."
             )
         mine.absorb(theirs)
         return self
@@ -293,7 +295,7 @@ class StreamingKMeans(KMeansEstimator):
         self.passes_ = self.bytes_read_ = 0
 
     def fold_settings(self, dtype: str, seed: int) -> FoldSettings:
-        """Return what decides a stream of rows in `dtype`, but the rows."""
+        """Return the settings of a stream of rows in `dtype`."""
         most = max(self.n_clusters, self.max_clusters or 0)
         size, cosine = summary_size(self.coreset_size, most), self.metric == "cosine"
         forgetting = Forgetting.of(self.half_life, self.window)
@@ -320,14 +322,14 @@ class StreamingKMeans(KMeansEstimator):
             self.bytes_read_ += dataset.bytes_of((0, dataset.n_rows))
         return self
 
-    # -- what was learnt --------------------------------------------------------------------------
+    # -- results ----------------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
         fold = self.__dict__.get("_fold")
         return fold is not None and fold.current() is not None
 
     def __getattr__(self, name: str) -> Any:
-        # Only what is not there comes here: what depends on all rows so far is computed on demand.
+        # Fitted attributes are computed on demand, from all rows so far.
         fold = self.__dict__.get("_fold")
         if name not in _FROM_CENTRES and name not in _FROM_FOLD:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -346,10 +348,10 @@ class StreamingKMeans(KMeansEstimator):
 
     @property
     def labels_(self) -> Any:
-        """The label of every row of the last portion, from a pass that is made when they are asked for."""
+        """Labels of the rows of the last call of `fit` or `partial_fit`; each access makes a pass."""
         if "_rows" not in self.__dict__:
             raise AttributeError(
-                f"this {type(self).__name__} has no labels_: it was not fitted, or was loaded without its "
+                f"this {type(self).__name__} has no labels_: it is not fitted, or was loaded without its "
                 "rows; use predict(X)."
             )
         dataset, in_memory = self._rows
@@ -364,9 +366,9 @@ class StreamingKMeans(KMeansEstimator):
 
     @classmethod
     def from_model(cls, model: KMeansModel) -> Self:
-        """Return the estimator that a model describes; more rows are folded in after its centres.
+        """Return a fitted estimator with the parameters of a model, ready for more rows.
 
-        Each of them then stands for the weight that its cluster had.
+        The centres, with the weights of their clusters, stand for the rows so far.
         """
         self = from_provenance(cls, model, metric=model.metric)
         for name in _FROM_CENTRES.keys() | _FROM_FOLD.keys():
@@ -376,7 +378,7 @@ class StreamingKMeans(KMeansEstimator):
         return self
 
     def standing_for(self, fold: StreamFold, n_features: int) -> Self:
-        """Return an estimator with these parameters that has learnt `fold`."""
+        """Return an estimator with the same parameters that is fitted to `fold`."""
         twin = self.__sklearn_clone__()
         twin.__dict__.update(_fold=fold, n_features_in_=n_features, passes_=1, bytes_read_=0)
         return twin
@@ -390,6 +392,6 @@ class StreamingKMeans(KMeansEstimator):
         if self.max_clusters is not None and self.max_clusters < self.n_clusters:
             raise InvalidParameterError(
                 f"max_clusters={self.max_clusters} should be >= n_clusters={self.n_clusters}; raise it, or "
-                "leave it None and no clusters are added."
+                "set it to None to add no clusters."
             )
         Forgetting.of(self.half_life, self.window)

@@ -1,12 +1,14 @@
-"""Local search: move a centre from a cluster that has two to a cluster that shares one.
+"""Local search: move a centre from a group of rows with two centres to two groups that share one.
 
-Lloyd's algorithm ends in a local minimum that no small step leaves. Here one centre at a time is moved
-to a row that was drawn by its squared distance, if that makes all rows cheaper (Lattanzi and Sohler, "A
-better k-means++ algorithm via local search", ICML 2019). What differs from the paper: several rows are
-drawn at a time, of which the best is taken; the centre goes to the mean of the rows that the drawn
-one would win, for in many dimensions a row is a poor centre even of its own cloud; a swap must save a good
-part of what a cluster costs on average, and the search ends when none of those drawn does. That one is
-made nevertheless, for what it saves may show only in the next iterations of Lloyd's algorithm.
+Lloyd's algorithm ends in a local minimum that no small step leaves. Here, one centre at a time is moved to
+a row drawn by its squared distance, if that lowers the total cost (Lattanzi and Sohler, "A better k-means++
+algorithm via local search", ICML 2019).
+
+Differences from the paper: several rows are drawn at a time, and the best is taken. The centre moves to the
+mean of the rows that the drawn row would win, because in high dimensions a row is a poor centre even of its
+own cluster. A swap must save a substantial part of the mean cost of a cluster; the search ends when no
+drawn row gives such a swap. The best of the last swaps is made nevertheless, because its gain may only
+appear in the following iterations of Lloyd's algorithm.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, dense_rows, join_rows
 
 LEAST_GAIN = 0.25
-"""Share of the average cost of a cluster; smaller gains are left to Lloyd's algorithm."""
+"""Minimum gain of a swap, relative to the mean cost of a cluster."""
 
 LEAST_CANDIDATES = 16
 CANDIDATES_SHARE = 4
-"""A row is drawn for every four centres: the share of two clouds with one centre falls as 1 / k."""
+"""One row is drawn per this many centres, as the cost share of two groups with one centre falls as 1 / k."""
 
 _TOGETHER = 16
 
@@ -41,28 +43,28 @@ def swap_centres(
     *,
     trial: bool = True,
 ) -> np.ndarray:
-    """Move single centres to where they serve better, and one more, which Lloyd's algorithm may reward.
+    """Move single centres, one swap at a time, as long as each swap lowers the cost substantially.
 
     Parameters
     ----------
     chunk : Chunk
-        Few rows, with weights.
+        Rows with weights; few enough for memory.
     centres : ndarray of shape (k, d)
         In the compute dtype of the rows; not changed.
     seed : int
     trial : bool
-        Make that one more swap. Without, `centres` may come back as they are.
+        Make one last swap that gains less, for Lloyd's algorithm to improve. Without it, the result may
+        equal `centres`.
 
     Returns
     -------
     ndarray of shape (k, d)
-        At most 2 k centres were moved one after the other, each of which made the rows much cheaper, but
-        for the one on trial. The others are where they were, under their numbers.
+        Centres after at most 2 k swaps. Centres that were not moved keep their places and numbers.
 
     Notes
     -----
-    Cost: for every swap k + 32 distances a row and as many reads of them, or a few times that where 16
-    candidates at a time are not enough; the last time k + max(32, k / 2). 300 bytes a row.
+    Cost per swap: k + 32 distances per row, or a few times that where 16 candidates are not enough;
+    k + max(32, k / 2) for the last one. Memory: 300 bytes per row.
 
     Examples
     --------
@@ -94,7 +96,7 @@ def swap_centres(
 
 @dataclass(frozen=True)
 class _Swap:
-    """Centres of which one was moved, and what all rows cost then."""
+    """Centres after a swap, and the total cost of the rows."""
 
     centres: np.ndarray
     cost: float
@@ -141,12 +143,12 @@ class _Near:
         return float(self.costs.sum())
 
     def best_swap(self, drawn: np.ndarray, *, normalize: bool) -> _Swap:
-        """Return the swap of one centre for where one of the rows that were drawn is that saves most."""
+        """Return the best swap of a centre for one of the candidates that the drawn rows give."""
         candidates, least = self._means(drawn, normalize), math.inf
         number = chosen = 0
         for which, distances in enumerate(_distances(self.rows, candidates)):
             kept = np.minimum(distances, self.nearest)
-            # Rows of a centre that goes have the choice between their second one and the candidate.
+            # Rows of a removed centre go to their second centre or to the candidate.
             losses = (np.minimum(distances, self.second) - kept) * self.weights
             left = np.bincount(self.labels, losses, len(self.centres)) + (kept * self.weights).sum()
             if left.min() < least:
@@ -176,14 +178,14 @@ def weighted_mean(rows: Rows, weights: np.ndarray) -> np.ndarray:
 
 
 def _drawn(near: _Near, key: Key) -> np.ndarray:
-    """Return rows that were drawn in proportion to their costs, dense; none if all are 0."""
+    """Draw rows in proportion to their costs and return them dense; none if all costs are 0."""
     edges = np.cumsum(near.costs)
     if not edges[-1] > 0.0:
         return near.centres[:0]
     n_drawn = max(LEAST_CANDIDATES, len(near.centres) // CANDIDATES_SHARE)
     targets = key.generator().random(n_drawn) * edges[-1]
     drawn = np.minimum(np.searchsorted(edges, targets, side="right"), len(edges) - 1)
-    # Each once, in the order of the draws: the first few are draws by themselves.
+    # Each row once, in the order of the draws, so that any first few are a random sample, too.
     _, first = np.unique(drawn, return_index=True)
     return dense_rows(near.rows[drawn[np.sort(first)]])
 
@@ -196,12 +198,12 @@ def _distances(rows: Rows, candidates: np.ndarray) -> np.ndarray:
 
 
 LEAST_ROWS = 16
-"""Fewer rows of a cluster stand for themselves alone: what two halves of them cost says too little."""
+"""Minimum number of rows of a cluster in a leaf; fewer are too few to represent its earlier rows."""
 
 
 @dataclass(frozen=True)
 class LabelledLeaf:
-    """Rows of a leaf under the centres that they have moved.
+    """Rows of a leaf, labelled with the centres after its steps.
 
     Attributes
     ----------
@@ -209,7 +211,7 @@ class LabelledLeaf:
         The rows, with weights.
     labels : ndarray of shape (n,), int32
     distances : ndarray of shape (n,), float64
-        Squared.
+        Squared distances.
     """
 
     chunk: Chunk
@@ -226,11 +228,11 @@ class LabelledLeaf:
         return self.chunk.weights
 
     def costs(self, n_clusters: int) -> np.ndarray:
-        """Return what the rows of each cluster cost, float64 (k,)."""
+        """Return the cost of the rows of each cluster, float64 (k,)."""
         return np.bincount(self.labels, self.weights * self.distances, n_clusters)
 
     def sizes(self, n_clusters: int) -> np.ndarray:
-        """Return how many rows each cluster has, int64 (k,)."""
+        """Return the number of rows of each cluster, int64 (k,)."""
         return np.bincount(self.labels, minlength=n_clusters)
 
 
@@ -242,10 +244,10 @@ def swap_remembered(
     *,
     low: float,
 ) -> np.ndarray | None:
-    """Move centres to where they serve better, if that makes what is remembered much cheaper.
+    """Swap centres if that lowers the cost of all remembered rows substantially.
 
-    A centre that was moved becomes the mean of what it wins; others that won or lost rows move as the mean
-    of theirs does. All the others stay as they are, to the bit. Weights are handed over, none is lost.
+    A swapped centre becomes the mean of the rows that it wins. Other centres that win or lose rows shift
+    by the change of the mean of their rows. All others stay bit-identical. Total weight is preserved.
 
     Parameters
     ----------
@@ -253,21 +255,21 @@ def swap_remembered(
         IN/OUT. ``seen`` counts the leaf's rows.
     leaf : LabelledLeaf
     costs : ndarray of shape (k,), float64
-        c_j, the leaf's rows included.
+        Costs of all remembered rows by cluster, including the leaf's.
     seed : int
     low : float
-        A centre with less than so many times the weight of the heaviest costs nothing to take away.
+        Centres with less than this fraction of the weight of the heaviest can be removed at no cost.
 
     Returns
     -------
     ndarray of shape (k,), float64, or None
-        The costs after it; None if all centres stay.
+        The costs after the swaps; None if there are none.
 
     Notes
     -----
-    Cost: k distances a centre, and nothing more as long as each is worth more where it is, roughly, than
-    the dearest cluster costs. Else that of `swap_centres` on the leaf's rows and k more, and as many
-    visits as it takes to label these twice. Memory: a copy of the leaf's rows.
+    Cost: k distances per centre, and no more if removing any centre would cost roughly more than the most
+    expensive cluster. Otherwise `swap_centres` on the rows of the leaf and k more, and labelling them
+    twice. Memory: a copy of the leaf's rows.
     """
     missed = np.where(state.seen < low * state.seen.max(), 0.0, state.seen)
     if not _may_pay(state, missed, costs):
@@ -286,7 +288,7 @@ def swap_remembered(
 
 
 def _may_pay(state: MovingCentres, missed: np.ndarray, costs: np.ndarray) -> bool:
-    """Return whether the centre that is missed least would be missed less than the dearest could save."""
+    """Return whether removing some centre would cost less than the most expensive cluster costs."""
     k = len(costs)
     if k < 2:
         return False
@@ -298,7 +300,7 @@ def _may_pay(state: MovingCentres, missed: np.ndarray, costs: np.ndarray) -> boo
 
 
 def _standing(leaf: LabelledLeaf, state: MovingCentres) -> Chunk:
-    """Return the rows that stand for all that is remembered: the leaf's, then the k centres."""
+    """Return rows that represent all remembered rows: those of the leaf, then the k centres."""
     chunk = leaf.chunk
     sparse = isinstance(chunk.rows, SparseRows)
     centres = SparseRows.of(state.centres) if sparse else state.centres
@@ -308,7 +310,7 @@ def _standing(leaf: LabelledLeaf, state: MovingCentres) -> Chunk:
 def _weights(
     leaf: LabelledLeaf, seen: np.ndarray, costs: np.ndarray | float = math.inf
 ) -> np.ndarray:
-    """Return the weights of these: clusters weigh `seen` together, and cost no more than `costs`."""
+    """Return weights of these rows, such that clusters weigh `seen` and cost at most `costs`."""
     k = len(seen)
     theirs = np.bincount(leaf.labels, leaf.weights, k)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -326,7 +328,7 @@ def _take_over(
     weights: np.ndarray,
     found: np.ndarray,
 ) -> np.ndarray:
-    """Let clusters follow the centres that were found; return those that won or lost rows, or moved."""
+    """Update clusters after swaps; return those that were swapped, or won or lost rows."""
     moved = (found != state.centres).any(axis=1)
     before = np.concatenate([leaf.labels, np.arange(len(found), dtype=np.int32)])
     after, _ = nearest_with_distances(rows, found)
@@ -345,7 +347,10 @@ def _take_over(
 def _settle(
     state: MovingCentres, cluster: int, rows: Rows, old: np.ndarray | None, new: np.ndarray
 ) -> None:
-    """Give a cluster the weight of what it has now, and the mean, or the way from its old mean to that."""
+    """Set the weight of a cluster to that of its new rows; set its centre to their mean.
+
+    If the cluster had rows before (`old`), shift its centre by the change of their mean instead.
+    """
     state.seen[cluster] = new.sum()
     if state.seen[cluster] > 0.0:
         mean = _mean(rows, new)

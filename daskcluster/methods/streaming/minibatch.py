@@ -1,12 +1,12 @@
 """Mini-batch k-means of a stream: each leaf is cut into batches, and each batch moves the centres once.
 
 Batches are those of Sculley (WWW 2010), with the learning rates of `MiniBatchKMeans`. Rows of a stream are
-seldom in random order: those of a leaf are shuffled before they are cut, by random numbers that belong to
-the leaf. No rows are kept but those of the leaf that is not full.
+seldom in random order, so the rows of a leaf are shuffled first, with a random key of the leaf. Only the
+rows of the open leaf are kept.
 
-What differs from the paper: after each leaf, centres that serve better elsewhere are moved there
-(`daskcluster.methods.streaming.local_search`). Rows of a batch, as in
-`daskcluster.methods.minibatch.algorithm`, would be drawn without regard to what they save.
+Difference from the paper: after each leaf, a local search moves single centres
+(`daskcluster.methods.streaming.local_search`). It replaces the random reassignment of
+`daskcluster.methods.minibatch.algorithm`, which ignores how much a move lowers the cost.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows
 
 LEAF_BATCHES = 16
-"""Batches of a leaf, at least: in so fine a grain rows are shuffled, drift is measured, labels follow."""
+"""Minimum number of batches per leaf, the range of the shuffle and the interval of drift and labels."""
 
 _LEAF_ROWS_A_CLUSTER = 10
 _RANDOM_INITS = 3
 
 
 def leaf_rows_for(batch_size: int, n_clusters: int) -> int:
-    """Return the rows of a leaf: whole batches, and enough of them to choose first centres among.
+    """Return the number of rows of a leaf: whole batches, and enough rows to seed the centres from.
 
     Examples
     --------
@@ -53,16 +53,18 @@ def leaf_rows_for(batch_size: int, n_clusters: int) -> int:
 
 @dataclass(frozen=True)
 class MovedCentres(StreamCentres):
-    """Centres that batches have moved; `weights` are what each has seen, `costs` of rows as they came.
+    """Centres moved by batches.
+
+    `weights` are the weights of the rows that each has seen, `costs` those of the rows when they arrived.
 
     Attributes
     ----------
     exact : ndarray of shape (k, d), float64
-        `centres` before they were rounded to the rows' dtype.
+        `centres` before rounding to the rows' dtype.
     weight : float
-        Of all rows.
+        Weight of all rows.
     tick : float
-        Where the stream's clock stood.
+        Clock of the stream at these centres.
     """
 
     exact: np.ndarray
@@ -70,7 +72,7 @@ class MovedCentres(StreamCentres):
     tick: float
 
     def aged(self, left: float) -> MovedCentres:
-        """Return the same centres when all that they have seen has that share of its weight left."""
+        """Return the same centres with all weights and costs multiplied by `left`."""
         return replace(
             self,
             weights=self.weights * left,
@@ -81,7 +83,7 @@ class MovedCentres(StreamCentres):
 
 @dataclass(frozen=True)
 class MiniBatchSteps:
-    """Moves centres by the batches of some rows: a function of the centres before and the rows.
+    """Moves centres by the batches of some rows; depends only on the previous centres and the rows.
 
     Attributes
     ----------
@@ -117,13 +119,14 @@ class MiniBatchSteps:
         fresh: bool = False,
         grow: bool = False,
     ) -> MovedCentres | None:
-        """Return the centres after all batches of the rows; None if they are too few to begin with.
+        """Return the centres after all batches of the rows; None if there are too few rows to seed from.
+
+        `fresh` and `grow` have no effect: `swap_remembered` decides by itself whether to move centres.
 
         Notes
         -----
-        Cost: b k distances a batch, one more visit of the rows, under the last centres, and that of
-        `swap_remembered`. Neither `fresh` nor `grow` has an effect: what centres have seen tells when
-        one of them has to move.
+        Cost: b k distances per batch, one more visit of the rows with the final centres, and
+        `swap_remembered`.
         """
         assert before is None or isinstance(before, MovedCentres)
         if before is None:
@@ -199,8 +202,7 @@ class MiniBatchSteps:
 class MiniBatchFold(StreamFold):
     """The state of a stream whose centres are moved by batches; its search is a `MiniBatchSteps`.
 
-    Centres come into force at every full leaf, whose rows are then forgotten: all that is left of them is
-    where the centres are and what these have seen.
+    Centres are updated at every full leaf, whose rows are then dropped.
     """
 
     most_found: ClassVar[int] = sys.maxsize
@@ -209,7 +211,7 @@ class MiniBatchFold(StreamFold):
         for node, _ in leaves:
             became_high = self._measure(node)
             opening = self._opening()
-            self.tree.closed()  # no node stays
+            self.tree.closed()  # drops the rows; no node is added
             if became_high:
                 publish(callbacks, self._event())
             forgetting, now = self.settings.leaf.forgetting, self.tree.now
@@ -219,7 +221,7 @@ class MiniBatchFold(StreamFold):
         self._current = None
 
     def current(self) -> StreamCentres | None:
-        """Return the centres after the rows of the open leaf, too; None before there are enough rows."""
+        """Return the centres after all rows, including the open leaf; None if there are too few rows."""
         if self._current is None:
             no_more = self.fitted is not None and self.fitted.n_rows == self.n_rows
             if no_more or not self.tree.kept_rows:
@@ -230,7 +232,7 @@ class MiniBatchFold(StreamFold):
 
     @property
     def remembered(self) -> float:
-        """The weight that all rows have left."""
+        """Weight of all rows after forgetting."""
         before = self._aged()
         return self.tree.weight + (0.0 if before is None else before.weight)
 
@@ -243,7 +245,7 @@ class MiniBatchFold(StreamFold):
         return before.aged(float(forgetting.left(before.tick, now=self.tree.now)))
 
     def _after(self, rows: Rows, weights: np.ndarray, opening: Rows | None) -> MovedCentres | None:
-        """Return the centres after more rows, whose weights are those of now."""
+        """Return the centres after more rows; `weights` are current."""
         before = self._aged()
         if not len(rows):
             return before

@@ -1,7 +1,7 @@
 """A Gaussian mixture of a stream: vc-GMM on the summary of all rows so far.
 
-Hirschberger, Forster and Luecke (arXiv 1810.00803) learn from one coreset of data that is there; here the
-coreset is that of a merge-and-reduce tree, and EM continues from its previous means.
+Hirschberger, Forster and Luecke (arXiv 1810.00803) fit one coreset of a fixed dataset; here the coreset is
+that of a merge-and-reduce tree, and EM starts from the previous means.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from daskcluster.methods.streaming.refit import StreamCentres, births_after, mat
 from daskcluster.randomness import Key
 
 FRESH_GAIN = 0.01
-"""A mixture that was sought from scratch replaces the refined one if its free energy is better by so much
-for each feature: as much as variances that are 2 % smaller give."""
+"""A mixture fitted from scratch replaces the refined one if its free energy per feature is larger by this;
+2 % smaller variances give as much."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class StreamMixture(StreamCentres):
     Attributes
     ----------
     variances : ndarray of shape (1,), (k,) or (k, d), float64
-        One for all, each component's own, or each one's by feature.
+        Shared by all components, one per component, or one per component and feature.
     mixing : ndarray of shape (k,), float64
     lower_bound : float
-        Free energy for each unit of weight.
+        Free energy divided by total weight.
     covariance_type : str
     """
 
@@ -64,12 +64,12 @@ class StreamMixture(StreamCentres):
 
 @dataclass(frozen=True)
 class MixtureSearch:
-    """Finds the mixture of a summary.
+    """Fits a mixture to a summary.
 
     Attributes
     ----------
     parameters : mapping
-        Of `VariationalGaussianMixture`, but for ``coreset_size`` and ``random_state``.
+        Those of `VariationalGaussianMixture`, except ``coreset_size`` and ``random_state``.
     seed : int
     """
 
@@ -93,12 +93,13 @@ class MixtureSearch:
         fresh: bool = False,
         grow: bool = False,
     ) -> StreamMixture | None:
-        """Return the mixture of weighted rows; None if there are fewer than components.
+        """Return the mixture of weighted rows; None if there are fewer rows than components.
+
+        `grow` has no effect: a mixture keeps its number of components.
 
         Notes
         -----
-        Cost: EM of m rows in memory from the means before; twice with `fresh`. `grow` has no effect: a
-        mixture keeps its number of components.
+        Cost: EM on m rows in memory, from the previous means; with `fresh`, also from scratch.
         """
         if rows.n_rows < int(self.parameters["n_components"]):
             return None
@@ -128,7 +129,7 @@ class MixtureSearch:
             coreset_size=None,
         )
         with warnings.catch_warnings():
-            # A summary of few distinct rows is no fault of the caller's.
+            # A summary may have few distinct rows; users cannot act on the warning.
             warnings.simplefilter("ignore", ConvergenceWarning)
             mixture.fit(open_chunk(rows))
         means = mixture.means_

@@ -23,8 +23,8 @@ HALF_LIFE = Parameter(
     "half_life",
     str,
     None,
-    "Number of later rows, or age (6h, 7d), after which the weight of a row has halved; ages follow "
-    "the time stamps of their objects.",
+    "Number of later rows, or age (6h, 7d), after which the weight of a row has halved; ages are "
+    "relative to the timestamps of objects.",
     also=("number",),
 )
 
@@ -72,16 +72,16 @@ STREAMING = (
 
 
 LEAF_SHARE = 8
-"""A leaf is so many coresets long, in whole thousands of rows."""
+"""Rows of a leaf, in multiples of the coreset size, before rounding up to a multiple of 1,024."""
 
 
 def summary_size(given: int | str, n_clusters: int) -> int:
-    """Return the rows of a coreset where `coreset_size` is `given`."""
+    """Return the number of rows of a coreset for a value of `coreset_size`."""
     return automatic_size(n_clusters) if given == "auto" else int(given)
 
 
 def leaf_rows_of(size: int) -> int:
-    """Return the rows of a leaf that becomes a coreset of `size` rows.
+    """Return the number of rows of a leaf, for coresets of `size` rows.
 
     Examples
     --------
@@ -92,14 +92,14 @@ def leaf_rows_of(size: int) -> int:
 
 
 def automatic_size(n_clusters: int) -> int:
-    """Return the rows of a coreset for so many clusters.
+    """Return the automatic number of rows of a coreset for `n_clusters` clusters.
 
     Examples
     --------
     >>> automatic_size(8), automatic_size(100)
     (2000, 9211)
     """
-    from daskcluster.elementary import log  # and NumPy, which `--help` does without
+    from daskcluster.elementary import log  # deferred: imports NumPy, which `--help` does not need
 
     return max(LEAST_SIZE, math.ceil(20 * n_clusters * max(1.0, float(log(n_clusters)))))
 

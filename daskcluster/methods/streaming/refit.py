@@ -1,4 +1,4 @@
-"""New centres of a stream, computed on its summary; clusters keep their numbers."""
+"""Centres of a stream, recomputed on its summary; clusters keep their numbers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from daskcluster.sparse_rows import dense_rows
 
 
 def matched(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return the order in which to take `new`, so that each stands where its old centre stood.
+    """Return the order of `new` that matches it to `old`: each new centre takes the place of an old one.
 
-    The assignment has the least sum of squared distances (Kuhn 1955; Jonker and Volgenant 1987).
-    Centres beyond the number of the old ones come last, in their own order.
+    The assignment has the least sum of squared distances (Kuhn 1955; Jonker and Volgenant 1987). Extra
+    new centres come last, in their own order.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def matched(old: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 
 def is_the_same(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return for each of `new`, bool (k',), whether the old centre of its number is the nearest old one.
+    """Return, for each of `new`, whether the old centre of the same number is the nearest, bool (k',).
 
     Examples
     --------
@@ -77,16 +77,16 @@ def squared_distances(old: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 
 _MOST_SEARCHES = 8
-"""Local searches, each followed by Lloyd's algorithm: two or three do until one is in vain."""
+"""Maximum number of local searches, each followed by Lloyd's algorithm. Usually two or three suffice."""
 _CANDIDATES = 8
 _SHORT_PASS = 1 << 27
-"""Multiplications: some milliseconds of one thread."""
+"""Multiplications per pass up to which one thread is used; they take a few milliseconds."""
 _LEAST_GAIN = 0.3
 
 
 @dataclass(frozen=True)
 class RefitSettings:
-    """Settings of the search for centres.
+    """Settings of the search for centres by k-means.
 
     Attributes
     ----------
@@ -121,16 +121,16 @@ class RefitSettings:
         fresh: bool = False,
         grow: bool = False,
     ) -> StreamCentres | None:
-        """Return the centres of a summary; None if it has fewer rows than clusters are wanted.
+        """Return the centres of a summary; None if it has fewer rows than clusters.
 
-        The parameters are those of `Search.seek`. With `fresh` the local minimum that the centres before
-        lead to is left, if there is a better one nearby; the first centres are always sought so. With
-        `grow` clusters are added, up to the budget, as long as each makes the summary much cheaper.
+        Parameters as in `Search.seek`. With `fresh`, and always for the initial centres, local searches
+        try to leave the local minimum. With `grow`, clusters are added, up to `max_clusters`, as long as
+        each lowers the cost of the summary substantially.
 
         Notes
         -----
-        Cost: k-means of m rows in memory, and once for each cluster that is tried; with `fresh` also once
-        for each local search, the last of which is in vain.
+        Cost: k-means of m rows in memory, and once more for each cluster that is tried; with `fresh`, also
+        for each local search, including the last, unsuccessful one.
         """
         wanted = self.n_clusters if before is None else len(before.centres)
         if rows.n_rows < wanted:
@@ -140,7 +140,7 @@ class RefitSettings:
             return task.started()
         best, start = task.refined(before.centres, before), before.centres
         while grow and len(best.centres) < self.max_clusters:
-            # Also try the old centres: the refined ones may have left a cluster to reach the new rows.
+            # Start from the old centres: a refined one may have left its cluster for the new rows.
             more = task.with_one_more(best, start, before)
             if more is None:
                 break
@@ -149,16 +149,16 @@ class RefitSettings:
 
 
 class Search(Protocol):
-    """Method that finds centres on rows of a stream: small, and a pure function of its input."""
+    """A search for the centres of a stream; its results depend only on its arguments and settings."""
 
     @property
     def init(self) -> Any:
-        """Seeding of the first centres."""
+        """The initialization of the first centres."""
         ...
 
     @property
     def finds(self) -> type[StreamCentres]:
-        """The class of what is found."""
+        """The class of the centres that `seek` returns."""
         ...
 
     def seek(
@@ -170,38 +170,39 @@ class Search(Protocol):
         fresh: bool = False,
         grow: bool = False,
     ) -> StreamCentres | None:
-        """Return the centres of weighted rows, from those before; None if there are too few rows.
+        """Return the centres of weighted rows, starting from `before`; None if there are too few rows.
 
         Parameters
         ----------
         rows : Chunk
-            With weights.
+            Rows with weights.
         before : StreamCentres, optional
+            The previous centres.
         n_rows : int
-            Rows that the stream has had.
+            Number of rows of the stream so far.
         fresh : bool
-            Do not only refine those before.
+            Search more widely instead of only refining the previous centres.
         grow : bool
-            There may be more clusters than before.
+            Allow more clusters than before.
         """
         ...
 
 
 @dataclass(frozen=True)
 class StreamCentres:
-    """Centres of a stream, and what the summary says of them.
+    """Centres of a stream, with statistics of their clusters on the summary.
 
     Attributes
     ----------
     centres : ndarray of shape (k, d)
     births : ndarray of shape (k,), int64
-        Rows that the stream had when the cluster of that number began to be.
+        Number of rows of the stream when each cluster was created.
     weights, costs : ndarray of shape (k,), float64
-        Weight and inertia of each cluster, as of then.
+        Weight and inertia of each cluster when the centres were computed.
     sizes : ndarray of shape (k,), int64
-        Rows of the summary.
+        Number of rows of the summary in each cluster.
     n_rows : int
-        Rows that the stream had.
+        Number of rows of the stream when the centres were computed.
     n_iter : int
     stop_reason, seeding : str
     """
@@ -221,7 +222,7 @@ class StreamCentres:
         return float(self.costs.sum())
 
     def reordered(self, order: np.ndarray) -> Self:
-        """Return the same clusters with other numbers: that of `order[i]` becomes i."""
+        """Return the same clusters with other numbers: cluster ``order[i]`` becomes cluster i."""
         k = len(self.centres)
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         of_clusters = {
@@ -237,7 +238,7 @@ class StreamCentres:
 
 
 def births_after(before: StreamCentres | None, centres: np.ndarray, n_rows: int) -> np.ndarray:
-    """Return the births of centres: of those that were there before theirs, of all others `n_rows`."""
+    """Return the births of centres: those of the same clusters in `before`, `n_rows` for new clusters."""
     births = np.full(len(centres), n_rows, np.int64)
     if before is not None:
         same = np.flatnonzero(is_the_same(before.centres, centres))
@@ -252,19 +253,19 @@ class _Refit:
     n_rows: int
 
     def started(self) -> StreamCentres:
-        """Return the first centres."""
+        """Return the initial centres."""
         init = self.settings.init
-        # The summary is in memory, in any wrapper.
+        # "auto" would choose by dataset class; the summary is always in memory.
         given = "k-means++" if isinstance(init, str) and init == "auto" else init
         found = self._found(given, self.settings.n_clusters, None)
-        # Centres that somebody gave are only refined.
+        # Given centres are only refined.
         return self.searched(found, None) if is_method(init) else found
 
     def refined(self, centres: np.ndarray, before: StreamCentres) -> StreamCentres:
         return self._found(centres, len(centres), before)
 
     def searched(self, best: StreamCentres, before: StreamCentres | None) -> StreamCentres:
-        """Return centres that hardly any move of one of them would make better."""
+        """Return the centres after local searches, which end when one lowers the inertia too little."""
         for attempt in range(min(_MOST_SEARCHES, self.settings.max_iter)):
             seed = Key(self.settings.seed, f"local search {attempt}", self.n_rows).derived_seed()
             moved = swap_centres(self.rows, best.centres, seed)
@@ -277,18 +278,18 @@ class _Refit:
     def with_one_more(
         self, best: StreamCentres, start: np.ndarray, before: StreamCentres
     ) -> StreamCentres | None:
-        """Return centres with a cluster more than `start`, or None if `best` is hardly dearer."""
+        """Return centres with one cluster more than `start`; None if they are hardly better than `best`."""
         k = len(start)
         centre = self._far_row(start)
         if centre is None or self.rows.n_rows <= k:
             return None
         found = self._found(np.vstack([start, centre[None]]), k + 1, before)
-        # Any cloud of points becomes cheaper by up to 2 / k; one that has split in two by more.
+        # Splitting any cluster lowers the cost by up to 2 / k; splitting two distinct groups lowers it more.
         gain = min(_LEAST_GAIN, 2.0 / k)
         return found if found.inertia <= (1.0 - gain) * best.inertia else None
 
     def _far_row(self, start: np.ndarray) -> np.ndarray | None:
-        """Return a row drawn by its cost: of several candidates, the one that would lower it most."""
+        """Return the best of several rows drawn by their costs: the one that lowers the cost most."""
         _, distances = nearest_with_distances(self.rows, start)
         weights = self.rows.weights
         assert weights is not None
@@ -323,10 +324,10 @@ class _Refit:
             random_state=int(Key(settings.seed, "refit", self.n_rows).generator().integers(2**31)),
             engine=self._engine(n_clusters),
         )
-        from sklearn.exceptions import ConvergenceWarning  # a worker does not come here
+        from sklearn.exceptions import ConvergenceWarning  # deferred: workers do not need it
 
         with warnings.catch_warnings():
-            # A summary of few distinct rows is no fault of the caller's.
+            # A summary may have few distinct rows; users cannot act on the warning.
             warnings.simplefilter("ignore", ConvergenceWarning)
             kmeans.fit(open_chunk(self.rows))
         found = StreamCentres(
@@ -343,10 +344,10 @@ class _Refit:
         return found if before is None else self._dated(found, before)
 
     def _engine(self, n_clusters: int) -> LocalEngine:
-        """Return one thread for a short pass: handing it over takes longer while leaves are being made."""
+        """Return an engine; of one thread for short passes, which gain nothing from more threads."""
         n, d = self.rows.rows.shape
         return InlineEngine() if n * d * n_clusters <= _SHORT_PASS else LocalEngine()
 
     def _dated(self, found: StreamCentres, before: StreamCentres) -> StreamCentres:
-        """Return centres with the births of those that were there before."""
+        """Return centres with the births of the clusters that existed before."""
         return replace(found, births=births_after(before, found.centres, self.n_rows))

@@ -196,8 +196,8 @@ def spoil_products(arrays: dict[str, np.ndarray]) -> None:
     [
         ("full", spoil_assigned, "'assigned' should be whole numbers from 0 to 4"),
         ("batches", spoil_points, "'points' should be whole numbers from -5 to 499"),
-        ("batches", spoil_sizes, "arrays of windows do not belong together"),
-        ("batches, all", spoil_products, "arrays of centres do not belong together"),
+        ("batches", spoil_sizes, "the lengths of its arrays of windows do not match"),
+        ("batches, all", spoil_products, "the lengths of its arrays of centres do not match"),
     ],
 )
 def test_what_the_kernels_would_not_check_is_refused(
