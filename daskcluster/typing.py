@@ -26,7 +26,7 @@ class Visibility(enum.IntEnum):
 
 
 class ChangeGuard(Protocol):
-    """What stored rows were at one moment."""
+    """State of stored rows at one moment."""
 
     def check(self) -> None:
         """Raise `InvalidDataError` if they are not the same any more."""
@@ -34,7 +34,7 @@ class ChangeGuard(Protocol):
 
 
 class Recipe(Protocol):
-    """What travels to a task in place of a dataset: small, picklable, free of credentials."""
+    """Recipe of a dataset, sent to tasks in its place: small, picklable, free of credentials."""
 
     def open(self) -> Dataset:
         """Open the dataset in this process (once; later calls return the same object)."""

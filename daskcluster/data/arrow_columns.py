@@ -18,7 +18,7 @@ from daskcluster.data.columns import (
 from daskcluster.errors import InvalidDataError, InvalidParameterError, MissingExtraError
 
 _INDEX = "__index_level_"
-"""How pandas names the index in a schema: never a feature."""
+"""Prefix of the index of pandas in a schema: never a feature."""
 
 
 def import_pyarrow() -> Any:

@@ -17,7 +17,7 @@ _IDS = re.compile(r"(^|.*[_\- .])(id|ids|uuid|guid|index|key|rowid)$|^unnamed: 0
 
 @dataclass(frozen=True)
 class ColumnChoice:
-    """What a caller says of the columns of a table.
+    """The choice of columns of a table.
 
     Attributes
     ----------

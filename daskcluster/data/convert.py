@@ -154,7 +154,7 @@ _UNKNOWN_ROWS = 1 << 46  # a length that no file reaches; the metadata gets the 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What a conversion wrote.
+    """Record of a conversion.
 
     Attributes
     ----------

@@ -35,7 +35,7 @@ class RowWeights(Protocol):
         ...
 
     def values(self) -> Any:
-        """What `Dataset.weights` shows: an array, or something `numpy.asarray` takes."""
+        """Return the value of `Dataset.weights`: an array, or something that `numpy.asarray` takes."""
         ...
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -45,7 +45,7 @@ class RowWeights(Protocol):
     def recipe(self) -> Any: ...
 
     def places(self) -> tuple[Location, ...]:
-        """Where they are stored, if they are."""
+        """Return the places where they are stored, if they are."""
         ...
 
 
@@ -90,7 +90,7 @@ class RowDataset(ABC):
     @property
     @abstractmethod
     def source(self) -> str:
-        """Where the rows come from, for people; never a credential."""
+        """Source of the rows, for people; never a credential."""
 
     @property
     @abstractmethod

@@ -368,7 +368,7 @@ class GeneratedDataset(RowDataset):
 
 @dataclass(frozen=True)
 class GeneratedRecipe:
-    """How to make the same rows anywhere."""
+    """Recipe that makes the same rows anywhere."""
 
     mixture: Mixture
     n_rows: int

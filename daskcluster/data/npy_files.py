@@ -26,7 +26,7 @@ _HEAD_BYTES = 1 << 12
 
 @dataclass(frozen=True)
 class NpyFormat:
-    """How rows lie in .npy files: in C order, behind a header; see `RowFormat`.
+    """Layout of rows in .npy files: in C order, after a header; see `RowFormat`.
 
     Attributes
     ----------

@@ -16,7 +16,7 @@ from daskcluster.storage.location import Location
 from daskcluster.storage.retry import retry
 
 _TAIL_BYTES = 1 << 16
-"""What is read of the end of a remote file at first: most footers fit."""
+"""Bytes to read from the end of a remote file at first: most footers fit."""
 _MOST_FOOTERS = 512
 _BUFFER_BYTES = 1 << 20
 

@@ -152,7 +152,7 @@ class PartitionedDataset(RowDataset):
 
 @dataclass(frozen=True)
 class PartitionedRecipe:
-    """How to open the same partitions anywhere."""
+    """Recipe that opens the same partitions anywhere."""
 
     base: Recipe
     edges: tuple[int, ...]

@@ -176,7 +176,7 @@ Read = Callable[[Range], Chunk]
 
 
 class SharedReads:
-    """What readers of one dataset share.
+    """Chunks that readers of one dataset share.
 
     Parameters
     ----------

@@ -66,13 +66,13 @@ class HeldRecipe:
 
 @dataclass(frozen=True)
 class StoredRecipe(ABC):
-    """How to open what is stored anywhere: URL, options that are no secrets, digest of the metadata.
+    """Recipe of stored data: URL, options that are no secrets, digest of the metadata.
 
     A digest tells what was written anew under the same URL from what was there before.
     """
 
     what: ClassVar[str]
-    """What messages call it."""
+    """Name of such data in messages."""
 
     location: Location
     name: str = ""
@@ -88,7 +88,7 @@ class StoredRecipe(ABC):
 
     @property
     def place(self) -> Location:
-        """Where the array or group itself is."""
+        """Location of the array or group itself."""
         return self.location.child(self.name) if self.name else self.location
 
     def open(self) -> Any:

@@ -65,7 +65,7 @@ class RowFile:
 
 
 class RowFormat(Protocol):
-    """How rows lie in files of one kind; frozen, hashable and picklable."""
+    """Layout of rows in files of one kind; frozen, hashable and picklable."""
 
     @property
     def kind(self) -> str:
@@ -92,7 +92,7 @@ class RowFormat(Protocol):
 
 @dataclass(frozen=True)
 class FilesRecipe:
-    """How to open the same files anywhere.
+    """Recipe that opens the same files anywhere.
 
     Attributes
     ----------
@@ -338,7 +338,7 @@ class FileWeights:
 
 @dataclass(frozen=True)
 class FileWeightsRecipe:
-    """How to open the weights in a column of files."""
+    """Recipe that opens the weights in a column of files."""
 
     files: Any
     name: str

@@ -46,7 +46,7 @@ _OF_PLAN = (
 
 @dataclass(frozen=True)
 class Shuffled:
-    """What a shuffle wrote.
+    """Record of a shuffle.
 
     Attributes
     ----------

@@ -161,7 +161,7 @@ def one_pass(name: str, n_rows: int, callbacks: Sequence[Callback]) -> Iterator[
 
 @dataclass(frozen=True)
 class _Order:
-    """Where rows go.
+    """Destinations of rows.
 
     Attributes
     ----------

@@ -44,7 +44,7 @@ LEAST_BLOCK_BYTES = 4096
 
 @dataclass(frozen=True)
 class ShufflePlan:
-    """How rows will be shuffled. The permutation does not depend on it.
+    """Plan of a shuffle. The permutation does not depend on it.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class ShufflePlan:
 
     @property
     def passes(self) -> int:
-        """How often rows are read: from the source, and from scratch if they go through it."""
+        """Number of times that rows are read: from the source, and from scratch files if they are used."""
         return 2 if self.n_buckets else 1
 
     @property
@@ -276,7 +276,7 @@ _SPARSE_LOADED = 3
 
 @dataclass(frozen=True)
 class SparseShufflePlan(ShufflePlan):
-    """How sparse rows will be shuffled.
+    """Plan of a shuffle of sparse rows.
 
     Attributes
     ----------

@@ -242,7 +242,7 @@ class ZarrSink(StagedSink):
 
 
 KINDS = ("group",)
-"""What an output of this kind may replace."""
+"""Kinds of nodes that an output of this kind may replace."""
 
 
 @dataclass(frozen=True)

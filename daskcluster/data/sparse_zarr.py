@@ -38,7 +38,7 @@ _ENCODING = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
 
 
 class CsrShape(Protocol):
-    """What has to be known of CSR rows before they are written."""
+    """Facts about CSR rows that are needed before they are written."""
 
     @property
     def n_rows(self) -> int: ...

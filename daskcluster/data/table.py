@@ -56,7 +56,7 @@ _MISSING = ("", "na", "nan", "null", "none", "?")
 
 @dataclass(frozen=True)
 class _Form:
-    """What the first lines tell."""
+    """Format of a text file, from its first lines."""
 
     delimiter: str | None  # None: blanks
     names: tuple[str, ...]  # empty without a header

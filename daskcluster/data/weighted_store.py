@@ -27,7 +27,7 @@ from daskcluster.storage.zarr_stores import group_document
 
 INDICES = "indices"
 KINDS = ("group",)
-"""What an output of this kind may replace."""
+"""Kinds of nodes that an output of this kind may replace."""
 
 _MARK = {"daskcluster": "weighted rows"}
 

@@ -247,7 +247,7 @@ def write_array(
 
 
 UNKNOWN = {"i": -1, "f": np.nan}
-"""What rows show that were not written yet."""
+"""Values of rows that were not written yet."""
 
 
 def write_rows_at(place: Location, start: int, values: np.ndarray, chunk_rows: int) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ZeroCopyBuffer(NDBuffer):
-    """What a selection is read into: takes over a decoded chunk that is all of it.
+    """Buffer of a selection: takes over a decoded chunk that is all of it.
 
     Zarr copies each decoded chunk to its place, in the one thread of its event loop. Until then a chunk
     takes its memory twice, and chunks that are decoded wait for each other.

@@ -1,1 +1,1 @@
-"""Where passes run: threads of this process, or the workers of a Dask cluster."""
+"""Engines: passes on threads of this process, or on the workers of a Dask cluster."""

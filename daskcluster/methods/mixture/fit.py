@@ -223,7 +223,7 @@ class MixtureFit(SeededFit):
 
     @property
     def has_sets(self) -> bool:
-        """Whether rows have candidate sets; exact EM has none."""
+        """True if rows have candidate sets; exact EM has none."""
         return self.width < self.n_clusters
 
     def sets_at(self, place: Location) -> StateFiles:

@@ -284,7 +284,8 @@ class _Refit:
         if centre is None or self.rows.n_rows <= k:
             return None
         found = self._found(np.vstack([start, centre[None]]), k + 1, before)
-        # Splitting any cluster lowers the cost by up to 2 / k; splitting two distinct groups lowers it more.
+        # Splitting any cluster lowers the cost by up to 2 / k; splitting two distinct groups lowers it
+        # more.
         gain = min(_LEAST_GAIN, 2.0 / k)
         return found if found.inertia <= (1.0 - gain) * best.inertia else None
 

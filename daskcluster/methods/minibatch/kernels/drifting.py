@@ -20,7 +20,7 @@ import numpy as np
 from daskcluster.kernels.jit import kernel
 
 TOP, NORM, LARGEST, LIMIT, LOST, COST, SWITCHED = range(7)
-"""What `Drifting.sgd_state` holds: the longest way since packing; the largest |c - o| and |c| that were
+"""Entries of `Drifting.sgd_state`: the longest way since packing; the largest |c - o| and |c| that were
 packed; how far a centre may drift; 1 if one went farther; what rows cost; rows that changed centres."""
 
 _SHARE = 0.25
