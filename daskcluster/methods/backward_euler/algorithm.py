@@ -254,7 +254,7 @@ def _mean(found: BatchClusters) -> float:
 
 @dataclass
 class _History:
-    """Keeps a record for each step, and tells callbacks of it."""
+    """Records of the steps, published to callbacks."""
 
     callbacks: Sequence[Callback]
     records: list[dict[str, Any]] = field(default_factory=list)

@@ -83,7 +83,7 @@ class BatchAssigner:
         state = stepper.state
         with np.errstate(over="ignore"):
             np.copyto(state.centres, centres, casting="same_kind")
-        # A centre that has seen nothing goes all the way: a step leaves means and weights behind.
+        # A centre that has seen no rows moves to the mean itself: a step then gives means and weights.
         state.exact, state.seen = np.zeros(centres.shape), np.zeros(len(centres))
         outcome = stepper.step(batch.ready(self.dtype))
         return BatchClusters(state.exact, state.seen, outcome.weight, outcome.cost)

@@ -70,7 +70,7 @@ class BackwardEulerFit(Fit):
         self.method = method_for(self.init, in_memory=True)
 
     def circumstances(self) -> Mapping[str, Any]:
-        """Return what batches depend on, where rows are read ahead."""
+        """Return the parameters that batches depend on, if rows are read ahead."""
         return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
 
     def run(self) -> KMeansRun:
@@ -154,7 +154,7 @@ class BackwardEulerFit(Fit):
         return True
 
     def _commits(self) -> StartCommits | None:
-        """Return where starts keep their state, after the fit has said under which name."""
+        """Return the place of the states of starts, after the fit committed its name."""
         if self.checkpoints.commits is None:
             return None
         resumed = self.resumed(StartsState, {})

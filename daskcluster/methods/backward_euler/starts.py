@@ -29,7 +29,7 @@ from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
 
 _SAMPLE_BATCHES, _SAMPLE_CLUSTERS = 3, 3
-"""First centres come from a sample of so many batches, and at least so many rows a cluster."""
+"""First centres come from a sample of this many batches, and at least this many rows per cluster."""
 
 
 @dataclass(frozen=True)

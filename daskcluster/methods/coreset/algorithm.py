@@ -64,7 +64,7 @@ def lightweight_coreset(
 
     Notes
     -----
-    Cost: two passes; the first is none of its own if rows have no weights and some pass has been made.
+    Cost: two passes, or one if rows have no weights and an earlier pass collected their statistics.
     Two copies of the coreset in memory while it is drawn.
     """
     if moments is None:

@@ -1,4 +1,4 @@
-"""LightweightCoreset: a small weighted sample that stands for all rows, for any k and any model."""
+"""LightweightCoreset: a small weighted sample that represents all rows, for any k and any model."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ def dataset_of(coreset: Any) -> Dataset:
 
 
 class LabelsLater:
-    """Mixin, before `SharesEngine`: ``labels_`` when they are asked for, and pickles without the coreset.
+    """Mixin, before `SharesEngine`: computes ``labels_`` on first access, and pickles without the coreset.
 
     A fit ends with `_label_later`.
     """
@@ -347,7 +347,7 @@ class LabelsLater:
 
     @property
     def labels_(self) -> Any:
-        """The label of every row, from a pass that is made when they are first asked for."""
+        """The label of every row; the first access makes a pass."""
         if not hasattr(self, "_labels"):
             raise AttributeError(
                 f"this {type(self).__name__} has no labels_: it was not fitted, or was loaded without its "
@@ -365,7 +365,7 @@ class LabelsLater:
 
 
 def check_coreset_size(size: int, unit: str, n_clusters: int) -> None:
-    """Refuse a coreset of less rows than there are clusters; `unit` is what they are called."""
+    """Refuse a coreset of fewer rows than clusters; `unit` is the name of a cluster in the error."""
     if size < n_clusters:
         raise InvalidParameterError(
             f"coreset_size={size} should be >= n_{unit}s={n_clusters}; a few hundred rows for each {unit} "

@@ -123,7 +123,7 @@ def united(parts: Sequence[tuple[Rows, np.ndarray]]) -> tuple[Rows, np.ndarray]:
     """Return the rows and weights of coresets of disjoint parts, one after the other.
 
     Any weighted sum over the union has as its expectation the sum over all parts. Dense rows of
-    different dtypes meet in the wider one; dense and sparse rows meet as sparse ones.
+    different dtypes are merged in the wider one; dense and sparse rows are merged as sparse rows.
 
     Parameters
     ----------

@@ -124,7 +124,7 @@ def _cells(cost: EstimatedCost) -> tuple[str, ...]:
 def estimated_cost(name: str, coreset: Chunk, centres: np.ndarray) -> EstimatedCost:
     """Return the cost of `centres` on a coreset, and the standard error of that estimate.
 
-    The draws of a coreset are independent, and each of them, times m, is an estimate of its own:
+    The draws of a coreset are independent, and each, times m, is an estimate by itself:
     their mean is the estimate, and their standard deviation over sqrt(m) its standard error.
 
     Examples
@@ -183,7 +183,7 @@ def coreset_quality(
 
     The sets are the mean of the coreset, random rows of it, k-means++ on it, k-means fitted to it,
     and those that are given. Fitted ones show the largest errors, in one direction: a coreset that is
-    too small is fitted better than the rows that it stands for.
+    too small is fitted better than the rows that it represents.
 
     Parameters
     ----------

@@ -88,7 +88,7 @@ def _is_csr(rows: SparseRows) -> bool:
 
 @dataclass(frozen=True)
 class CandidatesCheckpoint:
-    """`Candidates` of a pass that is under way."""
+    """`Candidates` of an unfinished pass."""
 
     spread: ExactScalar
     indices: np.ndarray
@@ -163,7 +163,7 @@ class SavedSegment:
 
 @dataclass(frozen=True)
 class CoresetCheckpoint:
-    """A coreset that was drawn, but for its moments."""
+    """A drawn coreset without its moments."""
 
     rows: RowsCheckpoint
     weights: np.ndarray

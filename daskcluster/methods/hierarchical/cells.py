@@ -120,7 +120,7 @@ class _Gathered:
 
 
 def n_groups(n_bytes: int) -> int:
-    """Return in how many groups the cells of rows of so many bytes are gathered.
+    """Return the number of groups in which cells are gathered, for rows of that many bytes.
 
     Each is a sixteenth of the rows, but at least 64 MB, and at most 4 GB.
 
@@ -138,7 +138,7 @@ def group_bytes(n_bytes: int) -> int:
 
 
 def cell_groups(sizes: np.ndarray, groups: int) -> Sequence[Range]:
-    """Cut cells into at most so many groups of consecutive ones with about as many rows each.
+    """Cut cells into at most that many groups of consecutive cells of about the same number of rows.
 
     Examples
     --------

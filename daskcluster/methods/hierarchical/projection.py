@@ -95,7 +95,7 @@ def hierarchical_footprint(
     size = dataset.bytes_of((0, dataset.n_rows))
     cells = coarse_cells(n_coarse, n_clusters)
     drawn = coreset_footprint(dataset, coarse_sample(dataset.n_rows, cells)).thread_bytes
-    # Rows in memory are gathered in more groups, each by a thread of its own.
+    # Rows in memory are gathered in more groups, each by its own thread.
     gathered = size // _MEMORY_SHARE if dataset.in_memory else min(size, group_bytes(size))
     hashes = 2 * _HASH_BYTES * n_clusters
     return replace(

@@ -65,7 +65,7 @@ class HierarchicalState:
         return {**rows, **dict.fromkeys(("sizes", "quotas"), (None,))}
 
     def check(self, n_rows: int, k: int) -> None:
-        """Refuse cells that are none of so many rows and clusters.
+        """Refuse cells that do not belong to that many rows and clusters.
 
         Raises
         ------

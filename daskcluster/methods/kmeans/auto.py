@@ -30,7 +30,7 @@ from daskcluster.methods.kmeans.drift import Gaps
 
 _RUNS = 16
 _LEAST_RUN, _MOST_RUN, _LONGEST_RUN = 16, 64, 256
-"""The longest one where rows are read in each pass: it stands for a chunk."""
+"""The longest one if rows are read in each pass: it represents a chunk."""
 _SAMPLED = 1 / 128
 """The share of the rows that is sampled, within the limits above."""
 _OPENING, _EVERY, _SELDOM = 8, 8, 4
@@ -151,7 +151,7 @@ class AutoAssignment:
         return self._in_a_row > (1 if self._pass <= _OPENING else self._aged())
 
     def _aged(self) -> int:
-        # New bounds hold better than older ones, which tells against some kinds more than against others.
+        # New bounds hold better than old ones, by different amounts for different kinds.
         return len(self._probes or ())
 
     def _choose(self, costs: dict[BoundKind, float], shape: Shape) -> None:

@@ -13,7 +13,7 @@ from daskcluster.methods.kmeans.kernels.gaps import HalfDistances
 _SAFE = 1e-9
 """More than the rounding of any sum here, relatively."""
 _WORN = 0.03
-"""The share of a half gap that may be lost before it is measured anew."""
+"""Share of a half gap that may be lost before it is measured again."""
 _MOST = 1e15
 """Scores of centres beyond might overflow in float32."""
 
@@ -126,7 +126,7 @@ def half_gaps(centres: np.ndarray) -> np.ndarray:
     other = np.where(first == np.arange(k), second, first)
     gaps = centres.astype(np.float64) - centres[other]
     squared = (gaps * gaps).sum(axis=1)
-    # What the scores cannot tell apart, some other centre may be nearer by.
+    # Another centre may be nearer by a difference that scores cannot resolve.
     wide = centres.astype(np.float64) - panels.offset
     far = np.sqrt((wide * wide).sum(axis=1).max())
     squared -= 16 * (centres.shape[1] + 4) * np.finfo(centres.dtype).eps * far * far

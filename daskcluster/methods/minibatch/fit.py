@@ -136,11 +136,11 @@ class MiniBatchFit(Fit):
         return max(1, passes * self.dataset.n_rows // self.batch_size) if passes else 0
 
     def circumstances(self) -> Mapping[str, Any]:
-        """Return what batches depend on, where rows are read ahead."""
+        """Return the parameters that batches depend on, if rows are read ahead."""
         return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
 
     def run(self) -> tuple[KMeansRun, MovingCentres]:
-        """Return the run, whose ``n_iter`` counts steps, and the centres with what they have seen."""
+        """Return the run, whose ``n_iter`` counts steps, and the centres with their counts."""
         estimator, dataset = self.estimator, self.dataset
         self.started("mini-batch", self.n_steps)
         footprint = batches_footprint(dataset, estimator.n_clusters, self.room_bytes)
@@ -228,7 +228,7 @@ class MiniBatchFit(Fit):
         return MiniBatchStepper(state, self.estimator.learning_rate, threads)
 
     def _first_pass(self, batches: Batches) -> int:
-        """Return the rows after which batches have met all rows: those from pools only after a pass."""
+        """Return the rows after which batches have drawn from all rows: with pools, a whole pass."""
         return self.dataset.n_rows if batches.is_pooled else 0
 
     def _passes_of(self, step: int) -> int:
@@ -276,5 +276,5 @@ class MiniBatchFit(Fit):
 
 
 def _taken(batches: Batches) -> Traffic:
-    """Return what batches have taken, but for the passes of steps, which follow from their number."""
+    """Return the cost of the batches, without the passes of steps, which follow from their number."""
     return Traffic(batches.passes, batches.bytes_read)

@@ -59,7 +59,7 @@ class JournalState:
 
 
 class Journal:
-    """Keeps records, tells callbacks of steps and passes, and stops the clock for validation.
+    """Records of steps: kept, published to callbacks, and timed without the validation.
 
     The first steps and the last one have a record each, others when there are a tenth more of them:
     a hundred records tell of 100,000 steps.
@@ -218,7 +218,7 @@ class _PassEvents:
         self._ended_bytes = self.bytes_read = 0
 
     def go_on(self, n_rows: int, n_bytes: int) -> None:
-        """Begin within the pass in which so many rows were seen, and bytes read."""
+        """Start within the pass, after that many rows were seen and bytes read."""
         self._done = n_rows % self._n_rows
         self._ended_bytes = self.bytes_read = n_bytes
 

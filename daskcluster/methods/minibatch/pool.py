@@ -57,7 +57,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class PoolPlace:
-    """A pool: of which pass, which one of the pass, and which one of all."""
+    """Numbers of a pool: its pass, its number within the pass, and its number over all passes."""
 
     epoch: int
     pool: int

@@ -107,7 +107,7 @@ class NestedBatchDataset(RowDataset):
     # -- reading ---------------------------------------------------------------------------
 
     def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
-        """Yield the rows of `ranges` in order, as the base reads them; `on_read` hears what it reads."""
+        """Yield the rows of `ranges` in order, as the base reads them; `on_read` gets the bytes."""
         ahead: deque[Range] = deque()
         position = -1
         for chunk in self.base.chunks(self._base_ranges(ranges, ahead), on_read=on_read):

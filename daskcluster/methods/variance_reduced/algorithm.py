@@ -360,7 +360,7 @@ class _Epochs:
             n_steps=rule.n_steps(number, n_rows),
             n_rows=n_rows,
             n_partitions=rule.n_partitions,
-            # As far as two rows can be apart: a centre so far from the mean of its rows is lost.
+            # The largest distance of two rows: a centre that far from the mean of its rows is lost.
             limit=2.0 * float(np.sqrt((rows.scale.max_abs**2).sum())) or 1.0,
             key=Key(self._key.seed, self._key.stage, number),
             mean_weight=data_statistics.weight.value / n_rows if weighted else 1.0,

@@ -111,7 +111,7 @@ def _zero(prepared: _Prepared) -> StepsTaken:
 
 
 def step_partition(chunk: Chunk, prepared: _Prepared, into: StepsTaken) -> None:
-    """Take the steps of one partition, all of which `chunk` is, and add what they did.
+    """Take the steps of one partition, which `chunk` holds as a whole, and add their sums.
 
     Which steps of the epoch are the partition's follows from its place among the rows; step t draws by
     the random number of t in any partition.

@@ -138,7 +138,7 @@ class VarianceReducedFit(SeededFit):
         self.keep(lambda: state, placement.traffic, rows, now=ends)
 
     def _placed(self, edges: np.ndarray, stack: ExitStack) -> tuple[Placement, TakeSteps]:
-        """Return where passes run, and what runs the inner loop."""
+        """Return the engine of the passes, and the one of the inner loop."""
         dataset = self.dataset
         assert isinstance(dataset, RowDataset)
         footprint = vrkm_footprint(dataset, self.n_clusters, self.init, len(edges) - 1)
@@ -156,7 +156,7 @@ class VarianceReducedFit(SeededFit):
         return stack.enter_context(whole_rows), StepsWhereRowsAre(placement)
 
     def _gathered(self) -> Chunk:
-        """Return all rows: views of those in memory; anything else is read, in a pass of its own."""
+        """Return all rows: views of rows in memory; other rows are read in an extra pass."""
         if self.dataset.in_memory:
             return whole(self.dataset)
         began = time.perf_counter()

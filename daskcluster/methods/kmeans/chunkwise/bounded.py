@@ -112,7 +112,7 @@ class BoundState:
 
 
 def fresh_state(n_rows: int, params: BoundedParams, *bounds: int) -> BoundState:
-    """Return state that proves nothing, with one lower bound a row, or with so many."""
+    """Return state in which every bound fails, with one lower bound per row, or with that many."""
     spent = params.recent_bytes
     return unproven(n_rows, bounds, RecentRows(n_rows, spent) if spent else None)
 
@@ -180,7 +180,7 @@ class Changes:
 class Bounded:
     """`BoundedParams`, prepared for the rows of a task; kinds of bounds may add to it.
 
-    `turn` tells this preparation from all others, those of earlier passes among them.
+    `turn` distinguishes this preparation from all others, including those of earlier passes.
     """
 
     params: BoundedParams
@@ -208,7 +208,7 @@ def prepare(params: BoundedParams, panels: Panels | None = None) -> Bounded:
 
 
 def score_margin(centres: np.ndarray, offset: np.ndarray, scale: Scale) -> np.ndarray:
-    """Return by how much squared distances must differ for scores to tell them apart.
+    """Return the least difference of squared distances that scores can resolve.
 
     A score is a chain of d + 1 roundings of terms that sum to at most |x'||c'| + |c'|^2, and x' and
     c' are rounded themselves. With C the largest |c'| and |x'| <= u + C for a row at distance u from

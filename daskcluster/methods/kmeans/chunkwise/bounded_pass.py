@@ -1,4 +1,4 @@
-"""A pass with bounds of any kind: which rows are assigned anew, where they are, and which moved.
+"""A pass with bounds of any kind: rows whose bound fails are reassigned, and rows that moved are returned.
 
 Filter, compact, tile: the bounds of all rows are filtered, rows that fail are measured against their own
 centre, and those that still fail go through the tile together. The statistics that come back are
@@ -146,7 +146,7 @@ def _pieces(state: BoundState) -> Iterator[tuple[int, BoundState]]:
 
 
 def _widened(margin: np.ndarray, gap: float) -> np.ndarray:
-    """Return the margin within which bounds fail that are less than `gap` apart."""
+    """Return the margin within which bounds fail if they differ by less than `gap`."""
     # The margin of u + gap, as a polynomial in u: see `kernels.bounds.threshold`.
     slope, constant = margin
     return np.array([slope + 2.0 * gap, constant + gap * (slope + gap)])
@@ -204,7 +204,7 @@ def _add_all(chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) 
 
 
 def _relabel(chunk: Chunk, prepared: Bounded, state: BoundState) -> None:
-    """Write all labels of a chunk, where that is asked for."""
+    """Write all labels of a chunk, if they are requested."""
     kept = prepared.params.labels
     if kept is not None and prepared.params.relabel:
         kept[chunk.start : chunk.stop] = state.labels

@@ -91,7 +91,7 @@ class Shape:
         return _FILTERED_ROW + looked + tile + self.decode(counts.read)
 
     def met(self, centres: float, keeping: float) -> float:
-        """Return the cost of so many centres in the tile, where `keeping` is that of the best of them."""
+        """Return the cost of that many centres in the tile; `keeping` is that of keeping the best."""
         return self.slowness * centres * (self.d * _FMA + keeping)
 
     def decode(self, share: float) -> float:

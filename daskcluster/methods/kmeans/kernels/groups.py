@@ -166,7 +166,7 @@ def _build_reassign(shape: Shape) -> Any:  # noqa: C901
 
 @kernel
 def _plan(needed, block, listed, steps):  # type: ignore[no-untyped-def]
-    """List which rows meet which group: (first, how many) of the list, group, whether to pack them.
+    """List the rows to compare with each group: (first, count) in the list, group, whether to pack them.
 
     Where most groups are needed, blocks of rows are packed once and meet all groups that any of
     them needs; else each group packs the rows that need it. Returns the number of steps.
@@ -214,7 +214,7 @@ def _winner(needed, scores, numbers, order):  # type: ignore[no-untyped-def]
 
 @kernel
 def _bound(needed, scores, home, nearest, margin, drifted, lower):  # type: ignore[no-untyped-def]
-    """Set the lower bounds of the groups that a row has met."""
+    """Set the lower bounds of the groups that a row was compared with."""
     base = 2.0 * nearest * nearest - threshold(nearest, margin)
     best = np.float64(scores[home, 0])
     for g in range(needed.shape[0]):

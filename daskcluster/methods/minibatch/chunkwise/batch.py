@@ -212,7 +212,7 @@ class MiniBatchStepper:
     def _kernels(
         self, batch: Batch, weight: float, normalize: bool
     ) -> tuple[Callable[[int, int], None], Callable[[int, int], None]]:
-        """Return what labels positions first to last, and what moves centres first to last."""
+        """Return functions of a range: one labels its positions, the other moves its centres."""
         state, listed, rows = self.state, batch.listed, batch.rows
         arrays = state.exact, state.centres, state.seen
         grouped, rule = (self._order, self._starts), RULES[self.rate]

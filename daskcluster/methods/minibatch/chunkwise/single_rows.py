@@ -32,7 +32,7 @@ _N_STATE = 7
 
 
 class DriftingCentres:
-    """Centres on their way from where they started.
+    """Moving centres, with their starting points.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ COUNT, SQRT = 0, 1
 """Learning rates: alpha = b_j / (v_j + b_j), the running mean, and alpha = sqrt(b_j / b)."""
 
 _FUSED_BYTES = 4 << 20
-"""Panels up to this size meet a block of rows one after the other; larger ones are met in groups."""
+"""Panels up to this size are compared with a block of rows one after the other; larger ones in groups."""
 
 
 @cache
@@ -80,7 +80,7 @@ def scale_to_one(centre):  # type: ignore[no-untyped-def]
 
 @kernel
 def blend(total, weight, batch_weight, rule, normalize, exact, centre, seen, before):  # type: ignore[no-untyped-def]
-    """Move one centre towards the mean of its rows; return the squared length of the way.
+    """Move one centre towards the mean of its rows; return the squared distance moved.
 
     IN/OUT: exact (d,) float64, centre (d,) in the rows' dtype, seen (1,): weight of all rows so far.
     OUT: before (d,), the centre as it was.
@@ -244,7 +244,7 @@ _COLUMNS = 512
 
 @kernel
 def _blend(gained, keep, normalize, exact, centre):  # type: ignore[no-untyped-def]
-    """Move one centre as that of dense rows; return the squared length of the way.
+    """Move one centre as for dense rows; return the squared distance moved.
 
     IN/OUT: gained (d,), alpha times the mean of its rows, zero afterwards; exact, centre (d,).
     """

@@ -24,11 +24,11 @@ TOP, NORM, LARGEST, LIMIT, LOST, COST, SWITCHED = range(7)
 packed; how far a centre may drift; 1 if one went farther; what rows cost; rows that changed centres."""
 
 _SHARE = 0.25
-"""Centres that went at least this share of the longest way are packed anew first."""
+"""Centres that moved at least this share of the longest distance are packed again first."""
 
 
 class Drifting(NamedTuple):
-    """Centres on their way, as the kernels take them.
+    """Moving centres, as the kernels take them.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Drifting(NamedTuple):
 
 @kernel
 def _pack_one(j, state):  # type: ignore[no-untyped-def]
-    # The same operations as in `fill_panels`, hence the same bits.
+    # The same operations as in `fill_panels`, so the same bits.
     d = state.offset.shape[0]
     height = state.panels.shape[1] // (d + 1)
     panel, lane = state.panels[j // height], j % height
@@ -86,7 +86,7 @@ def _pack_one(j, state):  # type: ignore[no-untyped-def]
 
 @kernel
 def pack_moved(state, everything):  # type: ignore[no-untyped-def]
-    """Pack centres anew: those that went far, or all that have moved."""
+    """Pack centres again: those that moved far, or all that moved."""
     least = 0.0 if everything else _SHARE * state.sgd_state[TOP]
     top = 0.0
     for j in range(state.moved.shape[0]):

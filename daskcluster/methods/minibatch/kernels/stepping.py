@@ -34,7 +34,7 @@ _PREFETCH_DISTANCE = 64
 
 
 _HEIGHTS = {"avx512": (14, 8), "avx2": (6,), "neon": (13, 8)}
-"""Fewer than the search has: each compiles a loop of its own, and steps spend their time elsewhere too."""
+"""Fewer than the search has: each compiles its own loop, and steps spend time elsewhere, too."""
 
 
 def pack_for_steps(centres: np.ndarray) -> Panels:
