@@ -170,7 +170,7 @@ def command(
         jobs.stream(
             source,
             every=every,
-            heard=_teller(metrics, reaction),
+            heard=_teller(source, metrics, reaction),
             name=task.name,
             engine=engine,
             callbacks=(*callbacks, *own),
@@ -194,13 +194,19 @@ def _served(
 
 
 def _teller(
-    metrics: StreamMetrics | None, reaction: DriftCommand | None
+    source: str, metrics: StreamMetrics | None, reaction: DriftCommand | None
 ) -> Callable[[Cycle], None]:
     """Return the callback that reports every cycle."""
     reported: set[str] = set()
+    is_first = True
 
     def heard(cycle: Cycle) -> None:
-        nonlocal reported
+        nonlocal reported, is_first
+        if is_first and not cycle.objects:
+            click.echo(
+                f"Nothing to read at {source!r} yet; check the folder and the pattern.", err=True
+            )
+        is_first = False
         if metrics is not None:
             metrics.update(cycle)
         lines = [f"{finding.oddity}: {finding.text}" for finding in cycle.findings]

@@ -81,6 +81,27 @@ def test_what_is_odd_is_said_on_stderr(here: Path, run: Run) -> None:
     assert "half_life='soon' should be a number of rows" in wrong.stderr
 
 
+def test_nothing_to_read_is_said_once(here: Path, run: Run) -> None:
+    (here / "feed").mkdir()
+    empty = run(*STREAM, "--once")
+    assert last(empty)["objects"] == 0
+    assert empty.stderr.count("Nothing to read at 'feed' yet; check the folder") == 1
+    put(here / "feed", 0)
+    assert "Nothing to read" not in run(*STREAM, "--once").stderr
+
+
+def test_embeddings_in_parquet(here: Path, run: Run) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    pq = pytest.importorskip("pyarrow.parquet")
+    (here / "feed").mkdir()
+    for number in range(2):
+        rows = portion(number)
+        table = pa.table({"id": [f"{number}-{i}" for i in range(len(rows))], "emb": list(rows)})
+        pq.write_table(table, here / "feed" / f"part-{number}.parquet")
+    found = last(run("stream", "feed/*.parquet", *STREAM[2:], "--once"))
+    assert (found["rows_seen"], found["objects"]) == (1400, 2)
+
+
 def test_status(here: Path, run: Run) -> None:
     missing = run("stream-status", "state")
     assert missing.exit_code == 1
