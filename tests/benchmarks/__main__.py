@@ -31,6 +31,7 @@ BENCHMARKS = {
     "scaling": "tests.benchmarks.scaling",
     "hierarchical": "tests.benchmarks.hierarchical",
     "allocator": "tests.benchmarks.bench_allocator",
+    "parquet": "tests.benchmarks.bench_parquet",
 }
 """Measurements of this library alone."""
 REPRODUCTIONS = {
