@@ -221,7 +221,7 @@ _streams: OrderedDict[object, _Stream] = OrderedDict()
 def _read_stream(
     form: ParquetFormat, place: Location, file: RowFile, group: int, first: int, last: int
 ) -> np.ndarray:
-    """Return rows of a large row group; a reader that was left at or before them goes on."""
+    """Return rows of a large row group; a reader that stopped at or before them continues."""
     key = form, place.url, file.version, group
     with _lock:
         usable = [name for name in _streams if name[0] == key and _streams[name].at <= first]  # type: ignore[index]

@@ -37,8 +37,8 @@ class _Window(io.RawIOBase):
     def tell(self) -> int:
         return self._at
 
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = offset + (0, self._at, self._size)[whence]
+    def seek(self, offset: int, origin: int = 0) -> int:
+        self._at = offset + (0, self._at, self._size)[origin]
         return self._at
 
     def read(self, size: int = -1) -> Any:

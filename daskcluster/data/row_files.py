@@ -203,7 +203,7 @@ class FilesDataset(StoredDataset):
         return (self._recipe.location,)
 
     def change_guard(self) -> ChangeGuard | None:
-        """Return what tells whether one of the files changed; others beside them may come and go."""
+        """Return what tells whether one of the files changed; other files may come and go."""
         seen = {file.name: (file.size, file.version) for file in self.files}
         guard = FilesGuard(self._recipe.location, tuple(seen.items()))
         own = self.own_weights

@@ -191,7 +191,7 @@ def save_rows(
     target, is_file = locate(url, storage_options), is_file_output(str(url))
     if is_file:
         check_free(url, kinds=("file",), **options)
-        # The labels grow beside the file, chunk by chunk and from any worker.
+        # The labels grow next to the file, chunk by chunk and from any worker.
         options["overwrite"] = False
         url = _unfinished(target).url
     kind: Any = ZarrSink if dtype.names is None else GroupSink

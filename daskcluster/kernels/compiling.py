@@ -20,7 +20,7 @@ def watched(tell: Tell) -> Iterator[None]:
     Parameters
     ----------
     tell : callable (number) -> None
-        Gets the number of kernels that this process has begun to compile. Called in the thread that waits
+        Gets the number of kernels that this process has started to compile. Called in the thread that waits
         for the kernel.
     """
     _watchers.append(tell)

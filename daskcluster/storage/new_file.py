@@ -18,7 +18,7 @@ from daskcluster.storage.location import Location
 def new_file(place: Location, *, overwrite: bool = False) -> Iterator[Any]:
     """Open a file for writing bytes; at the end of the block it is there, or never if the block raises.
 
-    On disk it grows under another name beside its place. In a bucket an upload of several parts is
+    On disk it grows under another name next to its place. In a bucket an upload of several parts is
     completed at the end.
 
     Raises

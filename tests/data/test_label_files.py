@@ -109,7 +109,7 @@ def test_whole_or_absent_and_resumed(
     model.predict(source, output=url, overwrite=True)
     os.mkdir(tmp_path / "folder.parquet")
     (tmp_path / "folder.parquet" / "x").write_text("")
-    with pytest.raises(OutputExistsError, match=r"is not what this would replace"):
+    with pytest.raises(OutputExistsError, match=r"is not of a kind that overwrite=True replaces"):
         model.predict(source, output=f"{tmp_path}/folder.parquet", overwrite=True)
     with pytest.raises(
         InvalidParameterError, match=r"should end in .parquet, .pq, .csv, .npy or .zarr"

@@ -192,7 +192,7 @@ def test_columns_that_are_not_there_or_no_numbers(tmp_path: Path) -> None:
         dc.open_dataset(np.ones((5, 2)), id_column="id")
 
 
-def test_ids_among_features_are_told_of(tmp_path: Path) -> None:
+def test_ids_among_features_raise_a_warning(tmp_path: Path) -> None:
     table = pa.table(
         {"serial": np.arange(1000), "x": ROWS[:, 0], "customer_id": np.arange(1000) % 7}
     )
