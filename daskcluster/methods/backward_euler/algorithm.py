@@ -47,9 +47,9 @@ class ImplicitSteps:
     Attributes
     ----------
     step_size : float
-        gamma of the first one.
+        gamma of the first step.
     decay : float
-        beta, in (0, 1]: gamma of a step over that of the one before.
+        beta, in (0, 1]: ratio of gamma of a step to gamma of the previous one.
     averaging : float
         alpha, in [0, 1): the weight of the old average.
     inner_iter : int
@@ -71,13 +71,13 @@ class StepTaken:
     start : BatchClusters
         Of the first batch, under the centres before the step.
     shift : float
-        Squared length of all centres' ways.
+        Squared movement of all centres.
     step_size : float
-        gamma it was made with.
+        gamma of the step.
     n_halved : int
-        How often it was redone.
+        Number of times that it was repeated.
     n_batches : int
-        Batches that were evaluated.
+        Number of batches evaluated.
     """
 
     start: BatchClusters
@@ -101,10 +101,10 @@ class DescentState:
     first_cost : float
         Mean objective of the first batch there; infinite before it is evaluated.
     start : BatchClusters or None
-        What the last batch says at `centres`: the next step begins with it.
+        Clusters of the last batch at `centres`, with which the next step starts.
     history : sequence of dict
     reason : StopReason or None
-        Why the last step was the last one, if it was.
+        Reason why the loop ended, if it did.
     seconds : float
         Since the loop began.
     """
@@ -127,7 +127,7 @@ class DescentState:
 
 
 class ImplicitDescent:
-    """Centres that implicit gradient steps move.
+    """Centres moved by implicit gradient steps.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ class ImplicitDescent:
         self._first_centres, self._first_cost = begin.first_centres, begin.first_cost
 
     def state(self) -> DescentState:
-        """Return where the descent is; its history is somebody else's."""
+        """Return the state of the descent, to which the caller adds the history."""
         return DescentState(
             self.centres,
             self.step_size,
@@ -173,17 +173,17 @@ class ImplicitDescent:
     def step(self) -> StepTaken:
         """Make one outer step, halved until it stays within bounds.
 
-        It is redone with half of gamma when at its end, xbar, the mean objective of a batch exceeds 4
+        It is repeated with half of gamma if at its end, xbar, the mean objective of a batch exceeds 4
         times that of the batch that the step began with, and 4 times its own under the centres of the
         beginning (so that the noise of small batches is not taken for it); or when it rises above 4
         times that of the very first centres in the same way. Later steps start from the last gamma. The
-        iterates y on the way may go as high as they like: it is their overshooting that takes centres out
+        objective at the iterates y is not limited: their overshooting moves centres out
         of bad minima, and the average holds it back.
 
         Raises
         ------
         InvalidDataError
-            A row that was met is not finite.
+            A row of a batch is not finite.
 
         Notes
         -----
@@ -205,14 +205,14 @@ class ImplicitDescent:
         return StepTaken(start, shift, gamma, halved, self.n_batches - looked)
 
     def _solve(self, start: BatchClusters, gamma: float) -> tuple[np.ndarray, BatchClusters] | None:
-        """Return xbar and what the next batch says there; None if it ran away."""
+        """Return xbar and the clusters of the next batch there; None if it diverged."""
         alpha, last = self._steps.averaging, self._steps.inner_iter - 1
         y, average, found = self.centres, self.centres, start
         for inner in range(self._steps.inner_iter):
             y = self._scaled(self.centres - gamma * found.gradient(y))
             average = alpha * average + (1.0 - alpha) * y
             if inner == last:
-                # The batch that shows whether the average is sound begins the next step.
+                # The batch that checks the average also starts the next step.
                 y = average = self._scaled(average)
             found = self._look(y)
             if not math.isfinite(found.cost):
@@ -228,7 +228,7 @@ class ImplicitDescent:
         return scaled
 
     def _look(self, centres: np.ndarray) -> BatchClusters:
-        """Return what the next batch says at `centres`."""
+        """Return the clusters of the next batch at `centres`."""
         self._batch = self._batches.next()
         self.n_batches += 1
         found = self._assign(self._batch, centres)
@@ -237,14 +237,14 @@ class ImplicitDescent:
         return found
 
     def _ran_away(self, found: BatchClusters, start: BatchClusters) -> bool:
-        """Return True if the last batch costs far more than the step, or the first step, began with."""
+        """Return True if the last batch costs far more than at the start of this or of the first step."""
         cost, allowed = _mean(found), MOST_RISE * _mean(start)
         if cost <= min(allowed, MOST_RISE * self._first_cost):
             return False
         here = _mean(self._assign(self._batch, self.centres))
         if not cost <= max(allowed, MOST_RISE * here):
             return True
-        # Rises within bounds, step after step, would add up: far above the first centres all may fall only.
+        # Small rises would add up over steps, so far above the first centres only falls are allowed.
         return cost > max(here, MOST_RISE * _mean(self._assign(self._batch, self._first_centres)))
 
 
@@ -309,9 +309,9 @@ def backward_euler(
     max_time : float, optional
         Seconds, those before `begin` included; the step that exceeds them is the last.
     callbacks : sequence of callables
-        Hear an `ImplicitStepEnded` for each outer step.
+        Called with an `ImplicitStepEnded` for each outer step.
     keep : callable (DescentState) -> None, optional
-        Is given the state after each outer step.
+        Called with the state after each outer step.
 
     Returns
     -------

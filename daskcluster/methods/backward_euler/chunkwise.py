@@ -54,12 +54,12 @@ class BatchClusters:
 
 
 class BatchAssigner:
-    """Assigns batches of one kind of rows to centres; nothing moves.
+    """Assigns batches of one kind of rows to centres, which stay in place.
 
     Parameters
     ----------
     dtype : dtype
-        In which rows are computed; centres are rounded to it.
+        Dtype of the computations; centres are rounded to it.
     n_threads : int
         At most two are used, and only for large batches.
     """
@@ -70,7 +70,7 @@ class BatchAssigner:
 
     @contextmanager
     def threads(self, n_clusters: int, n_features: int) -> Iterator[Self]:
-        """Hold a helping thread while the context lasts, if more than one may be used."""
+        """Hold a second thread within the context, if more than one may be used."""
         start = MovingCentres.start(np.zeros((n_clusters, n_features), self.dtype))
         with MiniBatchStepper(start, "count", n_threads=self.n_threads).threads() as self._stepper:
             yield self

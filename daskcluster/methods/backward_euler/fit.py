@@ -50,7 +50,7 @@ class BackwardEulerFit(Fit):
     Attributes
     ----------
     inertias : ndarray of shape (n_init,), float64
-        Of every start, on all rows; NaN for those that `max_time` left out.
+        Inertia of every start on all rows; NaN for starts that `max_time` left out.
     """
 
     inertias: np.ndarray
@@ -115,14 +115,14 @@ class BackwardEulerFit(Fit):
         )
 
     def _footprint(self, parameters: StartParameters, home: bool) -> Footprint:
-        """Return what the passes need, and on a cluster the rows that starts read ahead there."""
+        """Return the memory of the passes, and on a cluster of the rows that starts read ahead."""
         found = batches_footprint(self.dataset, self.n_clusters, parameters.room_bytes)
         if home or self.engine.name == "local":
             return found
         return replace(found, thread_bytes=found.thread_bytes + found.ahead_bytes, ahead_bytes=0)
 
     def _starts(self, parameters: StartParameters, home: bool) -> list[Start]:
-        """Run all starts: one in this thread, several on the engine or on the threads that are here."""
+        """Run all starts: one in this thread, several on the engine or on the threads of this process."""
         limit, dataset, commits = self.time_left(), self.dataset, self._commits()
         engine = home_engine(self.engine) if home else self.engine
         if self.restarts == 1:
@@ -165,7 +165,7 @@ class BackwardEulerFit(Fit):
         return StartCommits(self.checkpoints.commits, resumed.token)
 
     def _width(self, engine: Engine, dataset: Dataset, room: int) -> int:
-        """Return how many starts may run at a time."""
+        """Return the number of starts that may run at a time."""
         if not isinstance(engine, LocalEngine) or dataset.in_memory:
             return engine.n_threads
         return max(1, min(engine.n_threads, (engine.memory_limit - BASELINE_BYTES) // room))
@@ -173,8 +173,8 @@ class BackwardEulerFit(Fit):
     def _settled(self, rows: ScaledPlacement, starts: list[Start]) -> list[Start]:
         """Return starts of one cluster with their centre at the minimum, others as they are.
 
-        With one cluster the objective is a parabola. Steps come to its minimum only as near as batches
-        tell where that is, while one pass over the rows tells it exactly: it is their mean.
+        With one cluster, the objective is a parabola. Steps reach its minimum only as precisely as batches
+        determine it, while one pass over the rows gives it exactly: it is their mean.
         """
         if self.n_clusters > 1 or self.estimator.max_iter == 0:
             return starts
@@ -193,7 +193,7 @@ class BackwardEulerFit(Fit):
             costs = true_costs(rows, [start.result.centres for start in some])
             for start, cost in zip(some, costs, strict=True):
                 self.inertias[start.number] = cost
-        with suppress(StopFit):  # all starts are made: there is nothing left to stop
+        with suppress(StopFit):  # all starts are done, so there is nothing left to stop
             for start in starts:
                 cost = float(self.inertias[start.number])
                 publish(self.callbacks, StartEnded(start.number, self.restarts, cost))

@@ -14,7 +14,7 @@ from daskcluster.typing import Dataset
 
 
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
-    """Return what a fit with `parameters` takes on `dataset`, if no step has to be redone.
+    """Return the cost of a fit with `parameters` on `dataset`, if no step is repeated.
 
     All starts are evaluated in one pass, and the best one once more for its labels; as many passes as their
     batches have rows; one for the mean if there is one cluster.

@@ -71,7 +71,7 @@ class StartParameters:
 
 @dataclass(frozen=True)
 class Start:
-    """One start and what it took.
+    """One start and its cost.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Start:
     n_rows, bytes_read : int
         Rows of all its batches, each as often as it was drawn; decoded bytes fetched from the store.
     seconds_before : float
-        That it had taken before it was interrupted.
+        Seconds spent before it was interrupted.
     """
 
     number: int
@@ -91,13 +91,13 @@ class Start:
 
     @classmethod
     def of(cls, number: int, result: FitResult, bytes_read: int, before: float) -> Start:
-        """Return a start, whose history says how many rows it has drawn."""
+        """Return a start; its history tells the number of rows drawn."""
         n_rows = int(sum(record["n_touched"] for record in result.history))
         return cls(number, result, n_rows, bytes_read, before)
 
 
 def held(dataset: Dataset, room_bytes: int) -> tuple[Dataset, int]:
-    """Return rows that fit as rows in memory, which starts share, and the bytes that were read."""
+    """Return rows in memory, which starts share, and the bytes read for them."""
     if dataset.in_memory or dataset.bytes_of((0, dataset.n_rows)) > room_bytes:
         return dataset, 0
     read: list[int] = []
@@ -115,7 +115,7 @@ def run_start(
     callbacks: Sequence[Callback] = (),
     commits: StartCommits | None = None,
 ) -> Start:
-    """Seed and run the start of a number, or what is left of it, in this process.
+    """Seed and run the start of that number, or the rest of it, in this process.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def _found(
 def _ended(
     found: StartState, dataset: Dataset, parameters: StartParameters, max_time: float | None
 ) -> Start | None:
-    """Return a start that has ended before, if that was its end."""
+    """Return a start that ended before the interruption, if it did."""
     descent, n_iter = found.descent, len(found.descent.history)
     left = None if max_time is None else max(0.0, max_time - descent.seconds)
     if descent.reason is None or not is_final(descent.reason, n_iter, parameters.max_iter, left):
@@ -199,7 +199,7 @@ def _ended(
 def _keeping(
     commits: StartCommits | None, number: int, batches: Batches, read_before: int
 ) -> Callable[[DescentState], None]:
-    """Return what commits the state of a start when it is time to: at both ends in any case."""
+    """Return a function that commits the state of a start when that is due, and at both ends."""
     if commits is None:
         return lambda state: None
     own = commits.of(number)
@@ -220,7 +220,7 @@ def run_starts(
     max_time: float | None = None,
     commits: StartCommits | None = None,
 ) -> list[Start]:
-    """Run some starts one after the other; those whose turn comes after `max_time` are left out."""
+    """Run some starts one after the other; those that would start after `max_time` are left out."""
     began = time.perf_counter()
     rows, read = held(dataset, parameters.room_bytes)
     done: list[Start] = []

@@ -64,12 +64,12 @@ class StartCommits:
         return self.commits.part(f"start-{number:05d}")
 
     def latest(self, number: int, n_clusters: int, n_features: int) -> StartState | None:
-        """Return where a start was when it was interrupted; None if it begins.
+        """Return the state of an interrupted start; None for a new one.
 
         Raises
         ------
         CheckpointError
-            What is there is no such state, or damaged.
+            The stored state is damaged or of another kind.
         """
         folder = self.of(number).folder
         document = folder.latest()
@@ -87,5 +87,5 @@ class StartCommits:
         return found if (found.token, found.number) == (self.token, number) else None
 
     def document(self, number: int, descent: DescentState, bytes_read: int) -> Document:
-        """Return what a start commits."""
+        """Return the document that a start commits."""
         return document_of(StartState(self.token, number, descent, bytes_read))

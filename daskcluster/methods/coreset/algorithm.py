@@ -21,12 +21,12 @@ from daskcluster.sparse_rows import Rows, take_rows
 
 @dataclass(frozen=True)
 class Coreset:
-    """Weighted rows that stand for all rows of a dataset.
+    """Weighted rows that represent all rows of a dataset.
 
     Attributes
     ----------
     rows : Rows, shape (m, d)
-        In the dtype of the source; a row that was drawn twice is there twice.
+        In the dtype of the source; a row drawn twice is included twice.
     weights : ndarray of shape (m,), float64
     indices : ndarray of shape (m,), int64
         Rows of the source, in the order of the draws: the first m' of them are a coreset of that size,
@@ -58,9 +58,9 @@ def lightweight_coreset(
         m >= 1. With at least as many as there are rows, the rows themselves are the coreset.
     seed : int
     moments : Moments, optional
-        Of the rows, where an earlier call has measured them: the first pass is left out.
+        Moments of the rows, if an earlier call measured them: the first pass is left out.
     measured : callable (Moments) -> None
-        Hears them between the passes.
+        Called with the moments between the passes.
 
     Notes
     -----

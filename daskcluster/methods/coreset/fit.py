@@ -46,7 +46,7 @@ class CoresetDraw:
     ----------
     seed : int
     passes, bytes_read : int
-        What the draw took, also before it was interrupted.
+        Cost of the draw, including the part before an interruption.
     """
 
     def __init__(self, estimator: LightweightCoreset, dataset: Dataset, *, resume: bool) -> None:
@@ -104,7 +104,7 @@ class CoresetDraw:
     # -- checkpoints ------------------------------------------------------------------------------
 
     def _measured(self, moments: Moments) -> None:
-        """Commit what lies between the passes; the next one is the first that another call makes."""
+        """Commit the state between the passes; another call starts with the second pass."""
         self._state = CoresetState(moments)
         assert self._rows is not None
         if self.checkpoints.commits is not None:
@@ -143,6 +143,6 @@ class CoresetDraw:
 
 
 def coreset_footprint(dataset: Dataset, size: int) -> Footprint:
-    """Return what drawing a coreset takes: its rows are held where they are found, and joined once."""
+    """Return the memory of drawing a coreset: tasks hold the rows that they draw, which are joined once."""
     row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
     return Footprint(thread_bytes=2 * min(size, dataset.n_rows) * (row_bytes + 48))

@@ -48,13 +48,13 @@ class _Attached:
 
 @dataclass(frozen=True)
 class _State:
-    """All that a fit keeps itself."""
+    """State that a fit itself stores."""
 
     attached: _Attached
 
 
 class CoresetKMeans(LabelsLater, KMeansEstimator):
-    """K-means of a lightweight coreset of the rows, for data that is too large for passes.
+    """K-means of a lightweight coreset of the rows, for data too large for many passes.
 
     A coreset is drawn in two passes (`daskcluster.LightweightCoreset`), then clustered in memory by
     weighted `daskcluster.KMeans`. Centres are the same to the bit on any engine and for any chunking.
@@ -168,7 +168,9 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
         drawn = self._draw(fit, place)
         check_kept_rows(drawn.coreset_.n_rows, fit.dataset.n_rows, self.n_clusters)
         if self.max_time is not None:
-            left = max(1e-9, fit.time_left() or 0.0)  # without time there is still one iteration
+            left = max(
+                1e-9, fit.time_left() or 0.0
+            )  # without time left, one iteration is still made
         kmeans = self._kmeans().set_params(
             verbose=0,
             random_state=int(Key(seed, "k-means of a coreset").generator().integers(2**31)),
@@ -235,7 +237,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
 
 
 def _folder(fit: Fit) -> Location | None:
-    """Return where the coreset and its k-means keep their commits; None if nothing is kept."""
+    """Return the folder of the commits of the coreset and its k-means; None without checkpoints."""
     commits = fit.checkpoints.commits
     if commits is None:
         return None
@@ -248,7 +250,7 @@ def _folder(fit: Fit) -> Location | None:
 
 
 class _Within:
-    """Hands on what the fit on the coreset says, as part of the fit on the rows."""
+    """Forwards the events of the fit on the coreset as part of the fit on the rows."""
 
     def __init__(self, fit: Fit, drawn: LightweightCoreset) -> None:
         self._fit, self._drawn = fit, drawn

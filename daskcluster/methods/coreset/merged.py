@@ -25,7 +25,7 @@ class _OfParts:
     seed: int | None = None
 
     def provenance(self) -> dict[str, Any]:
-        """Return what the coreset was made of, as plain JSON values: ``parts``, each with its own."""
+        """Return the provenance of the coreset as plain JSON values: that of its ``parts``."""
         rows, weights = rows_and_weights(self)
         return {
             "kind": "merged",
@@ -98,7 +98,7 @@ def merged(
 
 
 def part_provenance(dataset: Dataset) -> dict[str, Any]:
-    """Return what is known of one part: its own account, or else its size and its weight."""
+    """Return the provenance of one part; without one, its size and its weight."""
     if isinstance(dataset, _OfParts):
         return dataset.provenance()
     stored = stored_attributes(dataset).get("coreset")
@@ -109,13 +109,13 @@ def part_provenance(dataset: Dataset) -> dict[str, Any]:
 
 
 def rows_and_weights(dataset: Any) -> tuple[Rows, np.ndarray]:
-    """Return all rows of a dataset, dense or CSR, and their weights, ones where there are none."""
+    """Return all rows of a dataset, dense or CSR, and their weights (1 if it has none)."""
     chunk = dataset.load((0, dataset.n_rows))
     return chunk.rows, np.ones(chunk.n_rows) if chunk.weights is None else chunk.weights
 
 
 def source_of(dataset: Any) -> str:
-    """Return where rows come from, for people."""
+    """Return the source of rows, for people."""
     return str(getattr(dataset, "source", type(dataset).__name__))
 
 

@@ -17,7 +17,7 @@ CORESET_PASSES = 2
 
 
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
-    """Return what a fit with `parameters` takes on `dataset`: passes over the coreset do not count."""
+    """Return the cost of a fit with `parameters` on `dataset`, without passes over the coreset."""
     k, size = int(parameters["n_clusters"]), min(int(parameters["coreset_size"]), dataset.n_rows)
     check_enough_rows(dataset, k)
     products = 2.0 * size * dataset.n_features * k
@@ -38,7 +38,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
 
 
 def coreset_travel(dataset: Dataset, size: int) -> Travel:
-    """Return what the passes of a coreset send: a point, sums of features, the rows that are drawn."""
+    """Return the bytes that the passes of a coreset send: a point, sums of features, the drawn rows."""
     row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
     d = dataset.n_features
     return Travel(sent=8 * d, returned=16 * d, drawn=size * (row_bytes + 48))

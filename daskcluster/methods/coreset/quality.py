@@ -32,12 +32,12 @@ from daskcluster.typing import Dataset
 
 @dataclass(frozen=True)
 class EstimatedCost:
-    """The cost of one set of centres, the weighted sum of squared distances to the nearest.
+    """Cost of one set of centres: the weighted sum of squared distances to the nearest centre.
 
     Attributes
     ----------
     name : str
-        Which centres.
+        Name of the set of centres.
     n_clusters : int
     estimated : float
         On the coreset.
@@ -45,7 +45,7 @@ class EstimatedCost:
         Of the estimate, from the coreset alone. It holds for centres that do not come from the
         coreset; those that were fitted to it look better on it than they are.
     true : float or None
-        On all rows, where they were measured.
+        Cost on all rows, if it was measured.
     """
 
     name: str
@@ -157,7 +157,7 @@ def true_costs(rows: ScaledPlacement, sets: Sequence[np.ndarray]) -> list[float]
 def compared(
     costs: Sequence[EstimatedCost], true: Sequence[float] | None, size: int
 ) -> CoresetQuality:
-    """Return the report of costs, with the true ones where they are known."""
+    """Return the report of costs, with true costs if they are known."""
     if true is None:
         return CoresetQuality(size, tuple(costs))
     pairs: list[EstimatedCost] = []
@@ -193,7 +193,7 @@ def coreset_quality(
     centres : array-like of shape (k, d), or mapping of str to array-like, optional
         Further centres, by name.
     n_clusters : int
-        Of the sets that are made.
+        Number of clusters of the sets made here.
     sample_weight : array-like of shape (n,), optional
         Weights of `X`.
     metric : {"euclidean", "cosine"}

@@ -54,7 +54,7 @@ def quantization_error(
 def relative_error(
     X: Any, centres: Any, reference: Any, *, sample_weight: Any = None, engine: Any = None
 ) -> float:
-    """Return by what part the quantisation error of `centres` exceeds that of `reference`.
+    """Return the relative excess of the quantisation error of `centres` over that of `reference`.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def relative_error(
     Raises
     ------
     InvalidParameterError
-        The error of the reference is not above zero, so nothing is relative to it.
+        The error of the reference is not above zero, so no relative error exists.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""The state of a coreset while it is drawn, as plain values and arrays."""
+"""The state of an unfinished coreset, as plain values and arrays."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RowsCheckpoint:
 
     @classmethod
     def of(cls, rows: Rows) -> RowsCheckpoint | None:
-        """Return what is kept of rows; None if there is nothing in them."""
+        """Return the stored form of rows; None if they hold no value."""
         values = rows.data if isinstance(rows, SparseRows) else np.ascontiguousarray(rows)
         if not values.size:
             return None
@@ -99,7 +99,7 @@ class CandidatesCheckpoint:
 
     @classmethod
     def of(cls, found: Candidates) -> CandidatesCheckpoint | None:
-        """Return what is kept of candidates; None if there are none."""
+        """Return the stored form of candidates; None if there are none."""
         if not found.parts:
             return None
         indices, ranks, sqdist, weights, rows = found.joined()
@@ -117,7 +117,7 @@ class CandidatesCheckpoint:
 
 @dataclass(frozen=True)
 class SavedSegment:
-    """A `Segment` of one of the passes of a coreset, with what its total consists of.
+    """A `Segment` of one of the passes of a coreset, with the parts of its total.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class SavedSegment:
 
     @classmethod
     def of(cls, segment: Segment) -> SavedSegment | None:
-        """Return what is kept of a segment; None if nothing has been found that could be."""
+        """Return the stored form of a segment; None if it found nothing yet."""
         own = segment.number, segment.n_segments, segment.n_work_items, segment.done
         if isinstance(segment.total, Candidates):
             candidates = CandidatesCheckpoint.of(segment.total)
@@ -199,7 +199,7 @@ class CoresetState:
 def coreset_shapes(found: Mapping[str, tuple[int, ...]], d: int) -> Shapes:
     """Return the shapes that the arrays of a `CoresetState` should have, by those that they have.
 
-    How many rows were found follows from nothing else: all arrays of rows should be as long as the first.
+    The number of rows is not stored elsewhere, so all arrays of rows should be as long as the first.
     """
     shapes: dict[str, tuple[int, ...]] = {"moments_mean": (d,)}
     for name in ("max_abs", "sums", "origin"):

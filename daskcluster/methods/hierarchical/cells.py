@@ -36,14 +36,14 @@ def gather_cells(
     span : (first, last)
         Cells `first` to below `last`.
     labels : ndarray of shape (n,), int32, optional
-        The cell of every row, where that is known; else rows are labelled on the way.
+        The cell of every row, if known; else rows are labelled while they are read.
     on_read : callable (int) -> None
-        Hears the decoded bytes of every block fetched from the store.
+        Called with the decoded bytes of every block fetched from the store.
 
     Returns
     -------
     list of Chunk
-        In the dtype of the source; their ``start`` means nothing.
+        In the dtype of the source; their ``start`` is meaningless.
 
     Notes
     -----

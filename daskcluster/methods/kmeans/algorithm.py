@@ -35,24 +35,24 @@ def relocate_empty(
     """Give each empty cluster, lowest index first, the farthest row that is left.
 
     The row leaves its old cluster's sums, exactly. Rows without weight are never chosen, ties go
-    to the lowest row. Where every row sits on its centre there is nothing to gain and nothing moves.
+    to the lowest row. If every row lies on its centre, nothing moves.
 
     Parameters
     ----------
     rows : ScaledPlacement
     centres : ndarray of shape (k, d)
-        Those that `statistics` were computed under.
+        Centres under which `statistics` were computed.
     statistics : KMeansStatistics
         Changed in place.
     scale : Scale
-        That of `statistics`.
+        Scale of `statistics`.
     labels : ndarray of shape (n,), int32, optional
-        Labels under `centres`, where they were kept.
+        Labels under `centres`, if they are known.
 
     Returns
     -------
     int
-        How many clusters were empty.
+        Number of empty clusters.
 
     Notes
     -----
@@ -118,18 +118,18 @@ def lloyd(
     ----------
     rows : ScaledPlacement
     centres : ndarray of shape (k, d)
-        Where to start; not changed.
+        Starting centres; not changed.
     assign : Assignment, optional
-        How rows are assigned; by default all of them to the nearest of all centres, each time.
+        Method of the assignment; by default, all distances are computed each time.
     max_iter : int
-        Centre updates at most; 0 returns the start.
+        Maximum number of centre updates; 0 returns the starting centres.
     tol : float
         Stop when the squared movement of all centres together is at most `tol` times the mean variance of
         the features; 0 waits for the fixed point.
     max_time : float, optional
         Seconds; the iteration that exceeds them is the last.
     callbacks : sequence of callables
-        Hear an `IterationEnded` each iteration.
+        Called with an `IterationEnded` in each iteration.
     labels : ndarray of shape (n,), int32, optional
         OUT. Where `assign` keeps the labels under the centres of the last pass, in this process.
     history : sequence of dict
@@ -181,14 +181,14 @@ def lloyd(
 
 @dataclass(frozen=True)
 class Step:
-    """One update of the centres, and what it took.
+    """One update of the centres, and its cost.
 
     Attributes
     ----------
     centres : ndarray of shape (k, d)
-        Where they have moved to.
+        New positions.
     inertia : float
-        Under the centres before.
+        Inertia under the previous centres.
     shift : float
         Squared movement of all centres together.
     n_empty, n_touched, n_distances : int
@@ -220,7 +220,7 @@ def lloyd_step(
 
 
 def squared_movement(before: np.ndarray, after: np.ndarray) -> float:
-    """Return the sum of squares of what all centres moved, in float64."""
+    """Return the sum of the squared movements of all centres, in float64."""
     k = len(before)
     squared = np.empty(k)
     sqdist_to_assigned(after, before, np.arange(k, dtype=np.int32), squared)

@@ -31,7 +31,7 @@ class Assigned:
     Attributes
     ----------
     statistics : KMeansStatistics
-        The caller's to change.
+        The caller may change them.
     n_touched, n_distances : int
         Rows visited, distances computed.
     """
@@ -47,7 +47,7 @@ class Carried(Protocol):
     Attributes
     ----------
     placed : bool
-        It is of use only to who knows where the rows stood.
+        It can be used only if the earlier positions of the rows are known.
     """
 
     @property
@@ -60,22 +60,22 @@ class Assignment(Protocol):
     def __call__(self, centres: np.ndarray) -> Assigned: ...
 
     def carry(self) -> Carried | None:
-        """Return what is known of the rows, for another assignment that has them among others; or None."""
+        """Return the state of the rows for another assignment on a superset of them; or None."""
         ...
 
     def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
-        """Begin with what another has carried, as far as it is of use here.
+        """Start from the state of another assignment, as far as it applies here.
 
         Parameters
         ----------
         carried : Carried
         places : ndarray of shape (n,), int64, or None
-            Where each row stood there; -1 for rows that are new. None where that is unknown.
+            Earlier position of each row; -1 for new rows. None if that is unknown.
         """
         ...
 
     def close(self) -> None:
-        """Free what is kept between calls."""
+        """Free the state between calls."""
         ...
 
 
@@ -90,7 +90,7 @@ class FullAssignment:
     by_changes : bool
         Rows are dense, and nothing else writes to `labels` unless `resume` is called. Totals are kept,
         8 k (d + 1) bytes, and only rows that moved change them. Sums are exact, so the bits are
-        those of totals made anew.
+        those of totals computed from scratch.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class CarriedBounds:
 
 
 class BoundedAssignment:
-    """Looks only at rows whose bounds do not prove that their label stays.
+    """Visits only rows whose bounds do not prove that their label is unchanged.
 
     The totals are kept here and brought up to date by what a pass changed. A change is a function of
     the rows and of the centres before and after, so a lost bound or label alters the time
@@ -158,14 +158,14 @@ class BoundedAssignment:
     ----------
     rows : ScaledPlacement
     bounds : BoundKind
-        How many bounds a row has.
+        Kind of the bounds.
     labels : ndarray of shape (n,), int32, optional
         OUT. As for `FullAssignment`.
     recent_bytes : int
         Bytes to spend per row for copies of rows whose bounds will fail soon, so that their chunks need
         not be read again; see `daskcluster.methods.kmeans.chunkwise.recent`.
     run : callable (reduction, params) -> Changes, optional
-        Makes the passes, in place of the placement's `map_state`.
+        Runs the passes, in place of the placement's `map_state`.
     probing : bool
         Only counts are of interest, so the first pass need not find the grid of the sums.
     gaps : Gaps, optional
@@ -232,7 +232,7 @@ class BoundedAssignment:
         return CarriedBounds(self.bounds, out, self._drift)
 
     def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
-        """Begin with bounds of the same kind that another has kept."""
+        """Start from the bounds of another assignment, if they are of the same kind."""
         if (
             isinstance(carried, CarriedBounds)
             and places is not None

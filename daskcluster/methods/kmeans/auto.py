@@ -178,13 +178,13 @@ class AutoAssignment:
         return self._bounded
 
     def _watched(self, found: Assigned, shape: Shape) -> Assigned:
-        """Go back to computing all distances if that would have been cheaper; bounds stay, and age."""
+        """Return to computing all distances if that would have been cheaper; the bounds stay, and age."""
         assert self._bounded is not None
         n = self._rows.placement.dataset.n_rows
-        # What it has read is not known by rows: at most all of them.
+        # The rows that it read are not known: at most all of them.
         counts = Counts(found.n_touched / n, found.n_distances / n)
         self._kept_for += 1
-        # The first pass sets bounds, or makes old ones tight again.
+        # The first pass sets bounds, or tightens old ones.
         if self._kept_for > 1:
             self._idle = self._bounded.bounds.cost(shape, counts) > _LOST * shape.plain()
         return found
@@ -227,7 +227,7 @@ class _Carried:
 
 
 class _Probe:
-    """Goes ahead with one kind of bounds over runs of sampled rows, in this process."""
+    """Runs one kind of bounds on runs of sampled rows, in this process."""
 
     def __init__(
         self, rows: ScaledPlacement, kind: BoundKind, runs: Sequence[np.ndarray], gaps: Gaps
@@ -239,7 +239,7 @@ class _Probe:
         self._n_read = 0
 
     def go_on(self, rows: ScaledPlacement) -> None:
-        """Stand for other rows, of which the sampled ones are some."""
+        """Continue as a probe of other rows, which include the sampled ones."""
         self._assign.rows = rows
 
     def __call__(self, centres: np.ndarray) -> Counts:
@@ -260,7 +260,7 @@ class _Probe:
 
 
 def _sample(rows: ScaledPlacement, most: int) -> list[np.ndarray]:
-    """Return short runs of rows from all over the dataset: few chunks have to be read for them."""
+    """Return short runs of rows from all over the dataset, for which few chunks are read."""
     n = rows.placement.dataset.n_rows
     run = min(max(int(n * _SAMPLED) // _RUNS, _LEAST_RUN), most)
     if n <= _RUNS * run:

@@ -27,7 +27,7 @@ OneFit = TypeVar("OneFit", bound=Fit)
 
 @dataclass
 class KMeansRun:
-    """One restart: its loop's result, the final figures, and labels where they were wanted."""
+    """One restart: the result of its loop, the final figures, and labels if they were requested."""
 
     result: FitResult
     found: ScoreStatistics
@@ -51,7 +51,7 @@ def measure_run(
         OUT. Room for labels in this process, or those of ``result.centres`` already
         (``result.labelled``).
     labelled : bool
-        Labels are wanted; without room for them that is one more pass.
+        Labels are requested; without room for them, that takes one more pass.
     """
     centres = result.centres
     found = score_rows(rows, centres, labels, labelled=result.labelled)
@@ -79,7 +79,7 @@ class KMeansEstimator(CentreEstimator):
         check_enough_rows(dataset, self.n_clusters)
 
     def _begin_fit(self, kind: type[OneFit], X: Any, sample_weight: Any, **options: Any) -> OneFit:
-        """Return one call of fit on `X`, whose parameters have been checked, ready to run."""
+        """Return one call of fit on `X`, ready to run; its parameters are checked."""
         dataset = fit_dataset(self, X, sample_weight, scalable=True)
         self._check_rows(dataset)
         engine = choose_engine(self.engine, dataset)
@@ -117,7 +117,7 @@ class KMeansEstimator(CentreEstimator):
             )
 
     def to_model(self) -> KMeansModel:
-        """Return what was learnt as a plain, data-free value."""
+        """Return the model: the learnt attributes, without the data."""
         return KMeansModel(
             centres=self._centres,
             weights=self.cluster_weights_,

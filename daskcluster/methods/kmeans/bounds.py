@@ -25,12 +25,12 @@ BOUNDS = {kind.name: kind for kind in (ELKAN, YINYANG, HAMERLY)}
 
 
 def register_bounds(kind: BoundKind, about: str) -> None:
-    """Let ``KMeans(algorithm=kind.name)`` keep one more kind of bounds.
+    """Register another kind of bounds as ``KMeans(algorithm=kind.name)``.
 
     Parameters
     ----------
     kind : BoundKind
-        Where its state does not fit into memory, those that are there already take its place.
+        If its state does not fit into memory, the existing kinds take its place.
     about : str
         A few words for help.
     """
@@ -61,7 +61,7 @@ def within(
 
 
 def fallbacks(kind: BoundKind) -> tuple[BoundKind, ...]:
-    """Return the kind itself and those that take its place where memory is short, in this order."""
+    """Return the kind and those that take its place when memory is short, in this order."""
     kinds = tuple(BOUNDS.values())
     return kinds[kinds.index(kind) :]
 
@@ -83,7 +83,7 @@ def recent_bytes(
 
 @dataclass(frozen=True)
 class AssignmentChoice:
-    """Chooses how rows are assigned: within bounds, as far as memory allows.
+    """Chooses the assignment: with bounds, as far as memory allows.
 
     Parameters
     ----------
@@ -92,11 +92,11 @@ class AssignmentChoice:
     bounds_memory : int or "auto"
         Bytes that bounds may take.
     callbacks : sequence of callables
-        Hear a `Notice` where another kind takes the place of the one that was asked for.
+        Called with a `Notice` if another kind takes the place of the requested one.
     sparse : bool
         Rows are CSR.
     parameter : str
-        What the caller's parameter is called, for notices.
+        Name of the caller's parameter, for notices.
     """
 
     algorithm: str

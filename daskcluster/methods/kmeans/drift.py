@@ -19,19 +19,19 @@ _MOST = 1e15
 
 
 class Drift:
-    """Sums up the steps of every centre.
+    """Sum of the steps of every centre.
 
     Parameters
     ----------
     centres : ndarray of shape (k, d)
-        Where they start.
+        Starting positions.
     groups : sequence of ndarray of int
         Centres whose longest step counts for all of them.
 
     Attributes
     ----------
     centres : ndarray of shape (k, d)
-        Where they are.
+        Current positions.
     of_groups : ndarray of shape (g,), float64
         Accumulated drift of each group.
     """
@@ -58,9 +58,9 @@ class Drift:
 
 
 class Gaps:
-    """Half gaps of the centres at hand, found once for all that keep bounds under them.
+    """Half gaps of the current centres, computed once for all users of bounds.
 
-    While centres have moved little since they were measured, what they can have lost is subtracted instead.
+    While centres have moved little since then, the largest possible loss is subtracted instead.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Gaps:
 
 
 def lengths(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Return how far each centre has gone, shape (k,), float64."""
+    """Return the distance that each centre moved, shape (k,), float64."""
     k = len(before)
     squared = np.empty(k)
     sqdist_to_assigned(after, before, np.arange(k, dtype=np.int32), squared)

@@ -152,10 +152,10 @@ class KMeans(KMeansEstimator):
         X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
         y : ignored
         sample_weight : array-like of shape (n,), optional
-            Not together with a dataset that has weights of its own.
+            Not allowed if the dataset has its own weights.
         resume : bool
             Resume from the last state under `checkpoint`, to the same bits as if the fit had never been
-            interrupted (counters of work may differ). Without one the fit begins at its beginning.
+            interrupted (counters of work may differ). Without one, the fit starts from scratch.
 
         Returns
         -------
@@ -164,11 +164,11 @@ class KMeans(KMeansEstimator):
         Raises
         ------
         CheckpointError
-            What is under `checkpoint` is of other data or parameters, or damaged.
+            The state under `checkpoint` is damaged, or belongs to other data or parameters.
         InvalidParameterError, InvalidDataError
-            Which say what, the value, the rule and the remedy.
+            X or a parameter is not valid.
         MemoryLimitError
-            The engine's memory does not suffice.
+            The memory of the engine is too small.
         """
         self.check_parameters()
         fit = self._begin_fit(KMeansFit, X, sample_weight, resume=resume)

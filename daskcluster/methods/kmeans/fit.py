@@ -41,7 +41,7 @@ _NO_BOUNDS = (
 
 
 class SeededFit(Fit):
-    """A `Fit` whose first centres ``init=`` decides."""
+    """A `Fit` whose first centres come from ``init=``."""
 
     def seeded(self, rows: ScaledPlacement, key: Key) -> np.ndarray:
         """Return the first centres (k, d), chosen among `rows` with the draws of `key`."""
@@ -68,14 +68,14 @@ class KMeansState:
     Attributes
     ----------
     restart : int
-        Which restart is under way.
+        Number of the current restart.
     centres : ndarray of shape (k, d)
     history : sequence of dict
-        The restart's iterations so far.
+        Iterations of the current restart so far.
     reason : StopReason or None
-        Why the last iteration was the restart's last, if it was.
+        Reason why the current restart ended, if it did.
     best : FitResult or None
-        Of the restarts before.
+        Best result of the earlier restarts.
     """
 
     restart: int
@@ -86,7 +86,7 @@ class KMeansState:
 
 
 class KMeansFit(SeededFit):
-    """One call of fit: places the rows, restarts, keeps the best."""
+    """One call of fit: places the rows, runs the restarts, keeps the best."""
 
     estimator: KMeans
 
@@ -193,7 +193,7 @@ class KMeansFit(SeededFit):
         return self.resumed(KMeansState, {"centres": shape, "best_centres": shape})
 
     def _best_of(self, resumed: KMeansState | None, rows: ScaledPlacement) -> KMeansRun | None:
-        """Return the best of the restarts before the interrupted one: one pass."""
+        """Return the best restart before the interrupted one; takes one pass."""
         if resumed is None or resumed.best is None:
             return None
         labels = self.kept_labels(rows.placement)

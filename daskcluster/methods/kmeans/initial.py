@@ -35,7 +35,7 @@ def is_method(init: Any) -> bool:
 
 
 def method_for(init: Any, *, in_memory: bool) -> str:
-    """Return the name of what will be done: ``auto`` is decided by where the rows are.
+    """Return the name of the method; ``auto`` depends on where the rows are.
 
     k-means++ takes a pass per centre, which is cheap in memory; elsewhere k-means|| takes six.
     """
@@ -51,14 +51,14 @@ def method_for(init: Any, *, in_memory: bool) -> str:
 
 
 def restarts_for(method: str, n_init: int | str, *, in_memory: bool) -> int:
-    """Return how many fits `KMeans` makes: by default more than one only for random rows in memory."""
+    """Return the number of fits of `KMeans`: by default more than one only for random rows in memory."""
     if n_init == "auto":
         return _RANDOM_RESTARTS if method == "random" and in_memory else 1
     return 1 if method in GIVEN else int(n_init)
 
 
 def warn_of_one_start(estimator: Any, method: str, stacklevel: int) -> None:
-    """Warn of an ``n_init`` that has no effect, for centres are given."""
+    """Warn of an ``n_init`` without effect, since centres are given."""
     n_init = estimator.n_init
     if method in GIVEN and n_init not in ("auto", 1):
         warnings.warn(
@@ -87,7 +87,7 @@ def initial_centres(
     n_clusters : int
     seed : int
     source : object
-        What a callable is given as X; its ``random_state`` is a RandomState of `seed`.
+        X of a callable; its ``random_state`` is a RandomState of `seed`.
     chain_length : int
         Proposals for each centre of AFK-MC2.
     """

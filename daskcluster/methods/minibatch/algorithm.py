@@ -46,7 +46,7 @@ class Reassignment:
         0 turns it off.
     seed : int
     least_rows : int
-        Rows that must have been seen before the first look. Until batches from pools have been through all
+        Rows that must have been seen before the first check. Until batches from pools have drawn from all
         rows, a centre that saw none may be one whose rows are still to come.
     """
 
@@ -98,7 +98,7 @@ def draw_positions(batch: Batch, m: int, key: Key) -> np.ndarray:
 
 @dataclass
 class Improvement:
-    """The smoothed inertia of batches, and for how many steps it has not fallen (scikit-learn's rule).
+    """Smoothed inertia of batches, and the number of steps without a fall (scikit-learn's rule).
 
     The first batch does not count: its inertia is that of the seeding.
 
@@ -125,11 +125,11 @@ class Improvement:
 
     @classmethod
     def over(cls, batch_size: int, n_rows: int, patience: int | None = None) -> Improvement:
-        """Return the rule for batches of `n_rows` rows: two passes' worth of memory, about."""
+        """Return the rule for batches of `n_rows` rows: it remembers about two passes."""
         return cls(min(1.0, 2.0 * batch_size / (n_rows + 1)), patience)
 
     def ends(self, cost: float) -> bool:
-        """Take in the mean squared distance of a batch; return True if it is time to stop."""
+        """Add the mean squared distance of a batch; return True if it is time to stop."""
         self._n_steps += 1
         if self._n_steps == 1:
             return False
@@ -144,7 +144,7 @@ class Improvement:
 
 @dataclass(frozen=True)
 class MiniBatchStopping:
-    """When the loop ends.
+    """Rules for the end of the loop.
 
     Attributes
     ----------
@@ -155,8 +155,8 @@ class MiniBatchStopping:
     max_time : float or None
         Seconds, validation not counted; the step that exceeds them is the last.
     least_steps : int
-        Before which centres that stand still or do not improve end nothing: batches from pools may not
-        have met all clusters.
+        The loop does not end before this many steps for lack of movement or improvement: batches from
+        pools may not have seen all clusters.
     """
 
     n_steps: int
@@ -167,7 +167,7 @@ class MiniBatchStopping:
     def reason(
         self, step: int, outcome: StepOutcome, *, stalled: bool, seconds: float
     ) -> StopReason | None:
-        """Return why to stop after `step` steps, or None to continue."""
+        """Return the reason to stop after `step` steps, or None to continue."""
         if step >= self.least_steps:
             if step > 1 and self.threshold > 0.0 and outcome.shift <= self.threshold:
                 return StopReason.TOLERANCE
@@ -213,13 +213,13 @@ def minibatch(
         Holds the centres, which are moved.
     stopping : MiniBatchStopping
     reassignment : Reassignment
-        Sets centres that see too few rows to random rows.
+        Moves centres that receive too few rows to random rows.
     improvement : Improvement
-        Says when steps do not pay any more.
+        Detects that steps no longer improve the centres.
     journal : Journal
-        Keeps the history, and tells callbacks of it.
+        Keeps the history, and publishes it to callbacks.
     step : int
-        Steps that were made before, of which all the others are the end.
+        Number of earlier steps, from whose end all other arguments are.
     keep : callable (step, reason) -> None, optional
         Called after each step, when all of them are at the state to resume from.
 
@@ -231,7 +231,7 @@ def minibatch(
     Raises
     ------
     InvalidDataError
-        A row that was met is not finite.
+        A row of a batch is not finite.
 
     Notes
     -----
@@ -259,7 +259,7 @@ def minibatch(
 
 
 def is_suspect(cost: float, dtype: np.dtype[Any]) -> bool:
-    """Return whether a batch that costs so much may hold a row that is not finite, or out of range."""
+    """Return True if a batch of this cost may hold a row that is not finite, or out of range."""
     return not cost < RANGES[dtype][1] ** 2
 
 

@@ -1,7 +1,7 @@
 """Mini-batches: every row once per pass, in an order that depends on the seed and the pass alone.
 
-The passes' orders follow each other, cut into batches of one size: a batch may hold the last rows of
-a pass and the first ones of the next.
+The orders of the passes are concatenated and cut into batches of one size: a batch may hold the last rows
+of a pass and the first ones of the next.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ def fits(dataset: Dataset, room_bytes: int = ROOM_BYTES) -> bool:
 def order_bytes(dataset: Dataset) -> int:
     """Return the bytes of a row other than its values while batches are drawn: its weight and two indices.
 
-    One is that in the order of batches, the other that in the order of a sample.
+    One index is for the order of batches, the other for the order of a sample.
     """
     return 16 + (0 if dataset.weights is None else 8)
 
 
 def held_bytes(dataset: Dataset, room_bytes: int = ROOM_BYTES) -> int:
-    """Return what `Batches` hold at most, in the process that draws them.
+    """Return the bytes that `Batches` hold at most, in the process that draws them.
 
-    Rows in memory are there anyway, but for the orders that they are drawn in. Others are read into
+    Rows in memory cost only the orders in which they are drawn. Other rows are read into
     memory of their own: all of them, or those of three pools.
     """
     n, orders = dataset.n_rows, order_bytes(dataset)
@@ -74,11 +74,11 @@ class Batches:
         Rows of every batch; all rows, if there are fewer.
     seed : int
     room_bytes : int
-        Memory for rows that are read ahead, where they are not in memory already.
+        Memory for rows that are read ahead, if they are not in memory already.
     least_rows : int
-        Rows that a pool should hold, if it can.
+        Rows that a pool should hold, if possible.
     skipped : int
-        Batches that were drawn before: the next one is that which follows them.
+        Number of batches drawn before; drawing continues after them.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Batches:
     is_pooled : bool
         They come from pools, not from all rows.
     notice : str
-        How the draw differs from a uniform one; empty where it does not.
+        Difference from a uniform draw; empty if there is none.
     bytes_read : int
         Decoded bytes fetched from the store so far.
     """
@@ -155,7 +155,7 @@ class Batches:
         return _joined(self._last, self.dataset.normalize)
 
     def row_of(self, position: int) -> int:
-        """Return which row of the dataset stands at a position of the last batch."""
+        """Return the row of the dataset at a position of the last batch."""
         for segment, listed in self._last:
             if position < len(listed):
                 return segment.row_of(int(listed[position]))
@@ -163,7 +163,7 @@ class Batches:
         raise IndexError(position)
 
     def rows_of_last(self) -> np.ndarray:
-        """Return which rows of the dataset the last batch or sample has, int64 (b,)."""
+        """Return the rows of the dataset in the last batch or sample, int64 (b,)."""
         return np.concatenate([segment.rows_of(listed) for segment, listed in self._last])
 
     def sample(self, m: int, key: Key, *, uniform: bool = False) -> Batch:
@@ -176,7 +176,7 @@ class Batches:
         m : int
         key : Key
         uniform : bool
-            Draw them from all rows, however these are ordered. Where batches come from pools that takes
+            Draw from all rows, in whatever order they are stored. If batches come from pools, that takes
             a pass: a few random rows are in nearly every chunk.
         """
         if uniform and self.is_pooled:

@@ -26,7 +26,7 @@ from daskcluster.randomness import as_seed
 
 
 class MiniBatchKMeans(KMeansEstimator):
-    """K-means by mini-batches: fast, and near enough for most uses, on rows of any size.
+    """K-means by mini-batches: fast, approximate, for data of any size.
 
     Every step assigns a batch of random rows to the centres and moves each centre towards the mean of its
     rows. The result is the same to the bit on any engine and any number of threads and workers.
@@ -37,7 +37,8 @@ class MiniBatchKMeans(KMeansEstimator):
     init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
         First centres, chosen among the rows of a random sample (`init_size`); ``"auto"`` is k-means++.
     n_init : int >= 1 or "auto"
-        Starts that are tried on the sample; the best one is used. ``"auto"``: 1, but 3 for random rows.
+        Number of starts tried on the sample, of which the best is used. ``"auto"``: 1, but 3 for random
+        rows.
     batch_size : int >= 1
         Rows of a step. 1 is stochastic k-means: every row moves its centre at once. Steps are then taken in
         runs of 1,024 rows; after each run `history_`, `max_no_improvement`, `tol`, `max_time` and
@@ -178,7 +179,7 @@ class MiniBatchKMeans(KMeansEstimator):
         X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
         y : ignored
         sample_weight : array-like of shape (n,), optional
-            Not together with a dataset that has weights of its own.
+            Not allowed if the dataset has its own weights.
         resume : bool
             Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
@@ -189,11 +190,11 @@ class MiniBatchKMeans(KMeansEstimator):
         Raises
         ------
         CheckpointError
-            What is under `checkpoint` is of other data or parameters, or damaged.
+            The state under `checkpoint` is damaged, or belongs to other data or parameters.
         InvalidParameterError, InvalidDataError
-            Which say what, the value, the rule and the remedy.
+            X or a parameter is not valid.
         MemoryLimitError
-            The engine's memory does not suffice.
+            The memory of the engine is too small.
         """
         self.check_parameters()
         fit = self._begin_fit(MiniBatchFit, X, sample_weight, resume=resume)
@@ -210,7 +211,7 @@ class MiniBatchKMeans(KMeansEstimator):
         """Make one step with the rows of `X` as the batch.
 
         The first call chooses the first centres among its rows. Later ones, and calls after `fit`, continue
-        from where the centres are: centres, counts and random numbers are carried along.
+        from the current centres, counts and random numbers.
 
         Parameters
         ----------

@@ -131,7 +131,7 @@ class MiniBatchFit(Fit):
 
     @property
     def n_steps(self) -> int:
-        """Steps at most: as many as `max_iter` passes hold."""
+        """Maximum number of steps: those of `max_iter` passes."""
         passes = self.estimator.max_iter
         return max(1, passes * self.dataset.n_rows // self.batch_size) if passes else 0
 
@@ -186,7 +186,7 @@ class MiniBatchFit(Fit):
     def _steps(
         self, batches: Batches, resumed: MiniBatchState, validate: Any
     ) -> tuple[FitResult, MovingCentres]:
-        """Make all steps that follow, and return what they leave."""
+        """Make all remaining steps, and return their result."""
         state = resumed.centres(compute_dtype(self.dataset.dtype))
         journal = Journal(state, self.dataset.n_rows, self.callbacks, validate, resumed.journal)
         left, before = self.time_left(), resumed.journal
@@ -265,7 +265,7 @@ class MiniBatchFit(Fit):
         self.keep(lambda: resumed, _taken(batches), now=True)
 
     def _ended(self, resumed: MiniBatchState) -> tuple[FitResult, MovingCentres] | None:
-        """Return what a loop left that has ended before, if that was its end."""
+        """Return the result of a loop that ended before the interruption, if it did."""
         step, reason = resumed.step, resumed.reason
         if reason is None or not is_final(reason, step, self.n_steps, self.time_left()):
             return None

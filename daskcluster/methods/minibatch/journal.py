@@ -36,14 +36,14 @@ class JournalState:
     seconds : float
         As of `Journal`.
     n_rows, n_reassigned : int
-        Rows that were seen so far, and centres that were reassigned since the last record but a forced one.
+        Rows seen so far, and centres reassigned since the last record that was not forced.
     next_step : float
-        From which on there is to be a record.
+        Step from which on the next record is due.
     recorded_seconds, recorded_rows, recorded_bytes : float and int
         At that record.
     bytes_read : int
     forced : bool
-        The last record is there only because the loop has ended.
+        The last record exists only because the loop ended.
     """
 
     records: Sequence[dict[str, Any]]
@@ -62,7 +62,7 @@ class Journal:
     """Records of steps: kept, published to callbacks, and timed without the validation.
 
     The first steps and the last one have a record each, others when there are a tenth more of them:
-    a hundred records tell of 100,000 steps.
+    a hundred records cover 100,000 steps.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Journal:
     n_rows : int
         Of the dataset.
     callbacks : sequence of callables
-        Hear a `StepsEnded` for each record, and the passes.
+        Called with a `StepsEnded` for each record, and with the passes.
     validate : callable (centres) -> float, optional
         Called for each record; its time does not count.
     resumed : JournalState, optional
@@ -104,7 +104,7 @@ class Journal:
             self._go_on(resumed)
 
     def _go_on(self, resumed: JournalState) -> None:
-        # A record that was forced would not be there, had the loop not ended.
+        # A forced record exists only because the loop ended.
         self.records = list(resumed.records[:-1] if resumed.forced else resumed.records)
         self._seen, self._reassigned, self._next = (
             resumed.n_rows,
@@ -134,7 +134,7 @@ class Journal:
         return self._seconds_before + time.perf_counter() - self._began - self._paused
 
     def add(self, n_rows: int, n_reassigned: int) -> None:
-        """Take in one step."""
+        """Add one step."""
         self._seen += n_rows
         self._reassigned += n_reassigned
         if self._callbacks:
@@ -207,7 +207,7 @@ class Journal:
 
 
 class _PassEvents:
-    """Tells callbacks of passes, whose bounds batches do not keep."""
+    """Publishes passes to callbacks; batches may span two passes."""
 
     def __init__(self, n_rows: int, callbacks: Sequence[Callback]) -> None:
         self._n_rows = n_rows

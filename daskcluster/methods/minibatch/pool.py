@@ -1,7 +1,8 @@
 """Pools of rows out of core: row groups from the whole dataset, read ahead.
 
 A pass cuts the dataset into strata of consecutive row groups, as many as a pool holds groups, and
-takes one group of every stratum for each pool, in an order drawn for each stratum. In whatever order rows
+takes one group of every stratum for each pool, in an order drawn for each stratum. Whatever the order in
+which rows
 are stored in, sorted by cluster for instance, a pool sees all of the dataset. What remains of it is the
 bias: rows of a group come in the same pool, and the share of a cluster varies from pool to pool more
 than it does among uniform draws.
@@ -32,7 +33,7 @@ _POOLS = 3
 
 @dataclass(frozen=True)
 class Segment:
-    """Rows in memory, which ones they are, and the key of the order that they are drawn in."""
+    """Rows in memory, their numbers, and the key of the order in which they are drawn."""
 
     rows: Rows
     weights: np.ndarray | None
@@ -40,7 +41,7 @@ class Segment:
     key: Key
 
     def row_of(self, place: int) -> int:
-        """Return which row of the dataset stands at a place of `rows`."""
+        """Return the row of the dataset at a place of `rows`."""
         for start, stop in self.spans:
             if place < stop - start:
                 return start + place
@@ -48,7 +49,7 @@ class Segment:
         raise IndexError(place)
 
     def rows_of(self, places: np.ndarray) -> np.ndarray:
-        """Return which rows of the dataset stand at some places of `rows`, int64."""
+        """Return the rows of the dataset at some places of `rows`, int64."""
         spans = np.array(self.spans, np.int64)
         starts = np.concatenate([[0], np.cumsum(spans[:, 1] - spans[:, 0])])
         home = np.searchsorted(starts, places, side="right") - 1
@@ -66,7 +67,7 @@ class PoolPlace:
 
 @dataclass(frozen=True)
 class Pools:
-    """Which row groups make the pools of every pass.
+    """Row groups of the pools of every pass.
 
     Attributes
     ----------
@@ -77,7 +78,7 @@ class Pools:
         Of a pass.
     seed : int
     on_read : callable (int) -> None
-        Hears decoded bytes, from a reading thread.
+        Called with decoded bytes, in a reading thread.
     """
 
     dataset: Dataset
@@ -96,7 +97,7 @@ class Pools:
         *,
         on_read: Callable[[int], None],
     ) -> Pools:
-        """Choose how many groups a pool has.
+        """Choose the number of groups of a pool.
 
         At least 64, and enough for `wanted_rows`; fewer only where three pools would not fit
         `room_bytes`.
@@ -119,7 +120,7 @@ class Pools:
         return -(-self.n_groups // self.n_pools)
 
     def notice(self) -> str:
-        """Return how batches from these pools differ from uniform draws, and the remedy."""
+        """Return the difference between batches from these pools and uniform draws, and the remedy."""
         size = self.dataset.bytes_of((0, self.dataset.n_rows)) // self.n_pools
         text = (
             f"Batches are drawn from pools of {self.per_pool:,} of {self.n_groups:,} row groups "
@@ -142,7 +143,7 @@ class Pools:
         return [groups for groups in pools if len(groups)]
 
     def find(self, position: int) -> tuple[PoolPlace, int]:
-        """Return in which pool a row stands, and how many of that pool come before it.
+        """Return the pool of a row, and the number of rows before it in that pool.
 
         Parameters
         ----------

@@ -16,7 +16,7 @@ from daskcluster.typing import Dataset
 
 
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
-    """Return what a fit with `parameters` takes on `dataset`: starts are tried on a sample alone."""
+    """Return the cost of a fit with `parameters` on `dataset`; starts are tried on a sample alone."""
     n_clusters = int(parameters["n_clusters"])
     check_enough_rows(dataset, n_clusters)
     method = method_for(parameters["init"], in_memory=True)

@@ -69,12 +69,12 @@ def placed(chunk: Chunk) -> Iterator[ScaledPlacement]:
 
 
 def threads_of(engine: Engine) -> int:
-    """Return the threads of this process that a step may take; a cluster leaves it all of them."""
+    """Return the number of threads of this process that a step may use: all of them with a cluster."""
     return engine.n_threads if isinstance(engine, LocalEngine) else default_threads()
 
 
 def batch_room(engine: Engine, dataset: Dataset, callbacks: Sequence[Callback], most: int) -> int:
-    """Return how much memory rows that are read ahead may take in this process, at most `most` bytes.
+    """Return the memory for rows that are read ahead in this process, at most `most` bytes.
 
     The same everywhere, for the draw depends on it, unless the memory limit leaves less: for the rows, and
     for the orders that they are drawn in.

@@ -1,4 +1,4 @@
-"""The checkpoint of a mini-batch fit: everything that one step needs from those before."""
+"""The checkpoint of a mini-batch fit: all that a step needs from earlier steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MiniBatchState:
     journal : JournalState or None
         None before the first step.
     reason : StopReason or None
-        Why the last step was the last one, if it was.
+        Reason why the loop ended, if it did.
     """
 
     step: int

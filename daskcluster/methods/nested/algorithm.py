@@ -49,8 +49,8 @@ _MARGIN, _MARGIN_OF_SPREAD = 1e-6, 1e-9
 def standard_error(sse: np.ndarray, votes: np.ndarray, definition: str = "paper") -> np.ndarray:
     """Return sigma(j) of each cluster.
 
-    The spread of less than two votes is not known: it counts as 0, so that such a cluster holds the
-    doubling up for as long as its centre moves.
+    The spread of fewer than two votes is unknown and counts as 0, so such a cluster delays the
+    doubling as long as its centre moves.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def doubling_ratio(errors: np.ndarray, moved: np.ndarray) -> float:
 
 
 def effective_votes(weights: np.ndarray, n_rows: int) -> tuple[np.ndarray, float]:
-    """Return votes that count rows, and the factor that makes them of weights.
+    """Return votes that count rows, and the factor from weights to votes.
 
     Weights are votes, but their unit is arbitrary: scaled so that those of the batch sum to its
     rows, they count what "two votes" means, and equal weights are no weights.
@@ -137,11 +137,11 @@ class DoublingRule:
     definition: str = "paper"
 
     def ratio(self, sse: np.ndarray, votes: np.ndarray, moved: np.ndarray) -> float:
-        """Return what has to exceed rho."""
+        """Return the ratio that is compared with rho."""
         return doubling_ratio(standard_error(sse, votes, self.definition), moved)
 
     def at_most(self, inertia: float, spread: float, votes: np.ndarray, moved: np.ndarray) -> float:
-        """Return an upper bound of `ratio`, from what is known without reading a row.
+        """Return an upper bound of `ratio` that needs no rows.
 
         No cluster has more than the inertia of the whole batch. Far from the end that refuses
         most doublings, and the rows need not be measured for it.
@@ -178,7 +178,7 @@ class NestedState:
         The first centres, where they vote.
     history : sequence of dict
     reason : StopReason or None
-        Why the last round was the last one, if it was.
+        Reason why the loop ended, if it did.
     """
 
     batch: int
@@ -209,20 +209,20 @@ def nested(
     batches : Batches
         At that of `begin`.
     begin : NestedState
-        Where to start.
+        Initial state.
     choose : callable (ScaledPlacement, labels) -> Assignment
-        How the rows of a batch are assigned.
+        Chooses the assignment of the rows of a batch.
     rule : DoublingRule, optional
     max_iter : int
-        Rounds at most; 0 returns the start.
+        Maximum number of rounds; 0 returns the initial centres.
     tol, max_time : float
         As for `daskcluster.methods.kmeans.algorithm.lloyd`; `tol` counts once the batch is all rows.
     callbacks : sequence of callables
-        Hear a `RoundEnded` each round.
+        Called with a `RoundEnded` in each round.
     validate : callable (centres) -> float, optional
         Called after each round; its time is not counted in the history.
     keep : callable (NestedState) -> None, optional
-        Is given the state after each round.
+        Called with the state after each round.
 
     Returns
     -------
@@ -258,7 +258,7 @@ def nested(
             centres = step.centres
             threshold = 0.0
             if not batches.is_whole:
-                moved = True  # there are rows that have not been asked
+                moved = True  # some rows have not voted yet
             elif tol > 0:
                 threshold = tol * batches.rows.known().mean_variance
             shift = step.shift if batches.is_whole else np.inf
@@ -299,7 +299,7 @@ class _Rounds:
         self._assign = choose(batches.rows, batches.labels)
 
     def next(self, centres: np.ndarray) -> tuple[Step, float | None]:
-        """Return one step of the centres, and what is compared with rho."""
+        """Return one step of the centres, and the ratio that is compared with rho."""
         batches = self._batches
         if self.doubles:
             self._grow()
@@ -315,7 +315,7 @@ class _Rounds:
         self._assign.close()
 
     def _grow(self) -> None:
-        """Double the batch; what is known of the rows that are there already is known of them then."""
+        """Double the batch; what is known of its rows is kept."""
         self.doubles = False
         carried = self._assign.carry()
         self._assign.close()
@@ -353,7 +353,7 @@ class _Rounds:
     def _ratio(
         self, centres: np.ndarray, step: Step, statistics: KMeansStatistics
     ) -> tuple[float, int]:
-        """Return min sigma(j) / p(j), or a bound of it that refuses; and how many distances it took."""
+        """Return min sigma(j) / p(j), or a bound that refuses the doubling; and the number of distances."""
         rows, rule = self._batches.rows, self._rule
         moved = lengths(centres, step.centres)
         weights = statistics.weights

@@ -33,7 +33,7 @@ class Batches(Protocol):
     rows : ScaledPlacement
         Its rows, ready for passes.
     labels : ndarray of shape (size,), int32, or None
-        Room for labels, where they can be kept in this process.
+        Room for labels, if they are kept in this process.
     bytes_read : int
         All bytes that were read for batches so far.
     """
@@ -53,13 +53,13 @@ class Batches(Protocol):
         Parameters
         ----------
         standing : bool
-            Say which rows were there before.
+            Return the earlier positions of the rows.
 
         Returns
         -------
         ndarray of shape (size,), int64, or None
-            Where each row stood in the batch before, -1 for rows that join; None where that is unknown, or
-            asked.
+            Position of each row in the previous batch, -1 for new rows; None if that is unknown, or not
+            requested.
         """
         ...
 
@@ -178,7 +178,7 @@ class NestedBatches:
         return self._engine.place(batch, footprint=self._footprint, callbacks=self._callbacks)
 
     def _advise(self) -> None:
-        """Say once what random rows cost that stay in their store."""
+        """Say once what random rows cost if they stay in their store."""
         if self.number > self._n_at_home or self._order.key is None or self._dataset.in_memory:
             return
         text = (
@@ -205,7 +205,7 @@ class NestedBatches:
 
 
 def _standing(known: np.ndarray, n_rows: int) -> np.ndarray:
-    """Return for each of `n_rows` which one of `known` it is; -1 for others.
+    """Return for each of `n_rows` its position in `known`; -1 for others.
 
     Examples
     --------

@@ -16,7 +16,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     """Nested mini-batch k-means: the speed of mini-batches, the end of Lloyd's algorithm.
 
     The first batch is a random sample; centres move to the means of its clusters, round after round,
-    until they move less than chance would have them differ. Then the batch doubles: it keeps its
+    until they move less than chance would explain. Then the batch doubles: it keeps its
     rows, and as many join. Once a batch is all rows, the fit continues and ends as `KMeans` does.
 
     Parameters
@@ -168,7 +168,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
         y : ignored
         sample_weight : array-like of shape (n,), optional
-            Not together with a dataset that has weights of its own.
+            Not allowed if the dataset has its own weights.
         resume : bool
             Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
