@@ -82,7 +82,7 @@ class _Gathered:
         self._weights = None if dataset.weights is None else np.empty(self._shape[0])
 
     def add(self, chunk: Chunk, which: np.ndarray, cells: np.ndarray) -> None:
-        """Put the rows `which` of a chunk behind those that their cells have already."""
+        """Append the rows `which` of a chunk to their cells."""
         order = np.argsort(cells, kind="stable")
         counts = np.bincount(cells, minlength=len(self._counts))
         starts = self._filled - (np.cumsum(counts) - counts)
@@ -104,7 +104,7 @@ class _Gathered:
         rows: Rows = np.empty(self._shape, self._dtype) if self._rows is None else self._rows
         order: np.ndarray | None = None
         if self._parts:
-            # The inverse of where each row goes says which one comes next.
+            # The inverse of the destinations gives the next row of each cell.
             order = np.empty(self._shape[0], np.int64)
             order[np.concatenate(self._places)] = np.arange(self._shape[0])
             rows = join_rows(self._parts)
@@ -133,7 +133,7 @@ def n_groups(n_bytes: int) -> int:
 
 
 def group_bytes(n_bytes: int) -> int:
-    """Return how many bytes of rows a group has, of `n_bytes` altogether."""
+    """Return the bytes of rows of a group, of `n_bytes` in total."""
     return min(max(-(-n_bytes // _SHARE), _LEAST_BYTES), _MOST_BYTES)
 
 

@@ -1,6 +1,6 @@
 """The number of distinct rows near each centre, counted up to a limit.
 
-Rows are compared by 64-bit hashes of their values. Of each cell the smallest hashes are kept, as many as
+Rows are compared by 64-bit hashes of their values. The smallest hashes of each cell are stored, as many as
 its limit says (Bar-Yossef et al., "Counting Distinct Elements in a Data Stream", 2002): a
 mergeable set of bounded size, exact below the limit.
 """
@@ -22,7 +22,7 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 @dataclass(frozen=True)
 class DistinctParams:
-    """Centres, and how far to count.
+    """Centres, and the limits of the counts.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class DistinctParams:
     most : ndarray of shape (c,), int64
         Limit of each centre; rows of one whose limit is 0 are left out.
     labels : ndarray of shape (n,), int32, or None
-        The nearest centre of every row, where that is known in this process.
+        The nearest centre of every row, if it is known in this process.
     """
 
     centres: np.ndarray

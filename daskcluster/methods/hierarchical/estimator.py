@@ -1,4 +1,4 @@
-"""HierarchicalKMeans: very many clusters, found cell by cell and then moved together."""
+"""HierarchicalKMeans: very many clusters, found cell by cell and then refined together."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class HierarchicalKMeans(KMeansEstimator):
         Cells, at most `n_clusters`. ``"auto"``: the square root of `n_clusters`, which balances the work of
         both levels.
     refine : bool
-        Move all centres together once the cells are clustered. Without, no row has looked beyond its cell
-        until it is labelled.
+        Move all centres together once the cells are clustered. Otherwise, rows are not compared with
+        centres of other cells before they are labelled.
     refine_iter : int >= 0
-        Iterations of that.
+        Iterations of the refinement.
     init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}
         Of the cells, and within each. ``"auto"``: k-means++ for the cells, AFK-MC2 within.
     max_iter : int >= 0
@@ -154,7 +154,7 @@ class HierarchicalKMeans(KMeansEstimator):
         X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
         y : ignored
         sample_weight : array-like of shape (n,), optional
-            Not together with a dataset that has weights of its own.
+            Not allowed if the dataset has its own weights.
         resume : bool
             Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
@@ -165,11 +165,11 @@ class HierarchicalKMeans(KMeansEstimator):
         Raises
         ------
         CheckpointError
-            What is under `checkpoint` is of other data or parameters, or damaged.
+            The state under `checkpoint` is damaged, or belongs to other data or parameters.
         InvalidParameterError, InvalidDataError
-            Which say what, the value, the rule and the remedy.
+            X or a parameter is not valid.
         MemoryLimitError
-            The engine's memory does not suffice.
+            The memory of the engine is too small.
         """
         self.check_parameters()
         fit = self._begin_fit(HierarchicalFit, X, sample_weight, resume=resume)

@@ -98,7 +98,7 @@ class HierarchicalFit(Fit):
     # -- stages -----------------------------------------------------------------------------------
 
     def _all_cells(self, rows: ScaledPlacement, labels: np.ndarray | None) -> HierarchicalState:
-        """Return the state once all cells are done, including those done before."""
+        """Return the state after all cells, including those done before an interruption."""
         state, began = self._resumed(), time.perf_counter()
         if state is None:
             state = self._fit_cells(rows, self._divide(rows, labels), labels)
@@ -132,7 +132,7 @@ class HierarchicalFit(Fit):
         return state
 
     def _parameters(self, init: str, dtype: Any) -> CellParameters:
-        """Return what fits depend on, of no cells yet."""
+        """Return the parameters of the fits, without cells."""
         estimator, none = self.estimator, np.empty(0, np.int64)
         return CellParameters(
             np.empty((0, self.dataset.n_features), dtype),
@@ -146,7 +146,7 @@ class HierarchicalFit(Fit):
         )
 
     def _cells_of(self, state: HierarchicalState) -> CellParameters:
-        """Return the cells, with what the fits in them depend on."""
+        """Return the cells, with the parameters of the fits in them."""
         parameters = self._parameters(self.method, state.coarse.dtype)
         return replace(parameters, coarse=state.coarse, sizes=state.sizes, quotas=state.quotas)
 
@@ -155,8 +155,8 @@ class HierarchicalFit(Fit):
     ) -> HierarchicalState:
         """Return the state with the centres of all cells.
 
-        Groups of cells are fitted in segments, after each of which it may be time for a commit. There is
-        one segment where rows are labelled already, or nothing is committed.
+        Groups of cells are fitted in segments, after each of which a commit may be due. There is
+        one segment if rows are labelled already, or nothing is committed.
         """
         engine = self.engine if self.engine.can_read(self.dataset) else home_engine(self.engine)
         known = labels if engine.name == "local" else None
@@ -202,7 +202,7 @@ class HierarchicalFit(Fit):
         return np.concatenate([part.centres for part in found])
 
     def _groups(self, engine: Engine, state: HierarchicalState, labelled: bool) -> list[Range]:
-        """Return groups of the cells that are left; where rows are labelled, more of them cost nothing."""
+        """Return groups of the remaining cells; if rows are labelled, more groups cost nothing."""
         groups, left = n_groups(self.dataset.bytes_of((0, self.dataset.n_rows))), state.sizes_left
         if labelled:
             groups = max(groups, _SHARES * engine.n_threads)
@@ -254,7 +254,7 @@ class HierarchicalFit(Fit):
     # -- checkpoints ------------------------------------------------------------------------------
 
     def circumstances(self) -> Mapping[str, Any]:
-        """Return what centres of cells depend on, and no limit of this fit as a whole."""
+        """Return the parameters that centres of cells depend on, without limits of the whole fit."""
         return {"iterations_in_cells": int(self.estimator.max_iter)}
 
     def _resumed(self) -> HierarchicalState | None:

@@ -29,9 +29,9 @@ _MEASURING_PASSES = 2
 
 
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
-    """Return what a fit with `parameters` takes on `dataset`.
+    """Return the cost of a fit with `parameters` on `dataset`.
 
-    If no cell has fewer different rows than clusters in proportion to its size, and no cluster runs empty.
+    It assumes that every cell has as many different rows as clusters, and that no cluster becomes empty.
     """
     k = int(parameters["n_clusters"])
     check_enough_rows(dataset, k)
@@ -57,7 +57,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
 
 
 def cell_method(init: str) -> str:
-    """Return how first centres are chosen within a cell.
+    """Return the seeding method within a cell.
 
     AFK-MC2 by default: greedy k-means++ takes six times as long where a cell has hundreds of
     clusters, for a quarter of a percent of its inertia, which the refinement levels.
@@ -71,7 +71,7 @@ def cell_method(init: str) -> str:
 
 
 def coarse_cells(n_coarse: int | str, n_clusters: int) -> int:
-    """Return how many cells there are: by default the square root of the number of clusters.
+    """Return the number of cells: by default the square root of the number of clusters.
 
     Examples
     --------
@@ -83,14 +83,14 @@ def coarse_cells(n_coarse: int | str, n_clusters: int) -> int:
 
 
 def coarse_sample(n_rows: int, n_coarse: int) -> int:
-    """Return the size of the coreset that cells are found on."""
+    """Return the size of the coreset on which cells are found."""
     return min(n_rows, max(_SAMPLE_LEAST, _SAMPLE_ROWS * n_coarse))
 
 
 def hierarchical_footprint(
     dataset: Dataset, n_clusters: int, n_coarse: int | str, method: str, chain_length: int
 ) -> Footprint:
-    """Return what the fit needs: all centres, and for each thread a group of cells with its rows."""
+    """Return the memory of the fit: all centres, and a group of cells with its rows per thread."""
     found = fit_footprint(dataset, n_clusters, "cells", chain_length)
     size = dataset.bytes_of((0, dataset.n_rows))
     cells = coarse_cells(n_coarse, n_clusters)

@@ -22,15 +22,15 @@ class HierarchicalState:
     coarse : ndarray of shape (c, d)
         Centres of the cells.
     sizes, quotas : ndarray of shape (c,), int64
-        Rows of each, and how many clusters it gets.
+        Rows of each cell, and its number of clusters.
     n_cells : int
-        The first cells, of which centres are found.
+        Number of cells, from the first one on, whose centres are found.
     centres : ndarray of shape (m, d), or None
-        These, one cell after the other; all k once all cells are done. None: there are none yet.
+        Their centres, one cell after the other; all k once all cells are done. None before the first.
     history : sequence of dict
         Iterations of all centres together.
     reason : StopReason or None
-        Why the last of them was the last one, if it was.
+        Reason why the loop ended, if it did.
     """
 
     coarse: np.ndarray
@@ -52,7 +52,7 @@ class HierarchicalState:
         return replace(self, n_cells=n_cells, centres=both if len(both) else None)
 
     def filled(self, k: int) -> Self:
-        """Return the state with k centres: where fewer rows differ, the first is there several times."""
+        """Return the state with k centres: if fewer rows differ, the first centre is repeated."""
         assert self.centres is not None
         missing = k - len(self.centres)
         again = np.repeat(self.centres[:1], missing, axis=0)

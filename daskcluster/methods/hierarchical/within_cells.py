@@ -22,7 +22,7 @@ from daskcluster.typing import Dataset, Range
 
 
 def apportion(weights: np.ndarray, seats: int, most: np.ndarray) -> np.ndarray:
-    """Return how many seats each cell gets.
+    """Return the number of seats of each cell.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def apportion(weights: np.ndarray, seats: int, most: np.ndarray) -> np.ndarray:
         Finite and >= 0. Cells without weight get nothing; there are at most `seats` others.
     seats : int
     most : ndarray of shape (c,), int64
-        What each cell can take.
+        Maximum number of seats of each cell.
 
     Returns
     -------
@@ -73,11 +73,11 @@ class CellParameters:
     coarse : ndarray of shape (c, d)
         Centres of the cells.
     sizes, quotas : ndarray of shape (c,), int64
-        Rows of each, and how many clusters it gets.
+        Rows of each cell, and its number of clusters.
     init, chain_length, max_iter, tol
         Of the fits.
     seed : int
-        From which that of each cell is derived.
+        Seed from which that of each cell is derived.
     """
 
     coarse: np.ndarray
@@ -154,7 +154,7 @@ def find_quotas(
     n_clusters: int,
     count: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """Return how many clusters each cell gets, at most as many as it has different rows.
+    """Return the number of clusters of each cell, at most the number of its different rows.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def find_quotas(
 def counter(
     rows: ScaledPlacement, coarse: np.ndarray, labels: np.ndarray | None
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Return what counts the different rows of cells, a pass each time."""
+    """Return a function that counts the different rows of cells; each call takes a pass."""
 
     def count(most: np.ndarray) -> np.ndarray:
         params = DistinctParams(coarse, most, labels)

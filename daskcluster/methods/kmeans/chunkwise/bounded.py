@@ -1,6 +1,6 @@
 """Assignment with bounds: the parameters of a pass, the state of rows, and the statistics.
 
-The same for all kinds of bounds. How a pass goes: `daskcluster.methods.kmeans.chunkwise.bounded_pass`.
+Shared by all kinds of bounds; the pass itself is in `daskcluster.methods.kmeans.chunkwise.bounded_pass`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class BoundedParams:
     ----------
     centres : ndarray of shape (k, d)
     previous : ndarray of shape (k, d), or None
-        Those of the call before, which lost labels are made from; None in the first call.
+        Centres of the previous call, from which lost labels are recomputed; None in the first call.
     drift : ndarray of shape (3, k), float64
         See `daskcluster.methods.kmeans.kernels.bounds.filter_rows`.
     scale : Scale
     labels : ndarray of shape (n,), int32, or None
         OUT. Where labels are kept as well, by global row index (only within one process).
     relabel : bool
-        Others have written to `labels` since the last call: write those of all rows, not only of rows that
+        `labels` was changed elsewhere since the last call: write those of all rows, not only of rows that
         moved.
     recent_bytes : int
         Bytes for each row of a unit that may be spent on copies of some of its rows, which are not read
@@ -68,7 +68,7 @@ class BoundState:
     recent : RecentRows or None
         Of the whole unit.
     first : int
-        Where the run begins in the unit.
+        Start of the run in its work item.
     """
 
     labels: np.ndarray
@@ -120,7 +120,7 @@ def fresh_state(n_rows: int, params: BoundedParams, *bounds: int) -> BoundState:
 def unproven(
     n_rows: int, bounds: tuple[int, ...] = (), recent: RecentRows | None = None
 ) -> BoundState:
-    """Return the state of rows of which nothing is known; `bounds` is the shape of a row's lower ones."""
+    """Return the state of new rows; `bounds` is the shape of the lower bounds of a row."""
     return BoundState(
         np.full(n_rows, -1, np.int32),
         np.full(n_rows, np.inf, np.float32),
@@ -137,14 +137,14 @@ class KnownBounds:
     ----------
     state : BoundState
     places : ndarray of shape (n,), int64
-        Where in `state` each row of the dataset stands; -1 for rows of which nothing is known.
+        Position in `state` of each row of the dataset; -1 for new rows.
     """
 
     state: BoundState
     places: np.ndarray
 
     def write(self, first: int, into: BoundState) -> None:
-        """Write what is known of the rows from `first` on into their state."""
+        """Copy the known labels and bounds of the rows from `first` on into their state."""
         places = self.places[first : first + into.n_rows]
         here = np.flatnonzero(places >= 0)
         for mine, theirs in zip(self.state.arrays, into.arrays, strict=True):
@@ -196,7 +196,7 @@ class Bounded:
 
     @cached_property
     def previous(self) -> Panels | None:
-        """The centres of the call before, packed when labels were lost and not otherwise."""
+        """The centres of the previous call, packed only if labels were lost."""
         return None if self.params.previous is None else pack(self.params.previous)
 
 

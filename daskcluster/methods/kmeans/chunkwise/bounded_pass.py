@@ -3,9 +3,9 @@
 Filter, compact, tile: the bounds of all rows are filtered, rows that fail are measured against their own
 centre, and those that still fail go through the tile together. The statistics that come back are
 *changes*: rows that moved, taken out of one cluster and added to another. Sums are exact, so
-totals that are kept up by changes have the bits of totals made anew.
+totals updated by changes have the bits of totals computed from scratch.
 
-Out of core the rows at hand come first (`daskcluster.methods.kmeans.chunkwise.recent`), before it is
+Out of core, cached rows come first (`daskcluster.methods.kmeans.chunkwise.recent`), before it is
 decided what is read; the results are the same, since no row depends on another.
 """
 
@@ -108,7 +108,7 @@ class BoundedPass:
             n_failing += len(failing)
         if recent is not None:
             room = recent.room(chunk, state.first)
-            # If more fail than there is room for, the chunk will be wanted again in any case.
+            # If more rows fail than fit, the chunk will be read again anyway.
             if room > 0 and n_failing <= room:
                 soonest = self._soonest(prepared, state, room)
                 recent.replace(chunk, state.first, soonest)
@@ -140,7 +140,7 @@ class BoundedPass:
 
 
 def _pieces(state: BoundState) -> Iterator[tuple[int, BoundState]]:
-    """Yield a run of rows after the other, and where it begins."""
+    """Yield runs of rows, each with its start."""
     for first in range(0, state.n_rows, _PIECE_ROWS):
         yield first, state.rows(first, min(first + _PIECE_ROWS, state.n_rows))
 
@@ -153,7 +153,7 @@ def _widened(margin: np.ndarray, gap: float) -> np.ndarray:
 
 
 def _unkept(failing: np.ndarray, recent: RecentRows, state: BoundState) -> np.ndarray:
-    """Return those of the failing rows of a run that are not kept."""
+    """Return the failing rows of a run that are not cached."""
     mask = np.zeros(state.n_rows, bool)
     mask[failing] = True
     kept = recent.index - state.first
@@ -196,7 +196,7 @@ def _note(
 
 
 def _add_all(chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
-    """Add all rows to their clusters: what others have summed of them was on other grids."""
+    """Add all rows to their clusters: earlier sums of them were on other grids."""
     for some in gathered(chunk, np.arange(chunk.n_rows)):
         new = state.labels[some.which]
         old = np.full(len(new), -1, np.int32)

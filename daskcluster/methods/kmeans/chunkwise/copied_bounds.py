@@ -18,7 +18,7 @@ class CopyParams:
 
 
 def copying(kept: StatefulReduction) -> StatefulReduction:
-    """Return the reduction `CopyParams` -> None that copies what `kept` keeps; it stays there.
+    """Return the reduction `CopyParams` -> None that copies the state of `kept`, which keeps it.
 
     A row whose state is lost gets the label -1, and bounds that prove nothing.
     """

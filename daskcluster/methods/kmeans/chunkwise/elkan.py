@@ -1,7 +1,7 @@
 """Assignment with one lower bound per centre, for few centres in many dimensions.
 
-As in `hamerly`, but a row that fails is measured against single centres where it
-stands; only rows that fail for many centres, or that rounding leaves in doubt, go through the tile.
+As in `hamerly`, but a row that fails is compared with single centres in
+place; only rows that fail for many centres, or that rounding leaves undecided, go through the tile.
 (Elkan, "Using the triangle inequality to accelerate k-means", ICML 2003.)
 """
 
@@ -70,7 +70,7 @@ def _failing(prepared: _Elkan, state: BoundState, margin: np.ndarray) -> np.ndar
 def _reassign(
     some: Gathered, prepared: _Elkan, into: Changes, state: BoundState
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Measure rows where they stand; those that are left go through the tile."""
+    """Compare rows with single centres in place; the remaining rows go through the tile."""
     panels, drift, moved = prepared.panels, prepared.params.drift, some.moved()
     computed, n_moved = probe_kernel(panels.tile, panels.dtype)(
         some.listed, state.arrays, prepared.near, prepared.halves, drift, prepared.margin,

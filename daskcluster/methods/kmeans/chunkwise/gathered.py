@@ -19,14 +19,14 @@ class Gathered:
     Attributes
     ----------
     which : ndarray of shape (m,), int64
-        Where they stand in the state.
+        Their positions in the state.
     rows : ndarray of shape (>= m, d)
         Ready for the kernels.
     at : ndarray of shape (m,), int64
         Their indices in `rows`.
     weights : ndarray of shape (m,), float64, or None
     start : int
-        Global index of the row that stands first in the state.
+        Global index of the first row of the state.
     """
 
     which: np.ndarray
@@ -48,14 +48,14 @@ class Gathered:
 def gathered(
     chunk: Chunk, at: np.ndarray, *, which: np.ndarray | None = None
 ) -> Iterator[Gathered]:
-    """Yield the rows `at` of a chunk: where they are if possible, else in converted blocks.
+    """Yield the rows `at` of a chunk: in place if possible, else in converted blocks.
 
     Parameters
     ----------
     chunk : Chunk
     at : ndarray of shape (m,), int64
     which : ndarray of shape (m,), int64, optional
-        Where the rows stand in the state, if not where they stand in the chunk.
+        Positions of the rows in the state, if they differ from those in the chunk.
     """
     if not len(at):
         return

@@ -31,7 +31,7 @@ _WINNER, _RUNNER_UP = 0.1, 0.6
 
 
 def tile_slowness(dtype: np.dtype[Any], tile: str) -> float:
-    """Return what a product takes in a tile, in that of float32 in the tile of AVX-512.
+    """Return the time of a product in a tile, relative to float32 in the tile of AVX-512.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class Counts:
     distances : float
         Distances to centres, per row of the dataset.
     read : float
-        Rows that have to be read from their store for it.
+        Rows that must be read from their store.
     """
 
     touched: float

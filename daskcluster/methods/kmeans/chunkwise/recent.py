@@ -1,8 +1,8 @@
 """The cache of near-boundary rows: rows whose bounds will fail next stay in memory.
 
 Out of core a storage chunk is read for a single failing row, and with rows in random order almost every
-chunk holds one. So a unit keeps a compact copy of some of its rows, within a budget, and a pass looks
-at these where they are.
+chunk holds one. So a work item keeps a compact copy of some of its rows, within a budget, and a pass
+visits these without reading.
 
 They are chosen whenever a chunk has been read, as those of its rows whose bounds have the least left
 then: rows near the border of two clusters. To keep rows *because* they have failed saves next to
@@ -22,8 +22,8 @@ _WEIGHT_BYTES = 8
 class RecentRows:
     """Copies of some rows of a unit, and of their weights.
 
-    Memory is taken with the first rows, since their dtype is known only then; units whose rows are in
-    memory anyway never have any.
+    Memory is allocated with the first rows, since their dtype is known only then; work items whose rows
+    are in memory anyway never have any.
 
     Parameters
     ----------

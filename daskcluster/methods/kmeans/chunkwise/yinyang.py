@@ -1,6 +1,6 @@
 """Assignment with one lower bound per group of centres, for many centres in many dimensions.
 
-As in `hamerly`, but a row that fails meets only the groups whose bounds fail, so
+As in `hamerly`, but a row that fails is compared only with groups whose bounds fail, so
 the tile computes a part of the distances. (Ding et al., "Yinyang K-means", ICML 2015. Its groups come
 from k-means on the initial centres; ours are of one size, whole panels of the tile.)
 """
@@ -116,7 +116,7 @@ class GroupedParams:
 
 @dataclass(frozen=True)
 class _Grouped(Bounded):
-    """Centres stand in the panels group by group.
+    """Centres are packed into panels group by group.
 
     `most` rows are held back until the groups are searched: they should stay in the cache.
     """
