@@ -72,7 +72,7 @@ class RenumberedLabels:
 
 @dataclass(frozen=True)
 class SumsParams:
-    """Parameters of the sums; `scale` bounds the rows."""
+    """Labels and scale of the sums; `scale` bounds the rows."""
 
     labels: RowLabels
     n_clusters: int
@@ -169,7 +169,7 @@ class _PreparedSpread:
     means: PreparedCentres
     ranked: PreparedCentres
     grids: tuple[SumGrid, SumGrid, SumGrid]
-    """Grids of lengths, of squares and of silhouettes."""
+    """Of lengths, of squares and of silhouettes."""
 
 
 def _prepare_spread(params: SpreadParams) -> _PreparedSpread:

@@ -59,8 +59,8 @@ Decorator = Callable[[F], F]
 
 INPUT = "Input"
 OUTPUT = "Output"
-WHERE = "Where it runs"
-SHOWN = "What is shown"
+WHERE = "Execution"
+SHOWN = "Display"
 
 
 def _set_debug(ctx: click.Context, param: Any, value: bool) -> None:

@@ -22,7 +22,7 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.parameters import shared
 from daskcluster.parameters.algorithm import MEASURES, check_measures
 
-WHAT = "What is measured"
+WHAT = "Measures"
 
 
 def _names(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from daskcluster.methods.coreset.parameters import CORESET_SIZE
 from daskcluster.methods.mixture.parameters import COVARIANCE_TYPE
 from daskcluster.parameters import shared
 
-TRYING = "What is tried"
+TRYING = "Candidates"
 SUFFIXES = (".json", ".png", ".svg")
 
 

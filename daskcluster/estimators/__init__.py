@@ -1,1 +1,1 @@
-"""Estimators after scikit-learn's contract. They compose what the layers below offer."""
+"""Parts shared by all estimators, which follow scikit-learn's contract."""

@@ -211,7 +211,7 @@ def loop(
     carried: list[Any],
     body: Callable[[Any, list[Any]], list[Any]],
 ) -> list[Any]:
-    """Emit ``for i in range(0, stop, stride)`` and return what the body carries at its end.
+    """Emit ``for i in range(0, stop, stride)`` and return the carried values at its end.
 
     `body` gets the counter and the carried values, and returns the new ones.
     """

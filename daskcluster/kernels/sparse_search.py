@@ -152,7 +152,7 @@ def score_entries(
 
 
 def _update(builder: Any, best: Any, index: Any, found: list[_Entry]) -> None:
-    """Insert what was found into the sorted winners in memory."""
+    """Insert the found entries into the sorted winners in memory."""
     places = [
         (emit.step(builder, best, r), emit.step(builder, index, r)) for r in range(len(found))
     ]

@@ -3,8 +3,8 @@
 Layout::
 
     <url>/<fingerprint>/<number>-<token>/          a sealed document (`daskcluster.storage.document`)
-    <url>/<fingerprint>/<part>/<number>-<token>/ a commit of a part of the fit
-    <url>/<fingerprint>/<kind>-<number>-<token>/ an attachment, named by commits
+    <url>/<fingerprint>/<part>/<number>-<token>/   a commit of a part of the fit
+    <url>/<fingerprint>/<kind>-<number>-<token>/   an attachment, named by commits
 
 The fingerprint covers everything that the result of the fit depends on. A commit is valid once its last
 file, which has the checksums, exists; the store only has to write single files atomically. The token
@@ -237,7 +237,7 @@ class CheckpointFolder:
         return self._attached[commit]
 
     def _refuse_others(self) -> None:
-        """Raise if another fit has checkpoints here; say in what the two differ."""
+        """Raise if another fit has checkpoints here; name the differences."""
         for name in list_names(self._top):
             if not _FINGERPRINT.fullmatch(name):
                 continue

@@ -2,10 +2,10 @@
 
 Layout::
 
-    <output>.partial/jobs/00000003.json a lease; the highest number holds the output
-    <output>.partial/jobs/00000003.begun.json outputs of this job may exist from now on
-    <output>.partial/jobs/00000003.ended.json how the job ended; a new job may take the lease
-    <output>.partial/... checkpoints
+    <output>.partial/jobs/00000003.json         a lease; the highest number holds the output
+    <output>.partial/jobs/00000003.begun.json   outputs of this job may exist from now on
+    <output>.partial/jobs/00000003.ended.json   how the job ended; a new job may take the lease
+    <output>.partial/...                        checkpoints
 
 A run of the same job takes over the lease; the previous run is dead, or will notice and stop. A run of
 another job is refused until the holder has ended. Clocks are never compared.
