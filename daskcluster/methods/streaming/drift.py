@@ -1,4 +1,4 @@
-"""Drift of a stream: a test whether new rows still fit the current centres."""
+"""Drift of a stream: a test of whether new rows still fit the current centres."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.storage.document import read_count, read_number
 
 MEMORY = 8
-"""The baseline is the mean of about so many leaves."""
+"""Number of leaves that the baseline averages over, approximately."""
 
 
 @dataclass(frozen=True)
 class LeafFit:
-    """Fit of the rows of a leaf to centres.
+    """How well the rows of a leaf fit centres.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class LeafFit:
 
 
 def measure_fit(rows: Chunk, centres: np.ndarray) -> LeafFit:
-    """Return how weighted rows fit centres.
+    """Return how well weighted rows fit centres.
 
     Examples
     --------
@@ -68,13 +68,13 @@ class Drift:
     Attributes
     ----------
     error : float or None
-        Of the last leaf: mean squared distance to the centres that were there before it.
+        Mean squared distance of the last leaf to the centres before it.
     baseline : float or None
-        Mean of the leaves before it.
+        Mean error of the leaves before the last one.
     n_leaves : int
-        That were measured.
+        Number of leaves measured.
     is_high : bool
-        The error was last above `baseline` times the threshold.
+        Whether the error of the last leaf exceeded `baseline` times the threshold.
     counts : ndarray of shape (k,)
         Weight of the last leaf's rows in each cluster.
 
@@ -96,7 +96,7 @@ class Drift:
 
     @property
     def ratio(self) -> float | None:
-        """The error over its baseline."""
+        """The error divided by its baseline."""
         if self.error is None or not self.baseline:
             return None
         return self.error / self.baseline
@@ -114,7 +114,7 @@ class Drift:
         return replace(found, is_high=ratio is not None and ratio > threshold)
 
     def body(self) -> dict[str, Any]:
-        """Return all but the counts as plain values."""
+        """Return all attributes except `counts` as plain values."""
         return {
             "error": self.error,
             "baseline": self.baseline,
@@ -125,7 +125,7 @@ class Drift:
 
     @classmethod
     def of(cls, body: Mapping[str, Any], counts: np.ndarray) -> Drift:
-        """Return what `body` and `counts` describe."""
+        """Return the drift that `body` and `counts` describe."""
         error, baseline = (
             None if body.get(name) is None else read_number(body, name)
             for name in ("error", "baseline")

@@ -273,8 +273,8 @@ class StreamingKMeans(KMeansEstimator):
             return self
         if mine is None:
             raise InvalidParameterError(
-                f"merge needs rows on both sides, and this {type(self).__name__} has seen none; merge "
-                "in the other direction, or call partial_fit first."
+                f"merge needs rows on both sides, and this {type(self).__name__} has seen none; merge in "
+                "the other direction, or call partial_fit first."
             )
         if self.n_features_in_ != other.n_features_in_:
             raise InvalidParameterError(

@@ -1,8 +1,8 @@
-"""The state that a stream is folded into: a summary, the current centres, and the test for drift.
+"""State of a stream: the summary of its rows, the current centres, and the test for drift.
 
-The state is a function of the rows and their order: centres are sought anew at leaves that follow from
-the rows alone, however they came in portions. What is asked for in between (`StreamFold.current`)
-is computed from the state and does not change it.
+The state depends only on the rows and their order: centres are recomputed at leaves that the rows
+determine, whatever the sizes of the batches. `StreamFold.current` is computed from the state and does not
+change it.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from daskcluster.typing import Dataset
 FoundT = TypeVar("FoundT", bound=StreamCentres)
 
 REFIT_SHARE = 6
-"""Centres are sought anew when new rows have this part of the weight of all that are remembered."""
+"""Centres are recomputed when the weight of new rows times this reaches the weight of all rows."""
 
 FRESH_SHARE = 2
-"""With a local search, too, when they have this part of it, or no longer fit."""
+"""Likewise for a local search, which is also made when new rows no longer fit."""
 
 _MOST_HISTORY = 100
 
 
 @dataclass(frozen=True)
 class FoldSettings:
-    """All on which a fold depends, but the rows.
+    """Settings of a stream, which together with the rows determine its state.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class FoldSettings:
     drift_threshold: float
 
     def comparable(self) -> LeafSettings:
-        """Return what two streams must have in common to be merged."""
+        """Return the settings that must be equal for two streams to be merged."""
         return replace(self.leaf, seed=0)
 
 
@@ -65,14 +65,14 @@ class StreamFold:
     settings : FoldSettings
     tree : CoresetTree
     fitted : StreamCentres or None
-        The centres in force, from the last leaf at which they were sought.
+        The current centres, from the last leaf at which they were recomputed.
     drift : Drift
     since, since_fresh : float
-        Weight of the rows that came since, and since the last local search.
+        Weight of the rows since that leaf, and since the last local search.
     history : list of dict
-        A record for each of the last hundred times that centres were sought.
+        A record for each of the last hundred times that centres were recomputed.
     most_found : int
-        Centres that are kept for `take_found`.
+        Maximum number of centres stored for `take_found`.
     """
 
     most_found: ClassVar[int] = _MOST_HISTORY
@@ -96,7 +96,7 @@ class StreamFold:
         return self.tree.n_rows
 
     def position(self) -> Position:
-        """Return where the next row stands."""
+        """Return the position of the next row."""
         return Position(self.tree.n_leaves, self.tree.tail_rows, self.tree.now)
 
     def add(self, rows: StreamRows, callbacks: Sequence[Callback] = ()) -> None:
@@ -104,7 +104,7 @@ class StreamFold:
         self._push(((node, ()) for node in self.tree.fill(rows)), callbacks)
 
     def add_piece(self, piece: Piece, callbacks: Sequence[Callback] = ()) -> None:
-        """Fold in what is left of rows that were summed up elsewhere."""
+        """Fold in a piece that a worker has summarised."""
         self._push(piece.leaves_into(self.tree), callbacks)
 
     def _push(self, leaves: Iterable[tuple[Node, Carried]], callbacks: Sequence[Callback]) -> None:
@@ -121,7 +121,7 @@ class StreamFold:
         self._current = None
 
     def _measure(self, node: Node) -> bool:
-        """Measure a leaf under the centres in force; True if the error has just become high."""
+        """Measure the error of a leaf under the current centres; return whether it has just become high."""
         if self.fitted is None or not node.weight > 0.0:
             return False
         was_high = self.drift.is_high
@@ -140,16 +140,16 @@ class StreamFold:
         return self.since * REFIT_SHARE >= self.tree.weight
 
     def _opening(self) -> Rows | None:
-        """Return all rows so far as long as they are in the first leaf, which is never made elsewhere."""
+        """Return all rows so far while the first leaf is open, which is always made in this process."""
         is_first = self.tree.n_leaves == 0 and self.tree.tail
         return joined_rows(self.tree.tail).rows if is_first else None
 
     def _numbered(self, found: FoundT | None, opening: Rows | None, rows: Rows) -> FoundT | None:
-        """Return the first centres in the order in which the rows of their clusters first came.
+        """Return the initial centres, numbered in the order in which their clusters' first rows arrived.
 
-        Those are of `opening`, or where the first leaf has gone by, `rows` on which they were found.
-        However many rows there are when they are sought, the numbers are the same, unless the clusters
-        are others. Centres that somebody gave keep the numbers that they were given.
+        The order is that of `opening`, or, after the first leaf, of `rows`, on which centres were found.
+        So the numbers do not depend on the number of rows at that time, unless the clusters differ.
+        Centres given as `init` keep their numbers, and so do later centres.
         """
         if found is None or self.fitted is not None or not is_method(self.settings.refit.init):
             return found
@@ -176,7 +176,7 @@ class StreamFold:
         self._take_over(found)
 
     def _take_over(self, found: StreamCentres) -> None:
-        """Let centres come into force."""
+        """Make `found` the current centres and record them in the history."""
         self.fitted = found
         self._found = [*self._found[-self.most_found :], found]
         record = {
@@ -190,7 +190,7 @@ class StreamFold:
         self.history = [*self.history, record][-_MOST_HISTORY:]
 
     def current(self) -> StreamCentres | None:
-        """Return the centres of all rows so far: those in force, refined; None before there are enough."""
+        """Return the current centres, refined on all rows so far; None if there are too few rows."""
         if self._current is None and self.tree.kept_rows:
             if self.fitted is not None and self.fitted.n_rows == self.n_rows:
                 self._current = self.fitted
@@ -202,12 +202,12 @@ class StreamFold:
         return self._current
 
     def take_found(self) -> list[StreamCentres]:
-        """Return the centres that came into force since this was last asked, in order."""
+        """Return the centres that were recomputed since the last call, in order."""
         found, self._found = self._found, []
         return found
 
     def absorb(self, other: StreamFold) -> None:
-        """Merge the rows of another stream that ran in parallel, and compute new centres."""
+        """Merge the rows of another stream that ran in parallel, and recompute the centres."""
         self.tree.absorb(other.tree)
         self.since = self.since_fresh = self.tree.weight
         self._current = None
@@ -217,22 +217,22 @@ class StreamFold:
             self._seek()
 
     def twin(self) -> Self:
-        """Return a state that goes its own way from here; what is in both is never changed in place."""
+        """Return an independent copy, which shares arrays; these are never changed in place."""
         tree = CoresetTree(self.tree.settings)
         tree.__dict__.update(self.tree.__dict__, nodes=list(self.tree.nodes))
         return replace(self, tree=tree)
 
     def summary(self) -> Dataset:
-        """Return weighted rows that stand for all that are remembered."""
+        """Return weighted rows that represent all remembered rows."""
         rows, weights = self.tree.summary()
         return open_dataset(rows, weights=weights)
 
     @property
     def n_kept(self) -> int:
-        """Rows of the summary."""
+        """Number of rows of the summary."""
         return len(self.tree.summary()[0]) if self.tree.kept_rows else 0
 
     @property
     def remembered(self) -> float:
-        """The weight that all rows have left."""
+        """Weight of all rows after forgetting."""
         return self.tree.weight

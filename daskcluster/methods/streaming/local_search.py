@@ -31,7 +31,7 @@ LEAST_GAIN = 0.25
 
 LEAST_CANDIDATES = 16
 CANDIDATES_SHARE = 4
-"""One row is drawn per so many centres: the cost share of two groups with one centre falls as 1 / k."""
+"""One row is drawn per this many centres: the cost share of two groups with one centre falls as 1 / k."""
 
 _TOGETHER = 16
 

@@ -1,4 +1,4 @@
-"""The projected cost of `StreamingKMeans.fit`."""
+"""Projected cost of `StreamingKMeans.fit`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from daskcluster.typing import Dataset
 
 
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
-    """Return what a fit with `parameters` takes on `dataset`: one pass, in pieces."""
+    """Return the projected cost of a fit with `parameters` on `dataset`: one pass, in pieces."""
     check_enough_rows(dataset, int(parameters["n_clusters"]))
     return Plan(
         seeding=method_for(parameters["init"], in_memory=True),

@@ -1,4 +1,4 @@
-"""Read rows into the state of a stream: the engine summarises parts, this process folds them."""
+"""Folding of datasets into the state of a stream: the engine summarises pieces, this process folds them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ T = TypeVar("T")
 
 
 def check_timestamp(forgetting: Forgetting, timestamp: float | None) -> None:
-    """Refuse rows without a time where forgetting needs it, and a time that is not used."""
+    """Refuse a missing timestamp if ages are times, and a timestamp that has no effect."""
     if forgetting.by_time and timestamp is None:
         raise InvalidParameterError(
-            "half_life or window is a time, so rows need one: pass timestamp= to partial_fit, in seconds."
+            "half_life or window is a time, so rows need a timestamp: pass timestamp= to partial_fit, in "
+            "seconds."
         )
     if timestamp is not None and not forgetting.by_time:
         raise InvalidParameterError(
-            f"timestamp={timestamp!r} has no effect where neither half_life nor window is a time; leave it "
-            "out, or give one of them as e.g. '6h'."
+            f"timestamp={timestamp!r} has no effect where neither half_life nor window is a time; omit it, "
+            "or set one of them to a time such as '6h'."
         )
 
 
@@ -45,7 +46,7 @@ def fold_dataset(
     timestamp: float | None = None,
     span: Range | None = None,
 ) -> StreamFold:
-    """Return `fold` with the rows of a dataset folded in; it is itself left as it was.
+    """Return a copy of `fold` with the rows of a dataset folded in; `fold` itself does not change.
 
     Parameters
     ----------
@@ -54,20 +55,20 @@ def fold_dataset(
     engine : Engine
     callbacks : sequence of callables
     timestamp : float, optional
-        Of all rows.
+        Timestamp of all rows.
     span : (start, stop), optional
-        Of the rows that are wanted.
+        Range of rows; None: all.
 
     Notes
     -----
-    Cost: one pass. Some pieces are read and summed up ahead of the one that is folded, each an eighth of
-    its rows.
+    Cost: one pass. Memory: a few pieces, which are prefetched and summarised; a summary has an eighth of
+    the rows of its piece.
     """
     twin = fold.twin()
     parts = [OpenPart(dataset, span or (0, dataset.n_rows), timestamp)]
     tasks = cut_pieces(parts, twin.position(), twin.settings.leaf)
     runner = engine if engine.can_read(dataset) else LocalEngine()
-    if len(tasks) == 1:  # which is not worth a journey
+    if len(tasks) == 1:  # not worth sending to workers
         runner = LocalEngine(1)
     with closing(runner.run_ahead(tasks)) as pieces:
         for piece in as_pass(pieces, tasks, parts, callbacks):
@@ -81,12 +82,12 @@ def as_pass(
     parts: Sequence[OpenPart],
     callbacks: Sequence[Callback],
 ) -> Generator[T]:
-    """Yield what tasks found, and tell callbacks of it as of one pass over `parts`.
+    """Yield the results of tasks, with events to callbacks as for one pass over `parts`.
 
     Parameters
     ----------
     found : iterable
-        One for each of `tasks`; its rows are done when the next one is asked for.
+        A result per task; progress is reported when the next one is requested.
     tasks : sequence of SumUp
     parts : sequence of OpenPart
     callbacks : sequence of callables
@@ -102,19 +103,19 @@ def as_pass(
 
 
 UNREADABLE = (InvalidDataError, InvalidParameterError, DatasetNotFoundError)
-"""Errors that an object causes; all others end the cycle."""
+"""Errors of a single object, which is then rejected; other errors end the cycle."""
 
 
 @dataclass(frozen=True)
 class Bad:
-    """Which part cannot be read, by its number, and why."""
+    """A part that cannot be read: its number, and the reason."""
 
     number: int
     why: str
 
 
 class _Attempt:
-    """A task whose error is a result: one bad object must not lose the others."""
+    """A task that returns an error as its result, so that one bad object does not lose the others."""
 
     def __init__(self, task: SumUp) -> None:
         self.task = task
@@ -128,7 +129,7 @@ class _Attempt:
             return self._found_out(error)
 
     def _found_out(self, error: Exception) -> Bad:
-        """Look for the part that is to blame, which costs reading them once more."""
+        """Find the part that raises the error, by reading the parts one by one."""
         for number, part in enumerate(self.task.parts):
             try:
                 SumUp((part,), self.task.position, self.task.settings)()
@@ -143,21 +144,21 @@ def sum_up(
     engine: Engine,
     callbacks: Sequence[Callback] = (),
 ) -> Generator[Piece | Bad]:
-    """Yield what is left of parts that come next in a stream, in order, while the next are being read.
+    """Summarise the next parts of a stream; yield the results in order while later parts are being read.
 
     Parameters
     ----------
     parts : sequence of OpenPart
     fold : StreamFold
-        Where the parts continue; left as it is.
+        The state that the parts follow. Not changed.
     engine : Engine
     callbacks : sequence of callables
-        Hear of it as of one pass.
+        Called with the events of one pass.
 
     Yields
     ------
     Piece or Bad
-        What comes after something that is bad stands elsewhere in the stream than its pieces say.
+        Pieces after a `Bad` part are invalid, because their positions in the stream are wrong.
     """
     tasks = cut_pieces(parts, fold.position(), fold.settings.leaf)
     found = engine.run_ahead([_Attempt(task) for task in tasks])
@@ -168,7 +169,7 @@ def sum_up(
 
 
 def _numbered(tasks: Sequence[SumUp], parts: Sequence[OpenPart]) -> list[list[int]]:
-    """Return for every task which of `parts` its own parts are."""
+    """Return, for every task, the positions in `parts` of its own parts."""
     ends = list(accumulate(part.span[1] - part.span[0] for part in parts))
     found, row, number = [], 0, 0
     for task in tasks:

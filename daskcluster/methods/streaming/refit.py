@@ -284,8 +284,7 @@ class _Refit:
         if centre is None or self.rows.n_rows <= k:
             return None
         found = self._found(np.vstack([start, centre[None]]), k + 1, before)
-        # Splitting any cluster lowers the cost by up to 2 / k; splitting two distinct groups lowers it
-        # more.
+        # Splitting any cluster lowers the cost by up to 2 / k; separating distinct groups lowers it more.
         gain = min(_LEAST_GAIN, 2.0 / k)
         return found if found.inertia <= (1.0 - gain) * best.inertia else None
 
@@ -345,7 +344,7 @@ class _Refit:
         return found if before is None else self._dated(found, before)
 
     def _engine(self, n_clusters: int) -> LocalEngine:
-        """Return an engine; of one thread for short passes, which gain nothing from more threads."""
+        """Return an engine; short passes take one thread, as handing them over would take longer."""
         n, d = self.rows.rows.shape
         return InlineEngine() if n * d * n_clusters <= _SHORT_PASS else LocalEngine()
 

@@ -1,4 +1,4 @@
-"""The state of a stream as plain values and arrays, restored bit for bit."""
+"""Conversion of a stream's state to plain values and arrays, and back to identical bits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
     "float": read_number,
     "str": read_text,
 }
-"""By the types of plain fields of centres; all others are arrays."""
+"""Readers of the plain fields of centres, by type; other fields are arrays."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -73,12 +73,12 @@ def document_of(fold: StreamFold) -> Document:
 def fold_of(
     document: Document, settings: FoldSettings, kind: type[StreamFold] = StreamFold
 ) -> StreamFold:
-    """Return the state of class `kind` that `document` describes, of a stream with `settings`.
+    """Return the state, of class `kind`, that `document` describes for a stream with `settings`.
 
     Raises
     ------
     ModelFormatError
-        It does not describe one.
+        `document` is not the state of a stream.
     """
     body, arrays = document.body, document.arrays
     fold = kind.empty(settings)
@@ -99,12 +99,12 @@ def fold_of(
     return fold
 
 
-def _centres(kind: type[StreamCentres], facts: Mapping[str, Any], arrays: Arrays) -> StreamCentres:
+def _centres(kind: type[StreamCentres], values: Mapping[str, Any], arrays: Arrays) -> StreamCentres:
     given: dict[str, Any] = {}
     for each in fields(kind):
         reader = _READERS.get(str(each.type))
         given[each.name] = (
-            arrays[f"fitted_{each.name}"] if reader is None else reader(facts, each.name)
+            arrays[f"fitted_{each.name}"] if reader is None else reader(values, each.name)
         )
     return kind(**given)
 
@@ -129,32 +129,32 @@ def _nodes(records: Sequence[Mapping[str, Any]], rows: Rows, arrays: Arrays) -> 
 
 
 def _put(arrays: Arrays, name: str, parts: Sequence[np.ndarray]) -> None:
-    """Keep the parts as one array, which a document has only if it is not empty."""
+    """Store the concatenated parts as one array, unless it is empty: documents have no empty arrays."""
     if sum(map(len, parts)):
         arrays[name] = np.concatenate(parts)
 
 
 def _pack(name: str, parts: Sequence[Rows], arrays: Arrays) -> dict[str, Any]:
-    """Put rows into `arrays`; return what is needed to take them out again."""
+    """Put rows into `arrays`; return the metadata for `_unpack`."""
     filled = [part for part in parts if len(part)]
     if not filled:
         return {"n_rows": 0, "n_features": 1, "sparse": False}
     rows = joined_rows([StreamRows(part) for part in filled]).rows
-    facts = {"n_rows": len(rows), "n_features": int(rows.shape[1]), "sparse": False}
+    metadata = {"n_rows": len(rows), "n_features": int(rows.shape[1]), "sparse": False}
     if not isinstance(rows, SparseRows):
         arrays[f"{name}_rows"] = rows
-        return facts
+        return metadata
     arrays[f"{name}_indptr"] = rows.offsets
     if len(rows.data):
         arrays |= {f"{name}_data": rows.data, f"{name}_indices": rows.indices.astype(np.int64)}
-    return {**facts, "sparse": True}
+    return {**metadata, "sparse": True}
 
 
-def _unpack(name: str, facts: Mapping[str, Any], arrays: Arrays, settings: FoldSettings) -> Rows:
-    n_features, dtype = read_count(facts, "n_features"), settings.leaf.dtype
-    if not read_count(facts, "n_rows"):
+def _unpack(name: str, metadata: Mapping[str, Any], arrays: Arrays, settings: FoldSettings) -> Rows:
+    n_features, dtype = read_count(metadata, "n_features"), settings.leaf.dtype
+    if not read_count(metadata, "n_rows"):
         return np.empty((0, n_features), dtype)
-    if not facts["sparse"]:
+    if not metadata["sparse"]:
         return arrays[f"{name}_rows"]
     data = arrays.get(f"{name}_data", np.empty(0, dtype))
     indices = arrays.get(f"{name}_indices", np.empty(0, np.int64)).astype(INDEX_DTYPE)
@@ -162,7 +162,7 @@ def _unpack(name: str, facts: Mapping[str, Any], arrays: Arrays, settings: FoldS
 
 
 def fold_of_model(model: KMeansModel, settings: FoldSettings) -> StreamFold:
-    """Return a stream whose rows so far are the centres of `model`, each with its cluster's weight."""
+    """Return a stream whose rows so far are the centres of `model`, with the weights of their clusters."""
     fold = StreamFold.empty(settings)
     kept = np.flatnonzero(model.weights > 0.0)
     fold.tree.nodes = [Node(0, 0, 1, model.centres[kept], model.weights[kept], 0.0, 0.0)]

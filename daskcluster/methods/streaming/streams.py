@@ -1,4 +1,4 @@
-"""The algorithms that can cluster a stream, and their adapters to the service loop."""
+"""Algorithms that can cluster a stream, and their adapters to the service loop."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ STREAMS = Catalogue(
         "streaming": Algorithm(
             "daskcluster.methods.streaming.streams:KMeansLearner",
             STREAMING,
-            about="k-means of a summary of all rows, which may forget old ones; centres keep their numbers",
+            about="k-means of a summary of all rows, with optional forgetting; clusters keep their numbers",
         ),
         "mini-batch": Algorithm(
             "daskcluster.methods.streaming.streams:MiniBatchLearner",
             (*_without(MINI_BATCH, *_STOPS, *_OF_PASSES), HALF_LIFE, DRIFT_THRESHOLD),
-            about="centres moved by each row once; nothing else is kept",
+            about="each row moves the centres once; no rows are stored",
         ),
         "vc-gmm": Algorithm(
             "daskcluster.methods.streaming.streams:MixtureLearner",
@@ -77,20 +77,20 @@ STREAMS = Catalogue(
         ),
     }
 )
-"""From names to the adapters of algorithms. The first is the default."""
+"""Adapters of algorithms, by name. The first is the default."""
 
 
 _NOT_OF_THE_STATE = ("verbose", "random_state")
-"""Parameters on which the result does not depend; the seed is kept in the state."""
+"""Parameters that do not identify a state: `verbose`, and the seed, which the state itself stores."""
 
 
 class Learner(ABC):
-    """An algorithm with its parameters, to be driven by a stream; it keeps nothing of the rows itself.
+    """An algorithm for streams, with its parameters. It stores no rows.
 
     Parameters
     ----------
     parameters : mapping
-        All that its table in `daskcluster.methods.streaming.streams.STREAMS` has, by name.
+        All parameters of its table in `daskcluster.methods.streaming.streams.STREAMS`, by name.
 
     Raises
     ------
@@ -108,11 +108,11 @@ class Learner(ABC):
 
     @property
     def metric(self) -> str:
-        """Metric that compares rows."""
+        """The metric by which rows are compared."""
         return str(self.parameters.get("metric", "euclidean"))
 
     def facts(self) -> dict[str, Any]:
-        """Return what decides the state, but rows and seed, as plain values."""
+        """Return the parameters that, together with rows and seed, determine the state, as plain values."""
         return {
             name: value if isinstance(value, (int, float, str, type(None))) else repr(value)
             for name, value in self.parameters.items()
@@ -120,7 +120,7 @@ class Learner(ABC):
         }
 
     def empty(self, dtype: str, seed: int) -> StreamFold:
-        """Return the state of a stream of rows in `dtype` before the first of them."""
+        """Return the state of a stream of rows in `dtype` before its first row."""
         return self.fold_class.empty(self.settings(dtype, seed))
 
     def restored(self, document: Document, dtype: str, seed: int) -> StreamFold:
@@ -129,12 +129,12 @@ class Learner(ABC):
         Raises
         ------
         ModelFormatError, KeyError
-            It does not describe one.
+            `document` is not the state of such a stream.
         """
         return fold_of(document, self.settings(dtype, seed), self.fold_class)
 
     def check_rows(self, dataset: Dataset) -> None:
-        """Refuse rows of a kind that the algorithm does not take.
+        """Refuse rows that the algorithm does not support.
 
         Raises
         ------
@@ -143,34 +143,34 @@ class Learner(ABC):
         if isinstance(dataset, SparseDataset) and not self.takes_sparse:
             raise WrongTypeError(
                 f"algorithm={self.algorithm!r} takes dense rows, those of the source are sparse; project "
-                "them to fewer features first, or take algorithm='streaming'."
+                "them to fewer features first, or use algorithm='streaming'."
             )
 
     @abstractmethod
     def settings(self, dtype: str, seed: int) -> FoldSettings:
-        """Return what decides a stream of rows in `dtype`, but the rows."""
+        """Return the settings of a stream of rows in `dtype`."""
 
     @abstractmethod
     def model_of(self, fold: StreamFold, n_features: int) -> Model:
-        """Return the model of all rows in `fold`, which has centres."""
+        """Return the model of all rows in `fold`, which must have centres."""
 
 
 def remember_the_stream(
     fitted: Any, fold: StreamFold, found: StreamCentres, n_features: int
 ) -> None:
-    """Let an estimator know how it came to what it has learnt from a stream."""
+    """Set the attributes of an estimator that describe its fit to a stream."""
     fitted.stop_reason_, fitted.seeding_ = found.stop_reason, found.seeding
     fitted.history_, fitted.n_rows_ = fold.history, found.n_rows
     fitted.passes_, fitted.bytes_read_, fitted.n_features_in_ = 1, 0, n_features
 
 
 def make_learner(algorithm: str, given: Mapping[str, Any]) -> Learner:
-    """Return the learner called `algorithm` with the parameters that were given, else defaults.
+    """Return the learner for `algorithm`, with the given parameters and defaults for the others.
 
     Raises
     ------
     InvalidParameterError
-        There is none of that name, or it has no such parameter, or refuses its value.
+        The algorithm or a parameter is unknown, or a value is invalid.
 
     Examples
     --------
@@ -214,12 +214,12 @@ _STEPS = (
 
 
 class MiniBatchLearner(Learner):
-    """Centres that every row moves once.
+    """Mini-batch k-means: every row moves the centres once.
 
     Notes
     -----
-    Cost: rows are read once, by this process, where every leaf meets the centres three times: one
-    for drift, one of the steps, one for what clusters cost. Memory: the rows of a leaf, 16 batches.
+    Cost: rows are read once, by this process. Every leaf is compared with the centres three times: for
+    drift, for the steps, and for the costs of clusters. Memory: the rows of a leaf, 16 batches.
     """
 
     algorithm: ClassVar[str] = "mini-batch"
@@ -236,7 +236,7 @@ class MiniBatchLearner(Learner):
     def settings(self, dtype: str, seed: int) -> FoldSettings:
         steps = MiniBatchSteps(**{name: self.parameters[name] for name in _STEPS}, seed=seed)
         rows = leaf_rows_for(steps.batch_size, steps.n_clusters)
-        # A coreset as large as the leaf is its rows.
+        # A coreset as large as its leaf consists of all rows.
         leaf = LeafSettings(rows, rows, seed, dtype, self.metric == "cosine", self.forgetting)
         return FoldSettings(leaf, steps, self.parameters["drift_threshold"])
 
@@ -259,7 +259,7 @@ class MixtureLearner(Learner):
 
     Notes
     -----
-    Cost: as of `daskcluster.StreamingKMeans`, with EM of the summary in place of k-means. Drift is measured
+    Cost: as for `daskcluster.StreamingKMeans`, with EM on the summary instead of k-means. Drift is measured
     by squared distances to the nearest means.
     """
 

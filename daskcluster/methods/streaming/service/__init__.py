@@ -1,1 +1,1 @@
-"""A stream as a service: sources, a ledger of what was folded, and the loop around them."""
+"""A stream as a service: sources, a ledger of folded objects, stored state, and the loop around them."""

@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class HealthCheck:
-    """A callback to which every event is a sign of work.
+    """A callback that detects a stuck loop: events are signs of work.
 
-    A fold may take long, but it tells of its pieces; a loop that rests tells nothing until its next look.
+    A long fold publishes an event per piece; a loop that waits for its next cycle publishes none.
 
     Parameters
     ----------
     patience : float
-        Seconds without a sign after which the loop is stuck.
+        Seconds without an event after which the loop counts as stuck.
     rest : float
-        Seconds between two looks, in which no sign is due.
+        Seconds that the loop waits between two cycles; added to `patience`.
     clock : callable () -> float
-        Seconds.
+        Monotonic seconds.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class HealthCheck:
         self._last = self._clock()
 
     def complaint(self) -> str | None:
-        """Return what is wrong; None of a loop that gets on."""
+        """Return a message if the loop is stuck, else None."""
         silence = self._clock() - self._last
         if silence <= self._allowed:
             return None
@@ -59,38 +59,38 @@ class HealthCheck:
 
 
 _GAUGES = {
-    "rows_seen": "Rows that were folded.",
-    "objects": "Entries of the ledger.",
-    "remembered": "Weight that all rows have left.",
-    "n_clusters": "Clusters of the latest model.",
-    "model_version": "Rows that the latest model has seen.",
-    "seconds": "Seconds that the last cycle took.",
+    "rows_seen": "Number of rows folded.",
+    "objects": "Number of entries in the ledger.",
+    "remembered": "Weight of all rows after forgetting.",
+    "n_clusters": "Number of clusters of the latest model.",
+    "model_version": "Number of rows that the latest model has seen.",
+    "seconds": "Duration of the last cycle in seconds.",
 }
 _DRIFT = {
     "error": "Mean squared distance of the last leaf to the centres before it.",
-    "baseline": "Mean of such errors before.",
-    "ratio": "The error over its baseline.",
+    "baseline": "Mean error of earlier leaves.",
+    "ratio": "The error divided by its baseline.",
 }
 
 
 class StreamMetrics:
-    """Serves the figures of the last cycle at /metrics, and at /health whether there will be a next one.
+    """Serves the metrics of the last cycle at /metrics, and the health of the loop at /health.
 
     Parameters
     ----------
     health_check : HealthCheck
-        Of the loop. While it complains, /health is answered by 503, else by 200.
+        Health check of the loop: /health answers 503 while it has a complaint, else 200.
     address : str
-        To listen at.
+        Address to listen at.
     port : int
-        0 takes any that is free, see `port`.
+        0 takes a free one; see the attribute `port`.
 
     Raises
     ------
     MissingExtraError
         prometheus_client is not installed.
     EngineError
-        The port is taken.
+        The port is in use.
     """
 
     def __init__(
@@ -112,14 +112,14 @@ class StreamMetrics:
             for name, text in _DRIFT.items()
         }
         self._updated: Any = Gauge(
-            "daskcluster_stream_updated_seconds", "When the last cycle ended.", registry=registry
+            "daskcluster_stream_updated_seconds", "End time of the last cycle.", registry=registry
         )
         self._jumps: Any = Counter(
-            "daskcluster_stream_drifts", "How often the error jumped.", registry=registry
+            "daskcluster_stream_drifts", "Number of drifts found.", registry=registry
         )
         self._odd: Any = Gauge(
             "daskcluster_stream_odd_objects",
-            "Odd objects in the last cycle.",
+            "Number of odd objects in the last cycle.",
             ["what"],
             registry=registry,
         )
@@ -135,7 +135,7 @@ class StreamMetrics:
         self.port = int(self._server.server_port)
 
     def update(self, cycle: Cycle) -> None:
-        """Show the figures of a cycle."""
+        """Set the metrics to those of a cycle."""
         for name, gauge in self._gauges.items():
             gauge.set(float(getattr(cycle, name) or 0.0))
         for name, gauge in self._drift.items():
@@ -154,7 +154,7 @@ class StreamMetrics:
 
 
 def _with_health(health_check: HealthCheck, metrics: WSGIApplication) -> WSGIApplication:
-    """Return what answers /health itself, and all else as `metrics` does."""
+    """Return an application that answers /health and passes other requests to `metrics`."""
 
     def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         if request["PATH_INFO"] != "/health":

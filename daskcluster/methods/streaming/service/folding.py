@@ -1,4 +1,4 @@
-"""Fold new objects into the next state; the engine summarises several objects at a time."""
+"""Folding of new objects into the state; the engine summarises several objects at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from daskcluster.typing import Dataset
 
 WAVE_BYTES = 256 << 20
 WAVE_OBJECTS = 256
-"""A wave is folded, then committed: so much work at most is done again after a kill."""
+"""Maximum size of a wave. Waves are committed, so at most one is folded again after a kill."""
 
 _ROW_BYTES = 256
 
@@ -40,9 +40,9 @@ class Folded:
     dataset : Dataset
     entry : Entry
     centres : tuple of (row, StreamCentres or None)
-        The centres in force from that row of the stream on; the first pair is of the object's first row.
+        The current centres from that row of the stream on; the first pair is for the object's first row.
     after : callable () -> StreamCentres or None
-        The centres of all rows, this object's last.
+        Returns the centres of all rows up to the end of this object.
     """
 
     new: New
@@ -62,7 +62,7 @@ class Wave:
     findings : list of Finding
         Objects that turned out to be unreadable.
     is_stopped : bool
-        Rows that come after what could not be read must wait for it.
+        Part of a growing object could not be read, and later rows must wait for it.
     """
 
     folded: list[Folded] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Wave:
 
 @dataclass(frozen=True)
 class _Ready:
-    """An object that was opened."""
+    """An open object."""
 
     new: New
     dataset: Dataset
@@ -83,7 +83,7 @@ class _Ready:
 
 
 class _DriftLater:
-    """Passes events on, those of drift not before it is known that the rows that drifted count."""
+    """Passes events on, but holds `DriftFound` events back until their rows are folded."""
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self._callbacks = callbacks
@@ -101,15 +101,15 @@ class _DriftLater:
 
 
 def waves(new: Sequence[New], row_bytes: int) -> list[list[New]]:
-    """Cut new objects into waves; one that is larger than a wave is one by itself.
+    """Divide new objects into waves; an object larger than a wave is a wave by itself.
 
-    Rows of an object that grows are cut, too; others are folded whole or not at all.
+    Growing objects are cut into several ranges of rows; other objects are folded as a whole.
 
     Parameters
     ----------
     new : sequence of New
     row_bytes : int
-        About so many; 0 if nothing is known.
+        Approximate bytes per row; 0 if unknown.
     """
     row_bytes, found, total = row_bytes or _ROW_BYTES, list[list[New]](), 0
     step = max(1, WAVE_BYTES // row_bytes)
@@ -140,7 +140,7 @@ def fold_wave(
     engine: Any,
     callbacks: Sequence[Callback] = (),
 ) -> Wave:
-    """Fold objects into `state`, in order; unreadable ones are entered into the ledger as rejected.
+    """Fold objects into `state`, in order; unreadable ones are recorded in the ledger as rejected.
 
     Parameters
     ----------
@@ -150,12 +150,12 @@ def fold_wave(
     source : Source
     learner : Learner
     engine : object
-        As `daskcluster.engine.choose.choose_engine` takes it.
+        As in `daskcluster.engine.choose.choose_engine`.
     callbacks : sequence of callables
 
     Notes
     -----
-    Cost: rows are read once; those of a wave once more for each unreadable object in it.
+    Cost: rows are read once; the rows of a wave once more for each unreadable object in it.
     """
     wave = Wave()
     left = _opened(wanted, source, state, learner, wave)
@@ -164,7 +164,7 @@ def fold_wave(
         chosen = choose_engine(engine, left[0].dataset)
         if not all(chosen.can_read(each.dataset) for each in left):
             chosen = LocalEngine()
-        # Without centres, labels of an object are those of all rows up to its end.
+        # Before there are centres, labels of an object need the state at its end.
         alone = len(left) == 1 or state.fold.fitted is None or left[0].new.arrival.grows
         if alone:
             _fold_one(left.pop(0), state, wave, chosen, callbacks)
@@ -176,7 +176,7 @@ def fold_wave(
 def _fold_one(
     ready: _Ready, state: StreamState, wave: Wave, engine: Engine, callbacks: Sequence[Callback]
 ) -> None:
-    """Fold one object of any size, some pieces at a time."""
+    """Fold one object of any size, a few pieces at a time."""
     before, watcher = state.fold, _DriftLater(callbacks)
     assert before is not None
     try:
@@ -199,7 +199,7 @@ def _fold_some(
     engine: Engine,
     callbacks: Sequence[Callback],
 ) -> list[_Ready]:
-    """Fold objects, or refuse those that cannot be read; return those that are still to be folded."""
+    """Fold objects; if some cannot be read, reject these and return the others, which are not folded."""
     before, bad = state.fold, dict[int, str]()
     assert before is not None
     parts = [OpenPart(each.dataset, each.new.span, _stamp(before, each.new)) for each in ready]
@@ -229,7 +229,7 @@ def _enter(
     before: StreamFold,
     changes: Sequence[tuple[int, StreamCentres]],
 ) -> None:
-    """Enter objects that were folded into the ledger, and note which centres their rows met."""
+    """Add folded objects to the ledger and to the wave, with the centres for the labels of their rows."""
     fold, first, known = state.fold, before.n_rows, before.fitted
     assert fold is not None
     for each in ready:
@@ -271,12 +271,12 @@ def _opened(
 def _check(dataset: Dataset, new: New, state: StreamState) -> None:
     if dataset.n_rows < new.span[1]:
         raise InvalidDataError(
-            f"{new.arrival.name!r} has {dataset.n_rows} rows, {new.span[1]} are expected; write it again."
+            f"{new.arrival.name!r} has {dataset.n_rows} rows, expected {new.span[1]}; write it again."
         )
     if state.fold is not None and dataset.n_features != state.n_features:
         raise InvalidDataError(
             f"{new.arrival.name!r} has {dataset.n_features} features, the stream has {state.n_features}; "
-            "leave it out, or begin another stream."
+            "remove it from the source, or start another stream."
         )
 
 
@@ -288,7 +288,7 @@ def _reject(new: New, why: str, state: StreamState, wave: Wave) -> None:
     text = f"{new.arrival.name!r} is not folded: {why}"
     wave.findings.append(Finding(Oddity.CORRUPT, new.arrival.name, text))
     if new.arrival.grows:
-        wave.is_stopped = True  # what was folded of it stays; it is tried again
+        wave.is_stopped = True  # its folded rows stay folded; the next cycle retries
         return
     note = f"rejected: {why}"[:500]
     arrival = new.arrival

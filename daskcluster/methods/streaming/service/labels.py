@@ -1,8 +1,8 @@
 """Labels and distances of new rows, written next to the data.
 
-A row is labelled with the centres that were in force when it came: those that were sought at the last
-leaf before it. The very first rows, before any centres, are labelled with those of all rows up to the
-end of their object. Both follow from the stream alone, so writing them again writes the same.
+A row is labelled with the centres that were current when it arrived: those of the last leaf before it. The
+first rows, which arrive before there are any centres, are labelled with the centres of all rows up to the
+end of their object. Both depend on the stream alone, so repeated writes give the same labels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NEAREST = np.dtype([("label", np.int32), ("distance", np.float64)])
 
 @dataclass(frozen=True)
 class Spell:
-    """Rows of a dataset that are labelled with the same centres, from `start` on.
+    """The centres that label the rows of a dataset from `start` on, up to the next spell.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Spell:
 
 @dataclass(frozen=True)
 class SpellParams:
-    """Parameters of the labelling task."""
+    """The spells of a dataset, in order."""
 
     spells: tuple[Spell, ...]
 
@@ -70,7 +70,7 @@ def label_spells(chunk: Chunk, params: SpellParams) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TwoSinks:
-    """Takes labels and distances, and writes each to its own place."""
+    """A sink that writes labels and distances to two places."""
 
     labels: ZarrSink
     distances: ZarrSink | None
@@ -84,7 +84,7 @@ class TwoSinks:
         return self.labels.visibility
 
     def has(self, span: Range) -> bool:
-        """Return True if both were written before."""
+        """Return whether both sinks already have these rows."""
         return self.labels.has(span) and (self.distances is None or self.distances.has(span))
 
     def write(self, start: int, values: np.ndarray) -> None:
@@ -101,8 +101,7 @@ class LabelWriter:
     Attributes
     ----------
     labels : Location
-        Of an array, for a source that is one array; else of a folder, in which every object has an array
-        of its own name.
+        An array, if the source is one array; otherwise a folder with an array per object, named after it.
     distances : Location or None
         The same for distances, float64.
     """
@@ -111,7 +110,7 @@ class LabelWriter:
     distances: Location | None
 
     def write(self, folded: Folded, engine: Engine) -> bool:
-        """Write the labels of an object; False if there are no centres yet.
+        """Write the labels of an object; return False if there are no centres yet.
 
         Notes
         -----
@@ -164,7 +163,7 @@ class LabelWriter:
 
 
 def _spells(folded: Folded) -> tuple[Spell, ...] | None:
-    """Return which centres label which rows of an object, counted in its dataset."""
+    """Return the spells of an object, with row numbers of its dataset; None if there are no centres."""
     shift = folded.new.span[0] - folded.entry.first
     found: list[Spell] = []
     for row, centres in folded.centres:
@@ -177,5 +176,5 @@ def _spells(folded: Folded) -> tuple[Spell, ...] | None:
 
 
 def _file_name(name: str) -> str:
-    """Return the name of the labels of an object: a Zarr array for any kind of object."""
+    """Return the name of the Zarr array with the labels of an object of any kind."""
     return name if name.endswith(".zarr") else f"{name}.zarr"

@@ -1,9 +1,9 @@
-"""The ledger of a stream: the objects, versions and rows that were folded, and how each arrived.
+"""Ledger of a stream: the objects, versions and rows that were folded, and oddities of each.
 
-Entries are written in segments that are never changed. A commit of the state names the segments that
-belong to it, so that both come about together; segments that no commit names are of no effect. Neighbours
-of about the same size are written anew as one, so that there are few of them, and each entry is written
-about log2(n) times.
+Entries are written in segments that never change. A commit of the state names its segments, so that state
+and ledger are updated atomically; segments that no commit names have no effect. Consecutive segments of
+similar size are rewritten as one, so that there are few segments and each entry is written about log2(n)
+times.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class Arrival:
     Attributes
     ----------
     name : str
-        Unique within the source, and its place in the order of the stream.
+        Unique within the source; determines the order of the stream.
     version : str
-        Changes when the content does.
+        A digest that changes when the content does.
     n_rows : int
-        Rows that can be read.
+        Number of rows that can be read.
     timestamp : float
-        The object's own, in seconds since 1970: its attribute ``timestamp``, or when it was last modified.
+        Its attribute ``timestamp``, or else the time of its last modification; seconds since 1970.
     modified : float
-        When it was last modified, by the store.
+        Time of its last modification, according to the store.
     problem : str
         Why it cannot be read yet; empty if it can.
     grows : bool
-        Rows are appended to it; what was read of it stays as it is.
+        Rows are appended to it, and existing rows do not change.
     array : str
-        Which array of it holds the rows, if it is a group that has several.
+        Name of the array that holds the rows, if it is a group with several arrays.
     """
 
     name: str
@@ -59,15 +59,15 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Taken:
-    """Progress on an object: the rows folded so far.
+    """Status of an object in the ledger.
 
     Attributes
     ----------
     version : str
     stop : int
-        Rows of it that were folded.
+        Number of its rows that were folded.
     rejected : str
-        Why it was not; empty if it was.
+        Why it was rejected; empty if it was folded.
     """
 
     version: str
@@ -76,18 +76,18 @@ class Taken:
 
 
 class Source(Protocol):
-    """A source of rows in order."""
+    """A source of objects with rows, in an order."""
 
     has_times: ClassVar[bool]
-    """True if objects have time stamps of their own."""
+    """Whether objects have timestamps."""
 
     def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
-        """Return what is there, in the order of the stream.
+        """List the objects, in the order of the stream.
 
         Parameters
         ----------
         taken : mapping of str to Taken
-            What was folded, by name: what has not changed since then need not be opened.
+            Objects in the ledger, by name. They need not be opened unless they have changed.
         """
         ...
 
@@ -97,29 +97,29 @@ class Source(Protocol):
         Raises
         ------
         DaskClusterError
-            They cannot be read.
+            The rows cannot be read.
         """
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Return what decides what the stream consists of, as plain values without credentials."""
+        """Return the settings that identify the source, as plain values without credentials."""
         ...
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Rows of one object that were folded, or an object that was refused.
+    """Rows of one object that were folded, or an object that was rejected.
 
     Attributes
     ----------
     name, version : str
     start, stop : int
-        Rows of the object.
+        Range of rows of the object.
     first : int
-        Which row of the stream the first one is.
+        Number of the first of them in the stream.
     timestamp : float
     note : str
-        ``"late"`` if objects after it were folded before; ``"rejected: ..."`` if it was refused.
+        ``"late"`` if objects later in the order were folded first; ``"rejected: ..."`` if it was rejected.
     """
 
     name: str
@@ -142,8 +142,8 @@ class Entry:
 class Ledger:
     """All entries, in the order in which they were folded.
 
-    `last_name` and `last_time`, a time stamp and a name, tell which object that was folded comes last in
-    the order of names, and in that of time stamps.
+    `last_name` is the last folded object in the order of names; `last_time` is the timestamp and name of
+    the last one in the order of timestamps.
 
     Examples
     --------
@@ -165,12 +165,12 @@ class Ledger:
         return len(self.entries)
 
     def append(self, entry: Entry) -> None:
-        """Note one more entry, not yet written."""
+        """Add an entry, without writing it."""
         self.entries.append(entry)
         self.taken[entry.name] = Taken(
             entry.version, entry.stop, entry.note if entry.is_rejected else ""
         )
-        # Refused objects count, too: a copy of one is a copy at any time.
+        # Includes rejected objects, so that copies of them are detected.
         self.versions[entry.version] = entry.name
         if not entry.is_rejected:
             self.last_name = max(self.last_name, entry.name)
@@ -181,7 +181,7 @@ class Ledger:
         return sum(int(segment["entries"]) for segment in self.segments)
 
     def write(self, place: Location) -> list[dict[str, Any]]:
-        """Write what is new, and return the segments of the whole ledger; old ones stay where they are."""
+        """Write new entries, and return the segments of the whole ledger; old files are not removed."""
         if self.n_written < len(self.entries):
             kept = list(self.segments)
             first = self.n_written
@@ -197,12 +197,12 @@ class Ledger:
 
     @classmethod
     def read(cls, place: Location, segments: Sequence[Mapping[str, Any]]) -> Ledger:
-        """Return the ledger of the given segments.
+        """Return the ledger that consists of the given segments.
 
         Raises
         ------
         CheckpointError
-            One is missing or damaged.
+            A segment is missing or damaged.
         """
         ledger = cls()
         for segment in segments:
@@ -222,32 +222,32 @@ def _entries(place: Location, segment: Mapping[str, Any]) -> Iterator[Entry]:
     if content is None or hashlib.sha256(content).hexdigest() != segment["sha256"]:
         raise CheckpointError(
             f"The segment {name!r} of the ledger at {place.url!r} is "
-            f"{'missing' if content is None else 'damaged'}; restore a copy, or begin another state."
+            f"{'missing' if content is None else 'damaged'}; restore a backup, or start a new state."
         )
     for line in content.decode().splitlines():
         yield Entry(**json.loads(line))
 
 
 class Oddity(enum.StrEnum):
-    """Kinds of problems with an object."""
+    """Irregularities of objects."""
 
     LATE = "late"
-    """Objects that come after it in the order were folded before it; it is folded all the same."""
+    """Objects later in the order were folded before it; it is folded nevertheless."""
     CHANGED = "changed"
-    """It was folded, and is not what it was; it is not folded again."""
+    """It has changed since it was folded; it is not folded again."""
     SHRUNK = "shrunk"
     """It has fewer rows than were folded of it."""
     DUPLICATE = "duplicate"
-    """Its files are those of an object with another name; it is not folded."""
+    """It has the same files as another object; it is not folded."""
     UNSETTLED = "unsettled"
-    """It is half-written, or changed a moment ago; it is checked again."""
+    """It is half-written, or has just changed; it is checked again in the next cycle."""
     CORRUPT = "corrupt"
-    """It cannot be read, or holds rows that are not finite; it is not folded until it changes."""
+    """It cannot be read, or has rows that are not finite; it is not folded until it changes."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One odd object."""
+    """An oddity of an object, with a message."""
 
     oddity: Oddity
     name: str
@@ -256,7 +256,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class New:
-    """Rows that are to be folded."""
+    """A range of rows of an object to fold."""
 
     arrival: Arrival
     span: Range
@@ -264,14 +264,14 @@ class New:
 
 
 class Settling:
-    """Knows which objects have not changed for a while.
+    """Detects objects that have not changed for some time.
 
     Parameters
     ----------
     seconds : float
-        How long; 0 takes them as they are.
+        Minimum time without a change; 0 accepts all objects.
     clock, wall : callable () -> float
-        Seconds that pass, and seconds since 1970.
+        Monotonic seconds, and seconds since 1970.
     """
 
     def __init__(
@@ -285,7 +285,7 @@ class Settling:
         self._seen: dict[str, tuple[tuple[str, int], float]] = {}
 
     def is_settled(self, arrival: Arrival) -> bool:
-        """Return True if the object has not changed for that long, by its own time or since it was seen."""
+        """Whether the object is unchanged for `seconds`, by its modification time or since first seen."""
         if self.seconds <= 0.0 or self._wall() - arrival.modified >= self.seconds > 0.0:
             self._seen.pop(arrival.name, None)
             return True
@@ -305,7 +305,7 @@ def sort_out(
     *,
     by_time: bool = False,
 ) -> tuple[list[New], list[Finding]]:
-    """Return what is to be folded, in order, and what is odd.
+    """Return the rows to fold, in order, and the oddities of objects.
 
     Parameters
     ----------
@@ -314,9 +314,9 @@ def sort_out(
     ledger : Ledger
     settling : Settling
     settled_rows : callable, optional
-        How many rows of an object that grows are safe although its end has just changed.
+        Returns the number of rows of a growing object that can be read although its end has just changed.
     by_time : bool
-        The order of the stream is that of time stamps, not that of names.
+        The order of the stream is by timestamp, not by name.
     """
     new: list[New] = []
     found: list[Finding] = []
@@ -332,19 +332,19 @@ def sort_out(
         if not settling.is_settled(arrival):
             last = settled_rows(arrival) if arrival.grows and settled_rows is not None else 0
             if last <= first and arrival.n_rows > first:
-                found.append(_unsettled(arrival, "it changed a moment ago"))
+                found.append(_unsettled(arrival, "it has just changed"))
         elif arrival.problem:
             found.append(_unsettled(arrival, arrival.problem))
         if last <= first:
             continue
         twin = ledger.versions.get(arrival.version) or fresh.get(arrival.version)
         if not arrival.grows and twin is not None and twin != arrival.name:
-            text = f"{arrival.name!r} has the files of {twin!r}; it is not folded"
+            text = f"{arrival.name!r} has the same files as {twin!r}; it is not folded"
             found.append(Finding(Oddity.DUPLICATE, arrival.name, text))
             continue
         last_name = _later_one(arrival, ledger, by_time=by_time)
         if last_name:
-            text = f"{arrival.name!r} comes after {last_name!r} was folded; it is folded now"
+            text = f"{arrival.name!r} arrived after {last_name!r} was folded; it is folded now"
             found.append(Finding(Oddity.LATE, arrival.name, text))
         fresh[arrival.version] = arrival.name
         new.append(New(arrival, (first, last), bool(last_name)))
@@ -352,7 +352,7 @@ def sort_out(
 
 
 def _later_one(arrival: Arrival, ledger: Ledger, *, by_time: bool) -> str:
-    """Return which object was folded although it comes after this one in the order; empty if none was."""
+    """Return the name of a folded object that is later in the order than `arrival`, or an empty string."""
     if arrival.grows:
         return ""
     if by_time:
@@ -362,12 +362,12 @@ def _later_one(arrival: Arrival, ledger: Ledger, *, by_time: bool) -> str:
 
 
 def _is_fresh(arrival: Arrival, version: str, rejected: str) -> bool:
-    """Return True if a refused object has changed since."""
+    """Whether a rejected object has changed since."""
     return bool(rejected) and arrival.version != version
 
 
 def _of_taken(arrival: Arrival, version: str, stop: int, rejected: str) -> list[Finding]:
-    """Say what has become of an object that the ledger has."""
+    """Return the oddities of an object that is in the ledger."""
     name = arrival.name
     if arrival.version == version and arrival.n_rows >= stop:
         return []
@@ -375,10 +375,10 @@ def _of_taken(arrival: Arrival, version: str, stop: int, rejected: str) -> list[
         return []
     if 0 < arrival.n_rows < stop:
         text = (
-            f"{name!r} has {arrival.n_rows} rows, {stop} of it were folded; nothing is taken back"
+            f"{name!r} has {arrival.n_rows} rows, but {stop} were folded; the fold is not reverted"
         )
         return [Finding(Oddity.SHRUNK, name, text)]
-    text = f"{name!r} is not what it was when {stop} rows of it were folded; it is not folded again"
+    text = f"{name!r} has changed since {stop} rows of it were folded; it is not folded again"
     return [Finding(Oddity.CHANGED, name, text)]
 
 

@@ -1,8 +1,8 @@
-"""The loop of the service: list the source, fold new objects, commit, wait.
+"""Loop of the service: list the source, fold new objects, commit, wait.
 
-A cycle that is killed leaves the state of the last commit; the next one folds the same rows again, to the
-same bits. Commits come after every wave of objects, in any case at the end of a cycle; how rows were shared
-out among cycles and waves does not show in the state.
+After a killed cycle, the state is that of the last commit, and the next cycle folds the same rows again, to
+identical bits. Each wave of objects is committed. The state does not depend on how rows are divided among
+cycles and waves.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _SECONDS = 60.0
 
 @dataclass
 class DriftCommand:
-    """A callback that runs a command when the error of new rows jumps.
+    """A callback that runs a command when new rows no longer fit (`DriftFound`).
 
-    The command is run without a shell; it gets one JSON object on its standard input: ``rows_seen``,
-    ``error``, ``baseline``, ``ratio``, ``counts``. The stream waits for it, for a minute at most, and goes
-    on regardless of its outcome.
+    The command runs without a shell. It gets a JSON object on its standard input, with keys ``rows_seen``,
+    ``error``, ``baseline``, ``ratio`` and ``counts``. The stream waits for it, at most a minute, and
+    continues whether it succeeds or not.
 
     Parameters
     ----------
@@ -45,14 +45,14 @@ class DriftCommand:
     Attributes
     ----------
     failures : list of str
-        What went wrong with it.
+        Messages of failed runs.
 
     Examples
     --------
     >>> command = DriftCommand(("false",))
     >>> command(DriftFound(100, 3.0, 1.0, (60.0, 40.0)))
     >>> command.failures
-    ['the command for drift ended with code 1']
+    ['the drift command exited with code 1']
     """
 
     command: tuple[str, ...]
@@ -72,10 +72,10 @@ class DriftCommand:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            self.failures.append(f"the command for drift could not be run ({error})")
+            self.failures.append(f"the drift command could not be run ({error})")
             return
         if done.returncode:
-            self.failures.append(f"the command for drift ended with code {done.returncode}")
+            self.failures.append(f"the drift command exited with code {done.returncode}")
 
 
 def drift_facts(event: DriftFound) -> dict[str, object]:
@@ -102,12 +102,12 @@ class StreamLoop:
     labels, distances : str or None
         URLs under which labels and distances of new rows are written.
     settle : float
-        Seconds for which an object must not have changed.
+        Seconds without a change after which an object is folded.
     storage_options : mapping or None
-        Of the state, labels and distances.
+        Options of the file systems of state, labels and distances.
     engine : object
     callbacks : sequence of callables
-        Hear the events of `daskcluster.events`.
+        Called with the events of `daskcluster.events`.
     """
 
     source: Source
@@ -124,12 +124,12 @@ class StreamLoop:
     def __post_init__(self) -> None:
         if self.distances is not None and self.labels is None:
             raise InvalidParameterError(
-                f"distances={self.distances!r} are written with labels; pass labels= too."
+                f"distances={self.distances!r} are written together with labels; pass labels= as well."
             )
         if self.learner.forgetting.by_time and not self.source.has_times:
             raise InvalidParameterError(
-                "half_life or window is a time, but rows of this source have none: objects below a prefix "
-                "have; give a number of rows."
+                "half_life or window is a time, but rows of this source have no timestamps (only objects "
+                "below a prefix do); pass a number of rows instead."
             )
         self.store = StateStore(self.state_url, self._facts(), self.storage_options)
         self.state = self._loaded()
@@ -150,25 +150,25 @@ class StreamLoop:
 
     @property
     def is_drawn(self) -> bool:
-        """True if the source is sampled some chunks at a time and has an end."""
+        """Whether the source is an iterator, read some chunks at a time, which may end."""
         return isinstance(self.source, Portions)
 
     # -- one cycle ----------------------------------------------------------------------------------
 
     def cycle(self) -> Cycle:
-        """Fold what is new at the source, and commit.
+        """Fold the new objects of the source, and commit.
 
         Raises
         ------
         DaskClusterError
-            The source, or the state, cannot be reached. The state is that of the last commit.
+            The source or the state cannot be accessed. The state is then that of the last commit.
         """
         began, before = time.perf_counter(), (self.state.rows_seen, len(self.state.ledger))
         self._drifts.clear()
         try:
             findings = self._fold_new()
         except BaseException:
-            self.state = self._loaded()  # what was not committed has not been
+            self.state = self._loaded()  # discards what was not committed
             raise
         self._tell(findings)
         cycle = self._record(before, findings, time.perf_counter() - began)
@@ -221,7 +221,7 @@ class StreamLoop:
             self._drifts.append(drift_facts(event))
 
     def _tell(self, findings: Sequence[Finding]) -> None:
-        """Publish what is odd, each thing once."""
+        """Publish each finding, unless the previous cycle had it."""
         for finding in findings:
             if finding not in self._reported:
                 detail = {"what": str(finding.oddity), "name": finding.name}
@@ -258,7 +258,7 @@ class StreamLoop:
         sleep: Callable[[float], None] = time.sleep,
         before: Callable[[], None] = lambda: None,
     ) -> NoReturn:
-        """Make a cycle, hand it to `heard`, and wait until `every` seconds after it began; and so on.
+        """Make a cycle every `every` seconds and pass its results to `heard`.
 
         Parameters
         ----------
@@ -266,7 +266,7 @@ class StreamLoop:
         heard : callable (Cycle) -> None
         sleep : callable (seconds) -> None
         before : callable () -> None
-            Called before each cycle. It ends when this, `sleep` or `heard` raises.
+            Called before each cycle. The loop ends when this, `sleep` or `heard` raises.
         """
         while True:
             before()

@@ -39,7 +39,7 @@ def _key(array: Any, place: tuple[int, ...]) -> str:
 
 
 def leading_rows(array: Any, names: Collection[str], first: int = 0) -> int:
-    """Return how many rows are stored without a gap, from row `first` on.
+    """Return the end of the rows that are stored without a gap from row `first` on.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def leading_rows(array: Any, names: Collection[str], first: int = 0) -> int:
     Returns
     -------
     int
-        The row after the last one; `first` if the chunk that holds it is missing.
+        The row after the last of them; `first` if its chunk is missing.
     """
     steps, grid = array.shards or array.chunks, _grid(array)
     others = [range(count) for count in grid[1:]]
@@ -63,7 +63,7 @@ def leading_rows(array: Any, names: Collection[str], first: int = 0) -> int:
 
 
 def missing_chunks(node: Any, names: Collection[str]) -> tuple[int, int]:
-    """Return how many chunks (or shards) of an array or CSR group are not stored, and how many there are.
+    """Return the numbers of missing and of all chunks (or shards) of an array or CSR group.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def missing_chunks(node: Any, names: Collection[str]) -> tuple[int, int]:
 
 
 def last_chunk_start(array: Any, n_rows: int) -> int:
-    """Return the row at which the chunk begins that holds row ``n_rows - 1``."""
+    """Return the first row of the chunk that holds row ``n_rows - 1``."""
     step = (array.shards or array.chunks)[0]
     return (max(1, n_rows) - 1) // step * step
 
@@ -95,13 +95,13 @@ class GrowingArray:
     Attributes
     ----------
     location : Location
-        Of the array, or of the group that holds it.
+        Location of the array, or of the group that holds it.
     array : str
-        Its name in the group; empty if there is none.
+        Its name in the group; empty without a group.
     weights : str or None
         An array of the same group, or a URL.
     allow_missing : bool
-        Take chunks that are not there as the fill value.
+        Read missing chunks as the fill value.
     """
 
     has_times: ClassVar[bool] = False
@@ -120,7 +120,7 @@ class GrowingArray:
         return self.location.child(self.array) if self.array else self.location
 
     def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
-        """Return the array, with as many rows as are stored without a gap after those taken."""
+        """Return the array, with the rows that are stored without a gap after those in `taken`."""
         array = open_array(self.location, self.array)
         files = list_files(self._place)
         before = taken.get(self.name)
@@ -146,11 +146,11 @@ class GrowingArray:
         ]
 
     def settled_rows(self, arrival: Arrival) -> int:
-        """Return the rows that no writer touches any more: those before the last chunk."""
+        """Return the number of rows before the last chunk, which writers no longer change."""
         return last_chunk_start(open_array(self.location, self.array), arrival.n_rows)
 
     def open(self, arrival: Arrival, span: Range) -> Dataset:
-        """Open the array as it is now; that chunks are missing at its end is known."""
+        """Open the current array, without the warning about missing chunks at its end."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The array at .* lacks", UserWarning)
             return self._opened()
@@ -168,13 +168,15 @@ class GrowingArray:
 
 
 def _kind_of(array: Any) -> str:
-    """Return a digest of what decides how the array is read, but for its length."""
+    """Return the properties of an array that do not change when it grows, as a version."""
     facts = [str(array.dtype), *map(str, array.chunks), *map(str, array.shape[1:])]
     return "-".join([*facts, str(array.metadata.zarr_format)]) if facts else metadata_digest(array)
 
 
 def timestamp_of(value: Any, otherwise: float) -> float:
-    """Return a time stamp that an object carries, a number or an ISO date, in seconds since 1970.
+    """Return the timestamp of an object, a number or an ISO date, in seconds since 1970.
+
+    `otherwise` is returned for other values.
 
     Examples
     --------
@@ -196,28 +198,28 @@ TABLES = (".parquet", ".pq")
 ORDERS = ("name", "time")
 
 _OF_GROUPS = ("X", "data")
-"""Default name of an array of rows."""
+"""Default names of the array of rows in a group."""
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """Objects below a place.
+    """Objects below a folder or prefix.
 
     Attributes
     ----------
     location : Location
     pattern : str
-        Names that are wanted, with ``*`` and ``?``; relative to the place.
+        Pattern of the names of objects, with ``*`` and ``?``; relative to the location.
     array : str
-        Which array of groups.
+        Name of the array of rows in groups.
     weights : str or None
-        Array of the same group, or column of a Parquet file, with the weights of rows.
+        Row weights: an array of the same group, or a column of a Parquet file.
     order : {"name", "time"}
-        By name, or by time stamp and then by name.
+        By name, or by timestamp and then by name.
     allow_missing : bool
-        Take chunks that are not there as the fill value.
+        Read missing chunks as the fill value.
     without : tuple of str
-        Beginnings of URLs that are no objects: of what we write ourselves.
+        URL prefixes of files that are not objects, such as the output of the stream itself.
     """
 
     has_times: ClassVar[bool] = True
@@ -231,7 +233,7 @@ class Prefix:
     without: tuple[str, ...] = ()
 
     def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
-        """Return all objects; what was taken and has not changed is not opened."""
+        """Return all objects; those in `taken` are opened only if they have changed."""
         found = [
             self._arrival(name, files, taken.get(name))
             for name, files in self._objects()
@@ -257,7 +259,7 @@ class Prefix:
         )
         blocks = list(table.blocks())
         if not blocks:
-            raise InvalidDataError(f"{place.url!r} has no rows; leave it out.")
+            raise InvalidDataError(f"{place.url!r} has no rows; remove it from the source.")
         weights = [block[1] for block in blocks if block[1] is not None]
         joined = np.concatenate(weights) if weights else None
         return open_dataset(join_rows([block[0] for block in blocks]), weights=joined)
@@ -271,10 +273,10 @@ class Prefix:
             "order": self.order,
         }
 
-    # -- what is there ----------------------------------------------------------------------------
+    # -- listing ----------------------------------------------------------------------------------
 
     def _objects(self) -> Iterator[tuple[str, list[StoredFile]]]:
-        """Yield the name and the files of every object, in the order of the names."""
+        """Yield the name and the files of every object, in the order of names."""
         base = self.location.url.rstrip("/")
         files = [
             file
@@ -285,7 +287,7 @@ class Prefix:
         members: dict[str, list[StoredFile]] = {}
         for file in files:
             if "/" not in file.name and not file.name.lower().endswith(TABLES):
-                continue  # a note, or the metadata of a group around all
+                continue  # not an object, e.g. the metadata of an enclosing group
             members.setdefault(_owner(file.name, folders), []).append(file)
         yield from sorted(members.items())
 
@@ -306,7 +308,7 @@ class Prefix:
         return Arrival(name, version, n_rows, stamp, modified, problem, array=array)
 
     def _inspect(self, name: str, files: Sequence[StoredFile]) -> tuple[int, Any, str, str]:
-        """Return rows, time stamp, problem and array of an object from its metadata."""
+        """Return the number of rows, timestamp, problem and array of an object, from its metadata."""
         place = self.location.child(name)
         if name.lower().endswith(TABLES):
             options = place.storage_options() or None
@@ -331,7 +333,7 @@ class Prefix:
         return n_rows, stamp, "" if n_rows else "it has no rows", given
 
     def _array_of(self, node: Any) -> str:
-        """Return which array of a group holds the rows; empty where it is itself one."""
+        """Return the name of the array of a group that holds the rows; empty if `node` is an array."""
         if self.array or hasattr(node, "shape"):
             return "" if hasattr(node, "shape") else self.array
         if holds_weighted_rows(node) or node.attrs.get("encoding-type"):
@@ -343,7 +345,7 @@ class Prefix:
 
 
 def _roots(files: Sequence[StoredFile]) -> set[str]:
-    """Return the folders that are Zarr arrays or groups, and are in none."""
+    """Return the outermost folders that are Zarr arrays or groups."""
     folders = sorted(
         file.name.rpartition("/")[0]
         for file in files

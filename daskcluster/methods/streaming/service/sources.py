@@ -1,4 +1,4 @@
-"""Turn what a caller names into a source: a growing array, a prefix of objects, or an iterator."""
+"""Sources of a stream from URLs or iterators: a growing array, a prefix of objects, an iterator."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from daskcluster.typing import Dataset, Range
 
 
 class Portions:
-    """Chunks of rows, one after the other.
+    """A source of chunks of rows from an iterator.
 
     Parameters
     ----------
     chunks : iterable
-        Of anything `open_dataset` takes, or of pairs of a name and such a thing. Without names they are
-        numbered. One that is given again under the same name, as by a program that starts anew from
-        its beginning, is not folded again.
+        Chunks of any kind that `open_dataset` takes, or pairs (name, chunk). Chunks without names are
+        numbered. A chunk whose name has been folded before, for example after a restart of the program,
+        is not folded again.
     most : int
-        How many are taken at a time.
+        Maximum number of chunks per cycle.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Portions:
         self._held: dict[str, Dataset] = {}
 
     def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
-        """Draw the next chunks; those that were taken before are let go at once."""
+        """Return the next chunks, without those in `taken`, and release the previous ones."""
         self._held.clear()
         found: list[Arrival] = []
         while len(found) < self._most:
@@ -67,7 +67,9 @@ class Portions:
 
     def open(self, arrival: Arrival, span: Range) -> Dataset:
         if arrival.name not in self._held:
-            raise DatasetNotFoundError(f"the chunk {arrival.name!r} is gone; give it again.")
+            raise DatasetNotFoundError(
+                f"the chunk {arrival.name!r} is no longer available; supply it again."
+            )
         return self._held[arrival.name]
 
     def facts(self) -> dict[str, Any]:
@@ -91,25 +93,25 @@ def open_source(
     storage_options: Mapping[str, Any] | None = None,
     without: tuple[str, ...] = (),
 ) -> Source:
-    """Return the source that `source` names.
+    """Open a source of a stream.
 
     Parameters
     ----------
     source : str, path, or iterable
-        The URL of a Zarr array that grows; a folder or prefix in which arrays, groups and Parquet files
-        land, also one that does not exist yet, or a pattern such as ``s3://bucket/in/2026-*.zarr``; or
-        an iterator of chunks.
+        The URL of a Zarr array that grows; a folder or prefix that receives arrays, groups and Parquet
+        files (it need not exist yet), or a pattern such as ``s3://bucket/in/2026-*.zarr``; or an iterator
+        of chunks.
     array : str, optional
-        Which array, where objects are Zarr groups.
+        Name of the array, if objects are Zarr groups.
     weights : str, optional
         Row weights: an array of the same group, or a column of Parquet files.
     order : {"name", "time"}
-        Of objects that are there at the same time.
+        Order of objects that are available at the same time.
     allow_missing : bool
-        Take chunks that are not there as the fill value.
+        Read missing chunks as the fill value.
     storage_options : mapping, optional
     without : tuple of str
-        URLs below which nothing belongs to the source.
+        URLs whose contents do not belong to the source.
 
     Raises
     ------
@@ -120,7 +122,7 @@ def open_source(
     if not isinstance(source, (str, os.PathLike)):
         if not hasattr(source, "__iter__") or hasattr(source, "shape"):
             raise WrongTypeError(
-                f"the source of a stream is a {type(source).__name__}; give a URL or an iterator."
+                f"the source of a stream should be a URL or an iterator, got {type(source).__name__}."
             )
         return Portions(source)
     text = os.fspath(source)
@@ -140,7 +142,7 @@ def open_source(
 
 
 def _parted(url: str) -> tuple[str, str]:
-    """Return the folder of a URL without wildcards, and the pattern below it."""
+    """Split a URL into a folder without wildcards and the pattern below it."""
     parts = url.split("/")
     for number, part in enumerate(parts):
         if any(sign in part for sign in _WILD):
@@ -149,7 +151,7 @@ def _parted(url: str) -> tuple[str, str]:
 
 
 def _is_array(location: Location, array: str | None) -> bool:
-    """Return True if the place holds one array, or a group with one array."""
+    """Whether there is an array at the location, or one named `array` in a group there."""
     try:
         node: Any = open_node(location)
     except DatasetNotFoundError:

@@ -1,16 +1,16 @@
-"""The stored state of a stream: commits, the ledger, model versions, and a status file.
+"""Stored state of a stream: commits, the ledger, model versions, and a status file.
 
 Layout below the URL of the state::
 
-    commits/<fingerprint>/<number>-<token>/   what was folded, as of then (`daskcluster.storage.checkpoint`)
+    commits/<fingerprint>/<number>-<token>/   states of the stream (`daskcluster.storage.checkpoint`)
     ledger/<first>-<digest>.jsonl             segments of the ledger, which commits name
-    models/<rows>/                            a model for each version; versions are numbers of rows
+    models/<rows>/                            a model per version; versions are numbers of rows
     latest.json                               the version of the last commit
-    status.json                               what the last cycle found (`status`)
+    status.json                               the status after the last cycle
 
-A version is the number of rows that the model has seen, so it does not depend on how often the loop ran.
-Everything but the last two is written once and never changed; a commit makes the new ledger and the new
-version count together, and what no commit names is of no effect.
+A version is the number of rows that the model has seen, so it does not depend on the number of cycles.
+Apart from the last two, files are written once and never change. A commit makes the new ledger and the new
+version effective together; files that no commit names have no effect.
 """
 
 from __future__ import annotations
@@ -48,18 +48,19 @@ class Cycle:
     Attributes
     ----------
     rows_seen, new_rows, objects, new_objects : int
-        Of the stream, and of this cycle; `objects` are entries of the ledger.
+        Rows and objects of the whole stream, and of this cycle; objects are entries of the ledger.
     model_version : int or None
-        The rows that the latest model has seen.
+        Number of rows that the latest model has seen.
     model : str or None
-        Its URL.
+        URL of the latest model.
     findings : tuple of Finding
     drifts : tuple of dict
+        Drifts found in this cycle.
     drift : dict
-        The last leaf's error, its baseline and their ratio, and the weight of its rows in each cluster,
-        ``counts``.
+        The error of the last leaf, its baseline, their ratio, and ``counts``, the weight of its rows in
+        each cluster.
     remembered : float
-        The weight that all rows have left.
+        Weight of all rows after forgetting.
     n_clusters : int or None
     algorithm : str
     seconds : float
@@ -96,7 +97,7 @@ _MOST_FINDINGS = 50
 
 
 def status_of(cycle: Cycle, ledger: Ledger) -> dict[str, Any]:
-    """Return what there is to say after a cycle, as plain values."""
+    """Return the status of a stream after a cycle, as plain values."""
     rejected = sum(entry.is_rejected for entry in ledger.entries)
     found = cycle.as_dict()
     findings = found.pop("findings")
@@ -123,13 +124,13 @@ def read_status(url: Any, storage_options: Mapping[str, Any] | None = None) -> d
     Raises
     ------
     DatasetNotFoundError
-        There is none.
+        There is no state at `url`.
     """
     place = locate(url, storage_options)
     content = read_file(place, STATUS)
     if content is None:
         raise DatasetNotFoundError(
-            f"There is no state of a stream at {place.url!r}; give the URL that was --state of "
+            f"There is no state of a stream at {place.url!r}; pass the URL given as --state to "
             "daskcluster stream."
         )
     found: dict[str, Any] = json.loads(content)
@@ -141,7 +142,7 @@ LATEST = "latest.json"
 
 @dataclass
 class StreamState:
-    """State of a stream.
+    """Current state of a stream.
 
     Attributes
     ----------
@@ -151,7 +152,7 @@ class StreamState:
     seed : int
     n_features : int
     version : int or None
-        Of the model; None before there is one.
+        Version of the model; None before there is one.
     n_commits : int
     """
 
@@ -174,7 +175,7 @@ class StateStore:
     ----------
     url : str or path
     facts : mapping
-        Plain values: all that decides the state, but the rows.
+        Settings that identify the stream, as plain values.
     storage_options : mapping, optional
     """
 
@@ -194,7 +195,7 @@ class StateStore:
         Raises
         ------
         CheckpointError
-            The state is of another stream or other parameters, or damaged.
+            The state belongs to another stream or other parameters, or is damaged.
         """
         self._commits = CheckpointFolder(self.place.child("commits"), self._facts)
         found = self._commits.latest()
@@ -212,8 +213,8 @@ class StateStore:
                 fold = learner.restored(document, read_text(body, "dtype"), seed)
             except (KeyError, ModelFormatError) as error:
                 raise CheckpointError(
-                    f"The state at {self.place.url!r} cannot be resumed ({error}); it may be of "
-                    "another release: begin another state."
+                    f"The state at {self.place.url!r} cannot be resumed ({error}); it may be from "
+                    "another release: start a new state."
                 ) from error
         version = body.get("version")
         state = StreamState(
@@ -224,25 +225,25 @@ class StateStore:
             None if version is None else int(version),
             read_count(body, "n_commits"),
         )
-        self.point(state)  # a run may have been stopped between its commit and this
+        self.point(state)  # in case a run was stopped between its commit and this
         return state
 
     def commit(self, state: StreamState, learner: Learner) -> None:
-        """Make a state, its ledger and its model count.
+        """Commit a state with its ledger and its model.
 
         Raises
         ------
         CheckpointError
-            Somebody else has committed since this state was loaded.
+            Another loop has committed since this state was loaded.
 
         Notes
         -----
-        Cost: the bytes of the summary, of the model, and of what is new in the ledger.
+        Cost: the bytes of the summary, of the model, and of the new entries of the ledger.
         """
         if self._commits.newest() != self._number:
             raise CheckpointError(
-                f"The state at {self.place.url!r} was committed by another loop meanwhile; run one at a "
-                "time on a state."
+                f"The state at {self.place.url!r} was committed by another loop in the meantime; run only "
+                "one loop per state."
             )
         state.version = self._save_model(state, learner)
         segments = state.ledger.write(self._ledger)
@@ -265,7 +266,7 @@ class StateStore:
         self._tidy({str(segment["name"]) for segment in segments})
 
     def _save_model(self, state: StreamState, learner: Learner) -> int | None:
-        """Save the model of a state, unless it is there already; return its version."""
+        """Save the model of a state, unless it exists already; return its version."""
         if state.fold is None or state.fold.current() is None:
             return None
         version = state.rows_seen
@@ -279,11 +280,11 @@ class StateStore:
         return version
 
     def model(self, version: int) -> Location:
-        """Return where the model of a version is."""
+        """Return the location of the model of a version."""
         return self.place.child("models").child(f"{version:012d}")
 
     def point(self, state: StreamState) -> None:
-        """Let ``latest.json`` name the version of a state."""
+        """Update ``latest.json`` to the version of a state."""
         facts = {
             "model_version": state.version,
             "model": None if state.version is None else f"models/{state.version:012d}",
@@ -294,11 +295,11 @@ class StateStore:
             write_file(self.place, LATEST, content)
 
     def show(self, status: Mapping[str, Any]) -> None:
-        """Write the status of the stream next to its state, for others to read."""
+        """Write the status file of the stream."""
         write_file(self.place, STATUS, json.dumps(status).encode())
 
     def _tidy(self, named: set[str]) -> None:
-        """Remove segments that neither this commit nor the one before names."""
+        """Remove segments that neither this commit nor the previous one names."""
         before = self._named[-1] if self._named else set[str]()
         self._named = [named]
         if before and not before <= named:

@@ -1,1 +1,1 @@
-"""The summary of a stream: a merge-and-reduce tree of coresets."""
+"""Summary of a stream: a merge-and-reduce tree of coresets."""

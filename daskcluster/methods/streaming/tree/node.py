@@ -1,4 +1,4 @@
-"""One node of a merge-and-reduce tree: a coreset of consecutive rows, and their time span."""
+"""Nodes of a merge-and-reduce tree: coresets of consecutive rows, with their time spans."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from daskcluster.sparse_rows import Rows, SparseRows
 
 @dataclass(frozen=True)
 class LeafSettings:
-    """Settings for making a leaf: small, and sent to workers.
+    """Settings of leaves and merges; sent to workers.
 
     Attributes
     ----------
     size : int
-        m, rows of a coreset.
+        m, the number of rows of a coreset.
     leaf_rows : int
-        Rows of the stream that a leaf stands for.
+        Number of rows of the stream per leaf.
     seed : int
     dtype : str
-        In which rows are kept.
+        Dtype in which rows are stored.
     normalize : bool
-        Rows are compared at length one (cosine metric), and kept as they are.
+        Compare rows at length one (cosine metric). They are stored without normalization.
     forgetting : Forgetting
     """
 
@@ -49,11 +49,11 @@ class LeafSettings:
 
     @property
     def keeps_all(self) -> bool:
-        """True if a leaf keeps all of its rows: nothing is drawn or merged then."""
+        """Whether leaves keep all of their rows, without sampling or merges."""
         return self.size >= self.leaf_rows
 
     def chunk(self, rows: Rows, weights: np.ndarray | None = None) -> Chunk:
-        """Return rows of the stream as they are compared."""
+        """Return rows of the stream as a chunk, normalized if needed."""
         return Chunk(rows, 0, weights, self.normalize)
 
 
@@ -64,14 +64,14 @@ class Node:
     Attributes
     ----------
     level : int
-        How often it was merged: a leaf has level 0.
+        Number of merges above a leaf; a leaf has level 0.
     first, stop : int
-        Its leaves, by number.
+        Range of the numbers of its leaves.
     rows : Rows, shape (m, d)
     weights : ndarray of shape (m,), float64
-        What they weigh at `newest`; their sum is the exact weight of the rows that they stand for.
+        Weights at time `newest`; their sum is the exact weight of the rows that the node represents.
     oldest, newest : float
-        On the clock of the stream.
+        Time span of these rows, on the clock of the stream.
     """
 
     level: int
@@ -84,25 +84,25 @@ class Node:
 
     @cached_property
     def weight(self) -> float:
-        """Their sum; asked for at every leaf, of every node."""
+        """Sum of the weights; cached, because every leaf needs it for all nodes."""
         return float(self.weights.sum())
 
     def weights_at(self, forgetting: Forgetting, now: float) -> np.ndarray:
-        """Return what the rows weigh at `now`."""
+        """Return the weights of the rows at `now`."""
         return self.weights * forgetting.left_of_span(self.oldest, self.newest, now=now)
 
     def weight_at(self, forgetting: Forgetting, now: float) -> float:
-        """Return what the rows weigh together at `now`."""
+        """Return the total weight of the rows at `now`."""
         left = forgetting.left_of_span(self.oldest, self.newest, now=now)
         return self.weight if left == 1.0 else float((self.weights * left).sum())
 
 
 def leaf(rows: StreamRows, number: int, settings: LeafSettings) -> Node:
-    """Return the leaf of that number: the coreset of its rows.
+    """Return leaf `number`: the coreset of its rows.
 
     Notes
     -----
-    Cost: two visits of the rows, three where they have weights or a half-life.
+    Cost: two visits of the rows, or three if they have weights or a half-life.
     """
     ticks = rows.ticks
     oldest, newest = (0.0, 0.0) if ticks is None else (float(ticks.min()), float(ticks.max()))
@@ -115,7 +115,7 @@ def leaf(rows: StreamRows, number: int, settings: LeafSettings) -> Node:
 
 
 def merged(nodes: Sequence[Node], settings: LeafSettings) -> Node:
-    """Return one node in place of two neighbours: their union, drawn from once more if it is large."""
+    """Return the node that replaces consecutive nodes: their union, sampled again if it is too large."""
     newest = max(node.newest for node in nodes)
     parts = [(node.rows, node.weights * _aged(node, settings.forgetting, newest)) for node in nodes]
     rows, weights = united(parts)
@@ -129,7 +129,7 @@ def merged(nodes: Sequence[Node], settings: LeafSettings) -> Node:
 
 
 def _aged(node: Node, forgetting: Forgetting, now: float) -> float:
-    # What leaves a window does so as the node that it is in then, not before.
+    # With a window, weights do not decay; a node loses weight as its span leaves the window.
     return 1.0 if forgetting.half_life is None else float(forgetting.left(node.newest, now=now))
 
 
@@ -142,7 +142,7 @@ def _drawn(
     dataset = _dataset(rows, weights)
     with InlinePlacement(dataset.normalized() if settings.normalize else dataset) as placement:
         found = lightweight_coreset(ScaledPlacement(placement), settings.size, key.derived_seed())
-    # The weight is known exactly: without this it would wander, a little more with each level.
+    # The total weight is known exactly; without this, its error would grow with each level.
     return found.rows, found.weights * (total / float(found.weights.sum()))
 
 
@@ -158,5 +158,5 @@ def _dataset(rows: Rows, weights: np.ndarray | None) -> RowDataset:
 
 
 def retimed(node: Node, shift: float) -> Node:
-    """Return the node on a clock that shows `shift` more."""
+    """Return the node with its time span moved by `shift`."""
     return replace(node, oldest=node.oldest + shift, newest=node.newest + shift)

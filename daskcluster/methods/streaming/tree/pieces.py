@@ -1,4 +1,4 @@
-"""Parts of a stream, summarised where they can be read: whole leaves as coresets, the rest as rows."""
+"""Pieces of a stream, summarised by the processes that read them: coresets of full leaves, other rows."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from daskcluster.typing import Dataset, Range, Recipe
 
 @dataclass(frozen=True)
 class Position:
-    """Position at which a piece begins in its stream.
+    """A position in a stream, at which a piece begins.
 
     Attributes
     ----------
     n_leaves : int
-        Leaves that are full.
+        Number of full leaves before it.
     tail_rows : int
-        Rows in the leaf that is not.
+        Number of rows in the open leaf.
     clock : float
-        What the clock of the stream shows, where it counts rows.
+        Clock of the stream, if it counts rows.
     """
 
     n_leaves: int
@@ -39,27 +39,27 @@ class Position:
     clock: float
 
     def after(self, n_rows: int, leaf_rows: int) -> Position:
-        """Return where the rows after the next `n_rows` begin."""
+        """Return the position after the next `n_rows` rows."""
         rows = self.tail_rows + n_rows
         return Position(self.n_leaves + rows // leaf_rows, rows % leaf_rows, self.clock + n_rows)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Remaining rows of a piece.
+    """The summary of consecutive rows.
 
     Attributes
     ----------
     head : StreamRows or None
-        Rows that go into the leaf that was open, or into the first one: the first centres are numbered by
-        the order of its rows.
+        Rows that complete the open leaf, or that form the first leaf, whose row order numbers the initial
+        centres.
     leaves : tuple of Node
     carried : tuple of sequences of Node
-        For each of `leaves` the merges that it leads to.
+        For each of `leaves`, the merges that it completes.
     tail : StreamRows or None
         Rows of a leaf that stays open.
     leaf_rows : int
-        Rows that each of `leaves` stands for.
+        Number of rows per leaf.
     """
 
     head: StreamRows | None
@@ -69,7 +69,7 @@ class Piece:
     leaf_rows: int
 
     def leaves_into(self, tree: CoresetTree) -> Iterator[tuple[Node, Carried]]:
-        """Bring the piece into a tree; yield every full leaf, for the caller to push before the next."""
+        """Add the piece to a tree; yield every full leaf, which the caller has to push before the next."""
         if self.head is not None:
             yield from ((node, ()) for node in tree.fill(self.head))
         for node, carried in zip(self.leaves, self.carried, strict=True):
@@ -87,10 +87,10 @@ class Part:
     ----------
     recipe : Recipe
     opened : ProcessLocal of Dataset
-        What the recipe opens, where that was done before.
+        The open dataset, in the process that has opened it.
     span : (start, stop)
     stamp : float or None
-        Time stamp of all of them.
+        Timestamp of all rows.
     """
 
     recipe: Recipe
@@ -99,7 +99,7 @@ class Part:
     stamp: float | None = None
 
     def dataset(self) -> Dataset:
-        """Return the dataset; another process opens it."""
+        """Return the dataset; other processes open it by its recipe."""
         found = self.opened.value
         return self.recipe.open() if found is None else found
 
@@ -110,13 +110,13 @@ class Part:
 
 @dataclass(frozen=True)
 class SumUp:
-    """A task: sums up consecutive rows of a stream, on any process that can open their datasets.
+    """A task that summarises consecutive rows of a stream, in any process that can open their datasets.
 
     Attributes
     ----------
     parts : tuple of Part
     position : Position
-        Of the first row.
+        Position of the first row.
     settings : LeafSettings
     """
 
@@ -129,7 +129,7 @@ class SumUp:
         return sum(part.n_rows for part in self.parts)
 
     def __call__(self) -> Piece:
-        """Read the rows once.
+        """Read the rows once and return their summary.
 
         Raises
         ------
@@ -160,7 +160,7 @@ class SumUp:
 
     @property
     def _has_head(self) -> bool:
-        """True if the first rows belong to a leaf that is closed elsewhere, where all of its rows are."""
+        """Whether the first rows belong to a leaf that the driver makes: an open leaf, or the first one."""
         return self.position.tail_rows > 0 or self.position.n_leaves == 0
 
     def _numbers(self) -> Iterator[int]:
@@ -181,20 +181,19 @@ class SumUp:
 
 
 PIECE_BYTES = 32 << 20
-"""Rows that one task sums up: several chunks, for those at its edges are read once in each process that
-has a share of them."""
+"""Bytes of rows per task: several chunks, because chunks at its edges are read by two tasks."""
 
 _BYTES_IN_MEMORY = 4 << 20
 _PIECES_IN_MEMORY = 16
-"""Rows that need not be read are cut finer, so that few of them keep several threads busy."""
+"""Rows in memory are cut into this many pieces, within limits, to keep several threads busy."""
 
 _FINE_PIECES = 2
-"""The last pieces are cut into four each: else the last thread is alone for half a piece."""
+"""This many last pieces are cut into four each, so that threads finish at about the same time."""
 
 
 @dataclass(frozen=True)
 class OpenPart:
-    """A dataset that was opened, and which of its rows come next."""
+    """An open dataset, and the range of its rows that comes next."""
 
     dataset: Dataset
     span: Range
@@ -204,14 +203,14 @@ class OpenPart:
 def cut_pieces(
     parts: Sequence[OpenPart], position: Position, settings: LeafSettings
 ) -> list[SumUp]:
-    """Return the tasks that sum up rows, in order; they end where leaves do, as far as they can.
+    """Return the tasks that summarise rows, in order. Where possible, they end at the ends of leaves.
 
     Parameters
     ----------
     parts : sequence of OpenPart
         In the order of the stream.
     position : Position
-        Of the first row.
+        Position of the first row.
     settings : LeafSettings
     """
     tasks, current = list[SumUp](), list[Part]()
@@ -231,11 +230,11 @@ def cut_pieces(
 def _cuts(
     parts: Sequence[OpenPart], position: Position, settings: LeafSettings
 ) -> list[list[tuple[Range, bool]]]:
-    """Return for each part what pieces have of it, and whether it is the last of its piece."""
+    """Return, for each part, its ranges of rows by piece, and whether each range ends its piece."""
     most, found = _most_leaves(parts, settings), list[list[tuple[Range, bool]]]()
     n_rows = sum(part.span[1] - part.span[0] for part in parts)
     coarse = n_rows - _FINE_PIECES * most * settings.leaf_rows
-    # Such small ones still end where merges do.
+    # These small pieces still end where merges do.
     fine = most // FAN_IN if coarse > 0 and most >= FAN_IN**2 else most
     wanted = size = _rows_to(most if coarse > 0 else fine, position, settings)
     for part in parts:
@@ -254,7 +253,7 @@ def _cuts(
 
 
 def _most_leaves(parts: Sequence[OpenPart], settings: LeafSettings) -> int:
-    """Return the leaves of a piece that ends where a merge does, so that it is made with them."""
+    """Return the number of leaves per piece, such that pieces end where merges do and can make them."""
     present = [part for part in parts if part.span[1] > part.span[0]]
     if not present:
         return 1
@@ -268,7 +267,7 @@ def _most_leaves(parts: Sequence[OpenPart], settings: LeafSettings) -> int:
 
 
 def _merging(leaves: int) -> int:
-    """Return the most leaves, of at most so many, that are merged into one node."""
+    """Return the largest power of `FAN_IN` up to `leaves`: the leaves of one merged node."""
     found = 1
     while found * FAN_IN <= leaves:
         found *= FAN_IN
@@ -276,6 +275,6 @@ def _merging(leaves: int) -> int:
 
 
 def _rows_to(most: int, position: Position, settings: LeafSettings) -> int:
-    """Return the rows from `position` to the end of a piece of at most so many leaves."""
+    """Return the number of rows from `position` to the end of a piece of at most `most` leaves."""
     leaves = most - position.n_leaves % _merging(most)
     return leaves * settings.leaf_rows - position.tail_rows

@@ -1,4 +1,4 @@
-"""Rows of a stream before they form a leaf: their time and their weight after forgetting."""
+"""Rows of a stream before they form a leaf: their times, and their weights after forgetting."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from daskcluster.parameters.checks import seconds_of
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 
 NODE_SHARE = 8
-"""No node spans more than this part of the window: what leaves it, leaves it in steps so fine. Nor does one
-span more than two half-lives: it would consist of rows without weight for the most part."""
+"""No node spans more than the window divided by this, so that rows leave the window in steps of that size.
+With a half-life, no node spans more than two of them, as most of its rows would have little weight."""
 
 
 @dataclass(frozen=True)
 class Forgetting:
-    """Weights that rows have left after forgetting.
+    """The decay of row weights with age.
 
     Attributes
     ----------
     half_life : float or None
-        A row weighs half as much when it is so old.
+        Age at which the weight of a row has halved.
     window : float or None
-        A row weighs nothing when it is so old.
+        Age at which the weight of a row becomes zero.
     by_time : bool
-        Ages are seconds between time stamps, not numbers of rows.
+        Ages are seconds between timestamps, not numbers of rows.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class Forgetting:
 
     @classmethod
     def of(cls, half_life: Any, window: Any) -> Forgetting:
-        """Return what the parameters of those names say.
+        """Return the decay that the parameters `half_life` and `window` define.
 
         Raises
         ------
@@ -57,8 +57,7 @@ class Forgetting:
         """
         if half_life is not None and window is not None:
             raise InvalidParameterError(
-                f"half_life={half_life!r} and window={window!r} were both given; a stream forgets in one "
-                "way: give one of the two."
+                f"half_life={half_life!r} and window={window!r} cannot be combined; pass only one of them."
             )
         name, given = ("half_life", half_life) if window is None else ("window", window)
         if given is None:
@@ -72,18 +71,18 @@ class Forgetting:
 
     @property
     def most_span(self) -> float:
-        """The longest span of the clock that the rows of one node may come from."""
+        """The longest time span of the rows of one node."""
         if self.half_life is not None:
             return 2.0 * self.half_life
         return math.inf if self.window is None else self.window / NODE_SHARE
 
     def left(self, tick: Any, *, now: float) -> Any:
-        """Return the share of its weight that a row of `tick` has left at `now`.
+        """Return the fraction of its weight that a row of time `tick` has at `now`.
 
         Parameters
         ----------
         tick : float or ndarray
-            On the stream's clock; one that is later than `now` counts as `now`.
+            Times on the stream's clock; times after `now` count as `now`.
         now : float
         """
         age = np.maximum(0.0, now - np.asarray(tick, np.float64))
@@ -94,10 +93,10 @@ class Forgetting:
         return np.ones_like(age)
 
     def left_of_span(self, oldest: float, newest: float, *, now: float) -> float:
-        """Return the share of their weight that rows have left together.
+        """Return the fraction of their total weight that the rows of a node have at `now`.
 
-        Weights of rows with a half-life are those at `newest` already. Of rows in a window, those that are
-        still inside count, as if they were spread evenly from `oldest` to `newest`.
+        With a half-life, weights are those at `newest`. With a window, the fraction is that of the span
+        from `oldest` to `newest` inside the window, as if rows were spread evenly over it.
         """
         if self.half_life is not None:
             return float(self.left(newest, now=now))
@@ -131,9 +130,9 @@ class StreamRows:
     ----------
     rows : Rows, shape (n, d)
     weights : ndarray of shape (n,), float64, or None
-        As they were given.
+        Weights before forgetting; None: one each.
     ticks : ndarray of shape (n,), float64, or None
-        Where each row stands on the stream's clock; None where nothing is forgotten.
+        Time of each row on the stream's clock; None if nothing is forgotten.
     """
 
     rows: Rows
@@ -153,7 +152,7 @@ class StreamRows:
         )
 
     def owned(self) -> StreamRows:
-        """Return the rows with memory of their own."""
+        """Return a copy of the rows."""
         rows, weights, ticks = self.rows, self.weights, self.ticks
         if isinstance(rows, SparseRows):
             parts = rows.data.copy(), rows.indices.copy(), rows.indptr.copy()
@@ -161,14 +160,14 @@ class StreamRows:
         return StreamRows(rows.copy(), _copy(weights), _copy(ticks))
 
     def weights_at(self, forgetting: Forgetting, now: float) -> np.ndarray | None:
-        """Return what the rows weigh at `now`; None: one each."""
+        """Return the weights of the rows at `now`; None: one each."""
         if self.ticks is None or not forgetting.forgets:
             return self.weights
         left = forgetting.left(self.ticks, now=now)
         return np.asarray(left if self.weights is None else left * self.weights)
 
     def refuse_bad(self, first: int = 0) -> None:
-        """Raise if a row is not finite or out of range; `first` is what errors call the first row."""
+        """Raise if a row is not finite or out of range; errors number rows from `first` on."""
         refuse_rows(self.rows, lambda bad: first + bad)
 
 
@@ -177,7 +176,7 @@ def _copy(values: np.ndarray | None) -> np.ndarray | None:
 
 
 def joined_rows(parts: Sequence[StreamRows]) -> StreamRows:
-    """Return parts of a stream, one after the other, as one."""
+    """Return the concatenation of parts of a stream."""
     if len(parts) == 1:
         return parts[0]
     sparse = any(isinstance(part.rows, SparseRows) for part in parts)
@@ -198,21 +197,22 @@ def _sparse(rows: Rows) -> SparseRows:
 
 @dataclass(frozen=True)
 class Clock:
-    """Positions of rows on the clock of a stream.
+    """Times of rows on the clock of a stream.
 
     Attributes
     ----------
     first : float
-        Of the row before the first: rows that are counted stand at first + 1, first + 2, ...
+        Time of the row before the first: if ages are numbers of rows, rows have times first + 1,
+        first + 2, ...
     stamp : float or None
-        Time stamp of all rows, where ages are times.
+        Timestamp of all rows, if ages are times.
     """
 
     first: float
     stamp: float | None = None
 
     def ticks(self, start: int, stop: int) -> np.ndarray:
-        """Return where rows `start` to `stop`, counted from the first, stand."""
+        """Return the times of rows `start` to `stop`, counted from the first."""
         if self.stamp is not None:
             return np.full(stop - start, self.stamp)
         return self.first + np.arange(start + 1, stop + 1, dtype=np.float64)
@@ -243,9 +243,9 @@ def stream_rows(
 
 
 def check_features(n_features: int, expected: int | None) -> None:
-    """Refuse rows that are wider or narrower than those before."""
+    """Refuse rows whose number of features differs from `expected`."""
     if expected is not None and n_features != expected:
         raise InvalidDataError(
-            f"X has {n_features} features, the rows of the stream before have {expected}; leave it out, or "
-            "begin another stream."
+            f"X has {n_features} features, but earlier rows of the stream have {expected}; skip it, or "
+            "start another stream."
         )

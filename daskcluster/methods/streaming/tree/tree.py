@@ -1,12 +1,11 @@
-"""A merge-and-reduce tree: a summary of any number of ordered rows in bounded memory.
+"""Merge-and-reduce tree: a summary of any number of ordered rows in bounded memory.
 
 Rows are cut into leaves of a fixed number of rows, and each leaf becomes a coreset of m rows. Four
-neighbours of one level are merged into a coreset of m rows one level up (Har-Peled and Mazumdar,
-STOC 2004; Bentley and Saxe, 1980), so that there are at most three nodes a level, like the digits of
-a counter. The papers merge two: four make half as many levels, each of which adds its error, and a
-third of the merges, for one and a half times the nodes. Rows that do not fill a leaf yet are kept as
-they are. What is in the tree depends on the rows and their order alone, not on the portions in which
-they came.
+consecutive nodes of one level are merged into a coreset of m rows one level up (Har-Peled and Mazumdar,
+STOC 2004; Bentley and Saxe, 1980), so that there are at most three nodes per level, like the digits of a
+counter. The papers merge two nodes. Four give half as many levels, each of which adds an error, and a
+third of the merges, for one and a half times as many nodes. Rows of the open leaf are stored unchanged.
+The tree depends only on the rows and their order, not on the batches in which they arrive.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ from daskcluster.methods.streaming.tree.stream_rows import StreamRows, joined_ro
 from daskcluster.sparse_rows import Rows
 
 FAN_IN = 4
-"""Neighbours that are merged into one."""
+"""Number of consecutive nodes that are merged into one."""
 
 MOST_LEVELS = 10
-"""The highest node takes what would be above it, so the size of the tree is bounded."""
+"""The highest level. Merges there stay on it, so the size of the tree is bounded."""
 
 Carried = Sequence[Node]
-"""Nodes that a leaf completed by merging with earlier ones, one for each level."""
+"""The merges that a leaf completes: one node per level."""
 
 
 def carry(nodes: list[Node], settings: LeafSettings, ready: Carried = ()) -> None:
-    """Merge the last nodes as long as there are enough of one level.
+    """Merge the last nodes as long as `FAN_IN` of them have the same level.
 
     Parameters
     ----------
     nodes : list of Node
-        IN/OUT. Oldest first; levels fall.
+        IN/OUT. Oldest first, in order of descending level.
     settings : LeafSettings
     ready : sequence of Node
-        Merges that were made elsewhere: each is taken where it is due, others are made.
+        Merges that a worker has made; those that are not among them are made here.
 
     Notes
     -----
-    Cost: two visits of the rows of `FAN_IN` nodes for each merge that is not ready.
+    Cost: two visits of the rows of `FAN_IN` nodes for each merge that is not in `ready`.
     """
     while (last := _together(nodes, settings)) is not None:
         node = next((one for one in ready if _is_of(one, last)), None) or _united(last, settings)
@@ -53,7 +52,7 @@ def carry(nodes: list[Node], settings: LeafSettings, ready: Carried = ()) -> Non
 
 
 def carried_ahead(leaves: Sequence[Node], settings: LeafSettings) -> list[Carried]:
-    """Return the merges that consecutive leaves lead to in their tree, of those that need no others.
+    """Return the merges that consecutive leaves complete and that involve no other leaves.
 
     Parameters
     ----------
@@ -63,7 +62,7 @@ def carried_ahead(leaves: Sequence[Node], settings: LeafSettings) -> list[Carrie
     Returns
     -------
     list of sequences of Node
-        For each leaf.
+        The merges of each leaf.
 
     Examples
     --------
@@ -90,7 +89,7 @@ def carried_ahead(leaves: Sequence[Node], settings: LeafSettings) -> list[Carrie
 
 
 def _together(nodes: Sequence[Node], settings: LeafSettings) -> Sequence[Node] | None:
-    """Return the last nodes, if they are due to be merged."""
+    """Return the last `FAN_IN` nodes if they are due to be merged, else None."""
     last = nodes[-FAN_IN:]
     if len(last) < FAN_IN or last[0].level > last[-1].level:
         return None
@@ -99,7 +98,7 @@ def _together(nodes: Sequence[Node], settings: LeafSettings) -> Sequence[Node] |
 
 
 def _is_aligned(nodes: Sequence[Node]) -> bool:
-    """Return True if a tree that forgot nothing since its first leaf would merge exactly these nodes."""
+    """Whether a tree that has dropped no nodes would merge exactly these."""
     level = nodes[0].level
     return level == nodes[-1].level and nodes[0].first % FAN_IN ** (level + 1) == 0
 
@@ -110,7 +109,7 @@ def _united(nodes: Sequence[Node], settings: LeafSettings) -> Node:
 
 
 def _is_of(node: Node, parts: Sequence[Node]) -> bool:
-    """Return True if `node` is the merge of `parts`: of the same leaves, none missing."""
+    """Whether `node` is the merge of `parts`: it has the same leaves, and none is missing."""
     edges = [parts[0].first, *(part.stop for part in parts)]
     starts = [part.first for part in parts]
     return (
@@ -123,7 +122,7 @@ def _is_of(node: Node, parts: Sequence[Node]) -> bool:
 _MOST_PARTS = 64
 
 _FORGOTTEN = 2.0**-10
-"""A node that has less of all weight than this is dropped."""
+"""Nodes with less than this fraction of the total weight are dropped."""
 
 
 class CoresetTree:
@@ -136,13 +135,13 @@ class CoresetTree:
     Attributes
     ----------
     nodes : list of Node
-        Oldest first; levels fall.
+        Oldest first, in order of descending level.
     tail : tuple of StreamRows
-        Rows since the last leaf, in order.
+        Rows of the open leaf, in order.
     n_leaves, n_rows : int
-        Leaves and rows that came so far.
+        Number of full leaves and of rows so far.
     now : float
-        What the stream's clock shows: the number of rows, or the latest time stamp.
+        Clock of the stream: the number of rows, or the latest timestamp.
 
     Examples
     --------
@@ -171,18 +170,18 @@ class CoresetTree:
 
     @property
     def room(self) -> int:
-        """Rows that the leaf under way still takes."""
+        """Number of rows that the open leaf lacks."""
         return self.settings.leaf_rows - self.tail_rows
 
-    # -- what comes -----------------------------------------------------------------------------------
+    # -- adding rows --------------------------------------------------------------------------------
 
     def extend(self, rows: StreamRows) -> None:
-        """Take rows in, and push the leaves that they fill."""
+        """Add rows, and push the leaves that they fill."""
         for node in self.fill(rows):
             self.push(node)
 
     def fill(self, rows: StreamRows) -> Iterator[Node]:
-        """Take rows in; yield every leaf that is full, for the caller to `push` before the next.
+        """Add rows; yield every full leaf, which the caller has to `push` before the next.
 
         Until then, its rows are the tail.
         """
@@ -194,25 +193,25 @@ class CoresetTree:
             self.tail = (joined_rows((*self.tail, part)),)
             yield leaf(self.tail[0], self.n_leaves, self.settings)
         if at < len(rows):
-            # With memory of its own: what it was cut from may go.
+            # A copy, so that the array it was cut from can be freed.
             rest = rows.slice(at, len(rows)).owned()
             self._arrived(rest)
             parts = (*self.tail, rest)
             self.tail = parts if len(parts) <= _MOST_PARTS else (joined_rows(parts),)
 
     def take(self, node: Node, n_rows: int) -> None:
-        """Note the rows of a leaf that was made elsewhere, for the caller to `push`."""
+        """Count the rows of a leaf that a worker has made and that the caller will `push`."""
         self.n_rows += n_rows
         self._tick(node.newest)
 
     def push(self, node: Node, ready: Carried = ()) -> None:
-        """Append a leaf, merging what is on one level, and drop what is forgotten.
+        """Append a leaf, merge nodes where due, and drop forgotten ones.
 
         Parameters
         ----------
         node : Node
         ready : sequence of Node
-            Merges that were made where the leaf was; see `carry`.
+            Merges made by the worker that made the leaf; see `carry`.
         """
         self.closed()
         self.nodes.append(node)
@@ -220,7 +219,7 @@ class CoresetTree:
         self._forget()
 
     def closed(self) -> None:
-        """Count a leaf that is full, whose rows are then no longer the tail."""
+        """Close the open leaf: count it and drop its rows from the tail."""
         self.n_leaves += 1
         self.tail = ()
 
@@ -240,12 +239,12 @@ class CoresetTree:
         least = _FORGOTTEN * math.fsum(left)
         self.nodes = [node for node, weight in zip(self.nodes, left, strict=True) if weight > least]
 
-    # -- what is left ---------------------------------------------------------------------------------
+    # -- summary ------------------------------------------------------------------------------------
 
     def summary(self) -> tuple[Rows, np.ndarray]:
-        """Return weighted rows that stand for all that are remembered, with their weights as of now.
+        """Return rows that represent all remembered rows, and their current weights.
 
-        There must be some (`kept_rows`).
+        Requires `kept_rows` > 0.
         """
         forgetting = self.settings.forgetting
         parts = [(node.rows, node.weights_at(forgetting, self.now)) for node in self.nodes]
@@ -258,12 +257,12 @@ class CoresetTree:
 
     @property
     def kept_rows(self) -> int:
-        """Rows of all nodes, and of the tail."""
+        """Number of rows of all nodes and of the tail."""
         return sum(len(node.rows) for node in self.nodes) + self.tail_rows
 
     @property
     def weight(self) -> float:
-        """The weight that all rows have left."""
+        """Weight of all rows after forgetting."""
         forgetting, total = self.settings.forgetting, 0.0
         for node in self.nodes:
             total += node.weight_at(forgetting, self.now)
@@ -275,8 +274,8 @@ class CoresetTree:
     def absorb(self, other: CoresetTree) -> None:
         """Merge the rows of another stream that ran in parallel.
 
-        Where rows are counted, both clocks are set to the same row; time stamps stay what they are. The
-        other's open leaf becomes one that is not full.
+        If ages are numbers of rows, the other clock is set to this one; timestamps stay the same. The open
+        leaf of the other stream becomes a smaller leaf.
         """
         shift = 0.0 if self.settings.forgetting.by_time else self.now - other.now
         theirs = [retimed(node, shift) for node in other.nodes]
@@ -288,7 +287,7 @@ class CoresetTree:
         self.n_rows += other.n_rows
         self.n_leaves += other.n_leaves
         mine, self.nodes = self.nodes, []
-        # High levels first, so that equal ones meet and are merged.
+        # High levels first, so that nodes of equal level are adjacent and are merged.
         for node in sorted([*mine, *theirs], key=lambda node: -node.level):
             self.nodes.append(node)
             carry(self.nodes, self.settings)

@@ -268,7 +268,7 @@ def test_chunks_of_an_iterator(tmp_path: Path) -> None:
     more = [*chunks, portion(N)]
     cycle = jobs.stream(iter(more), state=state, **OPTIONS)  # the program starts anew
     assert (cycle.rows_seen, cycle.objects) == ((N + 1) * 700, N + 1)
-    with pytest.raises(InvalidParameterError, match="rows of this source have none"):
+    with pytest.raises(InvalidParameterError, match="rows of this source have no timestamps"):
         jobs.stream(iter(chunks), state=state, half_life="1h", **OPTIONS)
 
 
