@@ -34,7 +34,7 @@ def wanted(K, weights=None, seeds=SEEDS):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kernel", ["rbf", "precomputed"])
-def test_the_fit_is_that_of_the_reference(kernel, weighted, monkeypatch):
+def test_the_fit_matches_the_reference(kernel, weighted, monkeypatch):
     monkeypatch.setattr(kernel_full, "_BLOCK_BYTES", 1)
     monkeypatch.setattr(kernel_full, "_LEAST_BLOCK", 150)
     X = counts()
@@ -65,7 +65,7 @@ def test_chunks_and_workers_do_not_matter(tmp_path, client):
         assert found.inertia_ == expected.inertia_
 
 
-def test_rings_are_distinguished_by_seeds_of_their_own():
+def test_rings_are_separated_with_good_seeds():
     X, ring = rings(600)
     for kernel in ("rbf", "heat"):
         model = dc.KernelKMeans(2, kernel=kernel, gamma=0.1, heat_time=200.0, random_state=0)
@@ -105,7 +105,7 @@ def heat(X, t=1.0):
 
 
 @pytest.mark.parametrize(("kernel", "matrix"), [("knn", knn), ("heat", heat)])
-def test_graphs_give_the_clusters_of_their_matrix(kernel, matrix):
+def test_graphs_give_the_same_clusters_as_their_matrix(kernel, matrix):
     X = counts()
     model = fitted(X, kernel=kernel)
     labels, coefficients = wanted(matrix(X))
@@ -187,7 +187,7 @@ def test_a_graphs_saved_model_labels_rows(kernel, rows, tmp_path, client):
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "labels.zarr")[:], wanted)
 
 
-def test_rows_that_are_alike_are_labelled_alike():
+def test_equal_rows_have_equal_labels():
     X = np.repeat(counts(60), 5, axis=0)
     for kernel in ("knn", "heat"):
         labels = fitted(X, kernel=kernel, init=np.array([0, 50, 100, 250])).labels_.reshape(60, 5)

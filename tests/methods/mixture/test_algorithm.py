@@ -60,7 +60,7 @@ def assert_same(a, b):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("rule", ["tile", "row", "alternate"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_iteration_is_that_of_the_reference(kind, rule, dtype):
+def test_every_iteration_matches_the_reference(kind, rule, dtype):
     X = mixture_rows(dtype=dtype)
     weights = np.random.default_rng(2).lognormal(size=N)
     centres = some(X)
@@ -118,7 +118,7 @@ def test_the_free_energy_never_falls_once_variances_are_learnt(kind):
 
 
 @pytest.mark.parametrize("q", [3, K])
-def test_weights_are_copies(q):
+def test_integer_weights_equal_repeated_rows(q):
     X = mixture_rows()
     copies = np.random.default_rng(5).integers(1, 4, N)
     many = np.repeat(X, copies, axis=0)
@@ -131,7 +131,7 @@ def test_weights_are_copies(q):
         assert np.allclose(weighted.gaussians.means, repeated.gaussians.means, rtol=1e-9)
 
 
-def test_weights_of_one_are_no_weights():
+def test_unit_weights_change_nothing():
     X = mixture_rows(dtype=np.float32)
     settings = {"truncation": 3, "n_neighbors": 3, "max_iter": 8}
     plain, weighted = (
@@ -144,7 +144,7 @@ def test_weights_of_one_are_no_weights():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_threads_and_chunks_do_not_show(kind, dtype, tmp_path):
+def test_threads_and_chunks_do_not_matter(kind, dtype, tmp_path):
     import zarr
 
     X = np.exp(mixture_rows(3000, 4, 20, dtype=np.float64, seed=1, offset=0.0) / 3).astype(dtype)
@@ -176,7 +176,7 @@ def test_one_cluster_is_the_mean():
     assert np.isclose(float(found.gaussians.variances), X.var(axis=0).mean(), rtol=1e-9)
 
 
-def test_equal_rows_meet_the_floor():
+def test_equal_rows_get_the_minimum_variance():
     X = np.ones((50, 3), np.float32)
     found = learn(X, np.ones((4, 3), np.float32), truncation=2, n_neighbors=2, floor=1e-6)
     assert np.isclose(float(found.gaussians.variances), 1e-6)
@@ -193,7 +193,7 @@ def test_rows_without_weight_do_not_count():
     assert np.allclose(some_count.gaussians.means, others_gone.gaussians.means, rtol=1e-9)
 
 
-def test_it_stops_when_the_free_energy_does():
+def test_it_stops_when_the_free_energy_converges():
     X = mixture_rows(2000, 5, 10, dtype=np.float32)
     found = learn(X, some(X, 10), tol=1e-3, max_iter=200)
     trace = energies(found)
@@ -203,7 +203,7 @@ def test_it_stops_when_the_free_energy_does():
     assert (changes[:-1] > 1e-3).all()
 
 
-def test_no_iteration_leaves_the_centres():
+def test_zero_iterations_keep_the_centres():
     X = mixture_rows()
     found = learn(X, some(X), max_iter=0)
     assert found.n_iter == 0

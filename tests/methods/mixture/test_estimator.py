@@ -49,7 +49,7 @@ def same(a, b):
     assert (a.n_iter_, a.stop_reason_) == (b.n_iter_, b.stop_reason_)
 
 
-def test_scikit_learn_takes_it_for_one_of_its_own():
+def test_scikit_learns_estimator_checks_pass():
     check_estimator(
         mixture(2, max_iter=5), expected_failed_checks=dict.fromkeys(_SMALL, "a law, tested below")
     )
@@ -87,7 +87,7 @@ def test_posteriors_are_truncated():
     assert found.has_sorted_indices
 
 
-def test_labels_are_what_predict_says():
+def test_labels_equal_predict():
     X = blobs(dtype=np.float32)
     fitted = mixture(covariance_type="diag")
     labels = fitted.fit_predict(X)
@@ -113,7 +113,7 @@ def ends():
 
 @pytest.mark.parametrize("reason", ends())
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_lower_bound_is_that_of_the_mixture_that_is_returned(kind, reason):
+def test_the_lower_bound_belongs_to_the_returned_mixture(kind, reason):
     X = blobs()
     fitted = mixture(covariance_type=kind, truncation=6, **ends()[reason]).fit(X)
     assert fitted.stop_reason_ == reason
@@ -142,7 +142,7 @@ def test_it_does_not_end_before_variances_are_learnt(kind, truncation):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("truncation", [3, 6])
-def test_rows_times_a_power_of_two_are_learnt_alike(kind, truncation, dtype):
+def test_scaling_by_a_power_of_two_gives_the_same_fit(kind, truncation, dtype):
     X = blobs(dtype=dtype)
     model = mixture(covariance_type=kind, truncation=truncation, n_random=1)
     found = clone(model).fit(X)
@@ -156,7 +156,7 @@ def test_rows_times_a_power_of_two_are_learnt_alike(kind, truncation, dtype):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_offset_does_not_change_when_it_ends(kind):
+def test_an_offset_does_not_change_the_stopping_iteration(kind):
     X = np.round(blobs() * 1024.0) / 1024.0  # exact at every offset
     model = mixture(covariance_type=kind, init=X[:6], truncation=6)
     near, far = clone(model).fit(X), clone(model).set_params(init=X[:6] + 4096.0).fit(X + 4096.0)
@@ -166,7 +166,7 @@ def test_an_offset_does_not_change_when_it_ends(kind):
 
 
 @pytest.mark.parametrize("spread", [(1e-6, 1.0, 1e6), (1.0, 1e-3, 1e9)])
-def test_each_feature_has_a_floor_of_its_own(spread):
+def test_each_feature_has_its_own_minimum_variance(spread):
     X = blobs(3000) * spread
     fitted = mixture(covariance_type="diag", truncation=6, init=X[:6]).fit(X)
     assert fitted.converged_
@@ -177,7 +177,7 @@ def test_each_feature_has_a_floor_of_its_own(spread):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_constant_features_and_equal_rows_meet_the_floor(dtype):
+def test_constant_features_and_equal_rows_get_the_minimum_variance(dtype):
     X = np.column_stack([blobs(), np.full(900, 0.1), np.repeat([0.0, 1e4], 450)]).astype(dtype)
     fitted = mixture(covariance_type="diag", truncation=6, init=X[::150]).fit(X)
     spread = X.astype(float).var(axis=0)
@@ -186,7 +186,7 @@ def test_constant_features_and_equal_rows_meet_the_floor(dtype):
     assert np.isfinite(fitted.score(X))
 
 
-def test_the_end_of_the_iterations_is_reported():
+def test_reaching_max_iter_warns():
     X = blobs()
     with pytest.warns(ConvergenceWarning, match="Best performing initialization did not converge"):
         mixture(max_iter=1).fit(X)
@@ -246,7 +246,7 @@ def test_clear_clusters_are_found(kind):
     assert np.allclose(fitted.covariances_, truth[kind], rtol=0.25)
 
 
-def test_a_coreset_of_all_rows_is_no_coreset():
+def test_a_coreset_of_all_rows_gives_the_full_fit():
     X = blobs(dtype=np.float32)
     settings = {"init": X[:6], "max_iter": 10}
     plain, whole = mixture(**settings).fit(X), mixture(coreset_size=900, **settings).fit(X)
@@ -274,7 +274,7 @@ def test_passes_are_counted():
     assert settled.passes_ == 1 + 1 + settled.n_iter_  # the last iteration evaluates
 
 
-def test_distances_are_counted_below_the_promise():
+def test_the_number_of_distances_is_within_the_documented_bound():
     X = blobs(2000, 50, 5)
     fitted = mixture(50, truncation=3, n_neighbors=3, n_random=1, max_iter=10).fit(X)
     counts = [record["n_distances"] for record in fitted.history_]
@@ -310,7 +310,7 @@ def test_warm_start_from_another_mixture():
     assert again.seeding_ == "array"
 
 
-def test_verbose_says_each_iteration(capsys):
+def test_verbose_prints_each_iteration(capsys):
     mixture(verbose=1, max_iter=3, tol=0.0).fit(blobs())
     said = capsys.readouterr().out
     assert said.count("Iteration") == 3
@@ -342,14 +342,14 @@ def test_sparse_rows_are_refused():
         mixture().fit(scipy.sparse.csr_array(blobs()))
 
 
-def test_nan_is_named():
+def test_nan_is_reported_with_its_row():
     X = blobs()
     X[7, 1] = np.nan
     with pytest.raises(InvalidDataError, match="first in row 7"):
         mixture().fit(X)
 
 
-def test_it_has_to_be_fitted():
+def test_an_unfitted_estimator_raises():
     with pytest.raises(NotFittedError):
         mixture().predict(blobs())
     with pytest.raises(AttributeError, match="no labels_"):
@@ -371,7 +371,7 @@ def test_two_workers_equal_threads(tmp_path, client, kind):
 
 
 @pytest.mark.parametrize("every", [3, 100])
-def test_sets_that_die_with_a_worker_are_replayed(tmp_path, monkeypatch, every):
+def test_sets_lost_with_a_worker_are_recomputed(tmp_path, monkeypatch, every):
     """Every pass after the kill begins with what was saved last, or with the first step."""
     from daskcluster.methods.mixture import passes as variational_saves
 
@@ -394,7 +394,7 @@ def test_sets_that_die_with_a_worker_are_replayed(tmp_path, monkeypatch, every):
     same(found, expected)
 
 
-def test_lost_sets_are_replayed_to_the_bit(monkeypatch):
+def test_recomputed_sets_are_bit_identical(monkeypatch):
     """Every pass loses all sets: each is then made of the journal alone."""
     from daskcluster.engine.work_items import CacheSlot
 
@@ -404,7 +404,7 @@ def test_lost_sets_are_replayed_to_the_bit(monkeypatch):
     same(mixture(20, n_random=1, tol=0.0, max_iter=5, warmup_steps=1).fit(X), expected)
 
 
-def test_lost_sets_go_on_from_the_last_save(monkeypatch, tmp_path):
+def test_lost_sets_are_recomputed_from_the_last_save(monkeypatch, tmp_path):
     """Every pass loses all sets, and the journal never has more steps than lie between two saves."""
     from daskcluster.engine.local import LocalPlacement
     from daskcluster.engine.work_items import CacheSlot
@@ -439,7 +439,7 @@ def test_lost_sets_go_on_from_the_last_save(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_saved_is_loaded(tmp_path, kind):
+def test_saved_models_are_loaded_unchanged(tmp_path, kind):
     X = blobs()
     fitted = mixture(covariance_type=kind).fit(X)
     url = str(tmp_path / "model.zarr")

@@ -47,14 +47,14 @@ def check(url, model, X):
     assert np.array_equal(probabilities, expected.toarray()[rows, components].astype(np.float32))
 
 
-def test_they_are_those_of_the_matrix(fitted, tmp_path):
+def test_stored_posteriors_equal_predict_proba(fitted, tmp_path):
     model, X = fitted
     url = str(tmp_path / "posteriors.zarr")
     assert model.predict_proba(X, output=url) == url
     check(url, model, X)
 
 
-def test_out_of_core_chunks_are_those_of_the_rows(fitted, tmp_path):
+def test_out_of_core_posteriors_equal_those_in_memory(fitted, tmp_path):
     model, X = fitted
     url = str(tmp_path / "posteriors.zarr")
     model.predict_proba(stored(tmp_path, X), output=url)
@@ -71,7 +71,7 @@ def test_two_workers_write_the_same(fitted, tmp_path, client):
     check(url, model, X)
 
 
-def test_what_is_there_stays_unless_asked(fitted, tmp_path):
+def test_existing_output_is_only_replaced_with_overwrite(fitted, tmp_path):
     model, X = fitted
     url = str(tmp_path / "posteriors.zarr")
     model.predict_proba(X, output=url)
@@ -82,7 +82,7 @@ def test_what_is_there_stays_unless_asked(fitted, tmp_path):
     assert len(read(url)[0]) == 100
 
 
-def test_a_failed_try_leaves_nothing(fitted, tmp_path):
+def test_a_failed_call_leaves_no_output(fitted, tmp_path):
     model, X = fitted
     bad = X.copy()
     bad[2500, 1] = np.nan
@@ -103,7 +103,7 @@ def test_a_job_writes_them_next_to_the_labels(fitted, tmp_path):
     assert record.posteriors == urls["posteriors"]
 
 
-def test_centres_have_none(fitted, tmp_path):
+def test_k_means_models_have_no_posteriors(fitted, tmp_path):
     _, X = fitted
     source, saved = stored(tmp_path, X), str(tmp_path / "model.zarr")
     dc.KMeans(3, max_iter=1, tol=0, random_state=0).fit(X).save(saved)

@@ -46,7 +46,7 @@ def same(ours, other, rtol=1e-9, atol=1e-9):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n_iter", [1, 2, 7])
-def test_every_iteration_is_that_of_scikit_learn(rows, kind, n_iter):
+def test_every_iteration_matches_scikit_learn(rows, kind, n_iter):
     rng = np.random.default_rng(1)
     start = {
         "weights_init": rng.dirichlet(np.ones(K)),
@@ -58,7 +58,7 @@ def test_every_iteration_is_that_of_scikit_learn(rows, kind, n_iter):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_at_the_optimum_of_scikit_learn_it_stays(rows, kind):
+def test_it_stays_at_scikit_learns_optimum(rows, kind):
     other = theirs(kind, rows, tol=1e-12, max_iter=1000)
     found = mixture(kind, init=other).fit(rows)
     assert found.converged_
@@ -70,7 +70,7 @@ def test_at_the_optimum_of_scikit_learn_it_stays(rows, kind):
 
 @pytest.mark.parametrize("truncation", [2, K])
 @pytest.mark.parametrize("kind", ["isotropic", *KINDS])
-def test_a_mixture_continues_where_another_was(rows, kind, truncation, tmp_path):
+def test_a_mixture_continues_from_another_mixture(rows, kind, truncation, tmp_path):
     model = mixture(kind, truncation=truncation, n_neighbors=K, tol=1e-9, max_iter=500)
     first = clone(model).fit(rows)
     first.save(str(tmp_path / "model"))
@@ -82,7 +82,7 @@ def test_a_mixture_continues_where_another_was(rows, kind, truncation, tmp_path)
 
 @pytest.mark.parametrize("source", ["isotropic", *KINDS])
 @pytest.mark.parametrize("kind", ["isotropic", *KINDS])
-def test_variances_take_the_shape_that_is_wanted(rows, source, kind):
+def test_variances_are_converted_to_the_covariance_type(rows, source, kind):
     first = mixture(source).fit(rows)
     again = mixture(kind, init=first, max_iter=0).fit(rows)
     wide = first.covariances_
@@ -97,7 +97,7 @@ def test_variances_take_the_shape_that_is_wanted(rows, source, kind):
     assert np.allclose(again.means_, first.means_)
 
 
-def test_weights_alone_begin_with_the_variance_of_all(rows):
+def test_with_weights_alone_the_initial_variance_is_shared(rows):
     weights = np.array([0.4, 0.3, 0.2, 0.1])
     given = mixture("diag", init=rows[:K], weights_init=weights, max_iter=0).fit(rows)
     assert np.array_equal(given.weights_, weights)
@@ -105,7 +105,7 @@ def test_weights_alone_begin_with_the_variance_of_all(rows):
 
 
 @pytest.mark.parametrize("spread", [(1e-6, 1.0, 1e6), (1.0, 1e-3, 1e9)])
-def test_features_may_be_stretched(rows, spread):
+def test_features_may_have_different_scales(rows, spread):
     spread = np.array(spread)
     first = mixture("diag").fit(rows)
     start = {"weights_init": first.weights_, "tol": 0.0, "max_iter": 20}
@@ -121,7 +121,7 @@ def test_features_may_be_stretched(rows, spread):
     assert np.array_equal(stretched.predict(rows * spread), plain.predict(rows))
 
 
-def test_a_coreset_and_a_resumed_fit_begin_there_too(rows, tmp_path):
+def test_initial_values_apply_to_coresets_and_resumed_fits(rows, tmp_path):
     start = {"init": rows[:K], "precisions_init": np.full((K, D), 0.7), "tol": 0.0}
     whole = mixture("diag", coreset_size=len(rows), max_iter=5, **start).fit(rows)
     same(whole, mixture("diag", max_iter=5, **start).fit(rows), rtol=1e-6)
@@ -145,7 +145,7 @@ def test_a_coreset_and_a_resumed_fit_begin_there_too(rows, tmp_path):
         ("isotropic", {"precisions_init": np.nan}, "'isotropic precision' should be positive"),
     ],
 )
-def test_impossible_starts_are_refused(rows, kind, parameters, text):
+def test_invalid_initial_values_are_refused(rows, kind, parameters, text):
     with pytest.raises(InvalidParameterError, match=text):
         mixture(kind, **parameters).fit(rows)
 
@@ -171,7 +171,7 @@ def test_the_best_of_several_starts_is_kept(rows):
 
 @pytest.mark.parametrize("size", [None, 700])
 @pytest.mark.parametrize("n_commits", [2, 4, 7, 9, 12])
-def test_a_fit_of_several_starts_continues_where_it_died(rows, tmp_path, n_commits, size):
+def test_a_killed_fit_of_several_starts_resumes(rows, tmp_path, n_commits, size):
     limits = {"tol": 0.0, "max_iter": 4, "n_init": 3, "coreset_size": size}
     kept = {**limits, "checkpoint": str(tmp_path), "checkpoint_every": 1}
     assert killed(lambda: starts(**kept).fit(rows), n_commits)
@@ -181,7 +181,7 @@ def test_a_fit_of_several_starts_continues_where_it_died(rows, tmp_path, n_commi
     assert resumed.n_iter_ == whole.n_iter_
 
 
-def test_given_means_are_started_with_once(rows):
+def test_given_means_are_used_for_one_start(rows):
     with pytest.warns(RuntimeWarning, match="performing only one init"):
         starts(init=rows[:6], n_init=3).fit(rows)
 

@@ -55,7 +55,7 @@ def test_it_is_an_estimator():
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("options", [{}, {"half_life": 3000}, {"window": "5000"}])
-def test_same_bits_however_rows_come(tmp_path, client, metric, options):
+def test_results_are_bit_identical_for_any_batches(tmp_path, client, metric, options):
     def make(engine=None):
         return dc.StreamingKMeans(5, metric=metric, engine=engine, **FEW, **options)
 
@@ -76,7 +76,7 @@ def test_same_bits_however_rows_come(tmp_path, client, metric, options):
     assert np.array_equal(np.asarray(others[2].labels_), one.labels_)
 
 
-def test_looking_changes_nothing():
+def test_reading_attributes_does_not_change_the_state():
     quiet, curious = (dc.StreamingKMeans(5, **FEW) for _ in range(2))
     for part in np.array_split(X, 7):
         quiet.partial_fit(part)
@@ -96,7 +96,7 @@ def test_it_is_nearly_as_good_as_a_full_fit(seed):
 
 
 @pytest.mark.parametrize("half_life", [None, 8000])
-def test_it_does_not_stay_in_a_poor_local_minimum(half_life):
+def test_poor_local_minima_are_left(half_life):
     k, n = 30, 30_000
     rng = np.random.default_rng(7)
     centres = 3.0 * rng.normal(size=(k, 10))
@@ -108,7 +108,7 @@ def test_it_does_not_stay_in_a_poor_local_minimum(half_life):
         assert -model.fit(rows).score(rows, sample_weight=weights) <= 1.05 * best
 
 
-def test_centres_that_were_given_are_only_refined():
+def test_given_centres_are_only_refined():
     given = np.repeat(X[:1], 5, axis=0) + np.arange(5, dtype=np.float32)[:, None] / 100
     model = dc.StreamingKMeans(5, init=given, max_iter=0, **FEW).fit(X)
     assert np.array_equal(model.cluster_centers_, given)
@@ -157,7 +157,7 @@ def drifting(n_portions=20, portion=1000):
         yield centres, (centres[labels] + rng.normal(size=(portion, 2))).astype(np.float32)
 
 
-def test_numbers_stay_with_clusters_that_walk():
+def test_moving_clusters_keep_their_numbers():
     model, numbers = dc.StreamingKMeans(3, half_life=2000, coreset_size=100, random_state=0), None
     for step, (centres, rows) in enumerate(drifting()):
         model.partial_fit(rows)
@@ -173,7 +173,7 @@ def test_numbers_stay_with_clusters_that_walk():
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_numbers_stay_from_the_first_rows_on(saved):
+def test_numbers_are_stable_from_the_first_rows_on(saved):
     # Before the first leaf, which has some 2,000 rows, over it, and after a model was saved.
     rows, model = blobs(spread=30.0), dc.StreamingKMeans(5, **FEW)
     first = model.partial_fit(rows[:60]).cluster_centers_
@@ -187,7 +187,7 @@ def test_numbers_stay_from_the_first_rows_on(saved):
 
 
 @pytest.mark.parametrize("algorithm", ["mini-batch", "vc-gmm"])
-def test_numbers_stay_whatever_learns(algorithm):
+def test_numbers_are_stable_for_all_algorithms(algorithm):
     # Few clusters and several starts, so that every search ends at the same ones.
     rows = blobs(n=20_000, k=3, spread=30.0)
     fold = make_learner(algorithm, {"n_clusters": 3, "n_init": 5}).empty("float32", 0)
@@ -199,7 +199,7 @@ def test_numbers_stay_whatever_learns(algorithm):
         np.testing.assert_allclose(centres, first, atol=3.0)
 
 
-def test_first_numbers_are_given_by_the_caller_or_by_the_rows():
+def test_initial_numbers_follow_init_or_the_order_of_rows():
     rows = blobs(n=1000, spread=30.0)
     by_rows = dc.StreamingKMeans(5, **FEW).fit(rows)
     given = by_rows.cluster_centers_[::-1].copy()
@@ -211,7 +211,7 @@ def test_first_numbers_are_given_by_the_caller_or_by_the_rows():
     np.testing.assert_allclose(late.cluster_centers_, by_rows.cluster_centers_, atol=3.0)
 
 
-def test_new_clusters_within_the_budget():
+def test_clusters_are_added_up_to_max_clusters():
     heard = []
     model = dc.StreamingKMeans(
         3, max_clusters=4, coreset_size=200, random_state=0, callbacks=[heard.append]
@@ -232,7 +232,7 @@ def test_new_clusters_within_the_budget():
     assert len(model.partial_fit(more).cluster_centers_) == 4
 
 
-def test_merge_of_streams_that_ran_side_by_side():
+def test_merge_of_parallel_streams():
     one, two = dc.StreamingKMeans(5, **FEW).fit(X[:5000]), dc.StreamingKMeans(5, **FEW)
     assert one.merge(two) is one  # which has seen nothing
     with pytest.raises(InvalidParameterError, match="has seen none"):
@@ -253,7 +253,7 @@ def test_merge_of_streams_that_ran_side_by_side():
 
 @pytest.mark.parametrize("options", [{}, {"half_life": 3000}, {"max_clusters": 7}])
 @pytest.mark.parametrize("rows", [X, sparse.csr_array(np.where(X > 0, X, 0))], ids=["dense", "csr"])
-def test_the_state_survives_being_written_down(options, rows):
+def test_the_state_survives_saving_and_loading(options, rows):
     model = dc.StreamingKMeans(5, **FEW, **options).partial_fit(rows[:4321])
     fold = model._fold
     again = fold_of(document_of(fold), fold.settings)
@@ -266,7 +266,7 @@ def test_the_state_survives_being_written_down(options, rows):
     assert other.drift_["error"] == model.drift_["error"]
 
 
-def test_models_are_saved_and_go_on():
+def test_saved_models_accept_more_rows():
     model = dc.StreamingKMeans(5, **FEW).fit(X)
     model.save("memory://streaming-kmeans", overwrite=True)
     again = dc.load_model("memory://streaming-kmeans")
@@ -289,7 +289,7 @@ def test_copies_and_pickles():
     assert not hasattr(clone(model), "cluster_centers_")
 
 
-def test_too_little_and_too_wrong():
+def test_invalid_rows_and_parameters_are_refused():
     model = dc.StreamingKMeans(5, **FEW)
     with pytest.raises(NotFittedError):
         model.predict(X)

@@ -31,7 +31,7 @@ def as_csr(rows):
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_centres_that_share_a_cloud_go_where_one_is_missing(seed, dtype):
+def test_a_redundant_centre_moves_to_where_one_is_missing(seed, dtype):
     middles, rows = clouds()
     bad = middles.copy()
     bad[3], bad[7] = bad[4] + 0.1, bad[4] - 0.1  # three in one cloud, two clouds without
@@ -44,7 +44,7 @@ def test_centres_that_share_a_cloud_go_where_one_is_missing(seed, dtype):
     assert 2 <= (found != start).any(axis=1).sum() <= 3  # numbers stay with their clusters
 
 
-def test_good_centres_stay_but_for_one_on_trial():
+def test_good_centres_stay_except_for_the_trial_swap():
     middles, rows = clouds()
     chunk = Chunk(rows, weights=np.ones(len(rows)))
     found = swap_centres(chunk, middles, 0)
@@ -52,7 +52,7 @@ def test_good_centres_stay_but_for_one_on_trial():
     assert swap_centres(chunk, middles, 0, trial=False) is middles
 
 
-def test_many_centres_are_drawn_for_in_groups():
+def test_candidates_for_many_centres_are_drawn_in_groups():
     middles, rows = clouds(k=80, n=4000, d=3, spread=30.0)
     bad = middles.copy()
     bad[10:20] = bad[20:30] + 0.1
@@ -64,7 +64,7 @@ def test_many_centres_are_drawn_for_in_groups():
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-def test_sparse_rows_are_dense_ones(normalize):
+def test_sparse_rows_give_the_same_as_dense_ones(normalize):
     _, rows = clouds(seed=3)
     rows = np.where(rows > 0.5, rows, 0.0)
     weights = np.random.default_rng(0).integers(0, 3, len(rows)).astype(float)
@@ -88,13 +88,13 @@ def test_rows_without_weight_attract_nothing():
 
 
 @pytest.mark.parametrize("k", [1, 3])
-def test_rows_that_are_all_alike(k):
+def test_equal_rows(k):
     centres = np.zeros((k, 2))
     found = swap_centres(Chunk(np.zeros((20, 2)), weights=np.ones(20)), centres, 0)
     assert np.array_equal(found, centres)
 
 
-def test_lloyd_alone_stays_where_it_is():
+def test_lloyd_alone_stays_in_the_local_minimum():
     """What the search is for: the same beginning, refined without it."""
     middles, rows = clouds()
     bad = middles.copy()

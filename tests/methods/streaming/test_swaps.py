@@ -44,7 +44,7 @@ LEAF = np.concatenate([cloud(middle, 300, i) for i, middle in enumerate([*MIDDLE
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_centre_whose_rows_are_forgotten_goes_where_rows_are(dtype: Any) -> None:
+def test_a_centre_of_forgotten_rows_moves_to_new_rows(dtype: Any) -> None:
     state = state_of([600, 300, 300, 1e-3], dtype=dtype)
     others, rows = state.exact[1:3].copy(), LEAF.astype(dtype)
     # The nearest centre has been drawn to the middle between its rows and those that have come.
@@ -60,7 +60,7 @@ def test_a_centre_whose_rows_are_forgotten_goes_where_rows_are(dtype: Any) -> No
     assert costs == pytest.approx(900, rel=0.2)
 
 
-def test_a_centre_whose_rows_are_remembered_stays() -> None:
+def test_a_centre_of_remembered_rows_stays() -> None:
     """Its rows are not in this leaf: the new ones save less than it would cost to give it up."""
     state = state_of([300, 300, 600, 20_000])
     before = state.exact.copy()
@@ -70,7 +70,7 @@ def test_a_centre_whose_rows_are_remembered_stays() -> None:
 
 
 @pytest.mark.parametrize(("before", "moves"), [(0.0, False), (9e6, True)])
-def test_rows_stand_for_those_that_came_before_them(before: float, moves: bool) -> None:
+def test_rows_represent_earlier_rows(before: float, moves: bool) -> None:
     """What clusters have cost since the last one moved counts, not what this leaf costs alone."""
     state = state_of([300_000, 20_000, 20_000, 4_000])
     state.exact[0] = (MIDDLES[0] + ELSEWHERE) / 2
@@ -86,13 +86,13 @@ def test_rows_stand_for_those_that_came_before_them(before: float, moves: bool) 
         assert after.sum() < 0.5 * costs.sum()
 
 
-def test_few_rows_stand_for_themselves_alone() -> None:
+def test_few_rows_represent_only_themselves() -> None:
     state = state_of([5_000, 5_000, 5_000, 300])
     rows = np.concatenate([MIDDLES[0] + 0.1, MIDDLES[0] + [0, 9, 0]]).reshape(2, 3)
     assert swapped(state, rows, before=1e7) is None
 
 
-def test_centres_that_share_a_cloud_are_distinguished() -> None:
+def test_a_redundant_centre_is_moved() -> None:
     """One more reason to move: no centre is old, but two are where one would do."""
     start = np.array([MIDDLES[2], MIDDLES[2] + 0.2, MIDDLES[1], (MIDDLES[0] + ELSEWHERE) / 2])
     state = state_of([150, 150, 300, 600], start)
@@ -102,7 +102,7 @@ def test_centres_that_share_a_cloud_are_distinguished() -> None:
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-def test_sparse_rows_are_dense_ones(normalize: bool) -> None:
+def test_sparse_rows_give_the_same_as_dense_ones(normalize: bool) -> None:
     rows, start = np.where(LEAF > 1.5, LEAF, 0.0), MIDDLES.copy()
     if normalize:
         start /= np.linalg.norm(start, axis=1, keepdims=True)

@@ -52,7 +52,7 @@ def test_sums_of_dense_and_sparse_rows(name, dtype):
         assert np.abs(out - wanted).max() <= 1e-14 * size * m
 
 
-def test_a_row_has_the_same_sums_wherever_it_stands():
+def test_the_sums_of_a_row_do_not_depend_on_its_position():
     X, Y, factors, groups = problem(257, 50, 20, np.float32)
     term, numbers, _ = FUNCTIONS["rbf"]
     whole = dense_sums(X, Y, factors, groups, term, numbers)
@@ -62,7 +62,7 @@ def test_a_row_has_the_same_sums_wherever_it_stands():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_exponential_is_good_to_two_units(dtype):
+def test_the_exponential_is_accurate_to_two_ulps(dtype):
     squares = np.concatenate([np.linspace(0, 80, 4001), 2.0 ** np.arange(-40, 6)]).astype(dtype)
     rows = np.sqrt(squares)[:, None]
     squares = (rows * rows)[:, 0].astype(np.float64)
@@ -73,7 +73,7 @@ def test_the_exponential_is_good_to_two_units(dtype):
     assert found[0] == 1.0
 
 
-def test_far_points_have_tiny_values_and_no_more():
+def test_values_of_far_points_are_tiny_and_finite():
     rows = np.array([[1e4], [3e4]])
     found = dense_sums(
         rows, np.zeros((1, 1)), np.ones(1), np.zeros(1, int), gram.SQUARE, (-1.0, 0.0, 1)
@@ -82,7 +82,7 @@ def test_far_points_have_tiny_values_and_no_more():
     assert found.max() <= np.exp(-699.0)
 
 
-def test_columns_that_exist_are_added_up():
+def test_columns_of_precomputed_values_are_summed():
     values = np.arange(12.0).reshape(3, 4)
     out = np.empty((3, 2))
     gram.add_columns(

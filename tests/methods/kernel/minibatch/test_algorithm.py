@@ -104,7 +104,7 @@ def test_windows_hold_between_tau_and_tau_plus_b_points():
         assert window.coefficients.sum() == pytest.approx(1.0)
 
 
-def test_a_full_step_forgets_all_before():
+def test_a_step_of_rate_one_drops_earlier_batches():
     window = Window(Points(np.zeros((1, 1)), np.array([-1])), 1.0, None)
     mean = Mean(Points(np.ones((2, 1)), np.array([4, 5])), np.array([0.5, 0.5]))
     window.move(mean, 1.0, np.array([0.25, 0.75]))
@@ -114,7 +114,7 @@ def test_a_full_step_forgets_all_before():
     assert window.squared_norm == 0.75
 
 
-def test_a_step_costs_the_same_however_many_rows_there_are():
+def test_the_cost_of_a_step_does_not_depend_on_the_number_of_rows():
     def values(n):
         X = blobs(n)
         model = fitted(X, 6, truncation=50)

@@ -23,7 +23,7 @@ def added_up(pairs):
     return found
 
 
-def test_pairs_of_threads_add_up_wherever_they_travel():
+def test_pair_sums_of_threads_merge_when_pickled():
     def parts():
         return (
             sums_of((3, 10, 1), (8, 2, 2)),
@@ -46,7 +46,7 @@ def test_pairs_of_threads_add_up_wherever_they_travel():
     assert added_up(pickle.loads(pickle.dumps(sums_of()))) == {}
 
 
-def test_room_is_made_before_pairs_come():
+def test_capacity_is_reserved_before_pairs_are_added():
     assert len(PairSums.with_room(5000).table) >= 7500
     many = sums_of(*((key, 1, 1) for key in range(5000)))
     assert many.most_used == len(many.listed()) == 5000

@@ -114,7 +114,7 @@ def test_a_step_keeps_the_nearest_of_the_search_space(dtype, d, row):
     assert computed == total
 
 
-def test_what_a_step_tells_is_what_its_rows_have_seen():
+def test_neighbour_sums_are_those_of_the_candidates():
     X, means, sets, neighbours = problem()
     before = sets.copy()
     _, _, learned, table, _ = step(X, means, sets, neighbours)
@@ -154,7 +154,7 @@ def test_moments_and_bounds_are_those_of_the_posteriors(d):
     assert np.allclose((moments.firsts + moments.low_firsts).reshape(40, d), first, atol=1e-10)
 
 
-def test_the_cut_between_calls_does_not_show():
+def test_splitting_rows_into_calls_does_not_matter():
     X, means, sets, neighbours = problem(300)
     parts, whole = sets.copy(), sets
     found = step(X, means, whole, neighbours)
@@ -209,7 +209,7 @@ def keeper():
 
 
 @pytest.mark.parametrize("q", [1, 2, 5, 6, 7, 12])  # in registers, and where those do not suffice
-def test_of_equal_costs_the_first_stays_ahead(keeper, q):
+def test_ties_keep_the_earlier_candidate_first(keeper, q):
     rng, block, n_seen = np.random.default_rng(q), truncated_tile.BLOCK, 40
     near = aligned(n_seen * block, np.empty(0, np.float32))
     near[:] = rng.integers(0, 9, n_seen * block)
@@ -296,7 +296,7 @@ def test_neighbours_are_the_nearest_on_average():
     assert g == found.shape[1]
 
 
-def test_equally_near_neighbours_are_taken_by_number():
+def test_ties_of_neighbours_are_broken_by_number():
     k = 6
     old = np.array([[c, (c + 1) % k, (c + 2) % k] for c in range(k)], np.int32)
     lists, sizes = np.zeros((k, 8), np.int32), np.zeros(k, np.int32)
@@ -327,7 +327,7 @@ def test_lists_are_neighbours_of_neighbours():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_two_ways_to_a_distance_agree(dtype):
+def test_tiled_and_pairwise_distances_agree(dtype):
     height, vectors, width = listed_tile_for(np.dtype(dtype))
     rng = np.random.default_rng(0)
     tile, apart = truncated_tile.listed_distances, truncated_apart.pair_distances

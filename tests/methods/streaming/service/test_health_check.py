@@ -32,7 +32,7 @@ def answer(url: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_health_is_asked_for_over_http() -> None:
+def test_health_is_served_over_http() -> None:
     pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
     from daskcluster.methods.streaming.service.exporter import StreamMetrics
 
@@ -54,7 +54,7 @@ def test_health_is_asked_for_over_http() -> None:
 
 
 @pytest.mark.parametrize("objects", [1, 5])
-def test_every_piece_of_a_fold_is_a_sign(
+def test_every_piece_of_a_fold_is_a_sign_of_work(
     tmp_path: Path, objects: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cutting, "PIECE_BYTES", 20_000)  # a leaf or two

@@ -118,7 +118,7 @@ def test_killed_fifty_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_many_small_objects_take_no_more_memory(tmp_path: Path) -> None:
+def test_many_small_objects_take_no_extra_memory(tmp_path: Path) -> None:
     import psutil
 
     feed, sizes = tmp_path / "feed", []

@@ -44,7 +44,7 @@ def feed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("vc-gmm", {"window": 4000}),
     ],
 )
-def test_one_run_per_arrival_is_one_run_over_all(
+def test_one_cycle_per_object_equals_one_cycle_for_all(
     feed: Path, tmp_path: Path, algorithm: str, options: dict[str, Any]
 ) -> None:
     options = {"algorithm": algorithm, **options}
@@ -67,7 +67,9 @@ def test_one_run_per_arrival_is_one_run_over_all(
 
 
 @others
-def test_workers_make_the_same(feed: Path, tmp_path: Path, client: Any, algorithm: str) -> None:
+def test_workers_give_the_same_state(
+    feed: Path, tmp_path: Path, client: Any, algorithm: str
+) -> None:
     loops = [
         open_loop(feed, tmp_path / name, algorithm=algorithm, engine=engine)
         for name, engine in (("here", None), ("there", client))
@@ -143,7 +145,7 @@ def test_rows_belong_to_the_component_with_the_largest_posterior(tmp_path: Path)
     assert far.mean() == pytest.approx(gaps[np.arange(len(rows)), labels].mean(), rel=0.1)
 
 
-def test_a_half_life_by_time_counts_in_batches_too(tmp_path: Path) -> None:
+def test_half_lives_by_time_apply_to_mini_batches(tmp_path: Path) -> None:
     for number, stamp in enumerate(["2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"]):
         put(tmp_path / "feed", number, portion(number, 1024), timestamp=stamp)
     loop = open_loop(tmp_path / "feed", tmp_path / "state", algorithm="mini-batch", half_life="1h")
@@ -157,7 +159,7 @@ def test_a_half_life_by_time_counts_in_batches_too(tmp_path: Path) -> None:
 
 
 @others
-def test_rows_without_weight_do_nothing(tmp_path: Path, algorithm: str) -> None:
+def test_rows_without_weight_change_nothing(tmp_path: Path, algorithm: str) -> None:
     for number in range(3):
         rows, weights = portion(number).astype(np.float64), np.full(700, 2.0)
         rows[::2], weights[::2] = 1e3, 0.0
@@ -193,7 +195,7 @@ def test_drift_is_found(tmp_path: Path, algorithm: str) -> None:
 
 
 @others
-def test_odd_objects_are_reported_whatever_learns(tmp_path: Path, algorithm: str) -> None:
+def test_odd_objects_are_reported_for_all_algorithms(tmp_path: Path, algorithm: str) -> None:
     feed, good = tmp_path / "feed", [portion(number) for number in range(6)]
     for number in (0, 1, 3, 4):
         put(feed, number, good[number])
@@ -229,7 +231,7 @@ def message(cycle: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", FOLLOWERS)
-def test_clouds_that_walk_are_followed(tmp_path: Path, name: str) -> None:
+def test_moving_clusters_are_followed(tmp_path: Path, name: str) -> None:
     found = follow(tmp_path, 120, FOLLOWERS[name], stop=14)
     # The error of rows that have just come, over that about their true middles.
     if "nothing forgotten" in name:
@@ -246,7 +248,7 @@ def jumping(number: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_a_cloud_that_jumps_is_found_again(tmp_path: Path, metric: str) -> None:
+def test_a_cluster_that_jumps_is_found_again(tmp_path: Path, metric: str) -> None:
     options = {"algorithm": "mini-batch", "half_life": 700, "metric": metric}
     for number in range(10):
         put(tmp_path / "feed", number, jumping(number))
@@ -283,7 +285,7 @@ def test_sparse_rows(tmp_path: Path) -> None:
         open_loop(tmp_path / "feed", tmp_path / "other", algorithm="vc-gmm").cycle()
 
 
-def test_what_is_refused(feed: Path, tmp_path: Path) -> None:
+def test_unsupported_rows_and_parameters_are_refused(feed: Path, tmp_path: Path) -> None:
     def opened(**options: Any) -> Any:
         return jobs.open_stream(str(feed), state=str(tmp_path / "s"), n_clusters=4, **options)
 
@@ -307,7 +309,7 @@ def test_what_is_refused(feed: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_the_table_is_that_of_the_fit_and_of_the_stream(name: str) -> None:
+def test_parameters_are_those_of_the_fit_and_of_the_stream(name: str) -> None:
     of_the_fit = {p.name: p for p in ALGORITHMS[name].table}
     of_the_stream = {p.name: p for p in STREAMS["streaming"].table}
     for parameter in STREAMS[name].table:

@@ -36,7 +36,7 @@ def found(cycle) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("options", [{}, {"half_life": 2000}, {"metric": "cosine"}])
-def test_one_run_per_arrival_is_one_run_over_all(feed: Path, tmp_path: Path, options) -> None:
+def test_one_cycle_per_object_equals_one_cycle_for_all(feed: Path, tmp_path: Path, options) -> None:
     whole = open_loop(feed, tmp_path / "whole", **options)
     cycle = whole.cycle()
     assert (cycle.rows_seen, cycle.model_version, cycle.new_objects) == (N * 700, N * 700, N)
@@ -54,14 +54,14 @@ def test_one_run_per_arrival_is_one_run_over_all(feed: Path, tmp_path: Path, opt
     assert (cycle.new_rows, cycle.new_objects, cycle.rows_seen) == (0, 0, N * 700)
 
 
-def test_workers_make_the_same(feed: Path, tmp_path: Path, client) -> None:
+def test_workers_give_the_same_state(feed: Path, tmp_path: Path, client) -> None:
     here, there = open_loop(feed, tmp_path / "a"), open_loop(feed, tmp_path / "b", engine=client)
     here.cycle()
     there.cycle()
     assert bits(here) == bits(there)
 
 
-def test_the_model_is_that_of_the_estimator(feed: Path, tmp_path: Path) -> None:
+def test_the_model_equals_that_of_the_estimator(feed: Path, tmp_path: Path) -> None:
     cycle = open_loop(feed, tmp_path / "state").cycle()
     rows = np.concatenate([portion(number) for number in range(N)])
     model = dc.StreamingKMeans(**OPTIONS).fit(rows)
@@ -73,7 +73,7 @@ def test_the_model_is_that_of_the_estimator(feed: Path, tmp_path: Path) -> None:
     assert dc.load_model(str(tmp_path / "state" / latest["model"])).rows_seen_ == N * 700
 
 
-def test_versions_are_never_changed(feed: Path, tmp_path: Path) -> None:
+def test_model_versions_never_change(feed: Path, tmp_path: Path) -> None:
     first = open_loop(feed, tmp_path / "state").cycle()
     before = (Path(first.model) / "zarr.json").read_bytes()
     put(feed, N)
@@ -83,7 +83,7 @@ def test_versions_are_never_changed(feed: Path, tmp_path: Path) -> None:
     assert dc.load_model(first.model).rows_seen_ == N * 700
 
 
-def test_what_is_late_is_folded_and_reported(feed: Path, tmp_path: Path) -> None:
+def test_late_objects_are_folded_and_reported(feed: Path, tmp_path: Path) -> None:
     held = feed / "part-0003.zarr"
     shutil.move(held, tmp_path / "held")
     heard = []
@@ -99,7 +99,7 @@ def test_what_is_late_is_folded_and_reported(feed: Path, tmp_path: Path) -> None
     assert found(loop.cycle()) == {}
 
 
-def test_what_is_late_by_time(tmp_path: Path) -> None:
+def test_late_objects_in_the_order_of_time(tmp_path: Path) -> None:
     """Names say nothing where objects come in the order of their time stamps."""
     feed, names = tmp_path / "feed", {}
     for number, day in [(5, 1), (3, 2), (4, 3), (7, 5)]:
@@ -115,7 +115,7 @@ def test_what_is_late_by_time(tmp_path: Path) -> None:
     assert cycle.rows_seen == 6 * 700
 
 
-def test_what_comes_twice_is_folded_once(feed: Path, tmp_path: Path) -> None:
+def test_duplicates_are_folded_once(feed: Path, tmp_path: Path) -> None:
     loop = open_loop(feed, tmp_path / "state")
     loop.cycle()
     shutil.copytree(feed / "part-0002.zarr", feed / "part-0002-again.zarr")  # times are kept
@@ -124,7 +124,7 @@ def test_what_comes_twice_is_folded_once(feed: Path, tmp_path: Path) -> None:
     assert cycle.rows_seen == N * 700
 
 
-def test_a_copy_of_what_was_refused_is_a_copy(feed: Path, tmp_path: Path) -> None:
+def test_copies_of_rejected_objects_are_duplicates(feed: Path, tmp_path: Path) -> None:
     rows = portion(N)
     rows[3, 1] = np.nan
     zarr.save_array(str(feed / "part-0008.zarr"), rows)
@@ -136,7 +136,7 @@ def test_a_copy_of_what_was_refused_is_a_copy(feed: Path, tmp_path: Path) -> Non
     assert bits(apart) == bits(together)
 
 
-def test_what_changes_or_shrinks_is_not_folded_again(feed: Path, tmp_path: Path) -> None:
+def test_changed_or_shrunk_objects_are_not_folded_again(feed: Path, tmp_path: Path) -> None:
     loop = open_loop(feed, tmp_path / "state")
     loop.cycle()
     before = bits(loop)
@@ -148,7 +148,7 @@ def test_what_changes_or_shrinks_is_not_folded_again(feed: Path, tmp_path: Path)
     assert (cycle.new_rows, bits(loop)) == (0, before)
 
 
-def test_what_is_half_written_waits(feed: Path, tmp_path: Path) -> None:
+def test_half_written_objects_wait(feed: Path, tmp_path: Path) -> None:
     chunk = feed / "part-0005.zarr" / "c" / "1" / "0"
     shutil.move(chunk, tmp_path / "chunk")
     meta = feed / "part-0006.zarr" / "zarr.json"
@@ -165,14 +165,14 @@ def test_what_is_half_written_waits(feed: Path, tmp_path: Path) -> None:
     assert cycle.rows_seen == N * 700
 
 
-def test_missing_chunks_count_only_if_asked_for(feed: Path, tmp_path: Path) -> None:
+def test_missing_chunks_are_read_only_with_allow_missing(feed: Path, tmp_path: Path) -> None:
     (feed / "part-0005.zarr" / "c" / "1" / "0").unlink()
     with pytest.warns(UserWarning, match="lacks 1 of 3 chunks"):
         cycle = open_loop(feed, tmp_path / "state", allow_missing=True).cycle()
     assert cycle.rows_seen == N * 700
 
 
-def test_what_is_corrupt_is_left_out_until_it_changes(feed: Path, tmp_path: Path) -> None:
+def test_corrupt_objects_are_skipped_until_they_change(feed: Path, tmp_path: Path) -> None:
     (feed / "part-0002.zarr" / "c" / "0" / "0").write_bytes(b"no chunk")
     rows = portion(5)
     rows[650, 1] = np.nan
@@ -216,13 +216,13 @@ def test_objects_settle() -> None:
     assert settling.is_settled(changed)
 
 
-def test_waiting_for_it_to_settle(feed: Path, tmp_path: Path) -> None:
+def test_objects_wait_until_they_settle(feed: Path, tmp_path: Path) -> None:
     cycle = open_loop(feed, tmp_path / "state", settle=3600.0).cycle()
     assert (cycle.rows_seen, cycle.model_version) == (0, None)
     assert set(found(cycle).values()) == {"unsettled"}
 
 
-def test_an_array_that_grows(tmp_path: Path) -> None:
+def test_a_growing_array(tmp_path: Path) -> None:
     rows = np.concatenate([portion(number) for number in range(N)])
     path = tmp_path / "rows.zarr"
     array = zarr.create_array(str(path), shape=(0, 3), chunks=(256, 3), dtype="f4")
@@ -322,7 +322,7 @@ def test_labels_and_distances(feed: Path, tmp_path: Path) -> None:
         assert np.array_equal(zarr.open_array(str(labels / name), mode="r")[:], before)
 
 
-def test_half_lives_by_the_objects_own_time(tmp_path: Path) -> None:
+def test_half_lives_by_the_timestamps_of_objects(tmp_path: Path) -> None:
     feed = tmp_path / "feed"
     for number, stamp in enumerate(["2026-01-01T00:00:00Z", "2026-01-01T01:00:00+00:00"]):
         put(feed, number, timestamp=stamp)
@@ -352,7 +352,7 @@ def test_drift_is_reported_and_a_command_run(tmp_path: Path) -> None:
     assert sum(status["drift"]["counts"]) == pytest.approx(1024)
 
 
-def test_drift_is_reported_once_where_objects_are_bad(tmp_path: Path, monkeypatch) -> None:
+def test_drift_is_reported_once_with_bad_objects(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(cutting, "PIECE_BYTES", 1)  # a leaf each: some are folded before one is bad
     feed, heard = tmp_path / "feed", list[Event]()
     for number in range(4):
@@ -386,7 +386,7 @@ def test_a_state_belongs_to_its_stream(feed: Path, tmp_path: Path) -> None:
     assert open_loop(feed, tmp_path / "state", random_state=9).state.seed == 1
 
 
-def test_a_pattern_chooses(feed: Path, tmp_path: Path) -> None:
+def test_a_pattern_selects_objects(feed: Path, tmp_path: Path) -> None:
     loop = open_loop(f"{feed}/part-000[0-2].zarr", tmp_path / "state")
     assert loop.cycle().rows_seen == 3 * 700
     with pytest.raises(InvalidParameterError, match="order='size' should be one of"):
@@ -408,7 +408,7 @@ def test_the_ledger_has_few_segments(tmp_path: Path) -> None:
         open_loop(feed, tmp_path / "state")
 
 
-def test_one_loop_at_a_time(feed: Path, tmp_path: Path) -> None:
+def test_a_second_loop_is_refused(feed: Path, tmp_path: Path) -> None:
     one, two = (open_loop(feed, tmp_path / "state") for _ in range(2))
     assert one.cycle().rows_seen == N * 700
     with pytest.raises(CheckpointError, match="committed by another loop"):

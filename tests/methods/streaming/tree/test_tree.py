@@ -81,7 +81,7 @@ FORGETTINGS = {
     "cuts", [(1, 2, 3), (100, 200), (950,), (17, 17, 1900), range(1, 2000, 37)]
 )
 @pytest.mark.parametrize("grow", [grown, by_pieces])
-def test_portions_do_not_matter(forgetting, cuts, grow):
+def test_batch_sizes_do_not_matter(forgetting, cuts, grow):
     whole = grown(forgetting=forgetting)
     assert same(whole, grow(ROWS, cuts, forgetting=forgetting))
     assert whole.n_rows == len(ROWS)
@@ -110,7 +110,7 @@ def test_merges_come_with_the_leaves(first, monkeypatch):
     assert len(calls) == 2
 
 
-def test_merges_that_do_not_fit_are_made():
+def test_missing_merges_are_made():
     # Leaves are forgotten, so that others than those of a counter meet.
     short = Forgetting(half_life=40.0)
     assert same(grown(forgetting=short), by_pieces(ROWS, (), forgetting=short))
@@ -190,7 +190,7 @@ def test_a_window_forgets_what_is_older():
     assert len(tree.nodes) <= 50
 
 
-def test_time_belongs_to_the_rows():
+def test_ages_follow_the_timestamps_of_rows():
     forgetting = Forgetting.of("1h", None)
     cuts, stamps = (1000, 1500), [0.0, 3600.0, 7200.0]
     tree = grown(cuts=cuts, stamps=stamps, forgetting=forgetting)
@@ -216,7 +216,7 @@ def test_the_tree_is_bounded():
     assert tree.kept_rows <= 12 * 4 + 40
 
 
-def test_streams_side_by_side_are_united():
+def test_parallel_streams_are_merged():
     one, two = grown(ROWS[:1250]), grown(ROWS[1250:])
     one.absorb(two)
     assert one.n_rows == len(ROWS)
@@ -226,7 +226,7 @@ def test_streams_side_by_side_are_united():
     assert max(levels.count(level) for level in levels) < 4
 
 
-def test_bad_rows_are_named():
+def test_bad_rows_are_reported():
     rows = ROWS.copy()
     rows[1234, 1] = np.nan
     tree = CoresetTree(settings())
@@ -248,7 +248,7 @@ def test_bad_rows_are_named():
         (float("inf"), None, "should be a number of rows > 0"),
     ],
 )
-def test_what_cannot_be_forgotten(half_life, window, text):
+def test_invalid_half_lives_and_windows_are_refused(half_life, window, text):
     with pytest.raises(InvalidParameterError, match=text):
         Forgetting.of(half_life, window)
 
