@@ -1,4 +1,4 @@
-"""KernelKMeans against a plain reference, graphs of neighbours, and itself elsewhere."""
+"""KernelKMeans against a plain reference, on graphs of neighbours, and on several engines."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_the_diagonal_of_a_large_heat_kernel_is_an_estimate(monkeypatch):
 
 
 def extended(X, Z, t=None):
-    """K of rows Z and the rows of the fit X, as it is defined, n x n matrices and all."""
+    """K of rows Z and the rows of the fit X by definition, with full n x n matrices."""
     adjacency, degrees = graph(X)
     radii = np.sort(((X[:, None] - X[None]) ** 2).sum(axis=2), axis=1)[:, 9]
     squares = ((Z[:, None] - X[None]) ** 2).sum(axis=2)

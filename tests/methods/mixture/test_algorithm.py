@@ -1,4 +1,4 @@
-"""Variational EM against its literal reference, and the laws that it keeps."""
+"""Variational EM against a plain reference, and its invariants."""
 
 from __future__ import annotations
 

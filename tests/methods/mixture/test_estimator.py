@@ -123,7 +123,7 @@ def test_the_lower_bound_belongs_to_the_returned_mixture(kind, reason):
 @pytest.mark.parametrize("kind", ["spherical", "diag"])
 @pytest.mark.parametrize("truncation", [3, 2])
 def test_it_does_not_end_before_variances_are_learnt(kind, truncation):
-    """Features of unlike scales, and means at the optimum of k-means: at first nothing moves."""
+    """With features of different scales and means at the optimum of k-means, nothing moves at first."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1200, 3)) * [0.1, 1.0, 300.0]
     X[:600, 0] += 1.0
@@ -372,7 +372,7 @@ def test_two_workers_equal_threads(tmp_path, client, kind):
 
 @pytest.mark.parametrize("every", [3, 100])
 def test_sets_lost_with_a_worker_are_recomputed(tmp_path, monkeypatch, every):
-    """Every pass after the kill begins with what was saved last, or with the first step."""
+    """Every pass after the kill starts from the last save, or from the first step."""
     from daskcluster.methods.mixture import passes as variational_saves
 
     monkeypatch.setattr(variational_saves, "SAVE_EVERY", every)
@@ -395,7 +395,7 @@ def test_sets_lost_with_a_worker_are_recomputed(tmp_path, monkeypatch, every):
 
 
 def test_recomputed_sets_are_bit_identical(monkeypatch):
-    """Every pass loses all sets: each is then made of the journal alone."""
+    """Every pass loses all sets, which are then recomputed from the journal alone."""
     from daskcluster.engine.work_items import CacheSlot
 
     X = blobs(2000, 20, 4, dtype=np.float32)
@@ -405,7 +405,7 @@ def test_recomputed_sets_are_bit_identical(monkeypatch):
 
 
 def test_lost_sets_are_recomputed_from_the_last_save(monkeypatch, tmp_path):
-    """Every pass loses all sets, and the journal never has more steps than lie between two saves."""
+    """Every pass loses all sets, and the journal is never longer than the interval between saves."""
     from daskcluster.engine.local import LocalPlacement
     from daskcluster.engine.work_items import CacheSlot
     from daskcluster.methods.mixture import passes as variational_saves

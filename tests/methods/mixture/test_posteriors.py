@@ -1,4 +1,4 @@
-"""Posteriors of mixtures, streamed to Zarr: the same entries on any engine, whole or absent."""
+"""Posteriors of mixtures, streamed to Zarr: the same on any engine, and never half-written."""
 
 from __future__ import annotations
 

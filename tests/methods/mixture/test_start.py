@@ -1,4 +1,4 @@
-"""Mixtures that begin with variances and weights, their own or scikit-learn's."""
+"""Mixtures with initial variances and weights, from parameters or from another mixture."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ K, D = 4, 3
 
 @pytest.fixture(scope="module")
 def rows():
-    """Clusters that overlap, of unlike sizes and spreads."""
+    """Overlapping clusters of different sizes and spreads."""
     rng = np.random.default_rng(0)
     label = rng.choice(K, 1500, p=[0.5, 0.25, 0.15, 0.1])
     centres, spreads = rng.normal(0, 2, (K, D)), rng.uniform(0.3, 2.0, (K, D))

@@ -1,4 +1,4 @@
-"""StreamingKMeans: the same however rows come, close to a full fit, forgetful, with numbers that stay."""
+"""StreamingKMeans: the same for any batches, close to a full fit, with forgetting and stable numbers."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_ages_may_be_times():
 
 
 def drifting(n_portions=20, portion=1000):
-    """Three clouds that walk round a circle."""
+    """Three clusters that move along a circle."""
     rng = np.random.default_rng(5)
     for step in range(n_portions):
         angles = 2 * np.pi * (np.arange(3) / 3 + step / 80)

@@ -1,4 +1,4 @@
-"""Local search: it leaves local minima, keeps what is good, and does the same for all kinds of rows."""
+"""Local search: it leaves local minima, keeps good centres, and gives the same for all kinds of rows."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_equal_rows(k):
 
 
 def test_lloyd_alone_stays_in_the_local_minimum():
-    """What the search is for: the same beginning, refined without it."""
+    """Without the search, the same initial centres stay in the local minimum."""
     middles, rows = clouds()
     bad = middles.copy()
     bad[3] = bad[4] + 0.1

@@ -1,4 +1,4 @@
-"""Centres of a stream of batches that are moved to where they serve better, by what is remembered."""
+"""Swaps of the centres of a mini-batch stream, which lower the cost of all remembered rows."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def state_of(seen: Any, centres: np.ndarray = MIDDLES, dtype: Any = np.float64) 
 def swapped(
     state: MovingCentres, rows: Any, before: float = 0.0, *, normalize: bool = False
 ) -> np.ndarray | None:
-    """Move centres by a leaf; `before` is what each cluster has cost earlier."""
+    """Move centres by a leaf; `before` is the earlier cost of each cluster."""
     leaf = LabelledLeaf.of(Chunk(rows, 0, np.ones(len(rows)), normalize), state.centres)
     return swap_remembered(state, leaf, leaf.costs(len(state.seen)) + before, 7, low=0.01)
 
 
 def farthest(state: MovingCentres) -> float:
-    """Return how far the nearest centre of a cloud is from it, of the cloud that has it worst."""
+    """Return the largest distance of a cluster to its nearest centre."""
     gaps = np.linalg.norm(state.exact[:, None] - [*MIDDLES[:3], ELSEWHERE], axis=2)
     return float(gaps.min(axis=0).max())
 
@@ -61,7 +61,7 @@ def test_a_centre_of_forgotten_rows_moves_to_new_rows(dtype: Any) -> None:
 
 
 def test_a_centre_of_remembered_rows_stays() -> None:
-    """Its rows are not in this leaf: the new ones save less than it would cost to give it up."""
+    """Its rows are not in this leaf, but removing it would cost more than the new rows gain."""
     state = state_of([300, 300, 600, 20_000])
     before = state.exact.copy()
     assert swapped(state, LEAF) is None
@@ -71,7 +71,7 @@ def test_a_centre_of_remembered_rows_stays() -> None:
 
 @pytest.mark.parametrize(("before", "moves"), [(0.0, False), (9e6, True)])
 def test_rows_represent_earlier_rows(before: float, moves: bool) -> None:
-    """What clusters have cost since the last one moved counts, not what this leaf costs alone."""
+    """Costs of clusters since the last swap count, not only those of this leaf."""
     state = state_of([300_000, 20_000, 20_000, 4_000])
     state.exact[0] = (MIDDLES[0] + ELSEWHERE) / 2
     state.centres[0] = state.exact[0]
@@ -93,7 +93,7 @@ def test_few_rows_represent_only_themselves() -> None:
 
 
 def test_a_redundant_centre_is_moved() -> None:
-    """One more reason to move: no centre is old, but two are where one would do."""
+    """A second reason to move: no centre is outdated, but two are where one would suffice."""
     start = np.array([MIDDLES[2], MIDDLES[2] + 0.2, MIDDLES[1], (MIDDLES[0] + ELSEWHERE) / 2])
     state = state_of([150, 150, 300, 600], start)
     assert swapped(state, LEAF) is not None

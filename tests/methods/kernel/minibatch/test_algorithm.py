@@ -32,7 +32,7 @@ def fitted(X, steps, *, b=64, weights=None, **parameters):
 
 
 def coefficients(model, n):
-    """As (k, n); the first centres, which are rows of no dataset, where they came from."""
+    """Coefficients as (k, n); given centres count at the rows that they were copied from."""
     rows, given = model.support_.copy(), model.support_ < 0
     rows[given] = FIRST[-1 - rows[given]]
     found = np.zeros((4, n))

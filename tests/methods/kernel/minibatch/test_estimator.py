@@ -56,7 +56,7 @@ def same(one, other):
 
 
 def agreement(one, other):
-    """Share of pairs of rows that two labellings treat alike."""
+    """Fraction of pairs of rows on which two labellings agree."""
     return ((one[:, None] == one) == (other[:, None] == other)).mean()
 
 

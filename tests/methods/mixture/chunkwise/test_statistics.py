@@ -1,4 +1,4 @@
-"""What threads learnt of pairs of clusters, together."""
+"""Pair sums of several threads: merging, pickling, capacity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources for the tests of streams, and what is compared of their states."""
+"""Sources for the tests of streams, and comparisons of states."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ OPTIONS_OF: dict[str, dict[str, Any]] = {
     "mini-batch": {"n_clusters": 4, "batch_size": 64, "random_state": 1},
     "vc-gmm": {**OPTIONS, "covariance_type": "diag"},
 }
-"""Leaves of about a thousand rows, under each algorithm."""
+"""Parameters for leaves of about a thousand rows, for each algorithm."""
 
 
 def portion(number: int, rows: int = 700) -> np.ndarray:
-    """Return rows of four clouds, others for each number."""
+    """Return rows of four clusters; each number gives different rows."""
     rng = np.random.default_rng(number)
     centres = 9.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]])
     found = centres[rng.integers(0, 4, rows)] + rng.normal(size=(rows, 3))
@@ -48,7 +48,7 @@ def open_loop(source: Any, state: Any, *, algorithm: str = "streaming", **more: 
 
 
 def bits(loop: StreamLoop) -> dict[str, Any]:
-    """Return all that has to be the same however a stream was folded."""
+    """Return everything that has to be the same however a stream is folded."""
     state = loop.state
     assert state.fold is not None
     document = document_of(state.fold)

@@ -1,4 +1,4 @@
-"""Two processes: one writes objects, the other runs the loop of a stream and kills it, again and again.
+"""Two processes: one writes objects, the other repeatedly runs the loop of a stream and kills it.
 
 ``python -m tests.methods.streaming.service.killing write FEED N PAUSE OPTIONS``,
 ``... kill FEED STATE N MORE``; the last word of each is JSON.
@@ -23,11 +23,11 @@ from tests.methods.streaming.service.feeds import open_loop, portion
 
 ROOT = Path(__file__).parents[2]
 CORRUPT, TWICE = 11, 7
-"""Every so many-th object holds NaN, or comes again under another name: in buckets, whose tags show it."""
+"""Intervals of objects that hold NaN, or come again under another name (in buckets, whose tags show it)."""
 
 
 def start(*words: Any) -> subprocess.Popen[str]:
-    """Start one of the processes, which then waits for `begin_together`."""
+    """Start one of the processes, which waits for `begin_together`."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.methods.streaming.service.killing", *map(str, words)],
         cwd=ROOT,
@@ -50,7 +50,7 @@ def begin_together(*processes: subprocess.Popen[str]) -> None:
 
 
 def rows_of(number: int) -> np.ndarray:
-    """Return the rows of an object; of some, one is no number."""
+    """Return the rows of an object; some objects hold a NaN."""
     rows = portion(number, 900)
     if number % CORRUPT == CORRUPT - 1:
         rows[450, 1] = np.nan
@@ -58,12 +58,12 @@ def rows_of(number: int) -> np.ndarray:
 
 
 def good_rows(n_objects: int) -> int:
-    """Return how many rows of so many objects can be folded."""
+    """Return the number of rows that can be folded in a number of objects."""
     return 900 * (n_objects - n_objects // CORRUPT)
 
 
 def write(feed: str, n_objects: int, pause: float, options: dict[str, Any] | None) -> None:
-    """Write objects chunk by chunk, as they lie: whoever looks in between sees half of one."""
+    """Write objects in place, chunk by chunk, so that readers may see half-written ones."""
     _ready()
     for number in range(n_objects):
         rows, names = rows_of(number), [f"part-{number:04d}.zarr"]
@@ -90,7 +90,7 @@ def _ready() -> None:
 
 
 def kill(feed: str, state: str, n_kills: int, more: dict[str, Any]) -> None:
-    """Run the loop and kill it, again and again; print what came of it.
+    """Repeatedly run the loop and kill it; print the results.
 
     ``cycles`` that were ended, loops that ``ended`` by themselves before they could be killed, ``seconds``.
     """

@@ -1,4 +1,4 @@
-"""A loop that gets on is well however long it folds; one that is silent is not."""
+"""The health check: long folds are healthy, silent loops are not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.methods.streaming.service.feeds import open_loop, portion, put
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.now = 0.0

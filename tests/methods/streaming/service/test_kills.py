@@ -1,4 +1,4 @@
-"""The loop stopped anywhere and started again ends in the state of one that was not stopped."""
+"""A loop that is stopped anywhere and restarted ends in the same state as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ N = 6
 
 
 class Killed(BaseException):
-    """Stands for the end of a process: no handler of ordinary errors sees it."""
+    """Simulates the end of a process: handlers of `Exception` do not catch it."""
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, die_at: int) -> list[int]:
-    """Let the process die at the `die_at`-th thing that is written or folded; return how many were."""
+    """Let the process die at the `die_at`-th write or fold; return how many there were."""
     count = [0]
 
     def fatal(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -241,7 +241,7 @@ def test_moving_clusters_are_followed(tmp_path: Path, name: str) -> None:
 
 
 def jumping(number: int) -> np.ndarray:
-    """Return the rows of an object: the last of four clouds is elsewhere from the seventh on."""
+    """Return the rows of an object; from the seventh on, the last of four clusters is elsewhere."""
     rng, middles = np.random.default_rng(number), 9.0 * np.eye(4, 3)
     middles[3] = [-30, -30, 0] if number < 6 else [30, 4, 0]
     return (middles[rng.integers(0, 4, 1024)] + rng.normal(size=(1024, 3))).astype(np.float32)

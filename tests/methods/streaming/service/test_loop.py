@@ -1,4 +1,4 @@
-"""The loop: each row once, in any number of cycles to the same bits; odd objects are reported."""
+"""The loop: it folds each row once, to identical bits for any number of cycles, and reports odd objects."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_late_objects_are_folded_and_reported(feed: Path, tmp_path: Path) -> Non
 
 
 def test_late_objects_in_the_order_of_time(tmp_path: Path) -> None:
-    """Names say nothing where objects come in the order of their time stamps."""
+    """Names do not matter if objects are ordered by timestamp."""
     feed, names = tmp_path / "feed", {}
     for number, day in [(5, 1), (3, 2), (4, 3), (7, 5)]:
         names[day] = put(feed, number, timestamp=f"2026-01-0{day}T00:00:00Z").name

@@ -1,4 +1,4 @@
-"""The merge-and-reduce tree: a function of the rows alone, bounded, unbiased, and forgetful when asked."""
+"""The merge-and-reduce tree: it depends on the rows alone, is bounded and unbiased, and can forget."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def grown(rows=ROWS, cuts=(), stamps=None, weights=None, **changes):
 
 
 def by_pieces(rows, cuts, **changes):
-    """As `grown`, with leaves that tasks made."""
+    """As `grown`, with leaves made by tasks."""
     tree = CoresetTree(settings(**changes))
     edges = [0, *cuts, len(rows)]
     for first, last in itertools.pairwise(sorted(set(edges))):
@@ -195,7 +195,7 @@ def test_ages_follow_the_timestamps_of_rows():
     cuts, stamps = (1000, 1500), [0.0, 3600.0, 7200.0]
     tree = grown(cuts=cuts, stamps=stamps, forgetting=forgetting)
     assert tree.weight == pytest.approx(1000 / 4 + 500 / 2 + 845)
-    # A portion that comes late weighs what its stamp says.
+    # The weight of a late batch depends on its timestamp.
     late = grown(cuts=cuts, stamps=[7200.0, 3600.0, 0.0], forgetting=forgetting)
     assert late.weight == pytest.approx(1000 + 500 / 2 + 845 / 4)
 
