@@ -62,7 +62,9 @@ def test_a_mixture_killed_after_any_commit_resumes(tmp_path: Path, name: str) ->
     assert n_commits > 2
 
 
-def test_a_resumed_fit_does_not_recompute_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_fit_does_not_recompute_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A resumed fit makes only the remaining passes, and none of them repeats a step."""
     from daskcluster.methods.mixture.chunkwise import e_step as passes
 
