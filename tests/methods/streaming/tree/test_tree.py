@@ -242,7 +242,7 @@ def test_bad_rows_are_reported():
 @pytest.mark.parametrize(
     ("half_life", "window", "text"),
     [
-        (1, 2, "both given"),
+        (1, 2, "cannot be combined"),
         (0, None, "should be a number of rows > 0, or a time"),
         (None, "6 parsecs", "window='6 parsecs' should be"),
         (float("inf"), None, "should be a number of rows > 0"),
